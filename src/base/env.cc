@@ -1,0 +1,204 @@
+#include "base/env.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace temper {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status Errno(const std::string& what, const std::string& path, int error) {
+  const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
+  if (error == ENOENT) return NotFound(text);
+  if (error == ENOSPC || error == EDQUOT) {
+    return IoError(text + ". Free some space, or choose another folder (--output_dir)");
+  }
+  return IoError(text);
+}
+
+class PosixRandomAccessFile final : public RandomAccessFile {
+ public:
+  PosixRandomAccessFile(std::string path, int fd, Bytes size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  ~PosixRandomAccessFile() override { close(fd_); }
+
+  Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
+    size_t done = 0;
+    while (done < out.size()) {
+      // One call moves at most 1 GiB: Linux caps a read at 2 GiB - 4 KiB.
+      const size_t want = std::min<size_t>(out.size() - done, size_t{1} << 30);
+      const ssize_t got = pread(fd_, out.data() + done, want, offset + static_cast<int64_t>(done));
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return Errno("cannot read", path_, errno);
+      }
+      if (got == 0) {
+        return Corrupt(fmt::format("{} ends at byte {} but bytes {} to {} were expected: it is truncated; "
+                                   "fetch or copy it again",
+                                   path_, offset + static_cast<int64_t>(done), offset,
+                                   offset + static_cast<int64_t>(out.size())));
+      }
+      done += static_cast<size_t>(got);
+    }
+    return OkStatus();
+  }
+  Bytes size() const override { return size_; }
+  const std::string& path() const override { return path_; }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  const Bytes size_;
+};
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  using WritableFile::Append;
+  Status Append(std::span<const std::byte> data) override {
+    size_t done = 0;
+    while (done < data.size()) {
+      const size_t want = std::min<size_t>(data.size() - done, size_t{1} << 30);
+      const ssize_t put = write(fd_, data.data() + done, want);
+      if (put < 0) {
+        if (errno == EINTR) continue;
+        return Errno("cannot write", path_, errno);
+      }
+      done += static_cast<size_t>(put);
+    }
+    return OkStatus();
+  }
+  Status Sync() override { return fsync(fd_) == 0 ? OkStatus() : Errno("cannot sync", path_, errno); }
+  Status Close() override {
+    const int fd = fd_;
+    fd_ = -1;
+    return close(fd) == 0 ? OkStatus() : Errno("cannot close", path_, errno);
+  }
+
+ private:
+  const std::string path_;
+  int fd_;
+};
+
+class PosixEnvironment final : public Env {
+ public:
+  Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return Errno("cannot open", path, errno);
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+      close(fd);
+      return InvalidArgument(path + " is not a regular file");
+    }
+    return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, Bytes{st.st_size}));
+  }
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append) override {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0644);
+    if (fd < 0) return Errno("cannot create", path, errno);
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(path, fd));
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return rename(from.c_str(), to.c_str()) == 0 ? OkStatus() : Errno("cannot rename " + from + " to", to, errno);
+  }
+  Status RemoveFile(const std::string& path) override {
+    return unlink(path.c_str()) == 0 ? OkStatus() : Errno("cannot remove", path, errno);
+  }
+  Status RemoveTree(const std::string& path) override {
+    std::error_code error;
+    fs::remove_all(path, error);
+    return error ? Errno("cannot remove", path, error.value()) : OkStatus();
+  }
+  Status CreateFolders(const std::string& path) override {
+    std::error_code error;
+    fs::create_directories(path, error);
+    return error ? Errno("cannot create folder", path, error.value()) : OkStatus();
+  }
+  Status SyncFolder(const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return Errno("cannot open folder", path, errno);
+    const int failed = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    return failed ? Errno("cannot sync folder", path, failed) : OkStatus();
+  }
+  Status Truncate(const std::string& path, int64_t size) override {
+    return truncate(path.c_str(), size) == 0 ? OkStatus() : Errno("cannot truncate", path, errno);
+  }
+  Result<std::vector<std::string>> List(const std::string& folder) override {
+    std::error_code error;
+    std::vector<std::string> names;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      names.push_back(it->path().filename().string());
+    }
+    if (error) return Errno("cannot list folder", folder, error.value());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  bool IsFile(const std::string& path) override {
+    std::error_code error;
+    return fs::is_regular_file(path, error);
+  }
+  bool IsFolder(const std::string& path) override {
+    std::error_code error;
+    return fs::is_directory(path, error);
+  }
+  Result<Bytes> FreeSpace(const std::string& folder) override {
+    struct statvfs st;
+    if (statvfs(folder.c_str(), &st) != 0) return Errno("cannot measure free space of", folder, errno);
+    return Bytes{static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize)};
+  }
+};
+
+}  // namespace
+
+Env& PosixEnv() {
+  static PosixEnvironment* const env = new PosixEnvironment();
+  return *env;
+}
+
+Result<std::string> ReadTextFile(Env& env, const std::string& path, Bytes limit) {
+  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForRead(path));
+  if (file->size() > limit) {
+    return Corrupt(fmt::format("{} has {}, more than the {} such a file may have", path, ToString(file->size()),
+                               ToString(limit)));
+  }
+  std::string text(static_cast<size_t>(file->size().v), '\0');
+  TEMPER_RETURN_IF_ERROR(file->ReadAt(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Status WriteTextFileAtomically(Env& env, const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(temporary));
+  TEMPER_RETURN_IF_ERROR(file->Append(text));
+  TEMPER_RETURN_IF_ERROR(file->Sync());
+  TEMPER_RETURN_IF_ERROR(file->Close());
+  TEMPER_RETURN_IF_ERROR(env.Rename(temporary, path));
+  return env.SyncFolder(FolderOf(path));
+}
+
+std::string JoinPath(std::string_view folder, std::string_view name) {
+  return (fs::path(folder) / fs::path(name)).string();
+}
+std::string FolderOf(std::string_view path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+std::string BaseName(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return fs::path(path).filename().string();
+}
+
+}  // namespace temper

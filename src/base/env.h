@@ -1,0 +1,68 @@
+// Env: every file Temper touches goes through one interface, so that tests can make any call fail.
+// PosixEnv() is the real one; FaultyEnv (base/faulty_env.h) wraps it and fails the n-th call.
+//
+// Thread rule: an Env and a RandomAccessFile may be used from any thread at once; a WritableFile by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace temper {
+
+class RandomAccessFile {
+ public:
+  virtual ~RandomAccessFile() = default;
+  // Fills `out` from `offset`; a file that ends before is an error (kCorrupt) naming the file and both sizes.
+  virtual Status ReadAt(int64_t offset, std::span<std::byte> out) const = 0;
+  virtual Bytes size() const = 0;  // at the time of opening
+  virtual const std::string& path() const = 0;
+};
+
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual Status Append(std::span<const std::byte> data) = 0;
+  virtual Status Sync() = 0;   // data is on the disk when this returns OK
+  virtual Status Close() = 0;  // must be called; the destructor closes without reporting
+  Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
+};
+
+class Env {
+ public:
+  virtual ~Env() = default;
+  virtual Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) = 0;
+  // Truncates or creates. `append` keeps what is there.
+  virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append = false) = 0;
+  virtual Status Rename(const std::string& from, const std::string& to) = 0;  // atomic within a file system
+  virtual Status RemoveFile(const std::string& path) = 0;
+  virtual Status RemoveTree(const std::string& path) = 0;   // missing is OK
+  virtual Status CreateFolders(const std::string& path) = 0;  // with parents; existing is OK
+  virtual Status SyncFolder(const std::string& path) = 0;   // makes renames inside durable
+  virtual Status Truncate(const std::string& path, int64_t size) = 0;
+  virtual Result<std::vector<std::string>> List(const std::string& folder) = 0;  // sorted names, no "." or ".."
+  virtual bool IsFile(const std::string& path) = 0;
+  virtual bool IsFolder(const std::string& path) = 0;
+  virtual Result<Bytes> FreeSpace(const std::string& folder) = 0;  // for this user
+};
+
+// The machine's file system. Lives for the whole process.
+Env& PosixEnv();
+
+// Whole-file conveniences. `limit` guards against a path that is not what it should be (a 100 GB "config.json").
+Result<std::string> ReadTextFile(Env& env, const std::string& path, Bytes limit = MiB(1024));
+// Written beside the target, synced, renamed: a reader sees the old text or the new, never a part.
+Status WriteTextFileAtomically(Env& env, const std::string& path, std::string_view text);
+
+// "a" + "b" -> "a/b"; an absolute `name` wins. Folder and last component of a path, as dirname and basename.
+std::string JoinPath(std::string_view folder, std::string_view name);
+std::string FolderOf(std::string_view path);
+std::string BaseName(std::string_view path);
+
+}  // namespace temper

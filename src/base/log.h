@@ -1,0 +1,16 @@
+// Messages for the person at the terminal. All go to stderr: stdout belongs to results (generated text, JSON).
+// Thread-safe: each call writes one line with one write.
+#pragma once
+
+#include <string_view>
+
+namespace temper {
+
+void LogInfo(std::string_view line);
+void LogWarning(std::string_view line);  // prefixed "warning: "
+void LogError(std::string_view line);    // prefixed "error: "
+
+// True where stderr is a terminal and NO_COLOR is unset: colours and live redrawing are welcome.
+bool StderrIsRich();
+
+}  // namespace temper
