@@ -8,4 +8,11 @@
 #include "backend/cpu/isa.h"
 #include "device/kernel.h"
 
-namespace temper {}  // namespace temper
+namespace temper {
+
+// REQUIRES for all: isa >= kAvx2.
+std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);
+
+}  // namespace temper
