@@ -13,6 +13,12 @@ namespace {
 std::unique_ptr<Kernel> MakeFast(const KernelSpec& spec, Isa isa) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
+    case Op::kLinear:
+      return MakeLinear(spec, isa);
+    case Op::kLinearDx:
+      return MakeLinearDx(spec, isa);
+    case Op::kLinearDw:
+      return MakeLinearDw(spec, isa);
     default:
       return nullptr;
   }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <typeinfo>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
@@ -117,9 +118,11 @@ inline TestTensors RunKernel(const TwinRun& run, KernelTable& table, int threads
   if (!types.ok()) return {};
   spec.outputs = *types;
   if (rule.workspace != nullptr) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, threads);
-  auto kernel = table.Make(spec);
+  auto kernel = table.Make(spec), twin = ReferenceKernels().Make(spec);
   EXPECT_TRUE(kernel.ok()) << kernel.status().message();
   if (!kernel.ok()) return {};
+  const Kernel &made = **kernel, &scalar = **twin;
+  EXPECT_EQ(typeid(made) == typeid(scalar), &table == &ReferenceKernels()) << ToString(run.op) << " has no fast kernel";
 
   TestTensors inputs, outputs;
   for (const TestTensor& t : *run.inputs) inputs.push_back(t.Copy());

@@ -1,19 +1,8 @@
 // Token embedding: y[t] = table[index[t] + offset] (OPT's position table starts at offset 2), and its gradient.
-#include <fmt/format.h>
-
+#include "backend/cpu/embedding_rows.h"
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {
-namespace {
-
-Status OutsideOfTable(int64_t row, int64_t t, int64_t rows) {
-  return InvalidArgument(
-      fmt::format("token {} asks for row {} of an embedding table of {} rows: the tokenizer does not "
-                  "belong to this model, or a sequence is longer than the model's positions",
-                  t, row, rows));
-}
-
-}  // namespace
 
 Status Embedding(const Call& call) {
   const Operand table_VD = call.In(0), index_T = call.In(1), y_TD = call.Out(0);
