@@ -19,6 +19,8 @@ std::unique_ptr<Kernel> MakeFast(const KernelSpec& spec, Isa isa) {
       return MakeLinearDx(spec, isa);
     case Op::kLinearDw:
       return MakeLinearDw(spec, isa);
+    case Op::kLinearCrossEntropy:
+      return MakeLinearCrossEntropy(spec, isa);
     default:
       return nullptr;
   }

@@ -81,11 +81,12 @@ void Gemm::Run(const GemmOperands& operands, std::byte* workspace) const {
 }
 
 void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const {
-  RunInTeam(operands, shape_.m, workspace, self);
+  RunInTeam(operands, {shape_.m, shape_.k}, workspace, self);
 }
 
-void Gemm::RunInTeam(const GemmOperands& operands, int64_t m, std::byte* workspace, TeamMember self) const {
-  TEMPER_CHECK(m <= shape_.m && self.size <= threads_) << m << " rows, team of " << self.size;
+void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
+  const int64_t m = extent.m, all_k = extent.k;
+  TEMPER_CHECK(m <= shape_.m && all_k <= shape_.k && self.size <= threads_) << m << ", team of " << self.size;
   const TileKernels& t = *kernels_;
   std::byte* b_block = workspace;
   std::byte* a_block = workspace + b_bytes_.v + a_bytes_.v * self.index;
@@ -100,8 +101,8 @@ void Gemm::RunInTeam(const GemmOperands& operands, int64_t m, std::byte* workspa
   for (int64_t column = 0; column < shape_.n; column += columns_) {
     const int64_t columns = std::min(columns_, shape_.n - column);
     const Range my_columns = PartOf(columns, t.nr, self.index % column_parts, column_parts);
-    for (int64_t k = 0; k == 0 || k < shape_.k; k += depth_) {
-      const int64_t depth = std::min(depth_, shape_.k - k);
+    for (int64_t k = 0; k == 0 || k < all_k; k += depth_) {
+      const int64_t depth = std::min(depth_, all_k - k);
       const int64_t steps = CeilDiv(depth, t.k_step);
       const int64_t line_bytes = steps * t.k_step * t.element_size;
 
@@ -116,7 +117,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, int64_t m, std::byte* workspa
       }
 #pragma omp barrier
 
-      const bool first = k == 0, last = k + depth >= shape_.k;
+      const bool first = k == 0, last = k + depth >= all_k;
       TileOutput out = operands.output;
       if (sum_bytes_.v > 0) {
         if (!last) out = {.out = sums - column, .out_stride = columns_};

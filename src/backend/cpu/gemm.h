@@ -50,8 +50,11 @@ class Gemm {
   // Called by every thread of an OpenMP team of at most `threads`, or outside of one with {0, 1}. `workspace` is the
   // team's. Starts and ends with barriers where it uses any: what others wrote before is seen, all is written after.
   void RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const;
-  // As RunInTeam for fewer rows than planned.
-  void RunInTeam(const GemmOperands& operands, int64_t m, std::byte* workspace, TeamMember self) const;
+  // As RunInTeam for an m and k of at most what was planned.
+  struct Extent {
+    int64_t m, k;
+  };
+  void RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
 
  private:
   GemmShape shape_;
