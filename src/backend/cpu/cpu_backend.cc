@@ -21,6 +21,12 @@ std::unique_ptr<Kernel> MakeFast(const KernelSpec& spec, Isa isa) {
       return MakeLinearDw(spec, isa);
     case Op::kLinearCrossEntropy:
       return MakeLinearCrossEntropy(spec, isa);
+    case Op::kAttention:
+      return MakeAttention(spec, isa);
+    case Op::kAttentionBackward:
+      return MakeAttentionBackward(spec, isa);
+    case Op::kAttentionCached:
+      return MakeAttentionCached(spec, isa);
     default:
       return nullptr;
   }
