@@ -342,7 +342,8 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where) 
   }
   Builder builder(where);
   try {
-    std::istringstream stream{std::string(text)};
+    // yaml-cpp takes the end of the text for a missing closing quote; an explicit end of the document it does not.
+    std::istringstream stream(std::string(text) + (text.empty() || text.ends_with('\n') ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return YamlDocument{.value = nullptr, .lines = {1, {}}};
     YamlDocument document = builder.TakeDocument();

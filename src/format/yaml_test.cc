@@ -20,7 +20,7 @@ OrderedJson Parsed(const std::string& text) {
 void ExpectRefused(const std::string& text, const std::string& where, const std::string& fragment) {
   const auto document = ParseYaml(text, "run.yaml");
   ASSERT_FALSE(document.ok()) << text << " gave " << document->value;
-  const std::string& message = document.status().message();
+  const std::string message = document.status().message();
   EXPECT_TRUE(message.starts_with(where)) << message;
   EXPECT_NE(message.find(fragment), std::string::npos) << "'" << fragment << "' is not in: " << message;
   EXPECT_LT(message.size(), 400u) << message;
@@ -153,7 +153,11 @@ TEST(Yaml, KnownTagsSetTheType) {
 TEST(Yaml, ErrorsNameTheLine) {
   ExpectRefused("a: 1\nb: [1, 2\nc: 3\n", "run.yaml line ", "not valid YAML");
   ExpectRefused("a: 1\n\tb: 2\n", "run.yaml line 2:", "not valid YAML");
-  ExpectRefused("a: 1\nb: \"open\n", "run.yaml line ", "not valid YAML");
+  for (const char* open : {"\"", "'"}) {
+    for (const char* end : {"", "\n", " ", "\n\n", "x", "\n x\n"}) {
+      ExpectRefused("a: 1\nb: " + std::string(open) + "open" + end, "run.yaml line ", "not valid YAML");
+    }
+  }
   ExpectRefused("a: 1\nb: *nowhere\n", "run.yaml line 2:", "anchor");
   ExpectRefused("a: 1\nb: 99999999999999999999\n", "run.yaml line 2:", "does not fit a 64-bit number");
   ExpectRefused("a: 1e999\n", "run.yaml line 1:", "does not fit");
@@ -274,6 +278,16 @@ TEST(Yaml, HostileDocumentsEndSoonAndSmall) {
 TEST(Yaml, AnEmptyDocumentIsNull) {
   for (const char* text : {"", "\n", "# nothing\n", "---\n", "~"}) EXPECT_TRUE(Parsed(text).is_null()) << text;
   EXPECT_EQ(ParseYaml("", "run.yaml")->LineOf(""), 1);
+}
+
+TEST(Yaml, TheEndOfTheTextEndsTheDocument) {
+  EXPECT_EQ(Parsed("a: 1\n...\n").dump(), R"({"a":1})");
+  EXPECT_EQ(Parsed("a: 1\n...").dump(), R"({"a":1})");
+  EXPECT_EQ(Parsed("a: b # c").dump(), R"({"a":"b"})");
+  EXPECT_EQ(Parsed("a: |+\n  x\n\n").dump(), R"({"a":"x\n\n"})");
+  EXPECT_EQ(Parsed("a: |-\n  x\n").dump(), R"({"a":"x"})");
+  EXPECT_EQ(Parsed("a: 'x'").dump(), R"({"a":"x"})");
+  EXPECT_EQ(Parsed("%YAML 1.2\n---\na: 1\n").dump(), R"({"a":1})");
 }
 
 TEST(Yaml, ReadsFilesWithAnyLineEndAndAByteOrderMark) {
