@@ -17,37 +17,60 @@ std::vector<int> CountUses(const Graph& graph) {
 
 bool IsPersistent(Role role) { return role != Role::kActivation; }
 
+// The linear node into which `residual` can be folded so that `product` becomes product + residual: the maker of
+// `product`, or, where that already accumulates (a LoRA branch on its base product), the maker of what it accumulates.
+// -1 where there is none.
+class ResidualFolder {
+ public:
+  explicit ResidualFolder(const Graph& graph) : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1) {}
+
+  void Made(ValueId id, size_t node) { maker_[id] = static_cast<int>(node); }
+  int MakerOf(ValueId id) const { return maker_[id]; }
+
+  int Target(ValueId product, ValueId residual, int block) const {
+    const int at = maker_[product];
+    if (at < 0 || uses_[product] != 1) return -1;
+    const Node& linear = graph_.nodes()[static_cast<size_t>(at)];
+    if (linear.op != Op::kLinear || linear.block != block) return -1;
+    if (linear.attributes.Flag("acc")) return Target(linear.inputs.back(), residual, block);
+    return maker_[residual] < at ? at : -1;
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<int> uses_;
+  std::vector<int> maker_;
+};
+
 }  // namespace
 
 Graph Fuse(const Graph& graph) {
-  Graph fused = graph;
-  const std::vector<int> uses = CountUses(graph);
-  std::vector<int> maker(graph.num_values(), -1);
-  std::vector<bool> gone(graph.nodes().size(), false);
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    for (ValueId id : graph.nodes()[i].outputs) maker[id] = static_cast<int>(i);
+  Graph fused;
+  for (ValueId id = 0; id < graph.num_values(); ++id) fused.AddValue(graph.value(id));
+  std::vector<Node> nodes = graph.nodes();
+  std::vector<bool> folded(nodes.size(), false);  // linear nodes that took a residual, adds that went into one
+  ResidualFolder folder(graph);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (ValueId id : graph.nodes()[i].outputs) folder.Made(id, i);
     const Node& add = graph.nodes()[i];
     if (add.op != Op::kAdd) continue;
-    // Either operand may be the product; the other must be ready before the product is made.
     for (int side = 0; side < 2; ++side) {
-      const ValueId product = add.inputs[static_cast<size_t>(side)], other = add.inputs[static_cast<size_t>(1 - side)];
-      const int at = maker[product];
-      if (at < 0 || gone[static_cast<size_t>(at)] || uses[product] != 1 || maker[other] > at) continue;
-      Node& linear = fused.nodes()[static_cast<size_t>(at)];
-      if (linear.op != Op::kLinear || linear.attributes.Flag("acc") || linear.block != add.block) continue;
-      linear.inputs.push_back(other);
+      const ValueId product = add.inputs[static_cast<size_t>(side)], residual = add.inputs[static_cast<size_t>(1 - side)];
+      const int at = folder.Target(product, residual, add.block);
+      if (at < 0 || folded[static_cast<size_t>(at)]) continue;
+      Node& linear = nodes[static_cast<size_t>(at)];
+      linear.inputs.push_back(residual);
       linear.attributes.Set("acc", int64_t{1});
-      linear.outputs = add.outputs;
-      maker[add.outputs[0]] = at;
-      gone[i] = true;
+      folded[static_cast<size_t>(at)] = true;
+      // The product's maker (the linear itself, or the branch that adds to it) now writes the sum.
+      nodes[static_cast<size_t>(folder.MakerOf(product))].outputs = add.outputs;
+      nodes[i].outputs.clear();
       break;
     }
   }
-  std::vector<Node> kept;
-  for (size_t i = 0; i < gone.size(); ++i) {
-    if (!gone[i]) kept.push_back(std::move(fused.nodes()[i]));
+  for (Node& node : nodes) {
+    if (!node.outputs.empty()) fused.AddNode(std::move(node));
   }
-  fused.nodes() = std::move(kept);
   return fused;
 }
 
