@@ -1,0 +1,30 @@
+// The fast kernels' factories, one per op: internal to backend/cpu. `spec` has passed the op's shape rule, isa >
+// kScalar. Each returns nullptr where it has no kernel for these types on that instruction set; the reference kernel
+// then serves.
+#pragma once
+
+#include <memory>
+
+#include "backend/cpu/isa.h"
+#include "device/kernel.h"
+
+namespace temper {
+
+std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLayerNorm(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLayerNormBackward(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa);  // swiglu, relu, gelu and their backwards
+std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, Isa isa);
+
+}  // namespace temper
