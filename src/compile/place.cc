@@ -17,10 +17,6 @@ std::string BlockName(int block) {
   return fmt::format("block {}", block);
 }
 
-// The name of the buffer that holds persistent value `id`: the first name of its update chain. A gradient made in a
-// first micro-batch starts its own chain under the buffer's name.
-const std::string& BufferName(const Graph& graph, ValueId id) { return graph.value(graph.Root(id)).name; }
-
 bool IsPersistent(const Graph& graph, ValueId id) { return graph.value(graph.Root(id)).role != Role::kActivation; }
 
 Bytes& ClassOf(MemoryByClass& m, Role role) {
@@ -38,14 +34,21 @@ Bytes& ClassOf(MemoryByClass& m, Role role) {
   return m.activations;
 }
 
-// The persistent region: one buffer per name, in order of first appearance.
+// Inputs and outputs of another size are another buffer (decoding steps take more or fewer tokens); everything else has
+// one buffer per name.
+std::string BufferKey(const Value& root) {
+  const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
+  return by_type ? root.name + " " + root.type.ToString() : root.name;
+}
+
+// The persistent region, in order of first appearance.
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
     for (ValueId id = 0; id < graph.num_values(); ++id) {
       if (!IsPersistent(graph, id)) continue;
       const Value& root = graph.value(graph.Root(id));
-      const auto [it, fresh] = index_.try_emplace(root.name, buffers_.size());
+      const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
         buffers_.push_back({root.name, root.type, root.role, root.trainable, end_});
         end_ = AlignUp(end_ + root.type.bytes(), kAlignment);
@@ -59,9 +62,28 @@ class BufferTable {
     }
     return OkStatus();
   }
-  const Buffer& Find(const std::string& name) const { return buffers_[index_.at(name)]; }
-  const std::vector<Buffer>& buffers() const { return buffers_; }
+  size_t IndexOf(const Graph& graph, ValueId id) const { return index_.at(BufferKey(graph.value(graph.Root(id)))); }
+  const Buffer& operator[](size_t index) const { return buffers_[index]; }
   Bytes end() const { return end_; }
+
+  // Those that the graphs of `stages` use, in order.
+  std::vector<Buffer> UsedBy(const std::vector<Stage>& stages) const {
+    std::vector<bool> used(buffers_.size(), false);
+    for (const Stage& stage : stages) {
+      for (const Node& node : stage.graph->nodes()) {
+        for (const auto* list : {&node.inputs, &node.outputs}) {
+          for (ValueId id : *list) {
+            if (IsPersistent(*stage.graph, id)) used[IndexOf(*stage.graph, id)] = true;
+          }
+        }
+      }
+    }
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < used.size(); ++i) {
+      if (used[i]) buffers.push_back(buffers_[i]);
+    }
+    return buffers;
+  }
 
  private:
   std::vector<Buffer> buffers_;
@@ -152,7 +174,7 @@ class SegmentWriter {
       const auto [it, fresh] = operand_of.try_emplace(root, static_cast<int>(segment.operands.size()));
       if (fresh) {
         segment.operands.push_back(graph.value(root).type);
-        binding.offsets.push_back(IsPersistent(graph, root) ? table_.Find(BufferName(graph, root)).offset
+        binding.offsets.push_back(IsPersistent(graph, root) ? table_[table_.IndexOf(graph, root)].offset
                                                             : temporaries_ + layout.offset[root]);
       }
       return it->second;
@@ -209,7 +231,7 @@ Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threa
     program.workspace_offset = table.end() + span;
     program.workspace_bytes = workspace;
     program.arena_bytes = program.workspace_offset + workspace;
-    program.buffers = table.buffers();
+    program.buffers = table.UsedBy(plan.stages);
     for (const Buffer& b : program.buffers) ClassOf(program.peak, b.role) += AlignUp(b.type.bytes(), kAlignment);
     SegmentWriter writer(&program, table, table.end());
     Bytes peak_live{};

@@ -23,6 +23,13 @@ ValueId ForwardBuilder::Weight(const std::string& name, Shape shape) {
   return it->second;
 }
 
+ValueId ForwardBuilder::Constant(int n, Shape shape) {
+  const std::string name = "constant." + std::to_string(n) + "." + shape.ToString();
+  const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
+  if (fresh) it->second = Source(name, {spec_.dtype, shape}, Role::kConstant);
+  return it->second;
+}
+
 ValueId ForwardBuilder::LinearModule(ValueId x_TI, const std::string& module, int64_t out, bool bias,
                                      const std::string& name) {
   const int64_t in = type(x_TI).shape[1];

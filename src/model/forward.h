@@ -37,6 +37,9 @@ class ForwardBuilder : public GraphBuilder {
     return present ? Weight(name, shape) : kNoValue;
   }
 
+  // A vector all of whose elements are `n`: norms without weights.
+  ValueId Constant(int n, Shape shape);
+
   ValueId token() const { return token_; }
   ValueId position() const { return position_; }
 

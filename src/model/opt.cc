@@ -19,8 +19,10 @@ class Opt final : public Model {
   void BuildForward(ForwardBuilder& f) const override;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, int block) const;
   ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& module, const std::string& name) const {
-    const int64_t D = c_.facts.hidden;
-    return f.LayerNorm(x_TD, f.Weight(module + ".weight", {D}), f.Weight(module + ".bias", {D}), kLayerNormEps, name);
+    const Shape D = {c_.facts.hidden};
+    const ValueId w = c_.affine ? f.Weight(module + ".weight", D) : f.Constant(1, D);
+    const ValueId b = c_.affine ? f.Weight(module + ".bias", D) : f.Constant(0, D);
+    return f.LayerNorm(x_TD, w, b, kLayerNormEps, name);
   }
 
   const OptConfig c_;
@@ -71,6 +73,7 @@ std::vector<WeightSpec> Opt::Weights() const {
     w.push_back({"model." + name, shape, {name}, init});
   };
   const auto norm = [&](const std::string& module) {
+    if (!c_.affine) return;
     add(module + ".weight", {D}, Init::kOne);
     add(module + ".bias", {D}, Init::kZero);
   };
@@ -112,8 +115,7 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "init_std", 0.02, where));
   TEMPER_ASSIGN_OR_RETURN(c.pre_norm, BoolOr(config, "do_layer_norm_before", true, where));
   TEMPER_ASSIGN_OR_RETURN(c.bias, BoolOr(config, "enable_bias", true, where));
-  TEMPER_ASSIGN_OR_RETURN(const bool affine, BoolOr(config, "layer_norm_elementwise_affine", true, where));
-  if (!affine) return Unsupported(where + ": layer_norm_elementwise_affine false is not supported");
+  TEMPER_ASSIGN_OR_RETURN(c.affine, BoolOr(config, "layer_norm_elementwise_affine", true, where));
   TEMPER_ASSIGN_OR_RETURN(const bool removed, BoolOr(config, "_remove_final_layer_norm", false, where));
   c.final_norm = c.pre_norm && !removed;
   TEMPER_ASSIGN_OR_RETURN(c.tied, BoolOr(config, "tie_word_embeddings", true, where));

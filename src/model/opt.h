@@ -12,7 +12,7 @@ struct OptConfig {
   ModelFacts facts;
   int64_t ffn = 0;
   int64_t embed = 0;  // word_embed_proj_dim; differs from hidden where project_in/out exist
-  bool pre_norm = true, bias = true, final_norm = true, tied = true;
+  bool pre_norm = true, bias = true, affine = true, final_norm = true, tied = true;
   bool gelu = false;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "graph/rule.h"
@@ -18,7 +20,27 @@ struct Executor::BoundInstruction {
   Cost cost;
 };
 
+Executor::Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
 Executor::~Executor() = default;
+
+// "constant.1.norm": every element is 1.
+Status Executor::FillConstants() {
+  constexpr std::string_view kPrefix = "constant.";
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.role != Role::kConstant) continue;
+    int x = 0;
+    const std::string_view text = std::string_view(buffer.name).substr(std::min(kPrefix.size(), buffer.name.size()));
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), x);
+    if (!buffer.name.starts_with(kPrefix) || parsed.ec != std::errc()) {
+      return Corrupt(fmt::format("constant buffer '{}' does not say its value", buffer.name));
+    }
+    const View view{arena_.At(buffer.offset), buffer.type};
+    DispatchFloat(buffer.type.dtype, [&]<class T>() {
+      for (T& element : view.as<T>()) element = FromFloat<T>(static_cast<float>(x));
+    });
+  }
+  return OkStatus();
+}
 
 Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena& arena, KernelTable& kernels) {
   TEMPER_CHECK(program.arena_bytes <= arena.size()) << "program " << program.name << " needs " << program.arena_bytes.v
@@ -65,6 +87,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
     }
     executor->binding_range_.emplace_back(begin, executor->bound_.size());
   }
+  TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
 

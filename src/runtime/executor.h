@@ -37,7 +37,8 @@ class Executor {
 
  private:
   struct BoundInstruction;
-  Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
+  Executor(const Program& program, Arena& arena);
+  Status FillConstants();
 
   const Program& program_;
   Arena& arena_;
