@@ -103,6 +103,20 @@ LoraSpec SpecOf(const AdapterConfig& c) {
           .alpha_pattern = c.alpha_pattern};
 }
 
+std::vector<LoraTarget> TargetsOf(const Model& model, const std::string& adapter) {
+  const auto config = Must(ReadAdapterConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
+  return Must(ResolveLoraTargets(model.Forward({.tokens = 1}), SpecOf(config)));
+}
+
+void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targets, const BufferLookup& lookup) {
+  std::vector<WeightNames> names;
+  for (const LoraTarget& t : targets) {
+    names.push_back({LoraAName(t.module), {}});
+    names.push_back({LoraBName(t.module), {}});
+  }
+  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names, lookup));
+}
+
 // A compiled training step with its arena and executor.
 class Step {
  public:
@@ -110,17 +124,11 @@ class Step {
       : kernels_(MakeCpuKernels({.threads = spec.threads})) {
     const std::unique_ptr<Model> model = OpenModel(model_name);
     Graph graph = model->Forward({.dtype = dtype, .tokens = tokens, .row = row});
-    std::vector<WeightNames> adapter_names;
     if (adapter.empty()) {
       TrainAllWeights(&graph);
     } else {
-      const auto config = Must(ReadAdapterConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
-      targets = Must(ResolveLoraTargets(graph, SpecOf(config)));
+      targets = TargetsOf(*model, adapter);
       graph = AddLora(graph, targets, 0);
-      for (const LoraTarget& t : targets) {
-        adapter_names.push_back({LoraAName(t.module), {}});
-        adapter_names.push_back({LoraBName(t.module), {}});
-      }
     }
     programs_ = Must(CompileTraining(graph, graph, spec));
     arena_ = Must(Arena::Create(programs_[0].arena_bytes));
@@ -128,10 +136,7 @@ class Step {
     eval = Must(Executor::Create(programs_[1], *arena_, *kernels_));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
     Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), NamesOf(*model), lookup));
-    if (!adapter.empty()) {
-      const auto files = Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter));
-      Must(LoadWeights(files, adapter_names, lookup));
-    }
+    if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   }
 
   View Buffer(const std::string& name) const {
@@ -235,6 +240,88 @@ std::vector<std::string> GradientCases() {
 }
 const auto kCaseName = [](const testing::TestParamInfo<std::string>& info) { return info.param; };
 INSTANTIATE_TEST_SUITE_P(Goldens, ParityOfGradients, testing::ValuesIn(GradientCases()), kCaseName);
+
+class ParityOfCurves : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
+  const GoldenCase golden = OpenCase(GetParam());
+  const auto& info = golden.info;
+  const std::string adapter = info["adapter"].is_string() ? info["adapter"] : "";
+  const int micro_batches = info["micro_batches"];
+  Batch all = ReadBatch(golden.file);
+  const std::vector<double> losses = ReadDoubles(golden.file, "losses"), norms = ReadDoubles(golden.file, "grad_norms"),
+                            rates = ReadDoubles(golden.file, "learning_rates");
+  Step step(info["models"][0], adapter, DType::kF32, all.row, all.row,
+            {.micro_batches = micro_batches,
+             .adamw = {.weight_decay = info["settings"]["weight_decay"], .max_norm = info["settings"]["max_grad_norm"]}});
+  std::map<std::string, std::vector<float>> initial;
+  for (const auto& [name, l2] : info["change_l2"].items()) {
+    const auto w = step.Floats(name);
+    initial[name].assign(w.begin(), w.end());
+  }
+  const size_t n = static_cast<size_t>(micro_batches * all.row);
+  for (size_t t = 0; t < losses.size(); ++t) {
+    Batch batch{.row = all.row};
+    const auto cut = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + t * n, v.begin() + (t + 1) * n); };
+    batch.token = cut(all.token);
+    batch.target = cut(all.target);
+    batch.position = cut(all.position);
+    batch.document_start = cut(all.document_start);
+    for (size_t i = 0; i < n; ++i) {
+      batch.document_start[i] -= static_cast<int32_t>((t * n) + i / all.row * all.row);  // local to the micro-batch
+      batch.supervised += batch.target[i] >= 0;
+    }
+    const double loss = Sum(step.Run(*step.train, batch, rates[t], static_cast<int64_t>(t) + 1)) / batch.supervised;
+    EXPECT_NEAR(loss, losses[t], 2e-5 * losses[t]) << "step " << t;
+    EXPECT_NEAR(step.Floats(kClipBuffer)[1], norms[t], 1e-4 * norms[t]) << "step " << t;
+  }
+  for (const auto& [name, l2] : info["change_l2"].items()) {
+    std::vector<float> change(initial[name].size());
+    const auto now = step.Floats(name);
+    for (size_t i = 0; i < change.size(); ++i) change[i] = now[i] - initial[name][i];
+    EXPECT_NEAR(Norm(change), l2.get<double>(), 1e-3 * l2.get<double>()) << name;
+    if (golden.file.Find("change." + name) == nullptr) continue;
+    const std::vector<float> expected = ReadFloats(golden.file, "change." + name);
+    for (size_t i = 0; i < change.size(); ++i) change[i] -= expected[i];
+    EXPECT_LE(Norm(change), 2e-3 * Norm(expected)) << name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityOfCurves, testing::ValuesIn(CasesOfKind("curve")), kCaseName);
+
+class ParityInBf16 : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParityInBf16, LossEqualsTransformersInBf16) {
+  const GoldenCase golden = OpenCase(GetParam());
+  Batch batch = ReadBatch(golden.file);
+  Step step(golden.info["models"][0], "", DType::kBF16, static_cast<int64_t>(batch.token.size()), batch.row, {});
+  const double expected = golden.info["loss_sum"];
+  EXPECT_NEAR(Sum(step.Run(*step.eval, batch, 0, 1)), expected, 1e-2 * expected);
+}
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("bf16")), kCaseName);
+
+TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
+  std::ifstream in(kGoldens + "generation.json");
+  const auto kernels = MakeCpuKernels({.threads = 1});
+  for (const auto& g : nlohmann::json::parse(in)) {
+    const std::string name = g["model"];
+    SCOPED_TRACE(name);
+    const std::unique_ptr<Model> model = OpenModel(name);
+    const std::string adapter = g["adapter"].is_string() ? g["adapter"] : "";
+    const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
+    const auto decoder = Must(Decoder::Create(*model, {.context = 64, .adapter = targets}, *kernels));
+    const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
+    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));
+    if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
+    const std::vector<int32_t> prompt = g["prompt"], expected = g["tokens"], until_eos = g["tokens_with_eos"];
+    const auto always = [](int32_t) { return true; };
+    EXPECT_EQ(Must(GenerateTokens(*decoder, prompt, 16, {}, {}, always)), expected);
+    decoder->Reset();
+    const std::vector<int32_t> stop = {g["eos"].get<int32_t>()};
+    std::vector<int32_t> stopped = Must(GenerateTokens(*decoder, prompt, 16, {}, stop, always));
+    stopped.push_back(stop[0]);
+    EXPECT_EQ(stopped, until_eos);
+  }
+}
 
 }  // namespace
 }  // namespace temper
