@@ -185,7 +185,9 @@ std::string HelpText(std::string_view usage, const OptionSet& options) {
     for (const Option& option : group.options) {
       const bool attached = std::holds_alternative<OptionalText>(option.target);
       const std::string hint = ValueHint(option);
-      std::string line = fmt::format("  --{}{}{}", option.name, attached || hint.empty() ? "" : " ", hint);
+      const bool on = IsFlag(option) && ValueAsYaml(option) == "true";
+      std::string line =
+          fmt::format("  --{}{}{}{}", on ? "[no-]" : "", option.name, attached || hint.empty() ? "" : " ", hint);
       if (line.size() + 2 > kHelpColumn) {
         out += line + '\n';
         line.clear();

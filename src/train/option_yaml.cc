@@ -35,7 +35,7 @@ class Reader {
     for (auto it = object.begin(); it != object.end(); ++it) {
       const std::string name = section + it.key();
       const std::string place = pointer + "/" + Escaped(it.key());
-      const std::string where = fmt::format("{} line {}", file_, LineOf(document_, place));
+      const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
       if (const Option* option = options_.Find(name)) {
         if (!seen_.insert(option->name).second) {
           return InvalidArgument(fmt::format("{}: {} was given before; keep one of the two", where, option->name));
@@ -65,7 +65,7 @@ class Reader {
 
 Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options) {
   TEMPER_ASSIGN_OR_RETURN(const auto document, ParseYaml(text, file));
-  const OrderedJson& root = RootOf(document);
+  const OrderedJson& root = document.value;
   if (root.is_null()) return OkStatus();  // an empty file, or comments only
   if (!root.is_object()) {
     return InvalidArgument(fmt::format("{}: should be lines of 'key: value', but is {}", file,
@@ -94,8 +94,8 @@ std::string PrintYamlOptions(const OptionSet& options, const std::map<std::strin
 }
 
 Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(const auto document, ParseYaml(text, where));
-  return RootOf(document);
+  TEMPER_ASSIGN_OR_RETURN(auto document, ParseYaml(text, where));
+  return std::move(document.value);
 }
 
 }  // namespace temper

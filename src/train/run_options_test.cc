@@ -158,7 +158,9 @@ TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
   EXPECT_HAS(YamlError("lora: {target_modules: [q_proj, 3]}"), "'3'");
   EXPECT_HAS(YamlError("lora: {r: 1}\nlora.r: 2"), "given before");
   EXPECT_HAS(YamlError("- seed"), "is a list");
-  EXPECT_HAS(YamlError("seed: 99999999999999999999"), "a whole number");
+  EXPECT_HAS(YamlError("seed: 99999999999999999999"), "run.yaml line 1");
+  EXPECT_HAS(YamlError("seed: 18446744073709551615"), "a whole number");
+  EXPECT_HAS(YamlError("learning_rate: .nan"), "a number");
   EXPECT_HAS(YamlError("data: \"a\\0b\""), "NUL");
   EXPECT_FALSE(ParseRunConfig("seed: [", "run.yaml").ok());
 }
@@ -285,7 +287,10 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
   const std::string help = HelpText("usage: temper train\n", options);
   for (const OptionGroup& group : options.groups()) {
     EXPECT_HAS(help, "\n" + group.title + ":\n");
-    for (const Option& option : group.options) EXPECT_HAS(help, "  --" + option.name);
+    for (const Option& option : group.options) {
+      const bool on = std::holds_alternative<bool*>(option.target) && *std::get<bool*>(option.target);
+      EXPECT_HAS(help, (on ? "  --[no-]" : "  --") + option.name);
+    }
   }
   EXPECT_HAS(help, "(default: 2e-4 for LoRA, 2e-5 for full)");
   EXPECT_HAS(help, "--lora.r N");
