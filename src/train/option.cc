@@ -7,17 +7,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "format/quoted.h"
 #include "train/option_yaml.h"
 
 namespace temper {
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -40,21 +34,12 @@ bool ParseWhole(std::string_view text, Number& out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// What a person sees of a value that was refused: short, on one line, without control characters.
-std::string Shown(std::string_view text) {
-  constexpr size_t kMost = 80;
-  std::string shown(text.substr(0, kMost));
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  return "'" + shown + (text.size() > kMost ? "...'" : "'");
-}
-
+// What a person sees of a value that was refused.
 std::string ShownJson(const OrderedJson& value) {
-  if (value.is_string()) return Shown(value.get_ref<const std::string&>());
+  if (value.is_string()) return Quoted(value.get_ref<const std::string&>());
   if (value.is_object()) return "a mapping";
   if (value.is_array()) return "a list";
-  return Shown(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  return Quoted(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
 Status Refuse(const Option& option, const std::string& wanted, const std::string& got, const std::string& where) {
@@ -75,13 +60,13 @@ const char* const kNumber = "a number";
 
 Status StoreInteger(const Option& option, std::string_view text, int64_t& target, const std::string& where) {
   int64_t value = 0;
-  if (!ParseWhole(text, value)) return Refuse(option, kWhole, Shown(text), where);
+  if (!ParseWhole(text, value)) return Refuse(option, kWhole, Quoted(text), where);
   return StoreNumber(option, value, target, where);
 }
 
 Status StoreDouble(const Option& option, std::string_view text, double& target, const std::string& where) {
   double value = 0;
-  if (!ParseWhole(text, value) || !std::isfinite(value)) return Refuse(option, kNumber, Shown(text), where);
+  if (!ParseWhole(text, value) || !std::isfinite(value)) return Refuse(option, kNumber, Quoted(text), where);
   return StoreNumber(option, value, target, where);
 }
 
@@ -126,7 +111,7 @@ bool IsUtf8(std::string_view s) {
 }
 
 Status StoreText(const Option& option, std::string_view text, std::string& target, const std::string& where) {
-  if (text.find('\0') != text.npos) return Refuse(option, "text without NUL characters", Shown(text), where);
+  if (text.find('\0') != text.npos) return Refuse(option, "text without NUL characters", Quoted(text), where);
   if (!IsUtf8(text)) return Refuse(option, "UTF-8 text", "bytes that are not; rename the file", where);
   target = std::string(text);
   return OkStatus();
@@ -195,7 +180,7 @@ Status StorePatterns(const Option& option, const OrderedJson& json, std::vector<
 
 Status StoreBool(const Option& option, std::string_view text, bool& target, const std::string& where) {
   if (!EqualIgnoringCase(text, "true") && !EqualIgnoringCase(text, "false")) {
-    return Refuse(option, "true or false", Shown(text), where);
+    return Refuse(option, "true or false", Quoted(text), where);
   }
   target = EqualIgnoringCase(text, "true");
   return OkStatus();
@@ -208,7 +193,7 @@ Status StoreChoice(const Option& option, std::string_view text, const Choice& ch
       return OkStatus();
     }
   }
-  return Refuse(option, fmt::format("one of {}", fmt::join(choice.names, ", ")), Shown(text), where);
+  return Refuse(option, fmt::format("one of {}", fmt::join(choice.names, ", ")), Quoted(text), where);
 }
 
 std::string NumberAsYaml(double v) {
@@ -400,6 +385,7 @@ std::string ValueAsYaml(const Option& option) {
 }
 
 std::string ValueHint(const Option& option) {
+  if (!option.value_hint.empty()) return option.value_hint;
   return std::visit(
       Overloaded{[](const bool*) { return std::string(); }, [](const int64_t*) { return std::string("N"); },
                  [](const double*) { return std::string("X"); }, [](const std::string*) { return std::string("PATH"); },

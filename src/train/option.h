@@ -67,7 +67,16 @@ struct Option {
   std::string help;          // one sentence without a full stop
   Range range = {};          // numbers only
   std::string default_text;  // for --help, where the default depends on other things; otherwise the target's value
+  std::string value_hint;    // for --help, where the type says too little: "TEXT"
 };
+
+// For std::visit on a target: one lambda per type.
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
 
 // Sets an option's target. `where` begins an error message: "run.yaml line 3", "command line". An error leaves the
 // target as it was.

@@ -7,13 +7,6 @@
 namespace temper {
 namespace {
 
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
-
 char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -46,11 +39,9 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-OptionSet::OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign)
-    : groups_(std::move(groups)), foreign_(std::move(foreign)) {
-  for (const ForeignName& name : foreign_) {
-    TEMPER_CHECK(name.ours.empty() || Find(name.ours) != nullptr) << name.foreign << " -> " << name.ours;
-    TEMPER_CHECK(Find(name.foreign) == nullptr) << name.foreign << " is an option";
+OptionSet::OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign) : groups_(std::move(groups)) {
+  for (ForeignName& name : foreign) {
+    if (name.ours.empty() || Find(name.ours) != nullptr) foreign_.push_back(name);
   }
 }
 

@@ -25,6 +25,7 @@ struct ForeignName {
 
 class OptionSet {
  public:
+  // Foreign names of options that this command lacks are left out: all commands may share one list.
   OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign);
 
   // nullptr where there is none. '-' counts as '_'.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "format/quoted.h"
 #include "format/yaml.h"
 
 namespace temper {
@@ -48,7 +49,7 @@ class Reader {
         }
         TEMPER_RETURN_IF_ERROR(ReadMapping(it.value(), name + ".", place));
       } else {
-        return InvalidArgument(fmt::format("{}: unknown key '{}'; {}", where, name, options_.Advice(name)));
+        return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
       }
     }
     return OkStatus();

@@ -17,10 +17,12 @@ constexpr double kFullLearningRate = 2e-5;
 constexpr double kWarmupRatio = 0.03;
 constexpr int64_t kFewestUsefulSteps = 20;
 
-// By its text alone: links are the business of whoever deletes.
+// By text alone: whoever deletes must see to links.
 bool IsWithin(const std::string& path, const std::string& folder) {
   const auto normal = [](const std::string& p) {
-    std::string text = std::filesystem::path(p).lexically_normal().string();
+    std::error_code no_working_folder;
+    const std::filesystem::path whole = std::filesystem::absolute(p, no_working_folder);
+    std::string text = (no_working_folder ? std::filesystem::path(p) : whole).lexically_normal().string();
     while (text.size() > 1 && text.back() == '/') text.pop_back();
     return text;
   };

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "train/run_options.h"
 
 namespace temper {
@@ -200,6 +202,11 @@ TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
                c.output.overwrite = true;
                c.data.data = "x/../out/data.jsonl";
+             }),
+             "would delete the data");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.output.overwrite = true;
+               c.data.data = std::filesystem::current_path().string() + "/out/data.jsonl";
              }),
              "would delete the data");
   RunConfig c = Valid();

@@ -13,6 +13,8 @@ namespace temper {
 
 // The table, bound to `config`, which must outlive it.
 OptionSet RunOptions(RunConfig& config);
+// Its groups alone, for a command that adds options of its own.
+std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration.
 std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes = {});

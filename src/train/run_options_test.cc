@@ -6,6 +6,7 @@
 #include <set>
 
 #include "train/command_line.h"
+#include "train/foreign_names.h"
 #include "train/option_yaml.h"
 
 namespace temper {
@@ -184,6 +185,16 @@ TEST(RunOptions, ForeignNamesAreAnsweredWithOurs) {
   EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
   EXPECT_HAS(CommandError({"--load-in-4bit"}), "not supported");
   EXPECT_HAS(CommandError({"--bf16"}), "dtype: bf16");
+}
+
+TEST(RunOptions, EveryForeignNameLeadsToAnOption) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  for (const ForeignName& name : ForeignNames()) {
+    EXPECT_EQ(options.Find(name.foreign), nullptr) << name.foreign << " is one of ours";
+    EXPECT_TRUE(name.ours.empty() ? !name.note.empty() : options.Find(name.ours) != nullptr) << name.foreign;
+    EXPECT_HAS(options.Advice(name.foreign), name.ours.empty() ? name.note : name.ours);
+  }
 }
 
 TEST(RunOptions, CommandLineMistakesNameTheRemedy) {
