@@ -2,7 +2,9 @@
 """Loads a model (and adapter) that Temper wrote with transformers (and PEFT) and compares logits with Temper's.
 
     python tests/parity/check_export.py --model OUT_HF [--adapter OUT_PEFT] --logits LOGITS.safetensors [--dtype bf16]
-    python tests/parity/check_export.py --model OUT_HF --text "Once upon" | --ids 5,17,4     # only prints the logits
+    python tests/parity/check_export.py --model OUT_HF --text FILE | --ids FILE      # only prints the best next tokens
+
+FILE: a text, tokenised with the model's tokenizer; or token ids separated by blanks or commas.
 
 LOGITS.safetensors: input_ids I32 or I64 [tokens] (or [documents, tokens]) and logits F32 [..., tokens, vocab] as Temper
 computed them, each row one document from position 0. Exit status 0: equal within --tolerance.
@@ -35,15 +37,20 @@ def load(arguments):
     return model.eval()
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def document_ids(arguments, stored):
     if stored is not None:
         ids = stored["input_ids"].long()
         return ids if ids.dim() == 2 else ids[None]
     if arguments.ids:
-        return torch.tensor([[int(token) for token in arguments.ids.split(",")]])
+        return torch.tensor([[int(token) for token in read(arguments.ids).replace(",", " ").split()]])
     if arguments.text:
         tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model)
-        return tokenizer(arguments.text, return_tensors="pt").input_ids
+        return tokenizer(read(arguments.text), return_tensors="pt").input_ids
     sys.exit("give --logits, --ids or --text")
 
 

@@ -55,15 +55,16 @@ ADAPTERS = {
 }
 
 CURVES = {
-    # name: (model, adapter or None, settings). Clipping: sometimes on in curve_full_llama and curve_lora_opt, always in
-    # the others. Decay is 0.1 so that decaying a norm or a bias, which Trainer does not, moves it by a tenth of its change.
-    "curve_full_llama": ("llama_gqa_tied", None, dict(
+    # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on in
+    # curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that decaying a norm or a bias, which
+    # Trainer does not, moves it by a tenth of its change.
+    "curve_full_llama": ("llama_gqa_tied", None, False, dict(
         learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
-    "curve_full_opt_decay": ("opt_pre_norm", None, dict(
+    "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
-    "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), dict(
+    "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
-    "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), dict(
+    "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
 }
 
@@ -210,13 +211,13 @@ def write_adapters(out):
 
 
 def write_curves(out):
-    for name, (model_name, lora, settings) in CURVES.items():
+    for name, (model_name, lora, continued, settings) in CURVES.items():
         seed = seed_of(name)
 
         def start():
             if lora is None:
                 return model_zoo.load(out.models / model_name)
-            return with_adapter(out, model_name, lora, seed, zero_b=True)
+            return with_adapter(out, model_name, lora, seed, zero_b=not continued)
 
         model = start()
         name_of = adapter_key if lora is not None else str
