@@ -44,7 +44,7 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
   return order[weight.size() - 1];
 }
 
-Result<std::vector<int32_t>> GenerateTokens(Decoder& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
+Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
                                             const SamplingSpec& sampling, std::span<const int32_t> stop,
                                             const std::function<bool(int32_t)>& on_token) {
   std::vector<int32_t> produced;

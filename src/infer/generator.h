@@ -1,4 +1,4 @@
-// Generator: turns a prompt into more tokens with a Decoder: greedy, or sampled at a temperature. Draws come from a
+// Generator: turns a prompt into more tokens with a DecodeSession: greedy, or sampled at a temperature. Draws come from a
 // counter-based generator, so that equal seeds give equal text.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "infer/decoder.h"
+#include "infer/decode_session.h"
 
 namespace temper {
 
@@ -23,7 +23,7 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
 // Feeds `prompt` (after what the decoder already holds) and produces up to `max_new_tokens`, stopping before the cache is
 // full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the delivered tokens.
 // The last delivered token has not been fed to the decoder.
-Result<std::vector<int32_t>> GenerateTokens(Decoder& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
+Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
                                             const SamplingSpec& sampling, std::span<const int32_t> stop,
                                             const std::function<bool(int32_t)>& on_token);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compile/recompute.h"
 #include "train/option.h"
 #include "train/schedule.h"
 
@@ -19,7 +20,6 @@ namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
-enum class Recompute { kNone, kBlock };
 
 struct RunConfig {
   struct Model {

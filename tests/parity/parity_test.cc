@@ -308,7 +308,7 @@ TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
     const std::unique_ptr<Model> model = OpenModel(name);
     const std::string adapter = g["adapter"].is_string() ? g["adapter"] : "";
     const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
-    const auto decoder = Must(Decoder::Create(*model, {.context = 64, .adapter = targets}, *kernels));
+    const auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, *kernels));
     const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
     Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));
     if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);

@@ -1,4 +1,4 @@
-// Decoder: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts) over one
+// DecodeSession: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts) over one
 // key-value cache, sharing one arena with the weights.
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace temper {
 
-struct DecoderSpec {
+struct DecodeSpec {
   DType dtype = DType::kF32;
   int64_t context = 0;              // tokens the cache holds
   std::vector<LoraTarget> adapter;  // empty: the bare model
   int threads = 1;
 };
 
-class Decoder {
+class DecodeSession {
  public:
   // `kernels` must outlive the decoder. Weights are zero until the caller loads them through `Buffer`.
-  static Result<std::unique_ptr<Decoder>> Create(const Model& model, const DecoderSpec& spec, KernelTable& kernels);
+  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels);
 
   // Memory of a weight or adapter, for loading; data is null where there is none of that name.
   View Buffer(const std::string& name) const;
@@ -43,7 +43,7 @@ class Decoder {
     std::unique_ptr<Executor> executor;
     View token, position;
   };
-  Decoder() = default;
+  DecodeSession() = default;
 
   int64_t context_ = 0, length_ = 0;
   std::vector<Program> programs_;

@@ -1,4 +1,4 @@
-#include "infer/decoder.h"
+#include "infer/decode_session.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 }  // namespace
 
-Result<std::unique_ptr<Decoder>> Decoder::Create(const Model& model, const DecoderSpec& spec, KernelTable& kernels) {
+Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
   std::vector<Graph> graphs;
   std::vector<int64_t> sizes;
@@ -29,7 +29,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(const Model& model, const Decod
   std::vector<NamedGraph> named;
   for (size_t i = 0; i < graphs.size(); ++i) named.push_back({fmt::format("decode.{}", sizes[i]), &graphs[i]});
 
-  std::unique_ptr<Decoder> decoder(new Decoder());
+  std::unique_ptr<DecodeSession> decoder(new DecodeSession());
   decoder->context_ = spec.context;
   TEMPER_ASSIGN_OR_RETURN(decoder->programs_, CompileForward(named, spec.threads));
   TEMPER_ASSIGN_OR_RETURN(decoder->arena_, Arena::Create(decoder->programs_[0].arena_bytes));
@@ -44,12 +44,12 @@ Result<std::unique_ptr<Decoder>> Decoder::Create(const Model& model, const Decod
   return decoder;
 }
 
-View Decoder::Buffer(const std::string& name) const {
+View DecodeSession::Buffer(const std::string& name) const {
   const int index = programs_[0].FindBuffer(name);
   return index < 0 ? View{} : steps_[0].executor->BufferView(index);
 }
 
-Result<std::span<const float>> Decoder::Feed(std::span<const int32_t> tokens) {
+Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> tokens) {
   TEMPER_CHECK(!tokens.empty() && length_ + static_cast<int64_t>(tokens.size()) <= context_)
       << tokens.size() << " tokens after " << length_ << " of " << context_;
   while (!tokens.empty()) {
