@@ -19,7 +19,8 @@ class Differentiator final : public GradientSink {
     bool rooted = false;
     for (size_t i = forward_nodes_; i-- > 0;) {
       at_ = i;
-      const Node& node = graph_.nodes()[i];
+      current_ = graph_.nodes()[i];
+      const Node& node = current_;
       if (node.op == Op::kLinearCrossEntropy) {
         TEMPER_CHECK(!rooted) << "a graph has one loss";
         rooted = true;
@@ -27,7 +28,7 @@ class Differentiator final : public GradientSink {
                               [&](ValueId id) { return Get(gradients_, id) != kNoValue; })) {
         continue;
       }
-      const auto* rule = RuleOf(node.op).gradient;
+      void (*rule)(GradientSink&) = RuleOf(node.op).gradient;
       const bool needed =
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return Get(needs_, id); });
       if (!needed) continue;
@@ -38,7 +39,7 @@ class Differentiator final : public GradientSink {
     return std::move(graph_);
   }
 
-  const Node& node() const override { return graph_.nodes()[at_]; }
+  const Node& node() const override { return current_; }
   const Value& value(ValueId id) const override { return graph_.value(id); }
   ValueId OutputGradient(int i) const override { return Get(gradients_, Input(node().outputs, i)); }
   bool Needs(int input) const override { return Get(needs_, Input(node().inputs, input)); }
@@ -131,6 +132,7 @@ class Differentiator final : public GradientSink {
   const bool accumulate_;
   const size_t forward_nodes_;
   size_t at_ = 0;
+  Node current_;  // a copy: emitting nodes moves the graph's
   std::vector<char> needs_;         // per forward value: a trainable value reaches it
   std::vector<ValueId> gradients_;  // per forward value: its gradient so far
 };

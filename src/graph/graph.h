@@ -25,7 +25,7 @@ inline constexpr ValueId kNoValue = -1;
 enum class Role : uint8_t {
   kInput,           // written by the host before the step, one instance per micro-batch
   kOutput,          // read by the host after the step, one instance per micro-batch
-  kConstant,        // written once before the run
+  kConstant,        // named "constant.<n>...": every element is the integer n, written when a run is set up
   kWeight,          // a tensor of the model, in compute precision
   kAdapter,         // a LoRA matrix, in compute precision
   kActivation,      // lives within a step

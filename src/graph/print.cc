@@ -5,9 +5,8 @@
 //   node dropout backward block=1 (%6, %2) -> (%8) {p=0.1} rng="model.layers.1.q_proj.dropout"
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "graph/graph.h"
+#include "graph/line_reader.h"
 
 namespace temper {
 namespace {
@@ -17,76 +16,6 @@ std::string Ids(const std::vector<ValueId>& ids) {
   for (size_t i = 0; i < ids.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", ids[i]);
   return text + ")";
 }
-
-// Reads one line from left to right; every Eat/Read returns false where the line has something else.
-class LineReader {
- public:
-  explicit LineReader(std::string_view line) : rest_(line) {}
-
-  bool Eat(std::string_view token) {
-    if (rest_.substr(0, token.size()) != token) return false;
-    rest_.remove_prefix(token.size());
-    return true;
-  }
-  bool Word(std::string_view* out) {
-    const size_t n = std::min(rest_.find_first_of(" "), rest_.size());
-    *out = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return n > 0;
-  }
-  template <class Int>
-  bool Number(Int* out) {
-    const auto r = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
-    rest_.remove_prefix(static_cast<size_t>(r.ptr - rest_.data()));
-    return r.ec == std::errc();
-  }
-  bool Quoted(std::string* out) {
-    if (!Eat("\"")) return false;
-    const size_t n = rest_.find('"');
-    if (n == rest_.npos) return false;
-    *out = std::string(rest_.substr(0, n));
-    rest_.remove_prefix(n + 1);
-    return true;
-  }
-  bool Type(TensorType* out) {
-    const size_t n = rest_.find('[');
-    if (n == rest_.npos) return false;
-    const auto dtype = ParseDType(rest_.substr(0, n));
-    if (!dtype.ok()) return false;
-    rest_.remove_prefix(n + 1);
-    *out = TensorType{*dtype, {}};
-    while (!Eat("]")) {
-      int64_t d;
-      if (out->shape.rank() > 0 && !Eat(", ")) return false;
-      if (out->shape.rank() == Shape::kMaxRank || !Number(&d) || d < 0) return false;
-      out->shape.Append(d);
-    }
-    return true;
-  }
-  bool IdList(std::vector<ValueId>* out) {
-    if (!Eat("(")) return false;
-    while (!Eat(")")) {
-      ValueId id;
-      if (!out->empty() && !Eat(", ")) return false;
-      if (!Eat("%") || !Number(&id)) return false;
-      out->push_back(id);
-    }
-    return true;
-  }
-  bool Braced(Attributes* out) {
-    const size_t n = rest_.find('}');
-    if (n == rest_.npos) return false;
-    Result<Attributes> attributes = Attributes::Parse(rest_.substr(0, n + 1));
-    if (!attributes.ok()) return false;
-    *out = std::move(*attributes);
-    rest_.remove_prefix(n + 1);
-    return true;
-  }
-  bool AtEnd() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-};
 
 bool ReadValue(LineReader& in, Graph* graph) {
   Value value;
