@@ -33,7 +33,7 @@ function(temper_layer folder)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;-Wno-maybe-uninitialized;-mavx2;-mfma;-mf16c")
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-        "-O3;-Wno-maybe-uninitialized;-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mprefer-vector-width=512")
+        "-O3;-Wno-maybe-uninitialized;-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mprfchw;-mprefer-vector-width=512")
     endif()
   endforeach()
 endfunction()
@@ -63,5 +63,6 @@ function(temper_test_binary name sources library)
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  # Passive: tests run side by side and use more threads than cores, where spinning at barriers only burns time.
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()

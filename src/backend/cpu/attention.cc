@@ -63,10 +63,10 @@ struct Heads {
   std::byte* At(std::byte* data, int64_t index) const { return data + index * element; }
   // Panels of tokens [first, first + n) of a head, E deep; or of E, n deep.
   void PackTokens(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_k(head, stride, n, tiles->nr, true, E, panels);
+    tiles->pack_k(head, stride, n, tiles->nr, true, E, panels, PanelBytes(E));
   }
   void PackDepth(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels);
+    tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels, PanelBytes(n));
   }
 };
 

@@ -11,14 +11,13 @@ namespace {
 
 // Block sizes. A tile reads both of its panels from the second-level cache; what limits depth is their size, what
 // limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of the peak).
-constexpr int64_t kDepthBytes = 4096;  // of a line: 2048 bf16
-constexpr int64_t kABlockBytes =
-    448 << 10;                             // per thread: most of a second-level cache of 1 MiB, a panel of B beside it
-constexpr int64_t kBBlockBytes = 4 << 20;  // shared, in the third-level cache
+constexpr int64_t kDepthBytes = 4096;        // of a line: 2048 bf16
+constexpr int64_t kABlockBytes = 448 << 10;  // most of a second-level cache of 1 MiB, with a panel of B beside it
+constexpr int64_t kBBlockBytes = 4 << 20;    // shared, in the third-level cache
+constexpr int64_t kASharedBytes = 8 << 20;   // the same of A, where its lines are contiguous
+constexpr int64_t kSumBytes = 8 << 20;       // f32 sums of a block of columns, where a bf16 output needs them
 // Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns.
 constexpr int64_t kSmallBlockBytes = 128 << 10;
-// f32 sums of a block of columns, where a bf16 output needs them.
-constexpr int64_t kSumBytes = 8 << 20;
 constexpr int64_t kAlign = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) {
@@ -56,22 +55,42 @@ const TileKernels& TilesOf(DType dtype, Isa isa) {
   return isa == Isa::kAvx512 ? kTilesBF16AsF32Avx512 : kTilesBF16AsF32Avx2;
 }
 
+struct Gemm::Block {
+  const GemmOperands* operands;
+  int64_t m, all_k;         // of the whole product
+  int64_t column, columns;  // [column, column + columns)
+  int64_t k, depth;
+  int64_t row = 0, rows = 0;  // of A packed by the team, or all
+};
+
 Gemm::Gemm(const GemmShape& shape, int threads, Isa isa)
     : shape_(shape), threads_(threads), kernels_(&TilesOf(shape.dtype, isa)) {
   TEMPER_CHECK(threads >= 1) << threads;
   const TileKernels& t = *kernels_;
-  const int64_t element = t.element_size;
+  const int64_t element = t.element_size, m = std::max<int64_t>(shape.m, 1);
   depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), kDepthBytes / element, t.k_step);
-  rows_ = EvenPiece(std::max<int64_t>(shape.m, 1), kABlockBytes / (depth_ * element), t.mr);
+  // A line between panels: their steps would else fall into the same lines of the first-level cache.
+  const int64_t line_bytes = RoundUp(depth_, t.k_step) * element;
+  a_panel_bytes_ = RoundUp(line_bytes * t.mr, kAlign) + kAlign;
+  b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
+  tiles_ = std::min(CeilDiv(m, t.mr), std::max<int64_t>(1, kABlockBytes / a_panel_bytes_));
   // Partial sums of several blocks of k are f32: the output itself, or a block beside it.
   const bool staged = depth_ < shape.k && shape.out_dtype != DType::kF32;
-  int64_t columns = kBBlockBytes / (depth_ * element);
-  if (staged) columns = std::min(columns, kSumBytes / (4 * std::max<int64_t>(shape.m, 1)));
+  int64_t columns = std::max<int64_t>(1, kBBlockBytes / b_panel_bytes_) * t.nr;
+  if (staged) columns = std::min(columns, kSumBytes / (4 * m));
   columns_ = EvenPiece(std::max<int64_t>(shape.n, 1), columns, t.nr);
-  if (staged) sum_bytes_ = AlignUp({shape.m * columns_ * 4}, kAlign);
-  b_bytes_ = AlignUp({columns_ * depth_ * element + kPanelSlack}, kAlign);
-  a_bytes_ = AlignUp({rows_ * depth_ * element + kPanelSlack}, kAlign);
-  workspace_ = b_bytes_ + a_bytes_ * threads + sum_bytes_;
+  if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
+  b_bytes_ = {columns_ / t.nr * b_panel_bytes_};
+  // Contiguous lines are read in runs as long as a block has rows: only one of many rows reads memory at speed. (With
+  // sums beside the output, blocks of k must be innermost, and A is packed for each.)
+  if (!shape.a_k_contiguous && !staged) {
+    shared_rows_ = EvenPiece(m, std::max<int64_t>(1, kASharedBytes / a_panel_bytes_) * t.mr, t.mr);
+    a_bytes_ = {shared_rows_ / t.mr * a_panel_bytes_};
+    workspace_ = b_bytes_ + a_bytes_ + sum_bytes_;
+  } else {
+    a_bytes_ = {tiles_ * a_panel_bytes_};
+    workspace_ = b_bytes_ + a_bytes_ * threads + sum_bytes_;
+  }
 }
 
 void Gemm::Run(const GemmOperands& operands, std::byte* workspace) const {
@@ -85,76 +104,132 @@ void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMem
 }
 
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
-  const int64_t m = extent.m, all_k = extent.k;
-  TEMPER_CHECK(m <= shape_.m && all_k <= shape_.k && self.size <= threads_) << m << ", team of " << self.size;
+  TEMPER_CHECK(extent.m <= shape_.m && extent.k <= shape_.k && self.size <= threads_)
+      << extent.m << ", " << extent.k << ", team of " << self.size;
+  Block block = {.operands = &operands, .m = extent.m, .all_k = extent.k, .rows = extent.m};
+  const auto for_columns = [&](const auto& body) {
+    for (block.column = 0; block.column < shape_.n; block.column += columns_) {
+      block.columns = std::min(columns_, shape_.n - block.column);
+      body();
+    }
+  };
+  const auto for_depth = [&](const auto& body) {
+    for (block.k = 0; block.k == 0 || block.k < extent.k; block.k += depth_) {
+      block.depth = std::min(depth_, extent.k - block.k);
+      body();
+    }
+  };
+  const auto multiply = [&] {
+#pragma omp barrier
+    PackB(block, workspace, self);
+#pragma omp barrier
+    Multiply(block, workspace, self);
+  };
+  if (shared_rows_ == 0) {
+    for_columns([&] { for_depth(multiply); });
+  } else {
+    for_depth([&] {
+      for (block.row = 0; block.row < extent.m; block.row += shared_rows_) {
+        block.rows = std::min(shared_rows_, extent.m - block.row);
+#pragma omp barrier
+        const Range mine = PartOf(block.rows, kernels_->mr, self.index, self.size);
+        PackA(block, block.row + mine.begin, mine.end - mine.begin,
+              workspace + b_bytes_.v + mine.begin / kernels_->mr * a_panel_bytes_);
+        for_columns(multiply);
+      }
+    });
+  }
+#pragma omp barrier
+}
+
+void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
+  if (rows <= 0) return;
+  const GemmOperands& o = *block.operands;
+  const auto pack = shape_.a_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
+  const int64_t at = shape_.a_k_contiguous ? row * o.a_stride + block.k : block.k * o.a_stride + row;
+  pack(Offset(o.a, at, kernels_->source_size), o.a_stride, rows, kernels_->mr, false, block.depth, panels,
+       a_panel_bytes_);
+}
+
+void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
+  const Range mine = PartOf(block.columns, kernels_->nr, self.index, self.size);
+  if (mine.begin >= mine.end) return;
+  const GemmOperands& o = *block.operands;
+  const int64_t line = block.column + mine.begin;
+  const auto pack = shape_.b_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
+  const int64_t at = shape_.b_k_contiguous ? line * o.b_stride + block.k : block.k * o.b_stride + line;
+  pack(Offset(o.b, at, kernels_->source_size), o.b_stride, mine.end - mine.begin, kernels_->nr, true, block.depth,
+       panels + mine.begin / kernels_->nr * b_panel_bytes_, b_panel_bytes_);
+}
+
+TileOutput Gemm::OutputOf(const Block& block, std::byte* workspace) const {
+  TileOutput out = block.operands->output;
+  const bool first = block.k == 0, last = block.k + block.depth >= block.all_k;
+  if (sum_bytes_.v > 0) {
+    float* sums = reinterpret_cast<float*>(workspace + (workspace_ - sum_bytes_).v) - block.column;
+    if (!last) out = {.out = sums, .out_stride = columns_};
+    if (!first) {
+      out.sum = sums;
+      out.sum_stride = columns_;
+    }
+  } else if (!first) {
+    out.bias = nullptr;
+    out.acc = out.out;
+    out.acc_stride = out.out_stride;
+    out.acc_dtype = DType::kF32;
+  }
+  return out;
+}
+
+void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) const {
   const TileKernels& t = *kernels_;
-  std::byte* b_block = workspace;
-  std::byte* a_block = workspace + b_bytes_.v + a_bytes_.v * self.index;
-  float* sums = reinterpret_cast<float*>(workspace + b_bytes_.v + a_bytes_.v * threads_);
+  const bool shared = shared_rows_ > 0;
+  const std::byte* b_panels = workspace;
+  std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
+  const TileOutput out = OutputOf(block, workspace);
+  const int64_t steps = CeilDiv(block.depth, t.k_step);
+  const int64_t tiles = CeilDiv(block.rows, t.mr), panels = CeilDiv(block.columns, t.nr);
 
-  // Members share rows, or columns where rows are few.
-  int row_parts = self.size;
-  while (row_parts > 1 && (self.size % row_parts != 0 || m / row_parts < 2 * t.mr)) --row_parts;
-  const int column_parts = self.size / row_parts;
-  const Range my_rows = PartOf(m, 1, self.index / column_parts, row_parts);
+  // Members share the rows, or the columns where rows are few. A tile on the border of two members is theirs in turn:
+  // the one's in the first columns, the other's in the last, by as much as makes the work equal.
+  int64_t row_parts = self.size;
+  while (row_parts > 1 && (self.size % row_parts != 0 || tiles < 2 * row_parts)) --row_parts;
+  const int64_t column_parts = self.size / row_parts, part = self.index / column_parts;
+  const int64_t panel_begin = panels * (self.index % column_parts) / column_parts;
+  const int64_t panel_end = panels * (self.index % column_parts + 1) / column_parts;
+  const auto border = [&](int64_t i, int64_t j) { return (tiles * i * panels + row_parts * j) / (row_parts * panels); };
+  const int64_t tile_begin = border(part, panel_begin),
+                tile_end = border(part + 1, std::max<int64_t>(panel_end, 1) - 1);
+  const int64_t at_once = EvenPiece(std::max<int64_t>(tile_end - tile_begin, 1), tiles_, 1);
 
-  for (int64_t column = 0; column < shape_.n; column += columns_) {
-    const int64_t columns = std::min(columns_, shape_.n - column);
-    const Range my_columns = PartOf(columns, t.nr, self.index % column_parts, column_parts);
-    for (int64_t k = 0; k == 0 || k < all_k; k += depth_) {
-      const int64_t depth = std::min(depth_, all_k - k);
-      const int64_t steps = CeilDiv(depth, t.k_step);
-      const int64_t line_bytes = steps * t.k_step * t.element_size;
-
-#pragma omp barrier
-      const Range pack = PartOf(columns, t.nr, self.index, self.size);
-      if (pack.begin < pack.end) {
-        const int64_t line = column + pack.begin;
-        const auto pack_b = shape_.b_k_contiguous ? t.pack_k : t.pack_lines;
-        const int64_t at = shape_.b_k_contiguous ? line * operands.b_stride + k : k * operands.b_stride + line;
-        pack_b(Offset(operands.b, at, t.source_size), operands.b_stride, pack.end - pack.begin, t.nr, true, depth,
-               b_block + pack.begin * line_bytes);
-      }
-#pragma omp barrier
-
-      const bool first = k == 0, last = k + depth >= all_k;
-      TileOutput out = operands.output;
-      if (sum_bytes_.v > 0) {
-        if (!last) out = {.out = sums - column, .out_stride = columns_};
-        if (!first) {
-          out.sum = sums - column;
-          out.sum_stride = columns_;
+  for (int64_t begin = tile_begin; begin < tile_end; begin += at_once) {
+    const int64_t end = std::min(tile_end, begin + at_once);
+    const std::byte* a = a_panels;
+    if (shared) {
+      a += begin * a_panel_bytes_;
+    } else {
+      PackA(block, block.row + begin * t.mr, std::min(end * t.mr, block.rows) - begin * t.mr, a_panels);
+    }
+    const auto multiply = [&](int64_t i, int64_t j) {
+      t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes_, steps,
+             static_cast<int>(std::min<int64_t>(t.mr, block.rows - i * t.mr)),
+             static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * t.mr,
+             block.column + j * t.nr, out);
+    };
+    const auto first_of = [&](int64_t j) { return std::max(begin, border(part, j)); };
+    const auto last_of = [&](int64_t j) { return std::min(end, border(part + 1, j)); };
+    if ((panel_end - panel_begin) * b_panel_bytes_ <= kSmallBlockBytes) {
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = panel_begin; j < panel_end; ++j) {
+          if (i >= first_of(j) && i < last_of(j)) multiply(i, j);
         }
-      } else if (!first) {
-        out.bias = nullptr;
-        out.acc = out.out;
-        out.acc_stride = out.out_stride;
-        out.acc_dtype = DType::kF32;
       }
-
-      for (int64_t row = my_rows.begin; row < my_rows.end; row += rows_) {
-        const int64_t rows = std::min(rows_, my_rows.end - row);
-        const auto pack_a = shape_.a_k_contiguous ? t.pack_k : t.pack_lines;
-        const int64_t at = shape_.a_k_contiguous ? row * operands.a_stride + k : k * operands.a_stride + row;
-        pack_a(Offset(operands.a, at, t.source_size), operands.a_stride, rows, t.mr, false, depth, a_block);
-        const auto tile = [&](int64_t i, int64_t j) {
-          t.tile(a_block + i * line_bytes, b_block + j * line_bytes, steps,
-                 static_cast<int>(std::min<int64_t>(t.mr, rows - i)),
-                 static_cast<int>(std::min<int64_t>(t.nr, columns - j)), row + i, column + j, out);
-        };
-        if ((my_columns.end - my_columns.begin) * line_bytes <= kSmallBlockBytes) {
-          for (int64_t i = 0; i < rows; i += t.mr) {
-            for (int64_t j = my_columns.begin; j < my_columns.end; j += t.nr) tile(i, j);
-          }
-        } else {
-          for (int64_t j = my_columns.begin; j < my_columns.end; j += t.nr) {
-            for (int64_t i = 0; i < rows; i += t.mr) tile(i, j);
-          }
-        }
+    } else {
+      for (int64_t j = panel_begin; j < panel_end; ++j) {
+        for (int64_t i = first_of(j); i < last_of(j); ++i) multiply(i, j);
       }
     }
   }
-#pragma omp barrier
 }
 
 }  // namespace temper

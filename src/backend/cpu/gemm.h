@@ -57,12 +57,20 @@ class Gemm {
   void RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
 
  private:
+  struct Block;  // of columns and k, with what the whole product's operands are there
+  void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
+  void PackB(const Block& block, std::byte* panels, TeamMember self) const;
+  void Multiply(const Block& block, std::byte* workspace, TeamMember self) const;
+  TileOutput OutputOf(const Block& block, std::byte* workspace) const;
+
   GemmShape shape_;
   int threads_ = 1;
   const TileKernels* kernels_ = nullptr;
-  int64_t depth_ = 0;    // of a block of k
-  int64_t columns_ = 0;  // of a block of B, a multiple of nr
-  int64_t rows_ = 0;     // of a block of A, a multiple of mr
+  int64_t depth_ = 0;        // of a block of k
+  int64_t columns_ = 0;      // of a block of B, a multiple of nr
+  int64_t tiles_ = 0;        // of rows in a block of A
+  int64_t shared_rows_ = 0;  // rows of A that the team packs together, a multiple of mr; 0: each member packs its own
+  int64_t a_panel_bytes_ = 0, b_panel_bytes_ = 0;
   Bytes b_bytes_, a_bytes_, sum_bytes_, workspace_;
 };
 

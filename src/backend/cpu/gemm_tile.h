@@ -28,12 +28,13 @@ struct TileOutput {
   DType bias_dtype = DType::kF32;
 };
 
-// Packs lines [0, lines) of `source` for k in [0, depth) into consecutive panels of `width` lines. `stride` is in
-// elements: line i's element k is source[i * stride + k] (k contiguous) or source[k * stride + i] (lines contiguous).
-// Where lines end within a panel, that panel is zero beyond them (pad) or narrower (!pad). May write kPanelSlack bytes
-// past the last panel. REQUIRES: width is mr (!pad) or nr (pad).
+// Packs lines [0, lines) of `source` for k in [0, depth) into panels of `width` lines, panel_bytes apart. `stride` is
+// in elements: line i's element k is source[i * stride + k] (k contiguous) or source[k * stride + i] (lines
+// contiguous). Where lines end within a panel, that panel is zero beyond them (pad) or narrower (!pad). May write
+// kPanelSlack bytes past the last panel, and into the gaps between panels. REQUIRES: width is mr (!pad) or nr (pad);
+// panel_bytes is a multiple of the vector length (64).
 using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
-                        void* panels);
+                        void* panels, int64_t panel_bytes);
 
 // out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows` and a B panel of width nr.
 using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,

@@ -130,7 +130,8 @@ inline void Transpose8(__m256 (&r)[kLanes]) {
 }
 
 template <bool kBF16>
-void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
+void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
+           int64_t panel_bytes) {
   constexpr DType kType = kBF16 ? DType::kBF16 : DType::kF32;
   float* out = static_cast<float*>(panels);
   for (int64_t first = 0; first < lines; first += width) {
@@ -152,13 +153,14 @@ void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pa
         }
       }
     }
-    out += depth * panel_width;
+    out += panel_bytes / 4;
   }
 }
 
 // Panels side by side are filled together: rows of the source are read in runs of kRun lines.
 template <bool kBF16>
-void PackLines(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
+void PackLines(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
+               int64_t panel_bytes) {
   constexpr DType kType = kBF16 ? DType::kBF16 : DType::kF32;
   constexpr int64_t kRun = 96;
   float* out = static_cast<float*>(panels);
@@ -168,7 +170,7 @@ void PackLines(const void* source, int64_t stride, int64_t lines, int width, boo
       for (int64_t first = begin; first < end; first += width) {
         const int count = lines - first < width ? static_cast<int>(lines - first) : width;
         const int panel_width = pad ? width : count;
-        float* to = out + first * depth + k * panel_width;
+        float* to = out + first / width * (panel_bytes / 4) + k * panel_width;
         for (int v = 0; v < panel_width; v += kLanes) {
           const __m256 x = v < count ? Load(source, k * stride + first + v, kType, count - v) : _mm256_setzero_ps();
           Store(to + v, 0, DType::kF32, panel_width - v, x);

@@ -1,5 +1,10 @@
 // Tiles of 14 x 32: 28 sums, two vectors of B and one broadcast of A fill the 32 registers, and each step's 16 loads
 // hide behind its 28 multiply-adds (two of each per cycle).
+// GCC 12's headers make "undefined" vectors by initialising a variable with itself, and warn about it.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include "backend/cpu/gemm_tile.h"
@@ -90,12 +95,15 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, 
     for (int v = 0; v < V; ++v) sum[i][v] = _mm512_setzero_ps();
   }
   // What is added to or overwritten comes from memory: ask for it now.
-  if (output.acc != nullptr) {
-    const int64_t size = output.acc_dtype == DType::kF32 ? 4 : 2;
-    for (int i = 0; i < M; ++i) {
-      const char* p = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * size;
-      _mm_prefetch(p, _MM_HINT_T0);
-      _mm_prefetch(p + 16 * V * size - 1, _MM_HINT_T0);
+  const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
+  for (int i = 0; i < M; ++i) {
+    const char* out = static_cast<const char*>(output.out) + ((row + i) * output.out_stride + column) * out_size;
+    __builtin_prefetch(out, 1);
+    __builtin_prefetch(out + 16 * V * out_size - 1, 1);
+    if (output.acc != nullptr && output.acc != output.out) {
+      const char* acc = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * acc_size;
+      _mm_prefetch(acc, _MM_HINT_T0);
+      _mm_prefetch(acc + 16 * V * acc_size - 1, _MM_HINT_T0);
     }
   }
   for (int64_t s = 0; s < steps; ++s) {
@@ -216,65 +224,71 @@ void PackPanelK(const void* source, int64_t stride, int lines, int width, int64_
 }
 
 template <class From, int kSize, int kStep>
-void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
+void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
+           int64_t panel_bytes) {
   int* out = static_cast<int*>(panels);
-  const int64_t steps = (depth + kStep - 1) / kStep;
   for (int64_t first = 0; first < lines; first += width) {
     const int count = lines - first < width ? static_cast<int>(lines - first) : width;
     const int panel_width = pad ? width : count;
     PackPanelK<From, kSize, kStep>(static_cast<const char*>(source) + first * stride * kSize, stride, count,
                                    panel_width, depth, out);
-    out += steps * panel_width;
+    out += panel_bytes / 4;
   }
 }
 
-// Lines side by side: panels are filled together, so that a row of the source is read in runs of at least this.
-constexpr int kRunBytes = 256;
+// Lines side by side: this many panels are filled together, so that the source is read in runs as long as their lines
+// are wide. More of them would not find a line each in the first-level cache, nor a page each in its TLB.
+constexpr int64_t kPanelsAtOnce = 48;
 
-// Calls step(k, first line, lines, width, words) for each k and panel in an order that suits the source.
-template <int kStep, int kSize, class Step>
-inline void ForPanels(int64_t lines, int width, bool pad, int64_t depth, void* panels, const Step& step) {
-  const int64_t steps = (depth + kStep - 1) / kStep;
-  const int64_t group = (kRunBytes / kSize + width - 1) / width * width;
-  for (int64_t begin = 0; begin < lines; begin += group) {
-    const int64_t end = begin + group < lines ? begin + group : lines;
-    for (int64_t s = 0; s < steps; ++s) {
-      for (int64_t first = begin; first < end; first += width) {
-        const int count = lines - first < width ? static_cast<int>(lines - first) : width;
-        const int panel_width = pad ? width : count;
-        step(s * kStep, first, count, panel_width, static_cast<int*>(panels) + first * steps + s * panel_width);
+// Calls step(k, first line, lines, width, words) for each k and panel.
+template <int kStep, class Step>
+inline void ForPanels(int64_t lines, int width, bool pad, int64_t depth, void* panels, int64_t panel_bytes,
+                      const Step& step) {
+  for (int64_t begin = 0; begin < lines; begin += kPanelsAtOnce * width) {
+    const int64_t end = lines - begin < kPanelsAtOnce * width ? lines : begin + kPanelsAtOnce * width;
+    char* const panel = static_cast<char*>(panels) + begin / width * panel_bytes;
+    const int rest = static_cast<int>((end - begin) % width);  // lines of a last, shorter panel
+    for (int64_t k = 0; k < depth; k += kStep) {
+      int* out = reinterpret_cast<int*>(panel) + k / kStep * width;
+      int64_t first = begin;
+      for (; first + width <= end; first += width) {
+        step(k, first, width, width, out);
+        out += panel_bytes / 4;
       }
+      if (rest > 0) step(k, first, rest, pad ? width : rest, pad ? out : out - k / kStep * (width - rest));
     }
   }
 }
 
 // bf16: a step interleaves rows k and k + 1.
-void PackLinesPairs(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
-                    void* panels) {
+void PackLinesPairs(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
+                    int64_t panel_bytes) {
   const uint16_t* in = static_cast<const uint16_t*>(source);
   const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,  //
                                        39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
   const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-  ForPanels<2, 2>(lines, width, pad, depth, panels, [&](int64_t k, int64_t first, int count, int words, int* out) {
-    const __mmask32 mask = count >= 32 ? 0xFFFFFFFF : static_cast<__mmask32>((1ull << count) - 1);
-    const uint16_t* p = in + k * stride + first;
-    const __m512i even = _mm512_maskz_loadu_epi16(mask, p);
-    const __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < depth ? mask : 0, p + stride);
-    _mm512_mask_storeu_epi32(out, WordMask(words), _mm512_permutex2var_epi16(even, low, odd));
-    if (words > 16) _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(even, high, odd));
-  });
+  ForPanels<2>(lines, width, pad, depth, panels, panel_bytes,
+               [&](int64_t k, int64_t first, int count, int words, int* out) {
+                 const __mmask32 mask = count >= 32 ? 0xFFFFFFFF : static_cast<__mmask32>((1ull << count) - 1);
+                 const uint16_t* p = in + k * stride + first;
+                 const __m512i even = _mm512_maskz_loadu_epi16(mask, p);
+                 const __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < depth ? mask : 0, p + stride);
+                 _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, low, odd));
+                 if (words > 16) _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(even, high, odd));
+               });
 }
 
 template <bool kFromBF16>
-void PackLinesF32(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
-  ForPanels<1, kFromBF16 ? 2 : 4>(
-      lines, width, pad, depth, panels, [&](int64_t k, int64_t first, int count, int words, int* out) {
+void PackLinesF32(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels,
+                  int64_t panel_bytes) {
+  ForPanels<1>(
+      lines, width, pad, depth, panels, panel_bytes, [&](int64_t k, int64_t first, int count, int words, int* out) {
         for (int v = 0; v < words; v += 16) {
           const __mmask16 mask = WordMask(count - v);
           const int64_t i = k * stride + first + v;
           const __m512 x = kFromBF16 ? Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(source) + i))
                                      : _mm512_maskz_loadu_ps(mask, static_cast<const float*>(source) + i);
-          _mm512_mask_storeu_ps(reinterpret_cast<float*>(out) + v, WordMask(words - v), x);
+          _mm512_storeu_ps(reinterpret_cast<float*>(out) + v, x);
         }
       });
 }

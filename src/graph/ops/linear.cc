@@ -91,10 +91,10 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
-  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, threads);
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, true, threads);
 }
 Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
-  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, threads);
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
 }
 
 }  // namespace

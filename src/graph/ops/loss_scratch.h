@@ -41,9 +41,9 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   s.exps = take(s.exp_bytes.v * threads);
   for (size_t p = 0; p < pairs; ++p) {
     const int64_t I = in[3 * p].shape[1];
-    s.product_bytes = std::max({s.product_bytes, MatrixProductScratch(s.chunk, V, I, in[0].dtype, threads),
-                                MatrixProductScratch(s.chunk, I, V, in[0].dtype, threads),
-                                MatrixProductScratch(V, I, s.chunk, DType::kF32, threads)});
+    s.product_bytes = std::max({s.product_bytes, MatrixProductScratch(s.chunk, V, I, in[0].dtype, true, threads),
+                                MatrixProductScratch(s.chunk, I, V, in[0].dtype, true, threads),
+                                MatrixProductScratch(V, I, s.chunk, DType::kF32, false, threads)});
   }
   s.products = take(s.product_bytes.v);
   return s;
