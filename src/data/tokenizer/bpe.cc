@@ -1,0 +1,301 @@
+#include "data/tokenizer/bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
+
+// Up to here looking for the lowest rank by scanning beats a heap: the ranks fill two cache lines.
+constexpr size_t kShortWord = 32;
+
+uint64_t PairKey(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+// Multiplicative hashing: the high bits of the product depend on all of the key.
+uint64_t HashPair(uint64_t pair) {
+  return (pair ^ pair >> 29) * 0x9E3779B97F4A7C15u >> 24;
+}
+
+std::string FallbackSpelling(int byte) {
+  return fmt::format("<0x{:02X}>", byte);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options,
+                                         const std::string& where) {
+  std::unique_ptr<Bpe> bpe(new Bpe(std::move(vocabulary), std::move(options)));
+  const BpeOptions& o = bpe->options_;
+  const Vocabulary& v = bpe->vocabulary_;
+  TEMPER_CHECK(merges.size() < kNoRank);
+  bpe->affixes_ = !o.continuing_subword_prefix.empty() || !o.end_of_word_suffix.empty();
+  TEMPER_CHECK(!(bpe->affixes_ && o.bytes_in)) << "words with affixes are spelled out";
+  if (o.unk_token) {
+    bpe->unk_ = v.Find(*o.unk_token);
+  }
+  bool covered = o.byte_fallback || o.bytes_in;  // no text can be unknown
+  for (int b = 0; b < 256; ++b) {
+    if (o.byte_fallback) bpe->fallback_[b] = v.Find(FallbackSpelling(b));
+    covered = covered && (bpe->fallback_[b] || (o.bytes_in && v.Find(ByteLevelCharacters()[b])));
+  }
+  if (o.unk_token && !bpe->unk_ && !covered) {
+    return Corrupt(fmt::format("{}: the unknown token '{}' is not in the vocabulary", where, *o.unk_token));
+  }
+
+  const uint64_t capacity = std::bit_ceil(std::max<uint64_t>(16, merges.size() + merges.size() / 2));
+  bpe->merges_.resize(capacity);
+  bpe->merge_mask_ = capacity - 1;
+  std::string merged;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [a, b] = merges[rank];
+    const auto left = v.Find(a), right = v.Find(b);
+    // As the tokenizers library does, by length and without looking whether b begins with the prefix.
+    const size_t prefix = o.continuing_subword_prefix.size();
+    if (b.size() < prefix) return Corrupt(fmt::format("{}: merge {} ('{}' '{}') lacks the prefix", where, rank, a, b));
+    merged.assign(a).append(b.substr(prefix));
+    const auto id = v.Find(merged);
+    if (!left || !right || !id) {
+      return Corrupt(fmt::format("{}: merge {} ('{}' '{}') uses '{}', which is not in the vocabulary", where, rank, a,
+                                 b,
+                                 !left    ? a
+                                 : !right ? b
+                                          : std::string_view(merged)));
+    }
+    bpe->InsertMerge(PairKey(*left, *right), static_cast<uint32_t>(rank), *id);
+  }
+
+  if (!bpe->affixes_) {
+    bpe->starts_.resize(o.bytes_in ? 256 : 128);
+    for (size_t i = 0; i < bpe->starts_.size(); ++i) {
+      bpe->starts_[i] = bpe->StartOf(o.bytes_in ? ByteLevelCharacters()[i] : std::string(1, static_cast<char>(i)));
+    }
+    if (!o.bytes_in && !o.ignore_merges) bpe->FindWordBoundary(merges);
+  }
+  return bpe;
+}
+
+void Bpe::InsertMerge(uint64_t pair, uint32_t rank, int32_t id) {
+  uint64_t i = HashPair(pair) & merge_mask_;
+  while (merges_[i].pair != kNoPair && merges_[i].pair != pair) i = (i + 1) & merge_mask_;
+  merges_[i] = {pair, rank, id};  // a pair that is there twice has its last rank
+}
+
+const Bpe::MergeSlot* Bpe::FindMerge(int32_t left, int32_t right) const {
+  const uint64_t pair = PairKey(left, right);
+  uint64_t i = HashPair(pair) & merge_mask_;
+  while (merges_[i].pair != pair) {
+    if (merges_[i].pair == kNoPair) return nullptr;
+    i = (i + 1) & merge_mask_;
+  }
+  return &merges_[i];
+}
+
+Bpe::Start Bpe::StartOf(std::string_view spelling) const {
+  if (const auto id = vocabulary_.Find(spelling)) return {Start::kToken, {*id}};
+  if (options_.byte_fallback) {
+    Start start{Start::kFallback, {}};
+    for (const char c : spelling) {
+      const auto id = fallback_[static_cast<unsigned char>(c)];
+      if (!id) break;
+      start.ids.push_back(*id);
+    }
+    if (start.ids.size() == spelling.size()) return start;
+  }
+  return {unk_ ? Start::kUnknown : Start::kDropped, {}};
+}
+
+// A SentencePiece-style BPE has no pre-tokenizer: its word is the whole text, which no cache can hold. But where no
+// merge joins something to a '▁' on its right unless it ends in '▁' itself, no symbol ever crosses from a word into the
+// '▁' of the next, so the text may be cut there and encoded word by word, with the same ids.
+void Bpe::FindWordBoundary(const std::vector<Merge>& merges) {
+  if (!vocabulary_.Find(kMetaspace)) return;  // an unknown '▁' could be fused with unknown neighbours
+  splits_at_metaspace_ = std::none_of(merges.begin(), merges.end(), [](const Merge& merge) {
+    return merge.second.starts_with(kMetaspace) && !merge.first.ends_with(kMetaspace);
+  });
+}
+
+// The end of the word that starts at `begin`.
+size_t Bpe::NextWord(std::string_view text, size_t begin) const {
+  if (!splits_at_metaspace_) return text.size();
+  size_t from = begin;
+  while (text.substr(from).starts_with(kMetaspace)) from += kMetaspace.size();
+  const size_t end = text.find(kMetaspace, from);
+  return end == text.npos ? text.size() : end;
+}
+
+void Bpe::Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
+  for (size_t begin = 0; begin < word.size();) {
+    const size_t end = NextWord(word, begin);
+    EncodeWord(word.substr(begin, end - begin), scratch, out);
+    begin = end;
+  }
+}
+
+void Bpe::EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
+  const bool cached = word.size() <= WordCache::kMaxBytes;
+  size_t slot = 0;
+  if (cached) {
+    slot = scratch.cache_.SlotOf(word);
+    bool found = false;
+    const auto ids = scratch.cache_.Get(slot, word, &found);
+    if (found) {
+      out.insert(out.end(), ids.begin(), ids.end());
+      return;
+    }
+  }
+  std::vector<int32_t>& ids = scratch.ids_;
+  ids.clear();
+  std::optional<int32_t> whole;
+  if (options_.ignore_merges) {
+    if (options_.bytes_in) {
+      std::string spelling;
+      for (const char c : word) spelling += ByteLevelCharacters()[static_cast<unsigned char>(c)];
+      whole = vocabulary_.Find(spelling);
+    } else {
+      whole = vocabulary_.Find(word);
+    }
+  }
+  if (whole) {
+    ids.push_back(*whole);
+  } else {
+    StartSymbols(word, ids);
+    if (ids.size() <= kShortWord) {
+      MergeShort(scratch);
+    } else {
+      MergeLong(scratch);
+    }
+  }
+  if (cached) scratch.cache_.Put(slot, word, ids);
+  out.insert(out.end(), ids.begin(), ids.end());
+}
+
+void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
+  bool unknown =
+      false;  // an unknown token waits: it may grow. (A fallback overtakes it, as in the tokenizers library.)
+  const auto add = [&](const Start& start) {
+    switch (start.kind) {
+      case Start::kToken:
+        if (unknown) ids.push_back(*unk_);
+        unknown = false;
+        ids.push_back(start.ids[0]);
+        break;
+      case Start::kFallback:
+        ids.insert(ids.end(), start.ids.begin(), start.ids.end());
+        break;
+      case Start::kUnknown:
+        if (unknown && !options_.fuse_unk) ids.push_back(*unk_);
+        unknown = true;
+        break;
+      case Start::kDropped:
+        break;
+    }
+  };
+  if (options_.bytes_in) {
+    for (const char c : word) add(starts_[static_cast<unsigned char>(c)]);
+  } else {
+    std::string spelling;
+    for (size_t i = 0; i < word.size();) {
+      const size_t n = unicode::Length(word[i]);
+      const std::string_view character = word.substr(i, n);
+      if (affixes_) {
+        spelling.assign(i > 0 ? options_.continuing_subword_prefix : "").append(character);
+        if (i + n == word.size()) spelling += options_.end_of_word_suffix;
+        add(StartOf(spelling));
+      } else if (n == 1) {
+        add(starts_[static_cast<unsigned char>(word[i])]);
+      } else if (const auto id = vocabulary_.Find(character)) {
+        if (unknown) ids.push_back(*unk_);
+        unknown = false;
+        ids.push_back(*id);
+      } else {
+        add(StartOf(character));
+      }
+      i += n;
+    }
+  }
+  if (unknown) ids.push_back(*unk_);
+}
+
+void Bpe::MergeShort(BpeScratch& scratch) const {
+  std::vector<int32_t>& ids = scratch.ids_;
+  std::vector<uint32_t>& ranks = scratch.ranks_;  // of the pair (i, i + 1)
+  size_t n = ids.size();
+  if (n < 2) return;
+  const auto rank_at = [&](size_t i) {
+    const MergeSlot* merge = i + 1 < n ? FindMerge(ids[i], ids[i + 1]) : nullptr;
+    return merge ? merge->rank : kNoRank;
+  };
+  ranks.resize(n);
+  for (size_t i = 0; i < n; ++i) ranks[i] = rank_at(i);
+  while (true) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; ++i) {
+      if (ranks[i] < ranks[best]) best = i;
+    }
+    if (ranks[best] == kNoRank) break;
+    ids[best] = FindMerge(ids[best], ids[best + 1])->id;
+    std::copy(ids.begin() + best + 2, ids.begin() + n, ids.begin() + best + 1);
+    std::copy(ranks.begin() + best + 2, ranks.begin() + n, ranks.begin() + best + 1);
+    --n;
+    ranks[best] = rank_at(best);
+    if (best > 0) ranks[best - 1] = rank_at(best - 1);
+  }
+  ids.resize(n);
+}
+
+void Bpe::MergeLong(BpeScratch& scratch) const {
+  using Symbol = BpeScratch::Symbol;
+  using Candidate = BpeScratch::Candidate;
+  std::vector<Symbol>& symbols = scratch.symbols_;
+  std::vector<Candidate>& heap = scratch.heap_;
+  const auto later = [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  };
+  const auto n = static_cast<int32_t>(scratch.ids_.size());
+  symbols.clear();
+  heap.clear();
+  for (int32_t i = 0; i < n; ++i) {
+    symbols.push_back({scratch.ids_[i], i - 1, i + 1 < n ? i + 1 : -1, true});
+    const MergeSlot* merge = i + 1 < n ? FindMerge(scratch.ids_[i], scratch.ids_[i + 1]) : nullptr;
+    if (merge) heap.push_back({merge->rank, i, merge->id});
+  }
+  std::make_heap(heap.begin(), heap.end(), later);
+  const auto push = [&](int32_t at) {
+    const Symbol& left = symbols[at];
+    if (left.next < 0) return;
+    if (const MergeSlot* merge = FindMerge(left.id, symbols[left.next].id)) {
+      heap.push_back({merge->rank, at, merge->id});
+      std::push_heap(heap.begin(), heap.end(), later);
+    }
+  };
+  while (!heap.empty()) {
+    const Candidate top = heap.front();
+    std::pop_heap(heap.begin(), heap.end(), later);
+    heap.pop_back();
+    Symbol& left = symbols[top.at];
+    if (!left.alive || left.next < 0) continue;
+    Symbol& right = symbols[left.next];
+    const MergeSlot* merge = FindMerge(left.id, right.id);
+    if (!merge || merge->id != top.id) continue;  // one of the two has been merged since
+    left.id = top.id;
+    left.next = right.next;
+    right.alive = false;
+    if (left.next >= 0) symbols[left.next].prev = top.at;
+    if (left.prev >= 0) push(left.prev);
+    push(top.at);
+  }
+  scratch.ids_.clear();
+  for (int32_t i = 0; i >= 0 && i < n; i = symbols[i].next) scratch.ids_.push_back(symbols[i].id);
+}
+
+}  // namespace temper

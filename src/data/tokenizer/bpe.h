@@ -1,0 +1,104 @@
+// Bpe: byte-pair encoding of one word, with the ids of the tokenizers library's BPE model.
+//
+// A word begins as its characters; the adjacent pair with the lowest merge rank (the leftmost among equals) becomes one
+// symbol, until no pair is in the merge table. O(n log n) in the word's length.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "data/tokenizer/vocabulary.h"
+#include "data/tokenizer/word_cache.h"
+
+namespace temper {
+
+struct BpeOptions {
+  std::optional<std::string> unk_token;
+  std::string continuing_subword_prefix;  // spelled in front of every character of a word but the first
+  std::string end_of_word_suffix;         // spelled behind the last
+  bool fuse_unk = false;                  // a run of unknown characters is one unknown token
+  bool byte_fallback = false;             // an unknown character is spelled "<0xE2><0x96>..." if the vocabulary can
+  bool ignore_merges = false;             // a word that is a token is that token, whatever the merges say
+  // Words come as raw bytes; byte b stands for its byte-level character. Saves writing the text out in that alphabet.
+  bool bytes_in = false;
+};
+
+// Buffers and the cache of one encoding at a time. Belongs to one Bpe for life: the cache is of its words.
+class BpeScratch {
+ private:
+  friend class Bpe;
+  struct Symbol {
+    int32_t id;
+    int32_t prev, next;  // -1: none
+    bool alive;
+  };
+  struct Candidate {
+    uint32_t rank;
+    int32_t at;
+    int32_t id;
+  };
+  WordCache cache_;
+  std::vector<int32_t> ids_;
+  std::vector<uint32_t> ranks_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> heap_;
+};
+
+// Immutable after Create; any thread, each with its own scratch.
+class Bpe {
+ public:
+  using Merge = std::pair<std::string_view, std::string_view>;
+
+  // A merge's rank is its place. Every merge's parts and result must be tokens. `where` names the file in errors.
+  static Result<std::unique_ptr<Bpe>> Create(Vocabulary vocabulary, const std::vector<Merge>& merges,
+                                             BpeOptions options, const std::string& where);
+
+  // Appends the ids of `word` (valid UTF-8 unless bytes_in). REQUIRES: word.size() < 2^31.
+  void Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  // What a character is before any merge.
+  struct Start {
+    enum Kind : uint8_t { kDropped, kToken, kFallback, kUnknown } kind = kDropped;
+    std::vector<int32_t> ids;  // of kToken (one) and kFallback (one per byte)
+  };
+  struct MergeSlot {
+    uint64_t pair = kNoPair;
+    uint32_t rank = 0;
+    int32_t id = 0;
+  };
+  static constexpr uint64_t kNoPair = ~uint64_t{0};
+  static constexpr uint32_t kNoRank = ~uint32_t{0};
+
+  Bpe(Vocabulary vocabulary, BpeOptions options) : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {}
+
+  void InsertMerge(uint64_t pair, uint32_t rank, int32_t id);
+  const MergeSlot* FindMerge(int32_t left, int32_t right) const;
+  Start StartOf(std::string_view spelling) const;
+  void FindWordBoundary(const std::vector<Merge>& merges);
+  size_t NextWord(std::string_view text, size_t begin) const;
+  void EncodeWord(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  void StartSymbols(std::string_view word, std::vector<int32_t>& ids) const;
+  void MergeShort(BpeScratch& scratch) const;
+  void MergeLong(BpeScratch& scratch) const;
+
+  Vocabulary vocabulary_;
+  BpeOptions options_;
+  std::optional<int32_t> unk_;
+  bool affixes_ = false;              // characters are spelled with a prefix or suffix
+  bool splits_at_metaspace_ = false;  // see FindWordBoundary
+  std::vector<Start> starts_;         // of bytes (bytes_in) or ASCII characters
+  std::optional<int32_t> fallback_[256];
+  std::vector<MergeSlot> merges_;  // open addressing, a power of two
+  uint64_t merge_mask_ = 0;
+};
+
+}  // namespace temper

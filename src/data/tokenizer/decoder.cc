@@ -1,0 +1,207 @@
+#include "data/tokenizer/decoder.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+constexpr size_t kMaxSteps = 64;  // real files have four
+
+class ByteLevel final : public Decoder {
+ public:
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    std::string bytes;
+    for (const std::string& part : parts) {
+      const auto spelled = BytesOfToken(part);
+      bytes += spelled ? *spelled : part;
+    }
+    std::string storage;
+    parts.assign(1, std::string(unicode::MakeValid(bytes, storage)));
+  }
+};
+
+// "<0xE2>" and its like, a run of them at a time: the bytes if they are UTF-8, else one U+FFFD for each.
+class ByteFallback final : public Decoder {
+ public:
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    std::vector<std::string> out;
+    std::string run;
+    const auto flush = [&] {
+      if (run.empty()) return;
+      if (unicode::ValidPrefix(run) == run.size()) {
+        out.push_back(run);
+      } else {
+        out.insert(out.end(), run.size(), std::string(unicode::kReplacement));
+      }
+      run.clear();
+    };
+    for (std::string& part : parts) {
+      if (const auto byte = ByteOf(part)) {
+        run += static_cast<char>(*byte);
+      } else {
+        flush();
+        out.push_back(std::move(part));
+      }
+    }
+    flush();
+    parts = std::move(out);
+  }
+
+ private:
+  static std::optional<unsigned char> ByteOf(const std::string& part) {
+    if (part.size() != 6 || !part.starts_with("<0x") || part.back() != '>') return std::nullopt;
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(part.data() + 3, part.data() + 5, value, 16);
+    if (error != std::errc() || end != part.data() + 5) return std::nullopt;
+    return static_cast<unsigned char>(value);
+  }
+};
+
+class Metaspace final : public Decoder {
+ public:
+  Metaspace(char32_t replacement, bool prepended) : replacement_(replacement), prepended_(prepended) {}
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      std::string out;
+      for (size_t i = 0; i < parts[p].size(); i += unicode::Length(parts[p][i])) {
+        const char32_t c = unicode::At(parts[p], i);
+        if (c != replacement_) {
+          unicode::Append(out, c);
+        } else if (p > 0 || !prepended_) {
+          out += ' ';
+        }
+      }
+      parts[p] = std::move(out);
+    }
+  }
+
+ private:
+  char32_t replacement_;
+  bool prepended_;
+};
+
+class Replace final : public Decoder {
+ public:
+  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  void Apply(std::vector<std::string>& parts, size_t limit) const override {
+    RegexScratch scratch;
+    size_t total = 0;
+    for (const std::string& part : parts) total += part.size();
+    for (std::string& part : parts) {
+      total -= part.size();
+      // Where the expression gives up, or the text would grow beyond sense, the part stays: a decoder reports no
+      // errors.
+      if (total < limit) (void)pattern_.ReplaceAll(part, content_, limit - total, scratch);
+      total += part.size();
+    }
+  }
+
+ private:
+  Pattern pattern_;
+  std::string content_;
+};
+
+class Fuse final : public Decoder {
+ public:
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    std::string all;
+    for (const std::string& part : parts) all += part;
+    parts.assign(1, std::move(all));
+  }
+};
+
+// Drops up to `start` times `content` from the left of each part and up to `stop` times from the right.
+class Strip final : public Decoder {
+ public:
+  Strip(std::string content, int64_t start, int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    for (std::string& part : parts) {
+      std::string_view rest = part;
+      for (int64_t i = 0; i < start_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
+      for (int64_t i = 0; i < stop_ && rest.ends_with(content_); ++i) rest.remove_suffix(content_.size());
+      part = std::string(rest);
+    }
+  }
+
+ private:
+  std::string content_;  // one character
+  int64_t start_, stop_;
+};
+
+class Sequence final : public Decoder {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<Decoder>> steps) : steps_(std::move(steps)) {}
+  void Apply(std::vector<std::string>& parts, size_t limit) const override {
+    for (const auto& step : steps_) step->Apply(parts, limit);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Decoder>> steps_;
+};
+
+Result<std::string> OneCharacter(const Json& json, const char* key, const char* fallback, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(std::string value, StringOr(json, key, fallback, where));
+  if (value.empty() || unicode::Length(value[0]) != value.size()) {
+    return Corrupt(fmt::format("{}: '{}' of a decoder should be one character", where, key));
+  }
+  return value;
+}
+
+Status Collect(const Json& json, std::vector<std::unique_ptr<Decoder>>& out, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "type", "", where));
+  if (type == "Sequence") {
+    const auto it = json.find("decoders");
+    if (it == json.end() || !it->is_array()) return Corrupt(where + ": a Sequence decoder without 'decoders'");
+    for (const Json& step : *it) TEMPER_RETURN_IF_ERROR(Collect(step, out, where));
+    return OkStatus();
+  }
+  if (out.size() == kMaxSteps) return Corrupt(fmt::format("{}: more than {} decoders", where, kMaxSteps));
+  if (type == "ByteLevel") {
+    out.push_back(std::make_unique<ByteLevel>());
+  } else if (type == "ByteFallback") {
+    out.push_back(std::make_unique<ByteFallback>());
+  } else if (type == "Fuse") {
+    out.push_back(std::make_unique<Fuse>());
+  } else if (type == "Metaspace") {
+    TEMPER_ASSIGN_OR_RETURN(const std::string mark, OneCharacter(json, "replacement", "\xE2\x96\x81", where));
+    TEMPER_ASSIGN_OR_RETURN(const bool add, BoolOr(json, "add_prefix_space", true, where));
+    TEMPER_ASSIGN_OR_RETURN(const std::string scheme,
+                            StringOr(json, "prepend_scheme", add ? "always" : "never", where));
+    out.push_back(std::make_unique<Metaspace>(unicode::At(mark, 0), scheme != "never"));
+  } else if (type == "Replace") {
+    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
+    TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
+    out.push_back(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+  } else if (type == "Strip") {
+    TEMPER_ASSIGN_OR_RETURN(std::string content, OneCharacter(json, "content", " ", where));
+    TEMPER_ASSIGN_OR_RETURN(const int64_t start, IntOr(json, "start", 0, where));
+    TEMPER_ASSIGN_OR_RETURN(const int64_t stop, IntOr(json, "stop", 0, where));
+    out.push_back(std::make_unique<Strip>(std::move(content), start, stop));
+  } else {
+    return Unsupported(
+        fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, ByteFallback, "
+                    "Replace, Fuse, Strip are)",
+                    where, type));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Decoder>> Decoder::FromJson(const Json& json, const std::string& where) {
+  if (json.is_null()) return std::unique_ptr<Decoder>();
+  std::vector<std::unique_ptr<Decoder>> steps;
+  TEMPER_RETURN_IF_ERROR(Collect(json, steps, where));
+  if (steps.size() == 1) return std::move(steps[0]);
+  return std::unique_ptr<Decoder>(std::make_unique<Sequence>(std::move(steps)));
+}
+
+}  // namespace temper

@@ -1,0 +1,139 @@
+#include "data/tokenizer/model_proto.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace temper {
+namespace {
+
+// Field numbers of sentencepiece_model.proto.
+constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5;  // of ModelProto
+constexpr uint64_t kPrecompiledCharsmap = 2;                    // of NormalizerSpec
+
+std::optional<uint64_t> ReadVarint(std::string_view& in) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64 && !in.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(in[0]);
+    in.remove_prefix(1);
+    value |= uint64_t{byte & 0x7Fu} << shift;
+    if (byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+// Calls `visit` with every field of wire type 2 (bytes, messages); false where the message is broken.
+bool ForEachBytesField(std::string_view message, const std::function<bool(uint64_t, std::string_view)>& visit) {
+  while (!message.empty()) {
+    const auto tag = ReadVarint(message);
+    if (!tag) return false;
+    size_t skip = 0;
+    switch (*tag & 7) {
+      case 0:
+        if (!ReadVarint(message)) return false;
+        break;
+      case 1:
+        skip = 8;
+        break;
+      case 2: {
+        const auto size = ReadVarint(message);
+        if (!size || *size > message.size()) return false;
+        if (!visit(*tag >> 3, message.substr(0, *size))) return false;
+        skip = *size;
+        break;
+      }
+      case 5:
+        skip = 4;
+        break;
+      default:
+        return false;  // groups: no field of this format
+    }
+    if (skip > message.size()) return false;
+    message.remove_prefix(skip);
+  }
+  return true;
+}
+
+// A charsmap is: u32 size of the trie, the trie (a Darts-clone double array of u32), replacement strings that end in
+// NUL. Walks every node that a text can reach.
+bool CharsmapIsSafe(std::string_view map) {
+  if (map.empty()) return true;
+  uint32_t bytes = 0;
+  if (map.size() < sizeof(bytes)) return false;
+  std::memcpy(&bytes, map.data(), sizeof(bytes));
+  map.remove_prefix(sizeof(bytes));
+  if (bytes >= map.size() || bytes % 4 != 0 || bytes == 0 || map.back() != '\0') return false;
+  const size_t replacements = map.size() - bytes;
+  std::vector<uint32_t> units(bytes / 4);
+  std::memcpy(units.data(), map.data(), bytes);
+
+  const auto offset = [](uint32_t unit) { return size_t{unit >> 10} << ((unit & 1u << 9) >> 6); };
+  const auto label = [](uint32_t unit) { return unit & (1u << 31 | 0xFFu); };
+  const auto has_leaf = [](uint32_t unit) { return (unit >> 8 & 1) != 0; };
+  const auto value = [](uint32_t unit) { return unit & ~(1u << 31); };
+
+  std::vector<bool> seen(units.size());
+  std::vector<size_t> bases;  // where a node's children are looked for: base ^ byte
+  const auto reach = [&](size_t base) {
+    if ((base | 0xFF) >= units.size()) return false;
+    if (!seen[base]) bases.push_back(base);
+    seen[base] = true;
+    return true;
+  };
+  if (!reach(offset(units[0]))) return false;
+  while (!bases.empty()) {
+    const size_t base = bases.back();
+    bases.pop_back();
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      const uint32_t unit = units[base ^ byte];
+      if (label(unit) != byte) continue;
+      const size_t child = base ^ byte ^ offset(unit);
+      if (!reach(child)) return false;
+      if (has_leaf(unit) && value(units[child]) >= replacements) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Status CheckModelProto(std::string_view model, const std::string& where) {
+  bool safe = true;
+  const bool whole = ForEachBytesField(model, [&](uint64_t field, std::string_view spec) {
+    if (field != kNormalizerSpec && field != kDenormalizerSpec) return true;
+    return ForEachBytesField(spec, [&](uint64_t inner, std::string_view map) {
+      if (inner == kPrecompiledCharsmap) safe = safe && CharsmapIsSafe(map);
+      return true;
+    });
+  });
+  if (!whole) return Corrupt(where + ": not a SentencePiece model (or cut short)");
+  if (!safe) return Corrupt(where + ": the SentencePiece model's normalization table is broken");
+  return OkStatus();
+}
+
+std::string WithoutDummyPrefix(std::string_view model) {
+  std::string out(model);
+  // Field 3 (normalizer_spec), 2 bytes: field 3 (add_dummy_prefix) = 0.
+  out.append({0x1A, 0x02, 0x18, 0x00});
+  return out;
+}
+
+bool LooksLikeTiktoken(std::string_view model) {
+  const std::string_view line = model.substr(0, std::min<size_t>(model.find('\n'), 256));
+  const size_t space = line.find(' ');
+  if (space == line.npos || space == 0 || space + 1 == line.size()) return false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const auto c = static_cast<unsigned char>(line[i]);
+    const bool fits =
+        i < space ? std::isalnum(c) || c == '+' || c == '/' || c == '=' : i == space || std::isdigit(c) || c == '\r';
+    if (!fits) return false;
+  }
+  return true;
+}
+
+}  // namespace temper

@@ -1,0 +1,33 @@
+// Normalizers of tokenizer.json: what is done to a text before it is cut into words.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "data/tokenizer/regex.h"
+#include "format/json.h"
+
+namespace temper {
+
+// A stretch of text on its way to ids: what it has become, and whether it still begins where the whole text began (some
+// steps prepend a space there only).
+struct Stretch {
+  std::string text;
+  bool at_start = false;
+  size_t limit = 0;  // bytes that `text` may grow to: a hostile file could double it at every step
+};
+
+// Immutable; any thread, each with its own scratch.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  // `stretch.text` is valid UTF-8 and stays so.
+  virtual Status Apply(Stretch& stretch, RegexScratch& scratch) const = 0;
+
+  // nullptr for null: nothing to do. `where` names the file in errors.
+  static Result<std::unique_ptr<Normalizer>> FromJson(const Json& json, const std::string& where);
+};
+
+}  // namespace temper

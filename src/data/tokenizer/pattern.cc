@@ -1,0 +1,67 @@
+#include "data/tokenizer/pattern.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace temper {
+
+Status TooLong(size_t limit) {
+  return Unsupported(
+      fmt::format("a step of tokenizer.json makes the text longer than {} bytes: the file is broken", limit));
+}
+
+Result<Pattern> Pattern::FromJson(const Json& json, const std::string& where) {
+  const auto it = json.find("pattern");
+  if (it != json.end() && it->is_object()) {
+    TEMPER_ASSIGN_OR_RETURN(const std::string regex, StringOr(*it, "Regex", "", where));
+    if (it->contains("Regex")) return OfRegex(regex, where);
+    if (it->contains("String")) {
+      Pattern pattern;
+      TEMPER_ASSIGN_OR_RETURN(pattern.literal_, StringOr(*it, "String", "", where));
+      return pattern;
+    }
+  }
+  return Corrupt(fmt::format("{}: a pattern should be {{\"String\": ...}} or {{\"Regex\": ...}}", where));
+}
+
+Result<Pattern> Pattern::OfRegex(std::string_view regex, const std::string& where) {
+  Pattern pattern;
+  TEMPER_ASSIGN_OR_RETURN(pattern.regex_, Regex::Compile(regex, where));
+  return pattern;
+}
+
+Status Pattern::Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const {
+  if (regex_) return regex_->Cover(text, scratch, out);
+  out.clear();
+  size_t covered = 0;
+  while (!literal_.empty()) {
+    const size_t at = text.find(literal_, covered);
+    if (at == text.npos) break;
+    if (at > covered) out.push_back({covered, at, false});
+    out.push_back({at, at + literal_.size(), true});
+    covered = at + literal_.size();
+  }
+  if (covered < text.size()) out.push_back({covered, text.size(), false});
+  return OkStatus();
+}
+
+Status Pattern::ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const {
+  std::vector<Span> spans;
+  TEMPER_RETURN_IF_ERROR(Cover(text, scratch, spans));
+  if (spans.empty() || (spans.size() == 1 && !spans[0].is_match)) return OkStatus();
+  std::string out;
+  out.reserve(text.size());
+  for (const Span& span : spans) {
+    if (out.size() + content.size() > limit) return TooLong(limit);
+    if (span.is_match) {
+      out += content;
+    } else {
+      out.append(text, span.begin, span.end - span.begin);
+    }
+  }
+  text = std::move(out);
+  return OkStatus();
+}
+
+}  // namespace temper

@@ -1,0 +1,41 @@
+// Pattern: what a Split or Replace of tokenizer.json looks for: a literal string or a regular expression.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "data/tokenizer/regex.h"
+#include "format/json.h"
+
+namespace temper {
+
+// The steps of tokenizer.json have made a text longer than any sane file does.
+Status TooLong(size_t limit);
+// How long they may make it: compatibility forms grow a text 11-fold at most, the byte-level alphabet 2-fold.
+inline size_t GrowthLimit(size_t bytes) {
+  return 64 * bytes + 65536;
+}
+
+// Immutable; any thread, each with its own scratch.
+class Pattern {
+ public:
+  // Of an object with "pattern": {"String": ...} or {"Regex": ...}.
+  static Result<Pattern> FromJson(const Json& json, const std::string& where);
+  static Result<Pattern> OfRegex(std::string_view regex, const std::string& where);
+
+  // As Regex::Cover.
+  Status Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const;
+  // An error where `text` would grow beyond `limit` bytes; it is then unchanged.
+  Status ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const;
+
+ private:
+  Pattern() = default;
+
+  std::string literal_;  // if there is no regex_
+  std::optional<Regex> regex_;
+};
+
+}  // namespace temper

@@ -1,0 +1,137 @@
+#include "data/tokenizer/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+constexpr Bytes kMaxText = GiB(1);  // positions in a word are 31 bits, also of a text that steps have made longer
+
+}  // namespace
+
+Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)) {
+  vocab_size_ = parts_.bpe->vocabulary().limit();
+  for (const AddedToken& token : parts_.added.tokens())
+    vocab_size_ = std::max<int64_t>(vocab_size_, token.id + int64_t{1});
+}
+Pipeline::~Pipeline() = default;
+
+std::unique_ptr<Pipeline::Scratch> Pipeline::TakeScratch() const {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!idle_.empty()) {
+      auto scratch = std::move(idle_.back());
+      idle_.pop_back();
+      return scratch;
+    }
+  }
+  return std::make_unique<Scratch>();
+}
+
+void Pipeline::ReturnScratch(std::unique_ptr<Scratch> scratch) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  idle_.push_back(std::move(scratch));
+}
+
+Result<std::vector<int32_t>> Pipeline::Encode(std::string_view text, EncodeOptions options) const {
+  if (static_cast<int64_t>(text.size()) > kMaxText.v) {
+    return InvalidArgument(
+        fmt::format("a text of {} bytes cannot be tokenized in one piece (at most {}): split it into "
+                    "documents",
+                    text.size(), ToString(kMaxText)));
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);  // English has about four bytes to a token
+  std::unique_ptr<Scratch> scratch = TakeScratch();
+  const std::string_view valid = unicode::MakeValid(text, scratch->valid);
+  const Status status = EncodeValid(valid, options.parse_special, *scratch, ids);
+  ReturnScratch(std::move(scratch));
+  if (!status.ok()) return status;
+  return options.add_special ? parts_.post_processor.Apply(std::move(ids)) : std::move(ids);
+}
+
+Status Pipeline::EncodeValid(std::string_view text, bool parse_special, Scratch& scratch,
+                             std::vector<int32_t>& out) const {
+  parts_.added.Split(text, /*normalized=*/false, parse_special, scratch.raw_parts);
+  for (const TextPart& part : scratch.raw_parts) {
+    if (part.id) {
+      out.push_back(*part.id);
+      continue;
+    }
+    Stretch stretch;
+    std::string_view normalized = part.text;
+    bool at_start = part.text.data() == text.data();
+    if (parts_.normalizer) {
+      stretch = {std::string(part.text), at_start, GrowthLimit(part.text.size())};
+      TEMPER_RETURN_IF_ERROR(parts_.normalizer->Apply(stretch, scratch.cut.regex));
+      normalized = stretch.text;
+      at_start = stretch.at_start;
+    }
+    parts_.added.Split(normalized, /*normalized=*/true, parse_special, scratch.parts);
+    for (const TextPart& words : scratch.parts) {
+      if (words.id) {
+        out.push_back(*words.id);
+      } else {
+        TEMPER_RETURN_IF_ERROR(
+            EncodeWords(words.text, at_start && words.text.data() == normalized.data(), scratch, out));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out) const {
+  PreTokenizerScratch& cut = scratch.cut;
+  cut.made.clear();
+  cut.used = 0;
+  cut.limit = GrowthLimit(text.size());
+  cut.pieces.assign(1, Piece{text, at_start});
+  for (const auto& step : parts_.pre_tokenizers) TEMPER_RETURN_IF_ERROR(step->Apply(cut));
+  for (const Piece& piece : cut.pieces) {
+    if (static_cast<int64_t>(piece.text.size()) > kMaxText.v) return TooLong(static_cast<size_t>(kMaxText.v));
+    parts_.bpe->Encode(piece.text, scratch.bpe, out);
+  }
+  return OkStatus();
+}
+
+std::string Pipeline::Decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  size_t bytes = 0;
+  for (const int32_t id : ids) {
+    std::string token = IdToToken(id);
+    if (token.empty() || (skip_special && IsSpecial(id))) continue;
+    bytes += token.size();
+    tokens.push_back(std::move(token));
+  }
+  std::string text;
+  if (parts_.decoder) {
+    parts_.decoder->Apply(tokens, GrowthLimit(bytes));
+    for (const std::string& part : tokens) text += part;
+  } else {
+    for (size_t i = 0; i < tokens.size(); ++i) text.append(i > 0 ? " " : "").append(tokens[i]);
+  }
+  return text;
+}
+
+std::optional<int32_t> Pipeline::TokenToId(std::string_view token) const {
+  if (const AddedToken* added = parts_.added.Find(token)) return added->id;
+  return parts_.bpe->vocabulary().Find(token);
+}
+
+std::string Pipeline::IdToToken(int32_t id) const {
+  if (const AddedToken* added = parts_.added.Find(id)) return added->content;
+  return std::string(parts_.bpe->vocabulary().Spelling(id));
+}
+
+bool Pipeline::IsSpecial(int32_t id) const {
+  const AddedToken* added = parts_.added.Find(id);
+  return added && added->special;
+}
+
+}  // namespace temper

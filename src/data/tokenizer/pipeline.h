@@ -1,0 +1,63 @@
+// Pipeline: the tokenizer that tokenizer.json describes, and that vocab.json + merges.txt amount to:
+//   added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> BPE -> post-processor
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/decoder.h"
+#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/post_processor.h"
+#include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace temper {
+
+struct PipelineParts {
+  std::unique_ptr<Normalizer> normalizer;  // may be null
+  std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;
+  std::unique_ptr<Bpe> bpe;
+  PostProcessor post_processor;
+  std::unique_ptr<Decoder> decoder;  // null: tokens join with spaces
+  AddedTokens added;
+};
+
+class Pipeline final : public Tokenizer {
+ public:
+  explicit Pipeline(PipelineParts parts);
+  ~Pipeline() override;
+
+  Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options) const override;
+  std::string Decode(std::span<const int32_t> ids, bool skip_special) const override;
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::optional<int32_t> TokenToId(std::string_view token) const override;
+  std::string IdToToken(int32_t id) const override;
+  bool IsSpecial(int32_t id) const override;
+
+ private:
+  struct Scratch {
+    BpeScratch bpe;
+    PreTokenizerScratch cut;
+    std::vector<TextPart> raw_parts, parts;
+    std::string valid;
+  };
+  // Scratches live as long as the tokenizer; there are as many as encodings ever ran at once.
+  std::unique_ptr<Scratch> TakeScratch() const;
+  void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
+
+  Status EncodeValid(std::string_view text, bool parse_special, Scratch& scratch, std::vector<int32_t>& out) const;
+  Status EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out) const;
+
+  // Constant after construction.
+  const PipelineParts parts_;
+  int64_t vocab_size_ = 0;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // guarded by mutex_
+};
+
+}  // namespace temper

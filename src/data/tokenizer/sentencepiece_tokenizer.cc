@@ -1,0 +1,213 @@
+#include "data/tokenizer/sentencepiece_tokenizer.h"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/units.h"
+#include "data/tokenizer/model_proto.h"
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // ▁
+constexpr Bytes kMaxText = MiB(256);                     // sentencepiece's positions are int, with several per byte
+
+void ReplaceAll(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+void FillRole(SpecialRole& role, const char* content, const Vocabulary& vocabulary) {
+  if (role.stated || !vocabulary.Find(content)) return;
+  role.stated = true;
+  role.token.emplace();
+  role.token->content = content;
+  role.token->special = true;
+  role.token->normalized = false;
+}
+
+Result<Vocabulary> ReadVocabulary(const sentencepiece::SentencePieceProcessor& processor, const std::string& where) {
+  std::vector<std::pair<std::string_view, int64_t>> tokens;
+  for (int id = 0; id < processor.GetPieceSize(); ++id) tokens.emplace_back(processor.IdToPiece(id), id);
+  for (const auto& [piece, id] : tokens) {
+    if (unicode::ValidPrefix(piece) != piece.size()) {
+      return Corrupt(fmt::format("{}: piece {} is not UTF-8", where, id));
+    }
+  }
+  return Vocabulary::Create(tokens, where);
+}
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
+                                               Vocabulary vocabulary)
+    : processor_(std::move(processor)), vocabulary_(std::move(vocabulary)) {}
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_view model, SpecialTokens& special,
+                                                                  const std::string& where) {
+  if (LooksLikeTiktoken(model)) {
+    return Unsupported(where +
+                       ": is in tiktoken's format, not SentencePiece's: put the model's tokenizer.json beside it "
+                       "(Meta's Llama 3 comes with one in its Hugging Face form)");
+  }
+  const std::string& name = special.tokenizer_class;
+  if (!name.empty() && name != "LlamaTokenizer" && name != "GemmaTokenizer") {
+    return Unsupported(
+        fmt::format("{}: the tokenizer.model of a {} is not supported (of LlamaTokenizer and GemmaTokenizer it "
+                    "is); save the tokenizer as tokenizer.json",
+                    where, name));
+  }
+  TEMPER_RETURN_IF_ERROR(CheckModelProto(model, where));
+  const bool legacy = special.legacy.value_or(true) || name == "GemmaTokenizer";
+  auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
+  try {
+    const auto status = processor->LoadFromSerializedProto(legacy ? std::string(model) : WithoutDummyPrefix(model));
+    if (!status.ok()) return Corrupt(fmt::format("{}: not a SentencePiece model: {}", where, status.ToString()));
+  } catch (const std::exception& e) {
+    return Corrupt(fmt::format("{}: not a SentencePiece model: {}", where, e.what()));
+  }
+  TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, ReadVocabulary(*processor, where));
+
+  FillRole(special.bos, name == "GemmaTokenizer" ? "<bos>" : "<s>", vocabulary);
+  FillRole(special.eos, name == "GemmaTokenizer" ? "<eos>" : "</s>", vocabulary);
+  FillRole(special.unk, "<unk>", vocabulary);
+  if (name == "GemmaTokenizer") FillRole(special.pad, "<pad>", vocabulary);
+
+  std::unique_ptr<SentencePieceTokenizer> made(new SentencePieceTokenizer(std::move(processor), std::move(vocabulary)));
+  AddedTokenIds ids(made->vocabulary_);
+  for (const AddedToken& token : special.added) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
+  for (const SpecialRole* role : {&special.bos, &special.eos, &special.unk, &special.pad}) {
+    if (role->token && !ids.Has(role->token->content)) TEMPER_RETURN_IF_ERROR(ids.Add(*role->token, where));
+  }
+  for (const AddedToken& token : special.additional) {
+    if (!ids.Has(token.content)) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
+  }
+  std::vector<AddedToken> tokens = ids.Take();
+  for (AddedToken& token : tokens) token.normalized = false;  // here all are looked for in the text as it comes
+  TEMPER_ASSIGN_OR_RETURN(made->added_, AddedTokens::Create(std::move(tokens), nullptr, where));
+
+  made->legacy_ = legacy;
+  made->add_prefix_space_ = special.add_prefix_space.value_or(true);
+  if (special.unk.token) made->unk_ = special.unk.token->content;
+  if (!legacy) {
+    std::vector<int> pieces;
+    if (!made->processor_->Encode(made->unk_, &pieces).ok())
+      return Corrupt(where + ": cannot encode its unknown token");
+    made->unk_pieces_ = pieces.size();
+  }
+  const auto id_of = [&](const SpecialRole& role) {
+    return role.token ? made->TokenToId(role.token->content) : std::nullopt;
+  };
+  made->post_processor_ = PostProcessor::Around(special.add_bos.value_or(true) ? id_of(special.bos) : std::nullopt,
+                                                special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
+  made->vocab_size_ = made->vocabulary_.limit();
+  for (const AddedToken& token : made->added_.tokens()) {
+    made->vocab_size_ = std::max<int64_t>(made->vocab_size_, token.id + int64_t{1});
+  }
+  return std::unique_ptr<Tokenizer>(std::move(made));
+}
+
+Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view text, EncodeOptions options) const {
+  if (static_cast<int64_t>(text.size()) > kMaxText.v) {
+    return InvalidArgument(
+        fmt::format("a text of {} bytes cannot be tokenized in one piece (at most {}): split it into "
+                    "documents",
+                    text.size(), ToString(kMaxText)));
+  }
+  std::string storage;
+  std::string_view valid = unicode::MakeValid(text, storage);
+  std::string prepared;
+  if (!legacy_ && !valid.empty()) {
+    prepared = std::string(valid);
+    ReplaceAll(prepared, kMetaspace, " ");
+    if (add_prefix_space_) prepared.insert(0, kMetaspace);
+    valid = prepared;
+  }
+  std::vector<TextPart> parts;
+  added_.Split(valid, /*normalized=*/false, options.parse_special, parts);
+  std::vector<int32_t> ids;
+  for (const TextPart& part : parts) {
+    if (part.id) {
+      ids.push_back(*part.id);
+    } else {
+      TEMPER_RETURN_IF_ERROR(EncodePart(part.text, ids));
+    }
+  }
+  // The space that was put in front is no token of its own before a special token.
+  if (!legacy_ && ids.size() > 1 && IsSpecial(ids[1]) && vocabulary_.Spelling(ids[0]) == kMetaspace)
+    ids.erase(ids.begin());
+  return options.add_special ? post_processor_.Apply(std::move(ids)) : std::move(ids);
+}
+
+// sentencepiece treats the start of what it is given as the start of a text. Behind the unknown token's spelling, whose
+// pieces are then dropped, a leading space is a space like any other.
+Status SentencePieceTokenizer::EncodePart(std::string_view text, std::vector<int32_t>& out) const {
+  const bool behind_unk = !legacy_ && (text.starts_with(' ') || text.starts_with(kMetaspace));
+  std::vector<int> pieces;
+  sentencepiece::util::Status status;
+  if (behind_unk) {
+    status = processor_->Encode(unk_ + std::string(text), &pieces);
+    if (pieces.size() >= unk_pieces_)
+      pieces.erase(pieces.begin(), pieces.begin() + static_cast<ptrdiff_t>(unk_pieces_));
+  } else {
+    status = processor_->Encode(std::string(text), &pieces);
+  }
+  if (!status.ok()) return Corrupt("sentencepiece cannot encode a text: " + status.ToString());
+  out.insert(out.end(), pieces.begin(), pieces.end());
+  return OkStatus();
+}
+
+// Text of ids that are all pieces of the model, as sentencepiece joins them.
+std::string SentencePieceTokenizer::DecodeText(std::span<const int32_t> ids) const {
+  std::vector<std::string> pieces;
+  for (const int32_t id : ids) pieces.emplace_back(vocabulary_.Spelling(id));
+  std::string text;
+  if (pieces.empty() || !processor_->Decode(pieces, &text).ok()) return {};
+  std::string storage;
+  return std::string(unicode::MakeValid(text, storage));
+}
+
+std::string SentencePieceTokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<int32_t> kept;
+  for (const int32_t id : ids) {
+    if (IdToToken(id).empty() || (skip_special && IsSpecial(id))) continue;
+    kept.push_back(id);
+  }
+  std::string text;
+  std::vector<std::string> first;
+  size_t begin = 0;
+  for (size_t i = 0; i <= kept.size(); ++i) {
+    if (i < kept.size() && !added_.Find(kept[i])) continue;
+    // The space in front of the text is not the user's, whoever put it there.
+    const bool strip =
+        begin == 0 && i > 0 && add_prefix_space_ && vocabulary_.Spelling(kept[0]).starts_with(kMetaspace);
+    std::string part = DecodeText(std::span(kept).subspan(begin, i - begin));
+    if (strip && !legacy_ && part.starts_with(' ')) part.erase(0, 1);
+    text += part;
+    if (i < kept.size()) text += added_.Find(kept[i])->content;
+    begin = i + 1;
+  }
+  return text;
+}
+
+std::optional<int32_t> SentencePieceTokenizer::TokenToId(std::string_view token) const {
+  if (const AddedToken* added = added_.Find(token)) return added->id;
+  return vocabulary_.Find(token);
+}
+
+std::string SentencePieceTokenizer::IdToToken(int32_t id) const {
+  if (const AddedToken* added = added_.Find(id)) return added->content;
+  return std::string(vocabulary_.Spelling(id));
+}
+
+bool SentencePieceTokenizer::IsSpecial(int32_t id) const {
+  const AddedToken* added = added_.Find(id);
+  return added && added->special;
+}
+
+}  // namespace temper

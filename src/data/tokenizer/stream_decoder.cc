@@ -1,0 +1,44 @@
+#include "data/tokenizer/stream_decoder.h"
+
+#include <algorithm>
+
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+// A character has at most four bytes, so more pending ids than that hold bytes that are no UTF-8: they are given out as
+// they are, or ids would pile up, each decoded again and again.
+constexpr size_t kMaxPending = 8;
+
+// `text` without the first `n` bytes, or a few more to the start of a character.
+std::string Behind(const std::string& text, size_t n) {
+  n = std::min(n, text.size());
+  while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;
+  return text.substr(n);
+}
+
+}  // namespace
+
+std::string StreamDecoder::Push(int32_t id) {
+  if ((skip_special_ && tokenizer_.IsSpecial(id)) || tokenizer_.IdToToken(id).empty()) return {};
+  ids_.push_back(id);
+  const std::string text = tokenizer_.Decode(ids_, skip_special_);
+  const bool complete = !text.ends_with(unicode::kReplacement) || ids_.size() - returned_ids_ > kMaxPending;
+  if (!complete || text.size() <= returned_.size()) return {};
+  std::string fresh = Behind(text, returned_.size());
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(returned_ids_));
+  returned_ids_ = ids_.size();
+  returned_ = tokenizer_.Decode(ids_, skip_special_);
+  return fresh;
+}
+
+std::string StreamDecoder::Finish() {
+  std::string rest = Behind(tokenizer_.Decode(ids_, skip_special_), returned_.size());
+  ids_.clear();
+  returned_ids_ = 0;
+  returned_.clear();
+  return rest;
+}
+
+}  // namespace temper

@@ -1,0 +1,77 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "data/tokenizer/pipeline.h"
+#include "data/tokenizer/sentencepiece_tokenizer.h"
+#include "data/tokenizer/special_tokens.h"
+#include "data/tokenizer/tokenizer_json.h"
+#include "data/tokenizer/vocab_merges.h"
+
+namespace temper {
+
+// Finds out which files a folder has, and gives the tokenizer its special ids.
+class TokenizerLoader {
+ public:
+  static Result<std::unique_ptr<Tokenizer>> Load(Env& env, const std::string& folder) {
+    if (!env.IsFolder(folder))
+      return NotFound(folder + ": no such folder; a tokenizer is loaded from a model's folder");
+    TEMPER_ASSIGN_OR_RETURN(SpecialTokens special, SpecialTokens::Read(env, folder));
+    TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> made, LoadKind(env, folder, special));
+    FillIds(special, *made);
+    return made;
+  }
+
+ private:
+  static Result<std::unique_ptr<Tokenizer>> LoadKind(Env& env, const std::string& folder, SpecialTokens& special) {
+    const std::string json = JoinPath(folder, "tokenizer.json"), model = JoinPath(folder, "tokenizer.model");
+    const std::string vocab = JoinPath(folder, "vocab.json"), merges = JoinPath(folder, "merges.txt");
+    if (env.IsFile(json)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, json, kMaxTokenizerJson));
+      TEMPER_ASSIGN_OR_RETURN(PipelineParts parts, ParseTokenizerJson(text, special, json));
+      return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(parts)));
+    }
+    if (env.IsFile(model)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env, model, kMaxTokenizerJson));
+      return SentencePieceTokenizer::Create(proto, special, model);
+    }
+    if (env.IsFile(vocab) && env.IsFile(merges)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string vocab_text, ReadTextFile(env, vocab, kMaxTokenizerJson));
+      TEMPER_ASSIGN_OR_RETURN(const std::string merges_text, ReadTextFile(env, merges, kMaxTokenizerJson));
+      TEMPER_ASSIGN_OR_RETURN(PipelineParts parts, ParseVocabAndMerges(vocab_text, merges_text, special, folder));
+      return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(parts)));
+    }
+    return NotFound(folder +
+                    ": has no tokenizer: neither tokenizer.json nor tokenizer.model (SentencePiece) nor vocab.json "
+                    "with merges.txt. Copy the tokenizer's files from the model's page into this folder");
+  }
+
+  // What the tokenizer's files state counts, "null" too; the model's ids only where they are silent.
+  static std::optional<int32_t> IdOf(const SpecialRole& role, std::optional<int32_t> fallback,
+                                     const Tokenizer& tokenizer) {
+    if (role.token) return tokenizer.TokenToId(role.token->content);
+    if (role.stated || !fallback || tokenizer.IdToToken(*fallback).empty()) return std::nullopt;
+    return fallback;
+  }
+
+  static void FillIds(const SpecialTokens& special, Tokenizer& tokenizer) {
+    std::optional<int32_t> eos_id;
+    if (!special.eos_ids.empty()) eos_id = special.eos_ids[0];
+    tokenizer.bos_ = IdOf(special.bos, special.bos_id, tokenizer);
+    tokenizer.eos_ = IdOf(special.eos, eos_id, tokenizer);
+    tokenizer.pad_ = IdOf(special.pad, special.pad_id, tokenizer);
+    std::vector<int32_t>& stops = tokenizer.stop_ids_;
+    if (tokenizer.eos_) stops.push_back(*tokenizer.eos_);
+    for (const int32_t id : special.eos_ids) {
+      if (!tokenizer.IdToToken(id).empty()) stops.push_back(id);
+    }
+    std::sort(stops.begin(), stops.end());
+    stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  }
+};
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(Env& env, const std::string& folder) {
+  return TokenizerLoader::Load(env, folder);
+}
+
+}  // namespace temper

@@ -1,0 +1,79 @@
+// Tokenizer: text to token ids and back, with the ids that Hugging Face's tokenizers and sentencepiece give.
+//
+//   auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
+//   auto ids = (*tokenizer)->Encode("Hello");
+//
+// Thread rule: immutable after Load; every method may be called from any thread at once. A StreamDecoder
+// (stream_decoder.h) turns ids that arrive one by one into text that is complete UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+
+namespace temper {
+
+struct EncodeOptions {
+  // Adds what the tokenizer's post-processor adds: BOS of Llama, "</s>" of OPT. Off for text that a chat template
+  // printed: it holds these tokens already.
+  bool add_special = true;
+  // Special tokens spelled out in the text ("<|im_start|>") become their ids. Off for text from outside that must not
+  // be able to forge them: it is then encoded as ordinary text. (Added tokens that are not special are always
+  // recognised.)
+  bool parse_special = true;
+};
+
+class Tokenizer {
+ public:
+  // Reads a model folder: tokenizer.json (BPE), else tokenizer.model (SentencePiece), else vocab.json + merges.txt
+  // (GPT-2, OPT, Qwen2), with what tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+  // generation_config.json and config.json say about special tokens; each of the latter may be absent. Every error
+  // names the file and the remedy.
+  static Result<std::unique_ptr<Tokenizer>> Load(Env& env, const std::string& folder);
+
+  virtual ~Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Bytes of `text` that are not UTF-8 are read as U+FFFD, one per maximal ill-formed part, as Python and Rust do.
+  // Linear in the text but for a hostile regular expression in tokenizer.json, which is cut off with an error: that and
+  // a text of more than 1 GiB are the only failures.
+  virtual Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const = 0;
+
+  // Always valid UTF-8: bytes that form no character come out as U+FFFD. Ids that are no token are left out.
+  // skip_special leaves out special tokens.
+  virtual std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
+
+  // The largest id + 1, with added tokens. A model's embedding may have more rows (padding), never fewer.
+  virtual int64_t vocab_size() const = 0;
+  // The token's spelling in the vocabulary ("Ġthe", "▁the", "<0x0A>"), not its text.
+  virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
+  virtual std::string IdToToken(int32_t id) const = 0;  // empty if `id` is no token
+  virtual bool IsSpecial(int32_t id) const = 0;
+
+  std::optional<int32_t> bos() const { return bos_; }
+  std::optional<int32_t> eos() const { return eos_; }
+  std::optional<int32_t> pad() const { return pad_; }
+  // Where generation stops: eos() and every eos_token_id of generation_config.json and config.json. Sorted, no
+  // duplicates.
+  const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
+
+ protected:
+  Tokenizer() = default;
+
+  // Constant after Load.
+  std::optional<int32_t> bos_, eos_, pad_;
+  std::vector<int32_t> stop_ids_;
+
+ private:
+  friend class TokenizerLoader;  // fills the ids above, whatever the kind of tokenizer
+};
+
+}  // namespace temper

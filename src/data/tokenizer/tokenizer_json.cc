@@ -1,0 +1,153 @@
+#include "data/tokenizer/tokenizer_json.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+const Json& Member(const Json& object, const char* key) {
+  static const Json null;
+  const auto it = object.find(key);
+  return it == object.end() ? null : *it;
+}
+
+// ["a", "b"], or "a b" in older files.
+Result<Bpe::Merge> MergeFromJson(const Json& json, size_t rank, const std::string& where) {
+  if (json.is_array() && json.size() == 2 && json[0].is_string() && json[1].is_string()) {
+    return Bpe::Merge(json[0].get_ref<const std::string&>(), json[1].get_ref<const std::string&>());
+  }
+  if (json.is_string()) {
+    const std::string_view text = json.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space != text.npos && text.find(' ', space + 1) == text.npos) {
+      return Bpe::Merge(text.substr(0, space), text.substr(space + 1));
+    }
+  }
+  return Corrupt(fmt::format("{}: merge {} is not two tokens ({})", where, rank, json.dump().substr(0, 80)));
+}
+
+Result<std::unique_ptr<Bpe>> BpeFromJson(const Json& model, bool bytes_in, const std::string& where) {
+  const Json& vocab = Member(model, "vocab");
+  if (!vocab.is_object()) return Corrupt(where + ": the BPE model's 'vocab' should be an object");
+  std::vector<std::pair<std::string_view, int64_t>> tokens;
+  tokens.reserve(vocab.size());
+  for (auto it = vocab.begin(); it != vocab.end(); ++it) {
+    if (!it->is_number_integer())
+      return Corrupt(fmt::format("{}: the id of token '{}' is no integer", where, it.key()));
+    tokens.emplace_back(it.key(), it->get<int64_t>());
+  }
+  TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(tokens, where));
+
+  const Json& merges = Member(model, "merges");
+  if (!merges.is_array()) return Corrupt(where + ": the BPE model's 'merges' should be a list");
+  std::vector<Bpe::Merge> pairs;
+  pairs.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    TEMPER_ASSIGN_OR_RETURN(const Bpe::Merge merge, MergeFromJson(merges[rank], rank, where));
+    pairs.push_back(merge);
+  }
+
+  BpeOptions options;
+  if (!Member(model, "unk_token").is_null()) {
+    TEMPER_ASSIGN_OR_RETURN(options.unk_token, StringOr(model, "unk_token", "", where));
+  }
+  TEMPER_ASSIGN_OR_RETURN(options.continuing_subword_prefix, StringOr(model, "continuing_subword_prefix", "", where));
+  TEMPER_ASSIGN_OR_RETURN(options.end_of_word_suffix, StringOr(model, "end_of_word_suffix", "", where));
+  TEMPER_ASSIGN_OR_RETURN(options.fuse_unk, BoolOr(model, "fuse_unk", false, where));
+  TEMPER_ASSIGN_OR_RETURN(options.byte_fallback, BoolOr(model, "byte_fallback", false, where));
+  TEMPER_ASSIGN_OR_RETURN(options.ignore_merges, BoolOr(model, "ignore_merges", false, where));
+  options.bytes_in = bytes_in;
+  TEMPER_ASSIGN_OR_RETURN(const double dropout, NumberOr(model, "dropout", 0, where));
+  if (dropout != 0) {
+    return Unsupported(
+        fmt::format("{}: the BPE model has a dropout of {}: it gives the same text other ids each time. Set "
+                    "\"dropout\" to null",
+                    where, dropout));
+  }
+  return Bpe::Create(std::move(vocabulary), pairs, std::move(options), where);
+}
+
+Status CheckModel(const Json& model, const std::string& where) {
+  if (!model.is_object()) return Corrupt(where + ": has no 'model'");
+  // Files from before 2020 have no type; only BPE has merges.
+  const char* guess = model.contains("merges") ? "BPE" : "(none)";
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(model, "type", guess, where));
+  if (type == "BPE") return OkStatus();
+  return Unsupported(
+      fmt::format("{}: the tokenizer model '{}' is not supported; BPE is (byte-level as in GPT-2 and Llama 3, "
+                  "SentencePiece-style as in Llama 2)",
+                  where, type));
+}
+
+Status AddFromJson(const Json& list, AddedTokenIds& ids, const std::string& where) {
+  if (list.is_null()) return OkStatus();
+  if (!list.is_array()) return Corrupt(where + ": 'added_tokens' should be a list");
+  for (const Json& json : list) {
+    AddedToken token;
+    TEMPER_ASSIGN_OR_RETURN(token.content, StringOr(json, "content", "", where));
+    TEMPER_ASSIGN_OR_RETURN(const int64_t id, RequireInt(json, "id", where));
+    if (id < 0 || id > kMaxTokenId)
+      return Corrupt(fmt::format("{}: the added token '{}' has the id {}", where, token.content, id));
+    token.id = static_cast<int32_t>(id);
+    TEMPER_ASSIGN_OR_RETURN(token.single_word, BoolOr(json, "single_word", false, where));
+    TEMPER_ASSIGN_OR_RETURN(token.lstrip, BoolOr(json, "lstrip", false, where));
+    TEMPER_ASSIGN_OR_RETURN(token.rstrip, BoolOr(json, "rstrip", false, where));
+    TEMPER_ASSIGN_OR_RETURN(token.special, BoolOr(json, "special", false, where));
+    TEMPER_ASSIGN_OR_RETURN(token.normalized, BoolOr(json, "normalized", !token.special, where));
+    TEMPER_RETURN_IF_ERROR(ids.Add(std::move(token), where));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTokens& special,
+                                         const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+  if (!json.is_object()) return Corrupt(where + ": should be a JSON object");
+  const Json& model = Member(json, "model");
+  TEMPER_RETURN_IF_ERROR(CheckModel(model, where));
+
+  PipelineParts parts;
+  TEMPER_ASSIGN_OR_RETURN(parts.normalizer, Normalizer::FromJson(Member(json, "normalizer"), where));
+  TEMPER_ASSIGN_OR_RETURN(const std::string prefix, StringOr(model, "continuing_subword_prefix", "", where));
+  TEMPER_ASSIGN_OR_RETURN(const std::string suffix, StringOr(model, "end_of_word_suffix", "", where));
+  bool bytes_in = false;
+  bool* bytes_wanted = prefix.empty() && suffix.empty() ? &bytes_in : nullptr;
+  TEMPER_ASSIGN_OR_RETURN(parts.pre_tokenizers,
+                          PreTokenizer::FromJson(Member(json, "pre_tokenizer"), bytes_wanted, where));
+  TEMPER_ASSIGN_OR_RETURN(parts.bpe, BpeFromJson(model, bytes_in, where));
+  TEMPER_ASSIGN_OR_RETURN(parts.decoder, Decoder::FromJson(Member(json, "decoder"), where));
+  TEMPER_ASSIGN_OR_RETURN(parts.post_processor, PostProcessor::FromJson(Member(json, "post_processor"), where));
+
+  AddedTokenIds ids(parts.bpe->vocabulary());
+  TEMPER_RETURN_IF_ERROR(AddFromJson(Member(json, "added_tokens"), ids, where));
+  for (const AddedToken& token : special.added) {
+    TEMPER_RETURN_IF_ERROR(ids.Add(token, where + " with tokenizer_config.json"));
+  }
+  for (const SpecialRole* role : {&special.bos, &special.eos, &special.unk, &special.pad}) {
+    if (role->token && !ids.Has(role->token->content)) TEMPER_RETURN_IF_ERROR(ids.Add(*role->token, where));
+  }
+  for (const AddedToken& token : special.additional) {
+    if (!ids.Has(token.content)) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
+  }
+  TEMPER_ASSIGN_OR_RETURN(parts.added, AddedTokens::Create(ids.Take(), parts.normalizer.get(), where));
+
+  // tokenizer_config.json has the last word on BOS and EOS, where it says anything; Llama's class means BOS by default.
+  if (special.add_bos || special.add_eos) {
+    const auto id_of = [&](const SpecialRole& role) -> std::optional<int32_t> {
+      const AddedToken* token = role.token ? parts.added.Find(role.token->content) : nullptr;
+      return token ? std::optional<int32_t>(token->id) : std::nullopt;
+    };
+    const bool llama = special.tokenizer_class == "LlamaTokenizer";
+    parts.post_processor = PostProcessor::Around(special.add_bos.value_or(llama) ? id_of(special.bos) : std::nullopt,
+                                                 special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
+  }
+  return parts;
+}
+
+}  // namespace temper
