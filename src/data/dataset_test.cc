@@ -43,8 +43,8 @@ TEST(Dataset, ReadsFilesOfDifferentFormatsInTheirOrder) {
   ASSERT_TRUE(data.ok()) << data.status().message();
   ASSERT_EQ(data->store.size(), 4);
   EXPECT_EQ(TextOf(data->store, 0), "<s>ab</s>");
-  EXPECT_EQ(TextOf(data->store, 1), "<s>c\nd</s>");
-  EXPECT_EQ(TextOf(data->store, 2), "<s>e\nf</s>");
+  EXPECT_EQ(TextOf(data->store, 1), "<s>c d</s>");
+  EXPECT_EQ(TextOf(data->store, 2), "<s>e f</s>");
   EXPECT_EQ(TextOf(data->store, 3), "<s>one\ntwo\n</s>");
   ASSERT_EQ(data->files.size(), 3u);
   EXPECT_EQ(data->files[0].format, RecordFormat::kPromptCompletion);

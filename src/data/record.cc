@@ -58,13 +58,15 @@ std::string Join(const std::string& head, const std::string& tail) {
   return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
 }
 
-// Question and answer are no halves of one text: a line end goes between them unless there is white space already. It
-// belongs to the completion, so that the prompt stays what a person would type.
+// Question and answer are no halves of one text: a space goes between them unless there is white space already. It
+// belongs to the completion, so that the prompt stays what a person would type; and it is a space because tokenizers
+// begin a word with it, where a line end would merge with a question mark before it ("?\n" is one token of GPT-like
+// vocabularies).
 std::string AsContinuation(const std::string& prompt, std::string completion) {
   constexpr std::string_view kSpace = " \t\r\n";
   const bool apart = prompt.empty() || kSpace.find(prompt.back()) != kSpace.npos || completion.empty() ||
                      kSpace.find(completion.front()) != kSpace.npos;
-  return apart ? completion : "\n" + completion;
+  return apart ? completion : " " + completion;
 }
 
 Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const std::string& where) {

@@ -41,16 +41,16 @@ TEST(Record, PromptAndCompletionAreTakenAsTheyAre) {
   ExpectPrompt(R"({"prompt": "", "completion": ""})", "", "");
 }
 
-TEST(Record, QuestionAndAnswerArePutOnLinesOfTheirOwn) {
-  ExpectPrompt(R"({"question": "Why?", "answer": "So."})", "Why?", "\nSo.");
+TEST(Record, QuestionAndAnswerAreKeptApart) {
+  ExpectPrompt(R"({"question": "Why?", "answer": "So."})", "Why?", " So.");
   ExpectPrompt(R"({"question": "Why? ", "answer": "So."})", "Why? ", "So.");
-  ExpectPrompt(R"({"question": "Why?", "answer": " So."})", "Why?", " So.");
+  ExpectPrompt(R"({"question": "Why?", "answer": "\nSo."})", "Why?", "\nSo.");
 }
 
 TEST(Record, AlpacaFieldsMakeOnePrompt) {
-  ExpectPrompt(R"({"instruction": "Add.", "input": "2 2", "output": "4"})", "Add.\n\n2 2", "\n4");
-  ExpectPrompt(R"({"instruction": "Add.", "input": "", "output": "4", "text": "whole"})", "Add.", "\n4");
-  ExpectPrompt(R"({"instruction": "Add.", "input": null, "response": "4", "system": "S"})", "S\n\nAdd.", "\n4");
+  ExpectPrompt(R"({"instruction": "Add.", "input": "2 2", "output": "4"})", "Add.\n\n2 2", " 4");
+  ExpectPrompt(R"({"instruction": "Add.", "input": "", "output": "4", "text": "whole"})", "Add.", " 4");
+  ExpectPrompt(R"({"instruction": "Add.", "input": null, "response": "4", "system": "S"})", "S\n\nAdd.", " 4");
   ExpectMessages(R"({"instruction": "C", "output": "D", "system": "S", "history": [["A", "B"]]})",
                  R"([{"role":"system","content":"S"},{"role":"user","content":"A"},{"role":"assistant","content":"B"},
                      {"role":"user","content":"C"},{"role":"assistant","content":"D"}])");

@@ -67,7 +67,7 @@ struct Outcome {
 };
 
 Outcome RunRow(const Tokenizer& tokenizer, const Record& record, TokenizeOptions options = {},
-            const ChatTemplate* chat = nullptr) {
+               const ChatTemplate* chat = nullptr) {
   Outcome out;
   const auto rows = RowTokenizer::Create(tokenizer, chat, options);
   out.status = rows.status();
@@ -188,7 +188,7 @@ TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
     const ChatMl chat(outside);
     const Outcome out = RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
         {"role":"user","content":"c"},{"role":"assistant","content":"de"},{"role":"user","content":"unanswered"}])"),
-                            {}, &chat);
+                               {}, &chat);
     ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
     EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "b<|im_end|>de<|im_end|>");
     // No BOS is put before what a template printed, and nothing that cannot be learnt from follows.
