@@ -1,0 +1,72 @@
+// Record: one row of a data file in Temper's own terms, whatever names the file's author gave its fields.
+//
+//   format                      fields                                                          becomes
+//   tokens                      input_ids [, labels, attention_mask]                            kTokens
+//   messages                    messages [, tools, system], or the row is the list itself       kMessages
+//   conversations (ShareGPT)    conversations: [{from, value}] [, tools, system]                kMessages
+//   prompt/completion           prompt, completion [, system]; lists of messages, too           kPrompt (kMessages)
+//   question/answer             question, answer [, system]                                     kPrompt
+//   instruction (Alpaca)        instruction [, input, system, history], output or response      kPrompt (kMessages)
+//   text                        text                                                            kText
+//
+// A row that has the fields of several formats has the first of this list. Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "format/json.h"
+
+namespace temper {
+
+enum class RecordFormat : uint8_t {
+  kTokens,
+  kMessages,
+  kConversations,
+  kPromptCompletion,
+  kQuestionAnswer,
+  kInstruction,
+  kText,
+  kTextFile,  // no JSON: the file is one document
+};
+
+// "prompt/completion": as a person would say it.
+std::string_view FormatName(RecordFormat format);
+
+enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens };
+
+struct Record {
+  RecordKind kind = RecordKind::kText;
+  std::string where;  // "data.jsonl line 12", for errors
+
+  // kPrompt. The prompt is exactly what generation would be given (system prompt and input included), the completion
+  // exactly what it should answer.
+  std::string prompt, completion;
+
+  // kMessages: a list of {role, content, ...} as chat templates take it: content is a string, arguments of tool calls
+  // are objects. `tools` is null or a list. trained[i] is 0 where message i is not to be learnt from although an
+  // assistant wrote it (OpenAI's "weight": 0).
+  OrderedJson messages, tools;
+  std::vector<uint8_t> trained;
+
+  std::string text;  // kText
+
+  // kTokens; labels as Hugging Face means them: negative is not trained on, otherwise equal to the token.
+  std::vector<int32_t> input_ids, labels;
+};
+
+// The format whose fields `row` has. Error: none; names the fields it does have.
+Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where);
+
+// `row` read as `format`. Errors name `where` and the field.
+Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);
+
+// A kPrompt record as the conversation of one user turn and one answer, for models that are talked to through a chat
+// template.
+Record AsConversation(const Record& record);
+
+}  // namespace temper
