@@ -13,6 +13,20 @@ namespace {
 std::unique_ptr<Kernel> MakeFast(const KernelSpec& spec, Isa isa) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
+    case Op::kLinear:
+      return MakeLinear(spec, isa);
+    case Op::kLinearDx:
+      return MakeLinearDx(spec, isa);
+    case Op::kLinearDw:
+      return MakeLinearDw(spec, isa);
+    case Op::kLinearCrossEntropy:
+      return MakeLinearCrossEntropy(spec, isa);
+    case Op::kAttention:
+      return MakeAttention(spec, isa);
+    case Op::kAttentionBackward:
+      return MakeAttentionBackward(spec, isa);
+    case Op::kAttentionCached:
+      return MakeAttentionCached(spec, isa);
     default:
       return nullptr;
   }

@@ -10,6 +10,13 @@
 
 namespace temper {
 
+std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa);

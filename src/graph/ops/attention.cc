@@ -1,8 +1,9 @@
-// Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach memory:
-// the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes them
-// (Dao 2023, FlashAttention-2). attention_cached is the decoding form over a cache of earlier keys and values.
+// Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach
+// memory: the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes
+// them (Dao 2023, FlashAttention-2). attention_cached is the decoding form over a cache of earlier keys and values.
 #include <algorithm>
 
+#include "graph/ops/attention_scratch.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -16,8 +17,7 @@ struct Heads {
 Heads HeadsOf(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
   const int64_t h = a.Int("heads"), kv = a.Int("kv_heads");
   const bool good = IsMatrix(q) && IsFloat(q) && IsMatrix(k) && k == v && q.dtype == k.dtype && h > 0 && kv > 0 &&
-                    h % kv == 0 && q.shape[1] % h == 0 && k.shape[1] == q.shape[1] / h * kv &&
-                    q.shape[0] == k.shape[0];
+                    h % kv == 0 && q.shape[1] % h == 0 && k.shape[1] == q.shape[1] / h * kv && q.shape[0] == k.shape[0];
   return good ? Heads{q.shape[0], h, kv, q.shape[1] / h} : Heads{};
 }
 
@@ -84,10 +84,22 @@ Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
   return cost;
 }
 
+Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  return AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes;
+}
+Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  return AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes;
+}
+Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  const int64_t head_dim = in[0].shape[1] / a.Int("heads");
+  return AttentionScratchOf({in[0].shape[0], in[3].shape[0], head_dim}, false, threads).bytes;
+}
+
 }  // namespace
 
-const OpRule kAttentionRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kAttentionBackwardRule = {.infer = InferBackward, .cost = BackwardCost};
-const OpRule kAttentionCachedRule = {.infer = InferCached, .cost = CachedCost};
+const OpRule kAttentionRule = {
+    .infer = Infer, .gradient = Gradient, .cost = ForwardCost, .workspace = ForwardWorkspace};
+const OpRule kAttentionBackwardRule = {.infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
+const OpRule kAttentionCachedRule = {.infer = InferCached, .cost = CachedCost, .workspace = CachedWorkspace};
 
 }  // namespace temper

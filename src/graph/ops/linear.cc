@@ -1,5 +1,6 @@
 // Linear: y = scale * x w^T + bias + acc, with w stored [out, in] as in the files. The accumulator is a residual
 // (o_proj, down_proj) or the base product that a LoRA branch adds to.
+#include "graph/ops/matrix_product.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -89,11 +90,19 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return cost;
 }
 
+Bytes LinearWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[1], out[0].dtype, threads);
+}
+Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int threads) {
+  return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, threads);
+}
+
 }  // namespace
 
-const OpRule kLinearRule = {.infer = Infer, .gradient = Gradient, .cost = LinearCost};
-const OpRule kLinearDxRule = {.infer = InferDx, .cost = BackwardCost, .in_place_input = 2};
-const OpRule kLinearDwRule = {.infer = InferDw, .cost = BackwardCost, .in_place_input = 2};
+const OpRule kLinearRule = {.infer = Infer, .gradient = Gradient, .cost = LinearCost, .workspace = LinearWorkspace};
+const OpRule kLinearDxRule = {
+    .infer = InferDx, .cost = BackwardCost, .workspace = LinearWorkspace, .in_place_input = 2};
+const OpRule kLinearDwRule = {.infer = InferDw, .cost = BackwardCost, .workspace = DwWorkspace, .in_place_input = 2};
 const OpRule kSumRowsRule = {.infer = InferSumRows, .cost = SumRowsCost, .in_place_input = 1};
 
 }  // namespace temper

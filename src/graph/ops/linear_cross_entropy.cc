@@ -1,17 +1,16 @@
-// Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T], loss per token,
-// and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the loss sum
-// right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s * dropout(x) A^T,
-// w2 = B.
-#include <algorithm>
-
+// Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T], loss per
+// token, and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the
+// loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
+// dropout(x) A^T, w2 = B.
+#include "graph/ops/loss_scratch.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
 namespace {
 
-constexpr int64_t kDefaultChunk = 512;  // rows; 64 rows starve the GEMM and cost 1.8x
-
-size_t NumPairs(const Attributes& a) { return a.Flag("pair2") ? 2 : 1; }
+size_t NumPairs(const Attributes& a) {
+  return a.Flag("pair2") ? 2 : 1;
+}
 // Inputs: x, w, target, then x2, w2.
 constexpr size_t kX[2] = {0, 3}, kW[2] = {1, 4};
 constexpr size_t kTarget = 2;
@@ -76,12 +75,8 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
   return cost;
 }
 
-// A chunk of gathered rows and of their logits, per-row indices; doubled for the f32 staging of bf16 logits.
-Bytes Workspace(const Types& in, const Types&, const Attributes& a, int) {
-  const int64_t rows = std::min(a.IntOr("chunk", kDefaultChunk), in[0].shape[0]);
-  int64_t columns = in[1].shape[0];
-  for (size_t p = 0; p < NumPairs(a); ++p) columns += 2 * in[kX[p]].shape[1];
-  return Bytes{rows * columns * std::max<int64_t>(SizeOf(in[0].dtype), 4) * 2} + Bytes{in[0].shape[0] * 16};
+Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  return LossScratchOf(in, a, threads).bytes;
 }
 
 }  // namespace
