@@ -63,5 +63,6 @@ function(temper_test_binary name sources library)
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  # Passive: tests run side by side and use more threads than cores, where spinning at barriers only burns time.
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
