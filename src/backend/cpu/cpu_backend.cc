@@ -11,24 +11,13 @@ namespace temper {
 std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
-<<<<<<< HEAD
-    case Op::kLinear:
-      return MakeLinear(spec, isa);
-    case Op::kLinearDx:
-      return MakeLinearDx(spec, isa);
-    case Op::kLinearDw:
-      return MakeLinearDw(spec, isa);
-    case Op::kLinearCrossEntropy:
-      return MakeLinearCrossEntropy(spec, isa);
-    case Op::kAttention:
-      return MakeAttention(spec, isa);
-    case Op::kAttentionBackward:
-      return MakeAttentionBackward(spec, isa);
-    case Op::kAttentionCached:
-      return MakeAttentionCached(spec, isa);
-    default:
-      return nullptr;
-=======
+    case Op::kLinear: return MakeLinear(spec, isa);
+    case Op::kLinearDx: return MakeLinearDx(spec, isa);
+    case Op::kLinearDw: return MakeLinearDw(spec, isa);
+    case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa);
+    case Op::kAttention: return MakeAttention(spec, isa);
+    case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);
+    case Op::kAttentionCached: return MakeAttentionCached(spec, isa);
     case Op::kEmbedding: return MakeEmbedding(spec, isa);
     case Op::kEmbeddingBackward: return MakeEmbeddingBackward(spec, isa);
     case Op::kAdd: return MakeAdd(spec, isa);
@@ -51,7 +40,6 @@ std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa) {
     case Op::kGelu:
     case Op::kGeluBackward: return MakeActivation(spec, isa);
     default: return nullptr;
->>>>>>> kernels
   }
 }
 // clang-format on

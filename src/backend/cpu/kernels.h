@@ -10,7 +10,10 @@
 
 namespace temper {
 
-<<<<<<< HEAD
+// Any op: the switch over those below (cpu_backend.cc). nullptr on kScalar.
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa);
+
+// REQUIRES: isa > kScalar.
 std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);
@@ -18,12 +21,6 @@ std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, Isa isa);
-=======
-// Any op: the switch over those below (cpu_backend.cc). nullptr on kScalar.
-std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa);
-
-// REQUIRES: isa > kScalar.
->>>>>>> kernels
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa);
