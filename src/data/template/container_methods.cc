@@ -26,7 +26,7 @@ Value Copy(Interpreter&, const Value& self, const Arguments&) { return self; }
 Value CountItems(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters p("count", arguments, {"value"}, 1);
   int64_t count = 0;
-  for (const Value& item : *Elements(self)) count += Equal(item, p[0]);
+  for (const Value& item : Elements(self)) count += Equal(item, p[0]);
   return Value::Int(count);
 }
 

@@ -42,7 +42,7 @@ void FillDict(DictBuilder& dict, const char* function, const Arguments& argument
     if (from.Is(Type::kDict)) {
       for (const auto& [key, value] : from.dict().entries) dict.Set(key, value);
     } else {
-      for (const Value& pair : *Elements(from)) {
+      for (const Value& pair : Elements(from)) {
         const Elements two(pair);
         if (two->size() != 2) Fail(fmt::format("{}: each element must be a pair", function));
         dict.Set((*two)[0], (*two)[1]);

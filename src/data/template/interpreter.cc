@@ -395,11 +395,11 @@ void Interpreter::RunFor(const Stmt& stmt, const Value& items, int64_t depth) {
   if (run_else) RunInScope(stmt.other);
 }
 
-Value Interpreter::CallRecursiveLoop(const Stmt& stmt, const std::shared_ptr<Scope>& scope, const Value& items,
+Value Interpreter::CallRecursiveLoop(const Stmt& stmt, std::shared_ptr<Scope> scope, const Value& items,
                                      int64_t depth) {
   const Nested nested(*this);
   if (!scope) Fail("a loop is called after it has ended");
-  const std::shared_ptr<Scope> outer = std::exchange(scope_, scope);
+  const std::shared_ptr<Scope> outer = std::exchange(scope_, std::move(scope));
   std::string text;
   std::string* const outer_out = std::exchange(out_, &text);
   ++captures_;

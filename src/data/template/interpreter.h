@@ -77,7 +77,7 @@ class Interpreter {
 
   // For macros and recursive loops: runs `body` in `scope`, with its output returned instead of written.
   Value CallMacro(const MacroDefinition& macro, const std::shared_ptr<Scope>& closure, Arguments arguments);
-  Value CallRecursiveLoop(const Stmt& loop, const std::shared_ptr<Scope>& scope, const Value& items, int64_t depth);
+  Value CallRecursiveLoop(const Stmt& loop, std::shared_ptr<Scope> scope, const Value& items, int64_t depth);
 
  private:
   enum class Flow : unsigned char { kNext, kBreak, kContinue };

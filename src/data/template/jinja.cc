@@ -47,9 +47,17 @@ Result<Template> Template::Parse(std::string source, std::string where) {
 Result<RenderedTemplate> Template::RenderWithGenerations(const OrderedJson& context,
                                                          const RenderOptions& options) const {
   if (!context.is_object()) return InvalidArgument(fmt::format("{}: the context is not an object", where()));
+  Variables variables;
   try {
-    std::vector<std::pair<std::string, jinja::Value>> variables;
     for (const auto& [name, value] : context.items()) variables.emplace_back(name, jinja::FromJson(value));
+  } catch (const jinja::TemplateError& error) {
+    return ToStatus(error, where());
+  }
+  return RenderVariables(variables, options);
+}
+
+Result<RenderedTemplate> Template::RenderVariables(const Variables& variables, const RenderOptions& options) const {
+  try {
     jinja::Budget budget(options.limits.steps, options.limits.work.v, options.limits.text.v);
     const jinja::Budget::Scope scope(budget);
     jinja::Interpreter interpreter(variables, options.now);

@@ -19,13 +19,17 @@
 
 namespace temper {
 
+namespace jinja {
+class Value;
+}
+
 struct RenderLimits {
   // A chat template takes about 100 steps per message; the longest conversations take some ten thousand.
   int64_t steps = 20'000'000;
   // Longest single text, the output included.
   Bytes text = MiB(64);
   // All texts and containers made and all text searched, summed over the render.
-  Bytes work = MiB(1024);
+  Bytes work = MiB(512);
 };
 
 // 1 January 1970.
@@ -65,6 +69,10 @@ class Template {
   // `context`: an object whose keys are the template's variables.
   Result<std::string> Render(const OrderedJson& context, const RenderOptions& options = {}) const;
   Result<RenderedTemplate> RenderWithGenerations(const OrderedJson& context, const RenderOptions& options = {}) const;
+
+  // As above, on values that are already converted: prefixes of one conversation share their messages.
+  using Variables = std::vector<std::pair<std::string, jinja::Value>>;
+  Result<RenderedTemplate> RenderVariables(const Variables& variables, const RenderOptions& options = {}) const;
 
   bool has_generation_blocks() const;
   const std::string& where() const;

@@ -166,6 +166,8 @@ TEST(Jinja, NamesWhatItDoesNotSupport) {
 
 // Each of these would hang, exhaust memory or overflow the stack of an interpreter without bounds.
 TEST(Jinja, HostileTemplatesEndInAnError) {
+  RenderOptions options = Options();
+  options.limits = {.steps = 1'000'000, .text = MiB(16), .work = MiB(64)};  // smaller than the default: sooner done
   const std::string sources[] = {
       // steps
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -202,7 +204,7 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
       "{{ " + std::string(100000, '-') + "1 }}", "{{ 1" + std::string(100000, '+') + "1 }}",
   };
   for (const std::string& source : sources) {
-    EXPECT_FALSE(RenderSource(source, OrderedJson::object()).ok()) << source.substr(0, 200);
+    EXPECT_FALSE(RenderSource(source, OrderedJson::object(), options).ok()) << source.substr(0, 200);
   }
 }
 
@@ -244,6 +246,13 @@ TEST(Jinja, CirclesOfNamespacesAreFreed) {
   const auto text = RenderSource(source, OrderedJson::object());
   ASSERT_TRUE(text.ok()) << text.status().message();
   EXPECT_EQ(*text, "TrueTrue");  // LeakSanitizer watches the rest
+}
+
+TEST(Jinja, TheDefaultLimitsEndALoopToo) {
+  EXPECT_FALSE(RenderSource("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+                            OrderedJson::object())
+                   .ok());
+  EXPECT_FALSE(RenderSource("{{ [1] * 9999999999 }}", OrderedJson::object()).ok());
 }
 
 TEST(Jinja, LimitsAreTheCallers) {

@@ -35,6 +35,7 @@ class Lexer {
 
   std::vector<Token> Run() {
     while (at_ < source_.size()) Root();
+    if (!tokens_.empty()) line_ = tokens_.back().line;  // an unexpected end is reported where the last piece starts
     Add(TokenType::kEnd, "");
     return std::move(tokens_);
   }

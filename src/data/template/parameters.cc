@@ -26,6 +26,10 @@ Parameters::Parameters(std::string_view function, const Arguments& arguments, st
   }
 }
 
+void RequireNoArguments(const Arguments& arguments) {
+  if (!arguments.positional.empty() || !arguments.keywords.empty()) Fail("this filter takes no arguments");
+}
+
 int64_t Parameters::Int(size_t i, int64_t fallback) const {
   if (!values_[i]) return fallback;
   RequireDefined(*values_[i]);

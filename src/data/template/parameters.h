@@ -29,4 +29,7 @@ class Parameters {
   std::vector<const Value*> values_;
 };
 
+// For filters that take nothing but their operand.
+void RequireNoArguments(const Arguments& arguments);
+
 }  // namespace temper::jinja

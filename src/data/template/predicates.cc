@@ -36,7 +36,7 @@ bool IsMapping(Interpreter&, const Value& v, const Arguments&) { return v.Is(Typ
 bool IsIterableTest(Interpreter&, const Value& v, const Arguments&) { return IsIterable(v); }
 // What has a length and can be indexed: a mapping too.
 bool IsSequenceTest(Interpreter&, const Value& v, const Arguments&) {
-  return v.IsString() || v.IsSequence() || v.Is(Type::kDict) || v.Is(Type::kRange);
+  return v.IsUndefined() || v.IsString() || v.IsSequence() || v.Is(Type::kDict) || v.Is(Type::kRange);
 }
 bool IsCallable(Interpreter&, const Value& v, const Arguments&) {
   // jinja2's Undefined has a __call__, which fails.

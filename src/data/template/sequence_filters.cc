@@ -53,13 +53,15 @@ Value Default(Interpreter&, const Value& v, Arguments arguments) {
   return v;
 }
 
-Value LengthFilter(Interpreter&, const Value& v, Arguments) {
+Value LengthFilter(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   const auto length = Length(v);
   if (!length) Fail(fmt::format("object of type '{}' has no len()", TypeName(v)));
   return Value::Int(*length);
 }
 
-Value First(Interpreter&, const Value& v, Arguments) {
+Value First(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   if (v.Is(Type::kIterator)) {  // takes one, leaves the rest
     IteratorObject& iterator = v.iterator();
     if (iterator.next < iterator.items.size()) return iterator.items[iterator.next++];
@@ -69,22 +71,28 @@ Value First(Interpreter&, const Value& v, Arguments) {
   return elements->empty() ? Value::UndefinedHint("No first item, sequence was empty.") : elements->front();
 }
 
-Value Last(Interpreter&, const Value& v, Arguments) {
+Value Last(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   RequireDefined(v);
   if (v.Is(Type::kIterator)) Fail("'generator' object is not reversible; add '| list' before '| last'");
   const Elements elements(v);
   return elements->empty() ? Value::UndefinedHint("No last item, sequence was empty.") : elements->back();
 }
 
-Value ListFilter(Interpreter&, const Value& v, Arguments) { return Value::List(*Elements(v)); }
+Value ListFilter(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
+  return Value::List(*Elements(v));
+}
 
-Value Items(Interpreter&, const Value& v, Arguments) {
+Value Items(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   if (v.IsUndefined()) return Value::Iterator({});
   if (!v.Is(Type::kDict)) Fail("Can only get item pairs from a mapping.");
   return Value::Iterator(*Elements(Value::DictView(v, 'i')));
 }
 
-Value Reverse(Interpreter&, const Value& v, Arguments) {
+Value Reverse(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   RequireDefined(v);
   if (v.IsString()) return GetSlice(v, Value(), Value(), Value::Int(-1));
   if (!IsIterable(v)) Fail("argument must be iterable");
@@ -99,7 +107,7 @@ Value JoinFilter(Interpreter&, const Value& v, Arguments arguments) {
   const std::string separator = p.Has(0) ? Str(p[0]) : "";
   std::string out;
   bool first = true;
-  for (const Value& item : *Elements(v)) {
+  for (const Value& item : Elements(v)) {
     if (!first) AppendText(out, separator);
     first = false;
     AppendText(out, Str(path.Of(item)));
@@ -112,7 +120,7 @@ Value Sum(Interpreter&, const Value& v, Arguments arguments) {
   const AttributePath path(Pointer(p, 0));
   Value total = p.Or(1, Value::Int(0));
   if (total.IsString()) Fail("sum() can't sum strings [use ''.join(seq) instead]");
-  for (const Value& item : *Elements(v)) total = Add(total, path.Of(item));
+  for (const Value& item : Elements(v)) total = Add(total, path.Of(item));
   return total;
 }
 
@@ -174,7 +182,7 @@ Value Unique(Interpreter&, const Value& v, Arguments arguments) {
   DictBuilder seen;
   std::vector<Value> out;
   int64_t known = 0;
-  for (const Value& item : *Elements(v)) {
+  for (const Value& item : Elements(v)) {
     const Value key = path.Of(item);
     seen.Set(p.Flag(0, false) ? key : IgnoreCase(key), Value());
     if (seen.size() == known) continue;
@@ -213,7 +221,7 @@ Value Map(Interpreter& interpreter, const Value& v, Arguments arguments) {
                   [](const auto& k) { return k.first == "attribute"; })) {
     const Parameters p("map", arguments, {"", "attribute", "default"});
     const AttributePath path(&p[1]);
-    for (const Value& item : *Elements(v)) out.push_back(path.Of(item, Pointer(p, 2)));
+    for (const Value& item : Elements(v)) out.push_back(path.Of(item, Pointer(p, 2)));
     return Value::Iterator(std::move(out));
   }
   if (arguments.positional.empty()) Fail("map requires a filter argument");
@@ -221,7 +229,7 @@ Value Map(Interpreter& interpreter, const Value& v, Arguments arguments) {
   const FilterFunction filter = FindFilter(name);
   if (!filter) Fail(fmt::format("No filter named '{}'.", name));
   arguments.positional.erase(arguments.positional.begin());
-  for (const Value& item : *Elements(v)) out.push_back(filter(interpreter, item, arguments));
+  for (const Value& item : Elements(v)) out.push_back(filter(interpreter, item, arguments));
   return Value::Iterator(std::move(out));
 }
 
@@ -241,7 +249,7 @@ Value Choose(Interpreter& interpreter, const Value& v, Arguments arguments) {
     given.erase(given.begin());
   }
   std::vector<Value> out;
-  for (const Value& item : *Elements(v)) {
+  for (const Value& item : Elements(v)) {
     const Value subject = path.Of(item);
     if ((test ? test(interpreter, subject, arguments) : Truth(subject)) == keep) out.push_back(item);
   }
@@ -252,7 +260,7 @@ Value Batch(Interpreter&, const Value& v, Arguments arguments) {
   const Parameters p("batch", arguments, {"linecount", "fill_with"}, 1);
   const int64_t size = p.Int(0, 0);
   std::vector<Value> out, line;
-  for (const Value& item : *Elements(v)) {
+  for (const Value& item : Elements(v)) {
     if (static_cast<int64_t>(line.size()) == size) out.push_back(Value::List(std::exchange(line, {})));
     line.push_back(item);
   }

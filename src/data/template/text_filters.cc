@@ -28,7 +28,8 @@ const std::string& RequireText(const Value& v, const char* filter) {
 }
 
 template <std::string (*transform)(std::string_view)>
-Value TransformFilter(Interpreter&, const Value& v, Arguments) {
+Value TransformFilter(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   const Value text = SoftText(v);
   Budget::Charge(4 * static_cast<int64_t>(text.text().size()));
   return Value::String(transform(text.text()), text.markup());
@@ -72,13 +73,23 @@ Value ReplaceFilter(Interpreter&, const Value& v, Arguments arguments) {
   return Value::String(ReplaceText(Str(v), Str(p[0]), Str(p[1]), p.HasNotNone(2) ? p.Int(2, -1) : -1));
 }
 
-Value Escape(Interpreter&, const Value& v, Arguments) {
+Value Escape(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   if (v.IsString() && v.markup()) return v;
   return Value::String(EscapeHtml(Str(v)), true);
 }
-Value ForceEscape(Interpreter&, const Value& v, Arguments) { return Value::String(EscapeHtml(Str(v)), true); }
-Value Safe(Interpreter&, const Value& v, Arguments) { return Value::String(Str(v), true); }
-Value StringFilter(Interpreter&, const Value& v, Arguments) { return SoftText(v); }
+Value ForceEscape(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
+  return Value::String(EscapeHtml(Str(v)), true);
+}
+Value Safe(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
+  return Value::String(Str(v), true);
+}
+Value StringFilter(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
+  return SoftText(v);
+}
 
 Value Indent(Interpreter&, const Value& v, Arguments arguments) {
   const Parameters p("indent", arguments, {"width", "first", "blank"});
@@ -125,7 +136,8 @@ Value Truncate(Interpreter&, const Value& v, Arguments arguments) {
   return Value::String(out + end);
 }
 
-Value WordCount(Interpreter&, const Value& v, Arguments) {
+Value WordCount(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   const std::string text = Str(v);
   int64_t words = 0;
   bool in_word = false;
@@ -233,7 +245,8 @@ Value FloatFilter(Interpreter&, const Value& v, Arguments arguments) {
   return p.Or(0, Value::Float(0));
 }
 
-Value Abs(Interpreter&, const Value& v, Arguments) {
+Value Abs(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   RequireDefined(v);
   if (v.Is(Type::kFloat)) return Value::Float(std::fabs(v.number()));
   if (!v.IsInteger()) Fail(fmt::format("bad operand type for abs(): '{}'", TypeName(v)));
@@ -318,7 +331,8 @@ Value FileSizeFormat(Interpreter& interpreter, const Value& v, Arguments argumen
   }
 }
 
-Value UrlEncode(Interpreter&, const Value& v, Arguments) {
+Value UrlEncode(Interpreter&, const Value& v, Arguments arguments) {
+  RequireNoArguments(arguments);
   const auto quote = [](const Value& part, bool for_query) {
     std::string out;
     for (const char c : Str(part)) {
@@ -333,7 +347,7 @@ Value UrlEncode(Interpreter&, const Value& v, Arguments) {
   if (v.IsString() || !IsIterable(v)) return Value::String(quote(v, false));
   std::string out;
   const Value pairs = v.Is(Type::kDict) ? Value::DictView(v, 'i') : v;
-  for (const Value& pair : *Elements(pairs)) {
+  for (const Value& pair : Elements(pairs)) {
     const Elements two(pair);
     if (two->size() != 2) Fail("urlencode needs pairs");
     if (!out.empty()) out += '&';

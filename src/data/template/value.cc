@@ -258,6 +258,7 @@ bool Truth(const Value& v) {
 }
 
 bool IsHashable(const Value& v) {
+  Budget::Step();
   switch (v.type()) {
     case Type::kList:
     case Type::kDict:

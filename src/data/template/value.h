@@ -180,8 +180,14 @@ std::string EscapeHtml(std::string_view text);
 class Elements {
  public:
   explicit Elements(const Value& v);
-  const std::vector<Value>& operator*() const { return *items_; }
-  const std::vector<Value>* operator->() const { return items_; }
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
+  // Not of a temporary, which would take its elements with it; `for (const Value& v : Elements(x))` is fine.
+  const std::vector<Value>& operator*() const& { return *items_; }
+  const std::vector<Value>* operator->() const& { return items_; }
+  std::vector<Value> operator*() && { return items_ == &own_ ? std::move(own_) : *items_; }
+  auto begin() const { return items_->begin(); }
+  auto end() const { return items_->end(); }
 
  private:
   Value keep_;
