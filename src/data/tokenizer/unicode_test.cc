@@ -17,15 +17,6 @@ TEST(Unicode, ReplacesMaximalIllFormedParts) {
   EXPECT_EQ(MakeValid(fine, storage).data(), fine.data());
 }
 
-TEST(Unicode, CountsTheBytesOfAnIncompleteCharacter) {
-  EXPECT_EQ(IncompleteSuffix("abc"), 0u);
-  EXPECT_EQ(IncompleteSuffix("abc\xF0\x9F\x98"), 3u);
-  EXPECT_EQ(IncompleteSuffix("abc\xE2\x96"), 2u);
-  EXPECT_EQ(IncompleteSuffix("abc\xC3"), 1u);
-  EXPECT_EQ(IncompleteSuffix("abc\xC3\xA9"), 0u);
-  EXPECT_EQ(IncompleteSuffix("abc\x96"), 0u);
-}
-
 TEST(Unicode, CodePointsSurviveTheirSpelling) {
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c == 0xD800) c = 0xE000;
