@@ -23,8 +23,7 @@ bool ChangesItsObject(const Value& of, std::string_view name) {
 // A method, or a real attribute; nothing where Python would raise AttributeError.
 std::optional<Value> FindAttribute(const Value& of, std::string_view name) {
   if (ChangesItsObject(of, name) || (name.starts_with("__") && name.ends_with("__") && name.size() > 4)) {
-    return Value::UndefinedHint(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, TypeName(of)));
+    return Value::UndefinedHint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, TypeName(of)));
   }
   if (of.Is(Type::kNative)) return of.native().Attribute(name);
   if (of.Is(Type::kTuple) && of.is_group()) {
@@ -67,7 +66,8 @@ std::optional<Value> FindItem(const Value& of, const Value& key) {
       NextCodePoint(text, end);
       return Value::String(text.substr(begin, end - begin), of.markup());
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 

@@ -29,14 +29,24 @@ enum class ExprKind : unsigned char {
   kCall,       // a(call)
   kFilter,     // a | name(call); a is null in a filter block
   kTest,       // a is name(call)
-  kList, kTuple,  // list
-  kDict,          // list: key, value, key, value ...
-  kNot, kNegative, kPositive,  // a
-  kAnd, kOr,
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower,  // a, b
-  kConcat,       // list: joined as text
-  kCompare,      // a, then list[i] compared by ops[i]
-  kConditional,  // a if b else c; c may be null
+  kList,
+  kTuple,  // list
+  kDict,   // list: key, value, key, value ...
+  kNot,
+  kNegative,
+  kPositive,  // a
+  kAnd,
+  kOr,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,            // a, b
+  kConcat,           // list: joined as text
+  kCompare,          // a, then list[i] compared by ops[i]
+  kConditional,      // a if b else c; c may be null
   kNamespaceTarget,  // name.text, on the left of {% set %}
 };
 
@@ -63,15 +73,15 @@ struct Expr {
 };
 
 enum class StmtKind : unsigned char {
-  kText,       // text
-  kPrint,      // expr
-  kIf,         // expr, body, other
-  kFor,        // target in expr [if condition], body, other
-  kSet,        // target = expr
-  kSetBlock,   // target = body [through the filters of expr]
-  kWith,       // targets[i] = values[i], body
-  kMacro,      // macro
-  kCallBlock,  // macro is the caller, expr the call
+  kText,         // text
+  kPrint,        // expr
+  kIf,           // expr, body, other
+  kFor,          // target in expr [if condition], body, other
+  kSet,          // target = expr
+  kSetBlock,     // target = body [through the filters of expr]
+  kWith,         // targets[i] = values[i], body
+  kMacro,        // macro
+  kCallBlock,    // macro is the caller, expr the call
   kFilterBlock,  // expr: filters whose innermost operand is null; body
   kScope,        // body, with variables of its own ({% block %}, {% autoescape false %})
   kGeneration,   // body, whose output the assistant wrote

@@ -30,8 +30,8 @@ class TemplateError final : public std::exception {
   int line_;
 };
 
-[[noreturn]] void Fail(std::string message);              // a fault of the template, or of data that it cannot take
-[[noreturn]] void FailUnsupported(std::string message);   // valid Jinja or Python that this interpreter lacks
+[[noreturn]] void Fail(std::string message);             // a fault of the template, or of data that it cannot take
+[[noreturn]] void FailUnsupported(std::string message);  // valid Jinja or Python that this interpreter lacks
 
 class Budget {
  public:

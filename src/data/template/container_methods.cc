@@ -21,7 +21,9 @@ Value DictViewMethod(Interpreter&, const Value& self, const Arguments&) {
   return Value::DictView(self, kind);
 }
 
-Value Copy(Interpreter&, const Value& self, const Arguments&) { return self; }
+Value Copy(Interpreter&, const Value& self, const Arguments&) {
+  return self;
+}
 
 Value CountItems(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters p("count", arguments, {"value"}, 1);
@@ -47,7 +49,8 @@ Value IsWhole(Interpreter&, const Value& self, const Arguments&) {
 
 Value BitLength(Interpreter&, const Value& self, const Arguments&) {
   int64_t bits = 0;
-  for (uint64_t v = static_cast<uint64_t>(self.integer() < 0 ? -(self.integer() + 1) + 1ull : self.integer()); v; v >>= 1) {
+  for (uint64_t v = static_cast<uint64_t>(self.integer() < 0 ? -(self.integer() + 1) + 1ull : self.integer()); v;
+       v >>= 1) {
     ++bits;
   }
   return Value::Int(bits);
@@ -76,8 +79,10 @@ MethodFunction FindContainerMethod(Type type, std::string_view name) {
     case Type::kInt:
       if (name == "bit_length") return BitLength;
       return nullptr;
-    case Type::kFloat: return name == "is_integer" ? IsWhole : nullptr;
-    default: return nullptr;
+    case Type::kFloat:
+      return name == "is_integer" ? IsWhole : nullptr;
+    default:
+      return nullptr;
   }
 }
 

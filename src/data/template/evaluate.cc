@@ -27,23 +27,36 @@ Value Interpreter::Evaluate(const Expr& expr) {
 
 Value Interpreter::EvaluateNode(const Expr& expr) {
   switch (expr.kind) {
-    case ExprKind::kConstant: return expr.value;
-    case ExprKind::kName: return Lookup(expr.name);
-    case ExprKind::kAttribute: return GetAttribute(Evaluate(*expr.a), expr.value);
+    case ExprKind::kConstant:
+      return expr.value;
+    case ExprKind::kName:
+      return Lookup(expr.name);
+    case ExprKind::kAttribute:
+      return GetAttribute(Evaluate(*expr.a), expr.value);
     case ExprKind::kItem: {
       const Value of = Evaluate(*expr.a);
       return GetItem(of, Evaluate(*expr.b));
     }
-    case ExprKind::kSlice: return EvaluateSlice(expr);
-    case ExprKind::kCall: return EvaluateCall(expr);
-    case ExprKind::kFilter: return EvaluateFilter(expr);
-    case ExprKind::kTest: return EvaluateTest(expr);
-    case ExprKind::kList: return Value::List(EvaluateAll(expr.list));
-    case ExprKind::kTuple: return Value::Tuple(EvaluateAll(expr.list));
-    case ExprKind::kDict: return EvaluateDict(expr);
-    case ExprKind::kNot: return Value::Bool(!Truth(Evaluate(*expr.a)));
-    case ExprKind::kNegative: return Negate(Evaluate(*expr.a));
-    case ExprKind::kPositive: return Positive(Evaluate(*expr.a));
+    case ExprKind::kSlice:
+      return EvaluateSlice(expr);
+    case ExprKind::kCall:
+      return EvaluateCall(expr);
+    case ExprKind::kFilter:
+      return EvaluateFilter(expr);
+    case ExprKind::kTest:
+      return EvaluateTest(expr);
+    case ExprKind::kList:
+      return Value::List(EvaluateAll(expr.list));
+    case ExprKind::kTuple:
+      return Value::Tuple(EvaluateAll(expr.list));
+    case ExprKind::kDict:
+      return EvaluateDict(expr);
+    case ExprKind::kNot:
+      return Value::Bool(!Truth(Evaluate(*expr.a)));
+    case ExprKind::kNegative:
+      return Negate(Evaluate(*expr.a));
+    case ExprKind::kPositive:
+      return Positive(Evaluate(*expr.a));
     case ExprKind::kAnd: {
       Value left = Evaluate(*expr.a);
       return Truth(left) ? Evaluate(*expr.b) : left;
@@ -62,14 +75,17 @@ Value Interpreter::EvaluateNode(const Expr& expr) {
       const Value left = Evaluate(*expr.a);
       return BinaryOperation(expr.kind, left, Evaluate(*expr.b));
     }
-    case ExprKind::kConcat: return EvaluateConcat(expr);
-    case ExprKind::kCompare: return EvaluateCompare(expr);
+    case ExprKind::kConcat:
+      return EvaluateConcat(expr);
+    case ExprKind::kCompare:
+      return EvaluateCompare(expr);
     case ExprKind::kConditional:
       if (Truth(Evaluate(*expr.b))) return Evaluate(*expr.a);
       if (expr.c) return Evaluate(*expr.c);
       return Value::UndefinedHint(fmt::format(
           "the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
-    case ExprKind::kNamespaceTarget: break;
+    case ExprKind::kNamespaceTarget:
+      break;
   }
   Fail("a namespace attribute can only be assigned to here");
 }

@@ -135,8 +135,8 @@ ExprPtr ExpressionParser::ParseCompare() {
   ExprPtr node = Make(ExprKind::kCompare, Current().line);
   node->a = ParseSum();
   while (true) {
-    const auto op = std::find_if(std::begin(kOps), std::end(kOps),
-                                 [&](const auto& o) { return Current().IsOperator(o.first); });
+    const auto op =
+        std::find_if(std::begin(kOps), std::end(kOps), [&](const auto& o) { return Current().IsOperator(o.first); });
     if (op != std::end(kOps)) {
       Next();
       node->ops.push_back(op->second);
@@ -261,7 +261,8 @@ ExprPtr ExpressionParser::ParsePrimary(bool with_namespace) {
       if (token.text == "[") return ParseList();
       if (token.text == "{") return ParseDict();
       break;
-    default: break;
+    default:
+      break;
   }
   FailAt(token.line, fmt::format("unexpected '{}'", Describe(token)));
 }
@@ -272,8 +273,7 @@ bool ExpressionParser::AtTupleEnd(const char* end_name) const {
 }
 
 ExprPtr ExpressionParser::ParseTuple(bool with_conditional, const char* end_name, bool explicit_parentheses) {
-  return ParseTupleOf(/*simplified=*/false, with_conditional, /*with_namespace=*/false, end_name,
-                      explicit_parentheses);
+  return ParseTupleOf(/*simplified=*/false, with_conditional, /*with_namespace=*/false, end_name, explicit_parentheses);
 }
 
 ExprPtr ExpressionParser::ParseTupleOf(bool simplified, bool with_conditional, bool with_namespace,

@@ -1,4 +1,5 @@
-// The expression half of the parser: a token stream and jinja2's operator precedence. The statement half derives from it.
+// The expression half of the parser: a token stream and jinja2's operator precedence. The statement half derives from
+// it.
 #pragma once
 
 #include <string>

@@ -43,15 +43,22 @@ std::string FloatDigits(double v, char type, int64_t precision, bool alternate) 
   return out;
 }
 
-uint64_t Magnitude(int64_t v) { return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v); }
+uint64_t Magnitude(int64_t v) {
+  return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v);
+}
 
 std::string IntegerDigits(uint64_t v, char type) {
   switch (type) {
-    case 'x': return fmt::format("{:x}", v);
-    case 'X': return fmt::format("{:X}", v);
-    case 'o': return fmt::format("{:o}", v);
-    case 'b': return fmt::format("{:b}", v);
-    default: return fmt::format("{}", v);
+    case 'x':
+      return fmt::format("{:x}", v);
+    case 'X':
+      return fmt::format("{:X}", v);
+    case 'o':
+      return fmt::format("{:o}", v);
+    case 'b':
+      return fmt::format("{:b}", v);
+    default:
+      return fmt::format("{}", v);
   }
 }
 
@@ -63,7 +70,9 @@ std::string AsciiRepr(const Value& v) {
     if (c < 0x80) {
       out += static_cast<char>(c);
     } else {
-      out += c < 0x100 ? fmt::format("\\x{:02x}", c) : c < 0x10000 ? fmt::format("\\u{:04x}", c) : fmt::format("\\U{:08x}", c);
+      out += c < 0x100     ? fmt::format("\\x{:02x}", c)
+             : c < 0x10000 ? fmt::format("\\u{:04x}", c)
+                           : fmt::format("\\U{:08x}", c);
     }
   }
   return out;
@@ -124,12 +133,18 @@ class PercentFormatter {
     bool left = false, plus = false, space = false, alternate = false, zero = false;
     for (; at_ < format_.size(); ++at_) {
       const char c = format_[at_];
-      if (c == '-') left = true;
-      else if (c == '+') plus = true;
-      else if (c == ' ') space = true;
-      else if (c == '#') alternate = true;
-      else if (c == '0') zero = true;
-      else break;
+      if (c == '-')
+        left = true;
+      else if (c == '+')
+        plus = true;
+      else if (c == ' ')
+        space = true;
+      else if (c == '#')
+        alternate = true;
+      else if (c == '0')
+        zero = true;
+      else
+        break;
     }
     int64_t width = Amount();
     if (width < 0 && width != -1) {
@@ -149,9 +164,15 @@ class PercentFormatter {
 
     std::string sign, digits;
     switch (type) {
-      case 's': digits = Str(v); break;
-      case 'r': digits = Repr(v); break;
-      case 'a': digits = AsciiRepr(v); break;
+      case 's':
+        digits = Str(v);
+        break;
+      case 'r':
+        digits = Repr(v);
+        break;
+      case 'a':
+        digits = AsciiRepr(v);
+        break;
       case 'c':
         if (v.IsString() && v.text_length() == 1) {
           digits = v.text();
@@ -161,7 +182,12 @@ class PercentFormatter {
           Fail("%c requires int or char");
         }
         break;
-      case 'd': case 'i': case 'u': case 'o': case 'x': case 'X': {
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'o':
+      case 'x':
+      case 'X': {
         RequireDefined(v);
         const bool decimal = type == 'd' || type == 'i' || type == 'u';
         if (!v.IsInteger() && !(decimal && v.Is(Type::kFloat))) {
@@ -179,13 +205,19 @@ class PercentFormatter {
         precision = -1;
         break;
       }
-      case 'e': case 'E': case 'f': case 'F': case 'g': case 'G':
+      case 'e':
+      case 'E':
+      case 'f':
+      case 'F':
+      case 'g':
+      case 'G':
         RequireDefined(v);
         if (!v.IsNumber()) Fail(fmt::format("must be real number, not {}", TypeName(v)));
         digits = FloatDigits(v.number(), type, precision < 0 ? 6 : precision, alternate);
         sign = std::signbit(v.number()) && !std::isnan(v.number()) ? "-" : plus ? "+" : space ? " " : "";
         break;
-      default: Fail(fmt::format("unsupported format character '{}'", type));
+      default:
+        Fail(fmt::format("unsupported format character '{}'", type));
     }
     const bool is_text = type == 's' || type == 'r' || type == 'a' || type == 'c';
     if (is_text && type != 'c' && precision >= 0) digits.resize(ByteOffset(digits, precision));
@@ -221,7 +253,9 @@ struct Spec {
   int64_t width = 0, precision = -1;
 };
 
-bool IsAlign(char c) { return c == '<' || c == '>' || c == '=' || c == '^'; }
+bool IsAlign(char c) {
+  return c == '<' || c == '>' || c == '=' || c == '^';
+}
 
 Spec ParseSpec(std::string_view text) {
   Spec spec;
@@ -406,10 +440,14 @@ class BraceFormatter {
     if (conversion < colon && conversion != format.npos) {
       const char kind = conversion + 1 < at ? format[conversion + 1] : 0;
       if (conversion + 2 != std::min(colon, at)) Fail("expected ':' after conversion specifier");
-      if (kind == 'r') value = Value::String(Repr(value));
-      else if (kind == 's') value = Value::String(Str(value));
-      else if (kind == 'a') value = Value::String(AsciiRepr(value));
-      else Fail("Unknown conversion specifier");
+      if (kind == 'r')
+        value = Value::String(Repr(value));
+      else if (kind == 's')
+        value = Value::String(Str(value));
+      else if (kind == 'a')
+        value = Value::String(AsciiRepr(value));
+      else
+        Fail("Unknown conversion specifier");
     }
     const std::string spec = colon == format.npos ? "" : Run(format.substr(colon + 1, at - colon - 1), depth + 1);
     ++at;

@@ -86,10 +86,9 @@ struct LoopObject final : NativeObject, std::enable_shared_from_this<LoopObject>
     return Value::Bool(true);
   }
   Value Method(const char* name, FunctionObject::Body body) {
-    auto function = std::make_shared<FunctionObject>(
-        name, [self = shared_from_this(), body = std::move(body)](Interpreter& i, Arguments a) {
-          return body(i, std::move(a));
-        });
+    auto function =
+        std::make_shared<FunctionObject>(name, [self = shared_from_this(), body = std::move(body)](
+                                                   Interpreter& i, Arguments a) { return body(i, std::move(a)); });
     function->nesting = nesting + 1;
     return Value::Native(std::move(function));
   }
@@ -136,7 +135,8 @@ std::optional<Value> NamespaceObject::Attribute(std::string_view name) {
 
 void NamespaceObject::Set(const std::string& name, Value value) {
   if (name.starts_with('_')) {
-    Fail(fmt::format("a namespace cannot store '{}': names that start with an underscore are private; rename it", name));
+    Fail(
+        fmt::format("a namespace cannot store '{}': names that start with an underscore are private; rename it", name));
   }
   Budget::Step(static_cast<int64_t>(attributes.size()));
   for (auto& [known, old] : attributes) {
@@ -203,9 +203,14 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
   const Nested nested(*this);
   Budget::Step();
   switch (stmt.kind) {
-    case StmtKind::kText: AppendText(*out_, stmt.text); break;
-    case StmtKind::kPrint: Write(Evaluate(*stmt.expr)); break;
-    case StmtKind::kIf: return RunIf(stmt);
+    case StmtKind::kText:
+      AppendText(*out_, stmt.text);
+      break;
+    case StmtKind::kPrint:
+      Write(Evaluate(*stmt.expr));
+      break;
+    case StmtKind::kIf:
+      return RunIf(stmt);
     case StmtKind::kFor:
       if (stmt.recursive) {
         Write(CallRecursiveLoop(stmt, scope_, Evaluate(*stmt.expr), 0));
@@ -213,7 +218,9 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
         RunFor(stmt, Evaluate(*stmt.expr), 0);
       }
       break;
-    case StmtKind::kSet: Assign(*stmt.target, Evaluate(*stmt.expr)); break;
+    case StmtKind::kSet:
+      Assign(*stmt.target, Evaluate(*stmt.expr));
+      break;
     case StmtKind::kSetBlock:
     case StmtKind::kFilterBlock: {
       Value text = Value::String(Capture(stmt.body));
@@ -230,14 +237,26 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
       }
       break;
     }
-    case StmtKind::kWith: RunWith(stmt); break;
-    case StmtKind::kMacro: scope_->Set(stmt.macro->name, MakeMacro(*stmt.macro)); break;
-    case StmtKind::kCallBlock: RunCallBlock(stmt); break;
-    case StmtKind::kScope: return RunInScope(stmt.body);
-    case StmtKind::kGeneration: RunGeneration(stmt); break;
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
-    case StmtKind::kUnsupported: FailUnsupported(stmt.text);
+    case StmtKind::kWith:
+      RunWith(stmt);
+      break;
+    case StmtKind::kMacro:
+      scope_->Set(stmt.macro->name, MakeMacro(*stmt.macro));
+      break;
+    case StmtKind::kCallBlock:
+      RunCallBlock(stmt);
+      break;
+    case StmtKind::kScope:
+      return RunInScope(stmt.body);
+    case StmtKind::kGeneration:
+      RunGeneration(stmt);
+      break;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
+    case StmtKind::kUnsupported:
+      FailUnsupported(stmt.text);
   }
   return Flow::kNext;
 } catch (TemplateError& error) {
@@ -308,8 +327,7 @@ void Interpreter::RunCallBlock(const Stmt& stmt) {
   Write(Call(callee, std::move(arguments)));
 }
 
-Value Interpreter::CallMacro(const MacroDefinition& macro, const std::shared_ptr<Scope>& closure,
-                             Arguments arguments) {
+Value Interpreter::CallMacro(const MacroDefinition& macro, const std::shared_ptr<Scope>& closure, Arguments arguments) {
   const Nested nested(*this);
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = std::make_shared<Scope>(closure);
@@ -347,8 +365,8 @@ Value Interpreter::CallMacro(const MacroDefinition& macro, const std::shared_ptr
     Fail(fmt::format("macro '{}' takes no keyword argument '{}'", macro.name, keywords.front().first));
   }
   if (macro.uses_varargs) {
-    scope_->Set("varargs", Value::Tuple({arguments.positional.begin() + static_cast<int64_t>(given),
-                                         arguments.positional.end()}));
+    scope_->Set("varargs",
+                Value::Tuple({arguments.positional.begin() + static_cast<int64_t>(given), arguments.positional.end()}));
   } else if (arguments.positional.size() > n) {
     Fail(fmt::format("macro '{}' takes not more than {} argument(s)", macro.name, n));
   }

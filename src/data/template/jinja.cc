@@ -30,8 +30,8 @@ struct Template::Parsed {
 
 Result<Template> Template::Parse(std::string source, std::string where) {
   if (source.size() > kMaxSource) {
-    return InvalidArgument(fmt::format("{}: a template of {} is too long", where,
-                                       ToString(Bytes{static_cast<int64_t>(source.size())})));
+    return InvalidArgument(
+        fmt::format("{}: a template of {} is too long", where, ToString(Bytes{static_cast<int64_t>(source.size())})));
   }
   if (!jinja::IsValidUtf8(source)) return Corrupt(fmt::format("{}: the template is not valid UTF-8", where));
   auto parsed = std::make_shared<Parsed>();
@@ -78,7 +78,11 @@ Result<std::string> Template::Render(const OrderedJson& context, const RenderOpt
   return std::move(rendered.text);
 }
 
-bool Template::has_generation_blocks() const { return parsed_->tree.has_generation; }
-const std::string& Template::where() const { return parsed_->where; }
+bool Template::has_generation_blocks() const {
+  return parsed_->tree.has_generation;
+}
+const std::string& Template::where() const {
+  return parsed_->where;
+}
 
 }  // namespace temper

@@ -1,7 +1,7 @@
 // A Jinja2 interpreter for chat templates: renders as Python's jinja2 does in the environment that transformers gives
-// them (sandboxed and immutable, trim_blocks, lstrip_blocks, loop controls, raise_exception, strftime_now, tojson without
-// HTML escapes, {% generation %}). What is missing says so: other template files, autoescape, integers beyond 64 bits,
-// and the filters random, pprint, urlize, wordwrap, striptags, xmlattr.
+// them (sandboxed and immutable, trim_blocks, lstrip_blocks, loop controls, raise_exception, strftime_now, tojson
+// without HTML escapes, {% generation %}). What is missing says so: other template files, autoescape, integers beyond
+// 64 bits, and the filters random, pprint, urlize, wordwrap, striptags, xmlattr.
 //
 // A Template is immutable after Parse: any number of threads may render it at once. Template and context are untrusted:
 // nesting, steps and memory are bounded, and every error names the template and the line.

@@ -105,14 +105,15 @@ TEST(Jinja, RendersTheTemplatesOfRealModelsAsPythonDoes) {
     ASSERT_TRUE(text.ok()) << template_name << " with " << context_name << ": " << text.status().message();
     EXPECT_EQ(text->size(), row["bytes"].get<size_t>()) << template_name << " with " << context_name << ":\n" << *text;
     EXPECT_EQ(fmt::format("{:016x}", Fnv1a(*text)), row["fnv1a"].get<std::string>())
-        << template_name << " with " << context_name << ":\n" << *text;
+        << template_name << " with " << context_name << ":\n"
+        << *text;
   }
   if (compared == 0) GTEST_SKIP() << "no templates in TEMPER_TEST_DATA";
 }
 
 TEST(Jinja, ReportsWhatGenerationBlocksWrote) {
-  const auto t = Template::Parse(
-      "{% for m in ms %}<{{ m.r }}>{% generation %}{{ m.c }}!{% endgeneration %}\n{% endfor %}", "t");
+  const auto t =
+      Template::Parse("{% for m in ms %}<{{ m.r }}>{% generation %}{{ m.c }}!{% endgeneration %}\n{% endfor %}", "t");
   ASSERT_TRUE(t.ok());
   EXPECT_TRUE(t->has_generation_blocks());
   const OrderedJson context = {{"ms", {{{"r", "é"}, {"c", "one"}}, {{"r", "b"}, {"c", "你"}}}}};
@@ -135,9 +136,7 @@ TEST(Jinja, SaysWhenAGenerationBlockCannotBeLocated) {
 }
 
 TEST(Jinja, ErrorsNameTheTemplateAndTheLine) {
-  const auto message = [](const std::string& source) {
-    return RenderSource(source, {{"x", 1}}).status().message();
-  };
+  const auto message = [](const std::string& source) { return RenderSource(source, {{"x", 1}}).status().message(); };
   EXPECT_EQ(message("a\n\n{{ y.z }}"), "test.jinja, line 3: 'y' is undefined");
   EXPECT_EQ(message("{% if x %}\n{% for i in x %}{% endfor %}{% endif %}"),
             "test.jinja, line 2: 'int' object is not iterable");
@@ -171,27 +170,42 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
   const std::string sources[] = {
       // steps
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-      "{% macro m(n) %}{% for i in range(99999) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ m(9) }}",
+      "{% macro m(n) %}{% for i in range(99999) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ m(9) "
+      "}}",
       // memory
       "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-      "{{ 'x' * 9999999999 }}", "{{ 'xx' * 9223372036854775807 }}", "{{ [1] * 9999999999 }}",
-      "{{ 'x'.center(9999999999) }}", "{{ 'x'.zfill(9999999999) }}", "{{ '%9999999d' % 1 * 100 }}",
-      "{{ '%99999999999d' % 1 }}", "{{ '{:999999999}'.format(1) }}", "{{ '%.999999999f' % 1.5 }}",
-      "{{ 'x' | indent(9999999999, true) }}", "{{ ('x' * 9999999).replace('', 'y' * 9999999) }}",
-      "{{ ([('x' * 999999)] * 9999) | join }}", "{{ 1.5 | round(999999999) | string * 99999999 }}",
-      "{{ '\t'.expandtabs(9999999999) }}", "{{ [1] | batch(9999999999, 0) | list }}", "{{ [1] | slice(9999999999) | list }}",
-      "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% endfor %}{% endfor %}",
+      "{{ 'x' * 9999999999 }}",
+      "{{ 'xx' * 9223372036854775807 }}",
+      "{{ [1] * 9999999999 }}",
+      "{{ 'x'.center(9999999999) }}",
+      "{{ 'x'.zfill(9999999999) }}",
+      "{{ '%9999999d' % 1 * 100 }}",
+      "{{ '%99999999999d' % 1 }}",
+      "{{ '{:999999999}'.format(1) }}",
+      "{{ '%.999999999f' % 1.5 }}",
+      "{{ 'x' | indent(9999999999, true) }}",
+      "{{ ('x' * 9999999).replace('', 'y' * 9999999) }}",
+      "{{ ([('x' * 999999)] * 9999) | join }}",
+      "{{ 1.5 | round(999999999) | string * 99999999 }}",
+      "{{ '\t'.expandtabs(9999999999) }}",
+      "{{ [1] | batch(9999999999, 0) | list }}",
+      "{{ [1] | slice(9999999999) | list }}",
+      "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% "
+      "endfor %}{% endfor %}",
       // depth of data, and circles
       "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}",
       "{% set ns = namespace(x={}) %}{% for i in range(99999) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
       "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x].count %}{% endfor %}",
-      "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = cycler(ns.x) %}{% endfor %}{{ ns.x.current.x }}{{ 1 / 0 }}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = cycler(ns.x) %}{% endfor %}{{ "
+      "ns.x.current.x }}{{ 1 / 0 }}",
       "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
       "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x }}",
       "{% set ns = namespace(x=0) %}{% for i in range(99999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}{{ ns }}",
-      "{% set a = namespace(v=[1, 1]) %}{% set b = namespace(v=[1, 1]) %}{% for i in range(90) %}{% set a.v = [a.v, a.v] %}{% set b.v = [b.v, b.v] %}{% endfor %}{{ a.v == b.v }}",
-      "{% set a = namespace(v=[1, 1]) %}{% for i in range(90) %}{% set a.v = [a.v, a.v] %}{% endfor %}{{ a.v | tojson }}",
+      "{% set a = namespace(v=[1, 1]) %}{% set b = namespace(v=[1, 1]) %}{% for i in range(90) %}{% set a.v = [a.v, "
+      "a.v] %}{% set b.v = [b.v, b.v] %}{% endfor %}{{ a.v == b.v }}",
+      "{% set a = namespace(v=[1, 1]) %}{% for i in range(90) %}{% set a.v = [a.v, a.v] %}{% endfor %}{{ a.v | tojson "
+      "}}",
       "{% set a = namespace(v=(1, 1)) %}{% for i in range(90) %}{% set a.v = (a.v, a.v) %}{% endfor %}{{ {a.v: 1} }}",
       // depth of calls
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -201,7 +215,8 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
       // depth of source
       "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}",
       "{{ " + std::string(100000, '[') + std::string(100000, ']') + " }}",
-      "{{ " + std::string(100000, '-') + "1 }}", "{{ 1" + std::string(100000, '+') + "1 }}",
+      "{{ " + std::string(100000, '-') + "1 }}",
+      "{{ 1" + std::string(100000, '+') + "1 }}",
   };
   for (const std::string& source : sources) {
     EXPECT_FALSE(RenderSource(source, OrderedJson::object(), options).ok()) << source.substr(0, 200);
@@ -218,10 +233,11 @@ TEST(Jinja, SourcesNestedTooDeeplyEndInAnError) {
   for (const std::string& source :
        {Repeat("{% if 1 %}", 20000) + Repeat("{% endif %}", 20000), Repeat("{% for x in [1] %}", 20000),
         "{% if 1 %}" + Repeat("{% elif 0 %}", 20000) + "{% endif %}", "{{ 1" + Repeat(" + 1", 20000) + " }}",
-        "{{ 1" + Repeat(" | abs", 20000) + " }}", "{{ x" + Repeat(".x", 20000) + " }}", "{{ x" + Repeat("[0]", 20000) + " }}",
-        "{{ " + Repeat("not ", 20000) + "1 }}", "{{ 1" + Repeat(" if 1 else 1", 20000) + " }}",
-        "{{ " + Repeat("{1:", 20000) + "1" + Repeat("}", 20000) + " }}", "{{ f" + Repeat("()", 20000) + " }}",
-        "{{ 1" + Repeat(" is odd", 20000) + " }}", "{{ " + Repeat("f(", 20000) + Repeat(")", 20000) + " }}",
+        "{{ 1" + Repeat(" | abs", 20000) + " }}", "{{ x" + Repeat(".x", 20000) + " }}",
+        "{{ x" + Repeat("[0]", 20000) + " }}", "{{ " + Repeat("not ", 20000) + "1 }}",
+        "{{ 1" + Repeat(" if 1 else 1", 20000) + " }}", "{{ " + Repeat("{1:", 20000) + "1" + Repeat("}", 20000) + " }}",
+        "{{ f" + Repeat("()", 20000) + " }}", "{{ 1" + Repeat(" is odd", 20000) + " }}",
+        "{{ " + Repeat("f(", 20000) + Repeat(")", 20000) + " }}",
         "{% set " + Repeat("(", 20000) + "a" + Repeat(")", 20000) + " = 1 %}"}) {
     EXPECT_FALSE(Template::Parse(source, "t").ok()) << source.substr(0, 100);
   }

@@ -11,7 +11,9 @@
 namespace temper::jinja {
 namespace {
 
-bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsAsciiDigit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // \r\n and \r become \n, and one newline at the very end goes, as jinja2's defaults have it.
 std::string Normalize(std::string_view source) {
@@ -62,8 +64,8 @@ class Lexer {
   }
   // Moves to `end`, counting the lines passed.
   void MoveTo(size_t end) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<int64_t>(at_),
-                                         source_.begin() + static_cast<int64_t>(end), '\n'));
+    line_ += static_cast<int>(
+        std::count(source_.begin() + static_cast<int64_t>(at_), source_.begin() + static_cast<int64_t>(end), '\n'));
     line_starting_ = end > 0 && source_[end - 1] == '\n';
     at_ = end;
   }
@@ -84,7 +86,9 @@ class Lexer {
     if (!text.empty()) Add(TokenType::kData, std::string(text));
   }
 
-  char SignAt(size_t at) const { return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : 0; }
+  char SignAt(size_t at) const {
+    return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : 0;
+  }
 
   // The end of a closing tag `close` at `at` ("%}", "-%}", "+%}"), or 0. '-' eats white space; none eats one newline
   // where `trim` (trim_blocks); '+' is known only where `trim`.
@@ -308,21 +312,45 @@ class Lexer {
       }
       const char escape = text[at++];  // the literal's scan has seen a character here
       switch (escape) {
-        case '\n': break;
+        case '\n':
+          break;
         case '\\':
         case '\'':
-        case '"': out += escape; break;
-        case 'a': out += '\a'; break;
-        case 'b': out += '\b'; break;
-        case 'f': out += '\f'; break;
-        case 'n': out += '\n'; break;
-        case 'r': out += '\r'; break;
-        case 't': out += '\t'; break;
-        case 'v': out += '\v'; break;
-        case 'x': AppendUtf8(out, HexEscape(text, at, 2)); break;
-        case 'u': AppendUtf8(out, HexEscape(text, at, 4)); break;
-        case 'U': AppendUtf8(out, HexEscape(text, at, 8)); break;
-        case 'N': FailHere("\\N{...} escapes are not supported; write the character itself");
+        case '"':
+          out += escape;
+          break;
+        case 'a':
+          out += '\a';
+          break;
+        case 'b':
+          out += '\b';
+          break;
+        case 'f':
+          out += '\f';
+          break;
+        case 'n':
+          out += '\n';
+          break;
+        case 'r':
+          out += '\r';
+          break;
+        case 't':
+          out += '\t';
+          break;
+        case 'v':
+          out += '\v';
+          break;
+        case 'x':
+          AppendUtf8(out, HexEscape(text, at, 2));
+          break;
+        case 'u':
+          AppendUtf8(out, HexEscape(text, at, 4));
+          break;
+        case 'U':
+          AppendUtf8(out, HexEscape(text, at, 8));
+          break;
+        case 'N':
+          FailHere("\\N{...} escapes are not supported; write the character itself");
         default:
           if (escape >= '0' && escape <= '7') {
             uint32_t value = static_cast<uint32_t>(escape - '0');
@@ -376,18 +404,28 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> Tokenize(std::string_view source) { return Lexer(source).Run(); }
+std::vector<Token> Tokenize(std::string_view source) {
+  return Lexer(source).Run();
+}
 
 std::string Describe(const Token& token) {
   switch (token.type) {
-    case TokenType::kData: return "template data / text";
-    case TokenType::kVariableBegin: return "begin of print statement";
-    case TokenType::kVariableEnd: return "end of print statement";
-    case TokenType::kBlockBegin: return "begin of statement block";
-    case TokenType::kBlockEnd: return "end of statement block";
-    case TokenType::kString: return "string";
-    case TokenType::kEnd: return "end of template";
-    default: return token.text;
+    case TokenType::kData:
+      return "template data / text";
+    case TokenType::kVariableBegin:
+      return "begin of print statement";
+    case TokenType::kVariableEnd:
+      return "end of print statement";
+    case TokenType::kBlockBegin:
+      return "begin of statement block";
+    case TokenType::kBlockEnd:
+      return "end of statement block";
+    case TokenType::kString:
+      return "string";
+    case TokenType::kEnd:
+      return "end of template";
+    default:
+      return token.text;
   }
 }
 

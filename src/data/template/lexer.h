@@ -1,5 +1,5 @@
-// Template source to tokens, with jinja2's rules for trim_blocks, lstrip_blocks, '-' and '+' applied to the text between
-// tags: the parser sees text exactly as it will be printed.
+// Template source to tokens, with jinja2's rules for trim_blocks, lstrip_blocks, '-' and '+' applied to the text
+// between tags: the parser sees text exactly as it will be printed.
 #pragma once
 
 #include <string>

@@ -14,7 +14,9 @@ namespace {
   Fail(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, TypeName(left), TypeName(right)));
 }
 
-[[noreturn]] void FailOverflow() { FailUnsupported("an integer does not fit 64 bits"); }
+[[noreturn]] void FailOverflow() {
+  FailUnsupported("an integer does not fit 64 bits");
+}
 
 int64_t CheckedAdd(int64_t a, int64_t b) {
   int64_t out;
@@ -89,29 +91,42 @@ Value Arithmetic(ExprKind kind, const Value& left, const Value& right) {
     Fail(kind == ExprKind::kDivide ? "division by zero" : "integer division or modulo by zero");
   }
   switch (kind) {
-    case ExprKind::kAdd: return integers ? Value::Int(CheckedAdd(i, j)) : Value::Float(a + b);
+    case ExprKind::kAdd:
+      return integers ? Value::Int(CheckedAdd(i, j)) : Value::Float(a + b);
     case ExprKind::kSubtract: {
       int64_t out = 0;
       if (integers && __builtin_sub_overflow(i, j, &out)) FailOverflow();
       return integers ? Value::Int(out) : Value::Float(a - b);
     }
-    case ExprKind::kMultiply: return integers ? Value::Int(CheckedMultiply(i, j)) : Value::Float(a * b);
-    case ExprKind::kDivide: return Value::Float(a / b);
-    case ExprKind::kFloorDivide: return integers ? Value::Int(FloorDivide(i, j)) : Value::Float(FloorDivide(a, b));
-    case ExprKind::kModulo: return integers ? Value::Int(FloorModulo(i, j)) : Value::Float(FloorModulo(a, b));
-    default: return Power(left, right);
+    case ExprKind::kMultiply:
+      return integers ? Value::Int(CheckedMultiply(i, j)) : Value::Float(a * b);
+    case ExprKind::kDivide:
+      return Value::Float(a / b);
+    case ExprKind::kFloorDivide:
+      return integers ? Value::Int(FloorDivide(i, j)) : Value::Float(FloorDivide(a, b));
+    case ExprKind::kModulo:
+      return integers ? Value::Int(FloorModulo(i, j)) : Value::Float(FloorModulo(a, b));
+    default:
+      return Power(left, right);
   }
 }
 
 const char* Symbol(ExprKind kind) {
   switch (kind) {
-    case ExprKind::kAdd: return "+";
-    case ExprKind::kSubtract: return "-";
-    case ExprKind::kMultiply: return "*";
-    case ExprKind::kDivide: return "/";
-    case ExprKind::kFloorDivide: return "//";
-    case ExprKind::kModulo: return "%";
-    default: return "** or pow()";
+    case ExprKind::kAdd:
+      return "+";
+    case ExprKind::kSubtract:
+      return "-";
+    case ExprKind::kMultiply:
+      return "*";
+    case ExprKind::kDivide:
+      return "/";
+    case ExprKind::kFloorDivide:
+      return "//";
+    case ExprKind::kModulo:
+      return "%";
+    default:
+      return "** or pow()";
   }
 }
 
@@ -195,15 +210,23 @@ Value Positive(const Value& v) {
 
 bool Compare(CompareOp op, const Value& left, const Value& right) {
   switch (op) {
-    case CompareOp::kEqual: return Equal(left, right);
-    case CompareOp::kNotEqual: return !Equal(left, right);
-    case CompareOp::kLess: return Less(left, right, "<");
-    case CompareOp::kGreater: return Less(right, left, ">");
-    case CompareOp::kIn: return Contains(right, left);
-    case CompareOp::kNotIn: return !Contains(right, left);
+    case CompareOp::kEqual:
+      return Equal(left, right);
+    case CompareOp::kNotEqual:
+      return !Equal(left, right);
+    case CompareOp::kLess:
+      return Less(left, right, "<");
+    case CompareOp::kGreater:
+      return Less(right, left, ">");
+    case CompareOp::kIn:
+      return Contains(right, left);
+    case CompareOp::kNotIn:
+      return !Contains(right, left);
     // Not the negation of the opposite: NaN is neither above nor below.
-    case CompareOp::kLessEqual: return Less(left, right, "<=") || Equal(left, right);
-    case CompareOp::kGreaterEqual: return Less(right, left, ">=") || Equal(left, right);
+    case CompareOp::kLessEqual:
+      return Less(left, right, "<=") || Equal(left, right);
+    case CompareOp::kGreaterEqual:
+      return Less(right, left, ">=") || Equal(left, right);
   }
   return false;
 }

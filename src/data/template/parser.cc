@@ -287,6 +287,8 @@ class Parser final : ExpressionParser {
 
 }  // namespace
 
-ParsedTemplate ParseTemplate(std::string_view source) { return Parser(Tokenize(source)).Run(); }
+ParsedTemplate ParseTemplate(std::string_view source) {
+  return Parser(Tokenize(source)).Run();
+}
 
 }  // namespace temper::jinja

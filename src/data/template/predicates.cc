@@ -22,18 +22,42 @@ bool IsDivisibleBy(Interpreter&, const Value& v, const Arguments& arguments) {
   const Parameters p("divisibleby", arguments, {"num"}, 1);
   return Equal(BinaryOperation(ExprKind::kModulo, v, p[0]), Value::Int(0));
 }
-bool IsDefined(Interpreter&, const Value& v, const Arguments&) { return !v.IsUndefined(); }
-bool IsUndefinedTest(Interpreter&, const Value& v, const Arguments&) { return v.IsUndefined(); }
-bool IsNoneTest(Interpreter&, const Value& v, const Arguments&) { return v.IsNone(); }
-bool IsBoolean(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kBool); }
-bool IsTrue(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kBool) && v.boolean(); }
-bool IsFalse(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kBool) && !v.boolean(); }
-bool IsIntegerTest(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kInt); }
-bool IsFloat(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kFloat); }
-bool IsNumberTest(Interpreter&, const Value& v, const Arguments&) { return v.IsNumber(); }
-bool IsStringTest(Interpreter&, const Value& v, const Arguments&) { return v.IsString(); }
-bool IsMapping(Interpreter&, const Value& v, const Arguments&) { return v.Is(Type::kDict); }
-bool IsIterableTest(Interpreter&, const Value& v, const Arguments&) { return IsIterable(v); }
+bool IsDefined(Interpreter&, const Value& v, const Arguments&) {
+  return !v.IsUndefined();
+}
+bool IsUndefinedTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsUndefined();
+}
+bool IsNoneTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsNone();
+}
+bool IsBoolean(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kBool);
+}
+bool IsTrue(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kBool) && v.boolean();
+}
+bool IsFalse(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kBool) && !v.boolean();
+}
+bool IsIntegerTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kInt);
+}
+bool IsFloat(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kFloat);
+}
+bool IsNumberTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsNumber();
+}
+bool IsStringTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsString();
+}
+bool IsMapping(Interpreter&, const Value& v, const Arguments&) {
+  return v.Is(Type::kDict);
+}
+bool IsIterableTest(Interpreter&, const Value& v, const Arguments&) {
+  return IsIterable(v);
+}
 // What has a length and can be indexed: a mapping too.
 bool IsSequenceTest(Interpreter&, const Value& v, const Arguments&) {
   return v.IsUndefined() || v.IsString() || v.IsSequence() || v.Is(Type::kDict) || v.Is(Type::kRange);
@@ -42,11 +66,21 @@ bool IsCallable(Interpreter&, const Value& v, const Arguments&) {
   // jinja2's Undefined has a __call__, which fails.
   return v.IsUndefined() || (v.Is(Type::kNative) && v.native().callable());
 }
-bool IsLowerTest(Interpreter&, const Value& v, const Arguments&) { return IsLowerText(Str(v)); }
-bool IsUpperTest(Interpreter&, const Value& v, const Arguments&) { return IsUpperText(Str(v)); }
-bool IsEscaped(Interpreter&, const Value& v, const Arguments&) { return v.IsString() && v.markup(); }
-bool IsFilter(Interpreter&, const Value& v, const Arguments&) { return v.IsString() && FindFilter(v.text()); }
-bool IsTest(Interpreter&, const Value& v, const Arguments&) { return v.IsString() && FindTest(v.text()); }
+bool IsLowerTest(Interpreter&, const Value& v, const Arguments&) {
+  return IsLowerText(Str(v));
+}
+bool IsUpperTest(Interpreter&, const Value& v, const Arguments&) {
+  return IsUpperText(Str(v));
+}
+bool IsEscaped(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsString() && v.markup();
+}
+bool IsFilter(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsString() && FindFilter(v.text());
+}
+bool IsTest(Interpreter&, const Value& v, const Arguments&) {
+  return v.IsString() && FindTest(v.text());
+}
 
 bool IsSameAs(Interpreter&, const Value& v, const Arguments& arguments) {
   const Parameters p("sameas", arguments, {"other"}, 1);

@@ -16,7 +16,9 @@
 namespace temper::jinja {
 namespace {
 
-Value IgnoreCase(const Value& v) { return v.IsString() ? Value::String(Lower(v.text())) : v; }
+Value IgnoreCase(const Value& v) {
+  return v.IsString() ? Value::String(Lower(v.text())) : v;
+}
 
 // "address.0.city" as the keys that lead there.
 class AttributePath {
@@ -45,7 +47,9 @@ class AttributePath {
   std::vector<Value> keys_;
 };
 
-const Value* Pointer(const Parameters& p, size_t i) { return p.Has(i) ? &p[i] : nullptr; }
+const Value* Pointer(const Parameters& p, size_t i) {
+  return p.Has(i) ? &p[i] : nullptr;
+}
 
 Value Default(Interpreter&, const Value& v, Arguments arguments) {
   const Parameters p("default", arguments, {"default_value", "boolean"});
@@ -198,9 +202,7 @@ Value Extreme(Interpreter&, const Value& v, Arguments arguments) {
   const AttributePath path(Pointer(p, 1));
   const Elements elements(v);
   if (elements->empty()) return Value::UndefinedHint("No aggregated item, sequence was empty.");
-  const auto key_of = [&](const Value& item) {
-    return p.Flag(0, false) ? path.Of(item) : IgnoreCase(path.Of(item));
-  };
+  const auto key_of = [&](const Value& item) { return p.Flag(0, false) ? path.Of(item) : IgnoreCase(path.Of(item)); };
   const Value* best = &elements->front();
   Value best_key = key_of(*best);
   for (size_t i = 1; i < elements->size(); ++i) {

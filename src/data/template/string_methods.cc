@@ -13,7 +13,9 @@ namespace temper::jinja {
 namespace {
 
 // A result of the same kind: a method of Markup gives Markup.
-Value Like(const Value& self, std::string text) { return Value::String(std::move(text), self.markup()); }
+Value Like(const Value& self, std::string text) {
+  return Value::String(std::move(text), self.markup());
+}
 
 template <std::string (*transform)(std::string_view)>
 Value Transform(Interpreter&, const Value& self, const Arguments&) {

@@ -19,7 +19,9 @@ namespace temper::jinja {
 namespace {
 
 // soft_str: the text of a string with its safe mark, str() of all else.
-Value SoftText(const Value& v) { return v.IsString() ? v : Value::String(Str(v)); }
+Value SoftText(const Value& v) {
+  return v.IsString() ? v : Value::String(Str(v));
+}
 // For filters that ask str's own methods of their operand.
 const std::string& RequireText(const Value& v, const char* filter) {
   RequireDefined(v);
@@ -48,7 +50,8 @@ std::string JinjaTitle(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
     const char32_t c = NextCodePoint(text, at);
-    const bool separates = IsSpace(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+    const bool separates =
+        IsSpace(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
     if (separates) {
       flush();
       out += text.substr(start, at - start);
@@ -169,7 +172,9 @@ std::optional<std::string> PlainDigits(std::string_view text) {
       out += stripped[i];
       continue;
     }
-    const auto is_alnum = [&](size_t k) { return k < stripped.size() && IsAlnum(static_cast<unsigned char>(stripped[k])); };
+    const auto is_alnum = [&](size_t k) {
+      return k < stripped.size() && IsAlnum(static_cast<unsigned char>(stripped[k]));
+    };
     if (i == 0 || !is_alnum(i - 1) || !is_alnum(i + 1)) return std::nullopt;
   }
   return out;
@@ -208,7 +213,8 @@ std::optional<int64_t> ReadInteger(std::string_view text, int64_t base) {
   }
   if (base == 0) base = 10;
   uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
+  const auto [stop, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
   if (digits.empty() || stop != digits.data() + digits.size()) return std::nullopt;
   if (error != std::errc() || value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     FailUnsupported("an integer does not fit 64 bits");
@@ -337,10 +343,14 @@ Value UrlEncode(Interpreter&, const Value& v, Arguments arguments) {
     std::string out;
     for (const char c : Str(part)) {
       const auto byte = static_cast<unsigned char>(c);
-      const bool plain = (byte < 0x80 && IsAlnum(byte)) || c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && !for_query);
-      if (plain) out += c;
-      else if (c == ' ' && for_query) out += '+';
-      else out += fmt::format("%{:02X}", byte);
+      const bool plain =
+          (byte < 0x80 && IsAlnum(byte)) || c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && !for_query);
+      if (plain)
+        out += c;
+      else if (c == ' ' && for_query)
+        out += '+';
+      else
+        out += fmt::format("%{:02X}", byte);
     }
     return out;
   };

@@ -92,8 +92,7 @@ void AppendLower(std::string& out, const std::u32string& text, size_t at) {
   while (before > 0 && IsCaseIgnorable(text[before - 1])) --before;
   size_t after = at + 1;
   while (after < text.size() && IsCaseIgnorable(text[after])) ++after;
-  const bool ends_word =
-      before > 0 && IsCased(text[before - 1]) && !(after < text.size() && IsCased(text[after]));
+  const bool ends_word = before > 0 && IsCased(text[before - 1]) && !(after < text.size() && IsCased(text[after]));
   AppendUtf8(out, ends_word ? kFinalSigma : kSmallSigma);
 }
 
@@ -114,7 +113,9 @@ TEMPER_RANGE_PREDICATE(IsLower, kLower)
 TEMPER_RANGE_PREDICATE(IsTitle, kTitleCase)
 #undef TEMPER_RANGE_PREDICATE
 
-bool IsAlnum(char32_t c) { return IsAlpha(c) || IsDecimal(c) || IsDigit(c) || IsNumeric(c); }
+bool IsAlnum(char32_t c) {
+  return IsAlpha(c) || IsDecimal(c) || IsDigit(c) || IsNumeric(c);
+}
 
 char32_t NextCodePoint(std::string_view text, size_t& position) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -45,13 +45,21 @@ std::shared_ptr<SequenceObject> MakeSequence(std::vector<Value> items) {
   return object;
 }
 
-std::string TypeRepr(const Value& v) { return v.IsNone() ? "None" : std::string(TypeName(v)) + " object"; }
+std::string TypeRepr(const Value& v) {
+  return v.IsNone() ? "None" : std::string(TypeName(v)) + " object";
+}
 
 }  // namespace
 
-std::string NativeObject::Repr() const { return fmt::format("<{}>", type_name()); }
-std::optional<Value> NativeObject::Attribute(std::string_view) { return std::nullopt; }
-Value NativeObject::Call(Interpreter&, Arguments) { Fail(fmt::format("'{}' object is not callable", type_name())); }
+std::string NativeObject::Repr() const {
+  return fmt::format("<{}>", type_name());
+}
+std::optional<Value> NativeObject::Attribute(std::string_view) {
+  return std::nullopt;
+}
+Value NativeObject::Call(Interpreter&, Arguments) {
+  Fail(fmt::format("'{}' object is not callable", type_name()));
+}
 
 Value Value::Bool(bool v) {
   Value out;
@@ -80,8 +88,12 @@ Value Value::String(std::string text, bool markup) {
   object->markup = markup;
   return Value(Type::kString, std::move(object));
 }
-Value Value::List(std::vector<Value> items) { return Value(Type::kList, MakeSequence(std::move(items))); }
-Value Value::Tuple(std::vector<Value> items) { return Value(Type::kTuple, MakeSequence(std::move(items))); }
+Value Value::List(std::vector<Value> items) {
+  return Value(Type::kList, MakeSequence(std::move(items)));
+}
+Value Value::Tuple(std::vector<Value> items) {
+  return Value(Type::kTuple, MakeSequence(std::move(items)));
+}
 Value Value::Group(Value grouper, Value list) {
   auto object = MakeSequence({std::move(grouper), std::move(list)});
   object->group = true;
@@ -131,24 +143,48 @@ Value Value::UndefinedHint(std::string hint) {
   return Value(Type::kUndefined, std::move(object));
 }
 
-const std::string& Value::text() const { return static_cast<const StringObject&>(*object_).text; }
-bool Value::markup() const { return static_cast<const StringObject&>(*object_).markup; }
-int64_t Value::text_length() const { return static_cast<const StringObject&>(*object_).length; }
-const std::vector<Value>& Value::items() const { return static_cast<const SequenceObject&>(*object_).items; }
-bool Value::is_group() const { return static_cast<const SequenceObject&>(*object_).group; }
-const DictObject& Value::dict() const { return static_cast<const DictObject&>(*object_); }
-const DictViewObject& Value::view() const { return static_cast<const DictViewObject&>(*object_); }
-const RangeObject& Value::range() const { return static_cast<const RangeObject&>(*object_); }
-IteratorObject& Value::iterator() const { return static_cast<IteratorObject&>(*object_); }
-NativeObject& Value::native() const { return static_cast<NativeObject&>(*object_); }
+const std::string& Value::text() const {
+  return static_cast<const StringObject&>(*object_).text;
+}
+bool Value::markup() const {
+  return static_cast<const StringObject&>(*object_).markup;
+}
+int64_t Value::text_length() const {
+  return static_cast<const StringObject&>(*object_).length;
+}
+const std::vector<Value>& Value::items() const {
+  return static_cast<const SequenceObject&>(*object_).items;
+}
+bool Value::is_group() const {
+  return static_cast<const SequenceObject&>(*object_).group;
+}
+const DictObject& Value::dict() const {
+  return static_cast<const DictObject&>(*object_);
+}
+const DictViewObject& Value::view() const {
+  return static_cast<const DictViewObject&>(*object_);
+}
+const RangeObject& Value::range() const {
+  return static_cast<const RangeObject&>(*object_);
+}
+IteratorObject& Value::iterator() const {
+  return static_cast<IteratorObject&>(*object_);
+}
+NativeObject& Value::native() const {
+  return static_cast<NativeObject&>(*object_);
+}
 
 std::string Value::undefined_message() const {
   const auto& why = static_cast<const UndefinedObject&>(*object_);
   switch (why.why) {
-    case UndefinedObject::Why::kName: return fmt::format("'{}' is undefined", why.text);
-    case UndefinedObject::Why::kAttribute: return fmt::format("'{}' has no attribute '{}'", why.type, why.text);
-    case UndefinedObject::Why::kElement: return fmt::format("{} has no element {}", why.type, why.text);
-    case UndefinedObject::Why::kHint: break;
+    case UndefinedObject::Why::kName:
+      return fmt::format("'{}' is undefined", why.text);
+    case UndefinedObject::Why::kAttribute:
+      return fmt::format("'{}' has no attribute '{}'", why.type, why.text);
+    case UndefinedObject::Why::kElement:
+      return fmt::format("{} has no element {}", why.type, why.text);
+    case UndefinedObject::Why::kHint:
+      break;
   }
   return why.text;
 }
@@ -156,12 +192,18 @@ std::string Value::undefined_message() const {
 int Value::nesting() const {
   switch (type_) {
     case Type::kList:
-    case Type::kTuple: return static_cast<const SequenceObject&>(*object_).nesting;
-    case Type::kDict: return dict().nesting;
-    case Type::kDictView: return view().dict->nesting + 1;
-    case Type::kIterator: return iterator().nesting;
-    case Type::kNative: return native().nesting;
-    default: return 0;
+    case Type::kTuple:
+      return static_cast<const SequenceObject&>(*object_).nesting;
+    case Type::kDict:
+      return dict().nesting;
+    case Type::kDictView:
+      return view().dict->nesting + 1;
+    case Type::kIterator:
+      return iterator().nesting;
+    case Type::kNative:
+      return native().nesting;
+    default:
+      return 0;
   }
 }
 
@@ -213,43 +255,65 @@ int64_t RangeObject::size() const {
 
 std::string_view TypeName(const Value& v) {
   switch (v.type()) {
-    case Type::kUndefined: return "Undefined";
-    case Type::kNone: return "NoneType";
-    case Type::kBool: return "bool";
-    case Type::kInt: return "int";
-    case Type::kFloat: return "float";
-    case Type::kString: return v.markup() ? "Markup" : "str";
-    case Type::kList: return "list";
-    case Type::kTuple: return "tuple";
-    case Type::kDict: return "dict";
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
+    case Type::kInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kString:
+      return v.markup() ? "Markup" : "str";
+    case Type::kList:
+      return "list";
+    case Type::kTuple:
+      return "tuple";
+    case Type::kDict:
+      return "dict";
     case Type::kDictView:
       return v.view().kind == 'k' ? "dict_keys" : v.view().kind == 'v' ? "dict_values" : "dict_items";
-    case Type::kRange: return "range";
-    case Type::kIterator: return "generator";
-    case Type::kNative: return v.native().type_name();
+    case Type::kRange:
+      return "range";
+    case Type::kIterator:
+      return "generator";
+    case Type::kNative:
+      return v.native().type_name();
   }
   return "object";
 }
 
 std::optional<int64_t> Length(const Value& v) {
   switch (v.type()) {
-    case Type::kUndefined: return 0;
-    case Type::kString: return v.text_length();
+    case Type::kUndefined:
+      return 0;
+    case Type::kString:
+      return v.text_length();
     case Type::kList:
-    case Type::kTuple: return static_cast<int64_t>(v.items().size());
-    case Type::kDict: return static_cast<int64_t>(v.dict().entries.size());
-    case Type::kDictView: return static_cast<int64_t>(v.view().dict->entries.size());
-    case Type::kRange: return v.range().size();
-    default: return std::nullopt;
+    case Type::kTuple:
+      return static_cast<int64_t>(v.items().size());
+    case Type::kDict:
+      return static_cast<int64_t>(v.dict().entries.size());
+    case Type::kDictView:
+      return static_cast<int64_t>(v.view().dict->entries.size());
+    case Type::kRange:
+      return v.range().size();
+    default:
+      return std::nullopt;
   }
 }
 
 bool Truth(const Value& v) {
   switch (v.type()) {
-    case Type::kNone: return false;
+    case Type::kNone:
+      return false;
     case Type::kBool:
-    case Type::kInt: return v.integer() != 0;
-    case Type::kFloat: return v.number() != 0;
+    case Type::kInt:
+      return v.integer() != 0;
+    case Type::kFloat:
+      return v.number() != 0;
     default: {
       const auto length = Length(v);
       return !length || *length != 0;
@@ -262,20 +326,27 @@ bool IsHashable(const Value& v) {
   switch (v.type()) {
     case Type::kList:
     case Type::kDict:
-    case Type::kDictView: return false;
-    case Type::kTuple: return std::all_of(v.items().begin(), v.items().end(), IsHashable);
-    default: return true;
+    case Type::kDictView:
+      return false;
+    case Type::kTuple:
+      return std::all_of(v.items().begin(), v.items().end(), IsHashable);
+    default:
+      return true;
   }
 }
 
 uint64_t HashOf(const Value& v) {
   Budget::Step();
   switch (v.type()) {
-    case Type::kNone: return 1;
-    case Type::kUndefined: return 2;
+    case Type::kNone:
+      return 1;
+    case Type::kUndefined:
+      return 2;
     case Type::kBool:
-    case Type::kInt: return std::hash<double>()(static_cast<double>(v.integer()));
-    case Type::kFloat: return std::hash<double>()(v.number());
+    case Type::kInt:
+      return std::hash<double>()(static_cast<double>(v.integer()));
+    case Type::kFloat:
+      return std::hash<double>()(v.number());
     case Type::kString:
       Budget::Charge(static_cast<int64_t>(v.text().size()));
       return std::hash<std::string>()(v.text());
@@ -284,10 +355,13 @@ uint64_t HashOf(const Value& v) {
       for (const Value& item : v.items()) hash = hash * 0x9e3779b97f4a7c15ull + HashOf(item);
       return hash;
     }
-    case Type::kRange: return static_cast<uint64_t>(v.range().size());
+    case Type::kRange:
+      return static_cast<uint64_t>(v.range().size());
     case Type::kIterator:
-    case Type::kNative: return std::hash<const void*>()(v.identity());
-    default: Fail(fmt::format("unhashable type: '{}'", TypeName(v)));
+    case Type::kNative:
+      return std::hash<const void*>()(v.identity());
+    default:
+      Fail(fmt::format("unhashable type: '{}'", TypeName(v)));
   }
 }
 
@@ -334,22 +408,27 @@ bool Equal(const Value& a, const Value& b) {
   if (a.identity() && a.identity() == b.identity()) return true;
   switch (a.type()) {
     case Type::kUndefined:
-    case Type::kNone: return true;
+    case Type::kNone:
+      return true;
     case Type::kString:
       if (a.text().size() != b.text().size()) return false;
       Budget::Charge(static_cast<int64_t>(a.text().size()));
       return a.text() == b.text();
     case Type::kList:
-    case Type::kTuple: return EqualItems(a.items(), b.items());
-    case Type::kDict: return EqualDicts(a.dict(), b.dict());
+    case Type::kTuple:
+      return EqualItems(a.items(), b.items());
+    case Type::kDict:
+      return EqualDicts(a.dict(), b.dict());
     case Type::kDictView:
       if (a.view().kind == 'v' || a.view().kind != b.view().kind) return false;
       if (a.view().kind == 'i') return EqualDicts(*a.view().dict, *b.view().dict);
       return a.view().dict->entries.size() == b.view().dict->entries.size() &&
              std::all_of(a.view().dict->entries.begin(), a.view().dict->entries.end(),
                          [&](const auto& e) { return b.view().dict->Find(e.first) != nullptr; });
-    case Type::kRange: return EqualItems(*Elements(a), *Elements(b));
-    default: return false;
+    case Type::kRange:
+      return EqualItems(*Elements(a), *Elements(b));
+    default:
+      return false;
   }
 }
 
@@ -379,7 +458,8 @@ bool Less(const Value& a, const Value& b, const char* op) {
 
 bool Contains(const Value& container, const Value& item) {
   switch (container.type()) {
-    case Type::kUndefined: return false;
+    case Type::kUndefined:
+      return false;
     case Type::kString: {
       if (!item.IsString()) {
         Fail(fmt::format("'in <string>' requires string as left operand, not {}", TypeName(item)));
@@ -391,7 +471,8 @@ bool Contains(const Value& container, const Value& item) {
     case Type::kDict:
       if (!IsHashable(item)) Fail(fmt::format("unhashable type: '{}'", TypeName(item)));
       return container.dict().Find(item) != nullptr;
-    default: break;
+    default:
+      break;
   }
   if (!IsIterable(container)) Fail(fmt::format("argument of type '{}' is not iterable", TypeName(container)));
   const Elements elements(container);
@@ -404,16 +485,21 @@ bool IsIterable(const Value& v) {
     case Type::kBool:
     case Type::kInt:
     case Type::kFloat:
-    case Type::kNative: return false;
-    default: return true;
+    case Type::kNative:
+      return false;
+    default:
+      return true;
   }
 }
 
 Elements::Elements(const Value& v) : keep_(v), items_(&own_) {
   switch (v.type()) {
-    case Type::kUndefined: return;
+    case Type::kUndefined:
+      return;
     case Type::kList:
-    case Type::kTuple: items_ = &keep_.items(); break;
+    case Type::kTuple:
+      items_ = &keep_.items();
+      break;
     case Type::kString:
       for (size_t at = 0; at < v.text().size();) {
         const size_t start = at;
@@ -444,12 +530,15 @@ Elements::Elements(const Value& v) : keep_(v), items_(&own_) {
       iterator.next = iterator.items.size();
       break;
     }
-    default: Fail(fmt::format("'{}' object is not iterable", TypeName(v)));
+    default:
+      Fail(fmt::format("'{}' object is not iterable", TypeName(v)));
   }
   Budget::Step(static_cast<int64_t>(items_->size()));
 }
 
-void FailUndefined(const Value& undefined) { Fail(undefined.undefined_message()); }
+void FailUndefined(const Value& undefined) {
+  Fail(undefined.undefined_message());
+}
 
 void AppendText(std::string& out, std::string_view piece) {
   Budget::CheckText(static_cast<int64_t>(out.size() + piece.size()));

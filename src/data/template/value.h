@@ -1,6 +1,7 @@
-// The values of a template: Python's None, bool, int (64 bits here), float, str, list, tuple, dict and what jinja2 adds.
-// A Value is cheap to copy: it shares what it points to. All but native objects (namespaces, loops, iterators) are
-// immutable once made, so constants of a parsed template may be read by many threads; all else belongs to one render.
+// The values of a template: Python's None, bool, int (64 bits here), float, str, list, tuple, dict and what jinja2
+// adds. A Value is cheap to copy: it shares what it points to. All but native objects (namespaces, loops, iterators)
+// are immutable once made, so constants of a parsed template may be read by many threads; all else belongs to one
+// render.
 //
 // Containers know how deeply they nest and refuse more than kMaxNesting, which bounds every recursion over them.
 #pragma once
@@ -21,7 +22,19 @@ class Value;
 class Interpreter;
 
 enum class Type : unsigned char {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kTuple, kDict, kDictView, kRange, kIterator, kNative,
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kDictView,
+  kRange,
+  kIterator,
+  kNative,
 };
 
 // JSON nests at most 256 levels deep (format/json.h); a template may wrap its data some more.
@@ -70,7 +83,7 @@ class Value {
   static Value Tuple(std::vector<Value> items);
   static Value Group(Value grouper, Value list);  // groupby's pair, with both as attributes too
   static Value Range(int64_t start, int64_t stop, int64_t step);
-  static Value Iterator(std::vector<Value> items);  // a Python generator: walked once, prints nothing useful
+  static Value Iterator(std::vector<Value> items);      // a Python generator: walked once, prints nothing useful
   static Value DictView(const Value& dict, char kind);  // kind: 'k'eys, 'v'alues, 'i'tems
   static Value Native(std::shared_ptr<NativeObject> object);
   // An undefined value remembers why, for the error of whoever uses it.
@@ -93,7 +106,7 @@ class Value {
   double number() const { return type_ == Type::kFloat ? float_ : static_cast<double>(int_); }
   const std::string& text() const;
   bool markup() const;
-  int64_t text_length() const;  // in code points
+  int64_t text_length() const;              // in code points
   const std::vector<Value>& items() const;  // of a list or tuple
   bool is_group() const;
   const DictObject& dict() const;
@@ -119,7 +132,7 @@ class Value {
 };
 
 struct DictObject : Object {
-  std::vector<std::pair<Value, Value>> entries;  // in order of first insertion
+  std::vector<std::pair<Value, Value>> entries;       // in order of first insertion
   std::unordered_multimap<uint64_t, uint32_t> index;  // by HashOf(key); only for more than kScanned entries
   int nesting = 1;
 

@@ -25,15 +25,23 @@ class JsonWriter {
   void Write(const Value& v, int level) {
     Budget::Step();
     switch (v.type()) {
-      case Type::kNone: return Append("null");
-      case Type::kBool: return Append(v.boolean() ? "true" : "false");
-      case Type::kInt: return Append(std::to_string(v.integer()));
-      case Type::kFloat: return Append(FloatText(v.number()));
-      case Type::kString: return Append(Quoted(v.text()));
+      case Type::kNone:
+        return Append("null");
+      case Type::kBool:
+        return Append(v.boolean() ? "true" : "false");
+      case Type::kInt:
+        return Append(std::to_string(v.integer()));
+      case Type::kFloat:
+        return Append(FloatText(v.number()));
+      case Type::kString:
+        return Append(Quoted(v.text()));
       case Type::kList:
-      case Type::kTuple: return WriteList(v.items(), level);
-      case Type::kDict: return WriteDict(v.dict(), level);
-      default: Fail(fmt::format("Object of type {} is not JSON serializable", TypeName(v)));
+      case Type::kTuple:
+        return WriteList(v.items(), level);
+      case Type::kDict:
+        return WriteDict(v.dict(), level);
+      default:
+        Fail(fmt::format("Object of type {} is not JSON serializable", TypeName(v)));
     }
   }
 
@@ -89,12 +97,18 @@ class JsonWriter {
 
   static std::string KeyText(const Value& key) {
     switch (key.type()) {
-      case Type::kString: return key.text();
-      case Type::kNone: return "null";
-      case Type::kBool: return key.boolean() ? "true" : "false";
-      case Type::kInt: return std::to_string(key.integer());
-      case Type::kFloat: return FloatText(key.number());
-      default: Fail(fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key)));
+      case Type::kString:
+        return key.text();
+      case Type::kNone:
+        return "null";
+      case Type::kBool:
+        return key.boolean() ? "true" : "false";
+      case Type::kInt:
+        return std::to_string(key.integer());
+      case Type::kFloat:
+        return FloatText(key.number());
+      default:
+        Fail(fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key)));
     }
   }
 
@@ -104,14 +118,29 @@ class JsonWriter {
       const size_t start = at;
       const char32_t c = NextCodePoint(text, at);
       switch (c) {
-        case '"': out += "\\\""; continue;
-        case '\\': out += "\\\\"; continue;
-        case '\n': out += "\\n"; continue;
-        case '\r': out += "\\r"; continue;
-        case '\t': out += "\\t"; continue;
-        case '\f': out += "\\f"; continue;
-        case '\b': out += "\\b"; continue;
-        default: break;
+        case '"':
+          out += "\\\"";
+          continue;
+        case '\\':
+          out += "\\\\";
+          continue;
+        case '\n':
+          out += "\\n";
+          continue;
+        case '\r':
+          out += "\\r";
+          continue;
+        case '\t':
+          out += "\\t";
+          continue;
+        case '\f':
+          out += "\\f";
+          continue;
+        case '\b':
+          out += "\\b";
+          continue;
+        default:
+          break;
       }
       if (c < 0x20 || (c > 0x7e && c < 0x10000 && style_.ensure_ascii)) {
         out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
@@ -138,9 +167,12 @@ Value Convert(const OrderedJson& json, int depth) {
   if (depth > kMaxNesting) Fail(fmt::format("data nested deeper than {} levels", kMaxNesting));
   switch (json.type()) {
     case OrderedJson::value_t::null:
-    case OrderedJson::value_t::discarded: return Value();
-    case OrderedJson::value_t::boolean: return Value::Bool(json.get<bool>());
-    case OrderedJson::value_t::number_integer: return Value::Int(json.get<int64_t>());
+    case OrderedJson::value_t::discarded:
+      return Value();
+    case OrderedJson::value_t::boolean:
+      return Value::Bool(json.get<bool>());
+    case OrderedJson::value_t::number_integer:
+      return Value::Int(json.get<int64_t>());
     case OrderedJson::value_t::number_unsigned: {
       const uint64_t v = json.get<uint64_t>();
       if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -148,8 +180,10 @@ Value Convert(const OrderedJson& json, int depth) {
       }
       return Value::Int(static_cast<int64_t>(v));
     }
-    case OrderedJson::value_t::number_float: return Value::Float(json.get<double>());
-    case OrderedJson::value_t::string: return TextFromJson(json.get_ref<const std::string&>());
+    case OrderedJson::value_t::number_float:
+      return Value::Float(json.get<double>());
+    case OrderedJson::value_t::string:
+      return TextFromJson(json.get_ref<const std::string&>());
     case OrderedJson::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -161,14 +195,17 @@ Value Convert(const OrderedJson& json, int depth) {
       for (const auto& [key, value] : json.items()) dict.Set(TextFromJson(key), Convert(value, depth + 1));
       return dict.Build();
     }
-    case OrderedJson::value_t::binary: break;
+    case OrderedJson::value_t::binary:
+      break;
   }
   Fail("binary JSON has no meaning in a template");
 }
 
 }  // namespace
 
-Value FromJson(const OrderedJson& json) { return Convert(json, 0); }
+Value FromJson(const OrderedJson& json) {
+  return Convert(json, 0);
+}
 
 std::string ToJson(const Value& v, const JsonStyle& style) {
   JsonWriter writer(style);

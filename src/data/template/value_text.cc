@@ -22,11 +22,16 @@ void AppendJoinedReprs(std::string& out, const std::vector<Value>& items) {
 void AppendRepr(std::string& out, const Value& v) {
   Budget::Step();
   switch (v.type()) {
-    case Type::kUndefined: return AppendText(out, "Undefined");
-    case Type::kNone: return AppendText(out, "None");
-    case Type::kBool: return AppendText(out, v.boolean() ? "True" : "False");
-    case Type::kInt: return AppendText(out, std::to_string(v.integer()));
-    case Type::kFloat: return AppendText(out, FloatRepr(v.number()));
+    case Type::kUndefined:
+      return AppendText(out, "Undefined");
+    case Type::kNone:
+      return AppendText(out, "None");
+    case Type::kBool:
+      return AppendText(out, v.boolean() ? "True" : "False");
+    case Type::kInt:
+      return AppendText(out, std::to_string(v.integer()));
+    case Type::kFloat:
+      return AppendText(out, FloatRepr(v.number()));
     case Type::kString: {
       const std::string quoted = QuotedRepr(v.text());
       return AppendText(out, v.markup() ? "Markup(" + quoted + ")" : quoted);
@@ -64,7 +69,8 @@ void AppendRepr(std::string& out, const Value& v) {
     case Type::kIterator:
       // Python prints an address here, which nobody can want in a prompt.
       Fail("a generator (the result of a filter such as map or select) is printed; add '| list' or '| join'");
-    case Type::kNative: return AppendText(out, v.native().Repr());
+    case Type::kNative:
+      return AppendText(out, v.native().Repr());
   }
 }
 
@@ -117,11 +123,20 @@ std::string QuotedRepr(std::string_view text) {
     const size_t start = at;
     const char32_t c = NextCodePoint(text, at);
     switch (c) {
-      case '\n': out += "\\n"; continue;
-      case '\r': out += "\\r"; continue;
-      case '\t': out += "\\t"; continue;
-      case '\\': out += "\\\\"; continue;
-      default: break;
+      case '\n':
+        out += "\\n";
+        continue;
+      case '\r':
+        out += "\\r";
+        continue;
+      case '\t':
+        out += "\\t";
+        continue;
+      case '\\':
+        out += "\\\\";
+        continue;
+      default:
+        break;
     }
     if (c == static_cast<char32_t>(quote)) {
       out += {'\\', quote};
@@ -144,12 +159,23 @@ std::string EscapeHtml(std::string_view text) {
   std::string out;
   for (char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
