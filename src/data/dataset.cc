@@ -107,7 +107,6 @@ Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, con
   Dataset out;
   Loader loader(*row_tokenizer, options, out);
   for (const std::string& path : paths) TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, path));
-  out.store.ShrinkToFit();
   if (out.statistics.supervised == 0) {
     const DataStatistics& s = out.statistics;
     std::string why = fmt::format(

@@ -111,14 +111,14 @@ TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
       ASSERT_TRUE((*rows)->Tokenize(*record, samples, statistics).ok());
       ASSERT_EQ(samples.size(), 1u);
       const auto& [tokens, supervised] = samples[0];
-      const auto prompt = tokenizer.Encode(record->prompt);
+      const auto prompt = tokenizer.Encode(PromptText(*record));
       ASSERT_TRUE(prompt.ok());
       ASSERT_TRUE(std::equal(prompt->begin(), prompt->end(), tokens.begin())) << record->where;
       for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(supervised[i] != 0, i >= prompt->size()) << record->where;
       EXPECT_EQ(tokens.back(), tokenizer.eos());
       // The vocabulary of the story model lacks "*" and "=".
       if (folder != std::string("models/tinystories-656k")) {
-        ASSERT_EQ(tokenizer.Decode(tokens), record->prompt + record->completion) << record->where;
+        ASSERT_EQ(tokenizer.Decode(tokens), PromptText(*record) + CompletionText(*record)) << record->where;
       }
     }
     EXPECT_EQ(n, 1319);

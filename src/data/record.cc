@@ -58,17 +58,6 @@ std::string Join(const std::string& head, const std::string& tail) {
   return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
 }
 
-// Question and answer are no halves of one text: a space goes between them unless there is white space already. It
-// belongs to the completion, so that the prompt stays what a person would type; and it is a space because tokenizers
-// begin a word with it, where a line end would merge with a question mark before it ("?\n" is one token of GPT-like
-// vocabularies).
-std::string AsContinuation(const std::string& prompt, std::string completion) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const bool apart = prompt.empty() || kSpace.find(prompt.back()) != kSpace.npos || completion.empty() ||
-                     kSpace.find(completion.front()) != kSpace.npos;
-  return apart ? completion : " " + completion;
-}
-
 Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const std::string& where) {
   Record record{.kind = RecordKind::kMessages, .where = where};
   if (row.is_object()) {
@@ -102,26 +91,25 @@ Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where
 
 Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const std::string& where) {
   Record record{.kind = RecordKind::kPrompt, .where = where};
-  TEMPER_ASSIGN_OR_RETURN(const std::string system, TextOr(row, "system", where));
+  record.is_instruction = format != RecordFormat::kPromptCompletion;
+  TEMPER_ASSIGN_OR_RETURN(record.system, TextOr(row, "system", where));
   if (format == RecordFormat::kPromptCompletion) {
     const OrderedJson* prompt = Find(row, "prompt");
     const OrderedJson* completion = Find(row, "completion");
     if (prompt && completion && prompt->is_array() && completion->is_array()) return PromptOfMessages(row, where);
-    TEMPER_ASSIGN_OR_RETURN(const std::string text, Text(row, "prompt", where));
+    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "prompt", where));
     TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "completion", where));
-    record.prompt = Join(system, text);
     return record;
   }
   if (format == RecordFormat::kQuestionAnswer) {
-    TEMPER_ASSIGN_OR_RETURN(const std::string question, Text(row, "question", where));
-    TEMPER_ASSIGN_OR_RETURN(std::string answer, Text(row, "answer", where));
-    record.prompt = Join(system, question);
-    record.completion = AsContinuation(record.prompt, std::move(answer));
+    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "question", where));
+    TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "answer", where));
     return record;
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string instruction, Text(row, "instruction", where));
   TEMPER_ASSIGN_OR_RETURN(const std::string input, TextOr(row, "input", where));
-  TEMPER_ASSIGN_OR_RETURN(std::string output, Text(row, Find(row, "output") ? "output" : "response", where));
+  TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, Find(row, "output") ? "output" : "response", where));
+  record.prompt = Join(instruction, input);
   const OrderedJson* history = Find(row, "history");
   if (history && !history->empty()) {
     OrderedJson messages = OrderedJson::array();
@@ -133,12 +121,10 @@ Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const s
       messages.push_back(Message("user", turn[0].get<std::string>()));
       messages.push_back(Message("assistant", turn[1].get<std::string>()));
     }
-    messages.push_back(Message("user", Join(instruction, input)));
-    messages.push_back(Message("assistant", std::move(output)));
+    messages.push_back(Message("user", record.prompt));
+    messages.push_back(Message("assistant", record.completion));
     return Conversation(std::move(messages), row, where);
   }
-  record.prompt = Join(Join(system, instruction), input);
-  record.completion = AsContinuation(record.prompt, std::move(output));
   return record;
 }
 
@@ -273,11 +259,30 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   }
 }
 
+std::string PromptText(const Record& record) {
+  return Join(record.system, record.prompt);
+}
+
+// The space belongs to the completion, so that the prompt stays what a person would type; and it is a space because
+// tokenizers begin a word with it, where a line end would merge with a question mark before it ("?\n" is one token of
+// GPT-like vocabularies).
+std::string CompletionText(const Record& record) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::string& prompt = record.prompt;
+  const std::string& completion = record.completion;
+  const bool apart = !record.is_instruction || prompt.empty() || kSpace.find(prompt.back()) != kSpace.npos ||
+                     completion.empty() || kSpace.find(completion.front()) != kSpace.npos;
+  return apart ? completion : " " + completion;
+}
+
 Record AsConversation(const Record& record) {
   TEMPER_CHECK(record.kind == RecordKind::kPrompt) << record.where << " is a conversation already";
   Record out{.kind = RecordKind::kMessages, .where = record.where};
-  out.messages = OrderedJson::array({Message("user", record.prompt), Message("assistant", record.completion)});
-  out.trained.assign(2, 1);
+  out.messages = OrderedJson::array();
+  if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
+  out.messages.push_back(Message("user", record.prompt));
+  out.messages.push_back(Message("assistant", record.completion));
+  out.trained.assign(out.messages.size(), 1);
   return out;
 }
 

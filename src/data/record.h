@@ -43,9 +43,9 @@ struct Record {
   RecordKind kind = RecordKind::kText;
   std::string where;  // "data.jsonl line 12", for errors
 
-  // kPrompt. The prompt is exactly what generation would be given (system prompt and input included), the completion
-  // exactly what it should answer.
-  std::string prompt, completion;
+  // kPrompt. is_instruction: question and answer (Alpaca, too) rather than the two halves of one text.
+  std::string system, prompt, completion;
+  bool is_instruction = false;
 
   // kMessages: a list of {role, content, ...} as chat templates take it: content is a string, arguments of tool calls
   // are objects. `tools` is null or a list. trained[i] is 0 where message i is not to be learnt from although an
@@ -65,8 +65,12 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 // `row` read as `format`. Errors name `where` and the field.
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);
 
-// A kPrompt record as the conversation of one user turn and one answer, for models that are talked to through a chat
-// template.
+// What generation is given and what it should answer, where no chat template is used: system prompt and prompt are
+// paragraphs; question and answer are kept apart by a space. REQUIRES: kPrompt.
+std::string PromptText(const Record& record);
+std::string CompletionText(const Record& record);
+
+// The same as one user turn and its answer, for models that are talked to through a chat template. REQUIRES: kPrompt.
 Record AsConversation(const Record& record);
 
 }  // namespace temper

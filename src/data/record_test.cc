@@ -23,8 +23,8 @@ void ExpectPrompt(const std::string& text, const std::string& prompt, const std:
   const auto record = Read(text);
   ASSERT_TRUE(record.ok()) << record.status().message();
   EXPECT_EQ(record->kind, RecordKind::kPrompt);
-  EXPECT_EQ(record->prompt, prompt) << text;
-  EXPECT_EQ(record->completion, completion) << text;
+  EXPECT_EQ(PromptText(*record), prompt) << text;
+  EXPECT_EQ(CompletionText(*record), completion) << text;
 }
 
 void ExpectMessages(const std::string& text, const std::string& messages) {
@@ -54,6 +54,18 @@ TEST(Record, AlpacaFieldsMakeOnePrompt) {
   ExpectMessages(R"({"instruction": "C", "output": "D", "system": "S", "history": [["A", "B"]]})",
                  R"([{"role":"system","content":"S"},{"role":"user","content":"A"},{"role":"assistant","content":"B"},
                      {"role":"user","content":"C"},{"role":"assistant","content":"D"}])");
+}
+
+TEST(Record, InstructionsCanBeConversations) {
+  const auto record = Read(R"({"instruction": "Add.", "input": "2 2", "output": "4", "system": "S"})");
+  ASSERT_TRUE(record.ok());
+  EXPECT_TRUE(record->is_instruction);
+  const Record chat = AsConversation(*record);
+  EXPECT_EQ(
+      chat.messages.dump(),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"Add.\n\n2 2"},{"role":"assistant","content":"4"}])");
+  EXPECT_EQ(chat.trained, (std::vector<uint8_t>{1, 1, 1}));
+  EXPECT_FALSE(Read(R"({"prompt": "2+2=", "completion": "4"})")->is_instruction);
 }
 
 TEST(Record, MessagesKeepTheirOrderAndExtraKeys) {

@@ -24,15 +24,9 @@ void TokenStore::Add(std::span<const int32_t> tokens, std::span<const uint8_t> s
   longest_ = std::max(longest_, static_cast<int64_t>(tokens.size()));
 }
 
-void TokenStore::ShrinkToFit() {
-  tokens_.shrink_to_fit();
-  supervised_.shrink_to_fit();
-  offsets_.shrink_to_fit();
-}
-
 Bytes TokenStore::memory() const {
-  return Bytes{static_cast<int64_t>(tokens_.capacity() * sizeof(int32_t) + supervised_.capacity() * sizeof(uint64_t) +
-                                    offsets_.capacity() * sizeof(int64_t))};
+  return Bytes{static_cast<int64_t>(tokens_.size() * sizeof(int32_t) + supervised_.size() * sizeof(uint64_t) +
+                                    offsets_.size() * sizeof(int64_t))};
 }
 
 uint64_t TokenStore::Fingerprint() const {

@@ -19,7 +19,6 @@ class TokenStore {
   // supervised[i]: predicting tokens[i] is part of the loss. The first token of a sample is predicted by nothing, so
   // its flag is stored as 0. REQUIRES: as many flags as tokens, at least one token.
   void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised);
-  void ShrinkToFit();  // gives back what growing has reserved
 
   int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t length(int64_t sample) const { return offsets_[At(sample) + 1] - offsets_[At(sample)]; }
@@ -34,7 +33,7 @@ class TokenStore {
   int64_t total_tokens() const { return offsets_.back(); }
   int64_t total_supervised() const { return total_supervised_; }
   int64_t longest() const { return longest_; }
-  Bytes memory() const;
+  Bytes memory() const;  // touched; growing reserves more addresses, but no memory behind them
 
   // Hash of all tokens, flags and borders: a resumed run compares it, so that a changed data file is noticed.
   uint64_t Fingerprint() const;

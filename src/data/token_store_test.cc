@@ -25,7 +25,6 @@ TEST(TokenStore, GivesBackWhatWasAdded) {
     total += static_cast<int64_t>(n);
     store.Add(t, f);
   }
-  store.ShrinkToFit();
   ASSERT_EQ(store.size(), 200);
   EXPECT_EQ(store.total_tokens(), total);
   EXPECT_EQ(store.total_supervised(), supervised);

@@ -55,8 +55,8 @@ Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& toke
         "the tokenizer names no EOS token, so the model could not learn to stop: set eos_token in "
         "tokenizer_config.json");
   }
-  if (options.prompts_as_conversations && !chat_template) {
-    return InvalidArgument("prompts cannot be made conversations: the model has no chat template");
+  if (options.instructions_as_conversations && !chat_template) {
+    return InvalidArgument("instructions cannot be made conversations: the model has no chat template");
   }
   std::unique_ptr<RowTokenizer> out(new RowTokenizer(tokenizer, chat_template, options));
   out->eos_ = *tokenizer.eos();
@@ -128,8 +128,9 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
 Status RowTokenizer::TokenizePrompt(const Record& record, Sample& sample, DataStatistics& statistics) const {
   sample.tokens = front_;
   sample.supervised.assign(front_.size(), 0);
-  TEMPER_RETURN_IF_ERROR(EncodeParts({{record.prompt, false}, {record.completion, true}}, sample, statistics));
-  const bool has_eos = !record.completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
+  const std::string prompt = PromptText(record), completion = CompletionText(record);
+  TEMPER_RETURN_IF_ERROR(EncodeParts({{prompt, false}, {completion, true}}, sample, statistics));
+  const bool has_eos = !completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
   if (!has_eos) {
     sample.tokens.push_back(eos_);
     sample.supervised.push_back(1);
@@ -279,7 +280,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
       TEMPER_RETURN_IF_ERROR(TokenizeMessages(record, sample, statistics));
       break;
     case RecordKind::kPrompt:
-      if (options_.prompts_as_conversations) {
+      if (options_.instructions_as_conversations && record.is_instruction) {
         TEMPER_RETURN_IF_ERROR(TokenizeMessages(AsConversation(record), sample, statistics));
       } else {
         TEMPER_RETURN_IF_ERROR(TokenizePrompt(record, sample, statistics));

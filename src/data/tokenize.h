@@ -37,8 +37,8 @@ namespace temper {
 struct TokenizeOptions {
   int64_t max_seq_len = 2048;
   bool train_on_prompt = false;
-  // Question/answer, Alpaca and prompt/completion rows go through the chat template as one user turn and its answer.
-  bool prompts_as_conversations = false;
+  // Question/answer and Alpaca rows go through the chat template as one user turn and its answer, as a chat would.
+  bool instructions_as_conversations = false;
   int64_t vocab_size = 0;  // of the model: bound of ready-made input_ids; 0: the tokenizer's
 };
 

@@ -233,12 +233,19 @@ TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.dropped_rows, 1);
 }
 
-TEST(RowTokenizer, PromptsCanGoThroughTheChatTemplate) {
+TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
   const FakeTokenizer tokenizer;
   const ChatMl chat;
-  const Outcome out = RunRow(tokenizer, Prompt("ab", "cd"), {.prompts_as_conversations = true}, &chat);
-  EXPECT_EQ(Whole(tokenizer, out.samples[0]), "<|im_start|>user:ab<|im_end|>\n<|im_start|>assistant:cd<|im_end|>");
-  EXPECT_FALSE(RunRow(tokenizer, Prompt("ab", "cd"), {.prompts_as_conversations = true}).status.ok());
+  Record record = Prompt("ab", "cd");
+  record.is_instruction = true;
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record).samples[0]), "<s>ab cd</s>");
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
+            "<|im_start|>user:ab<|im_end|>\n<|im_start|>assistant:cd<|im_end|>");
+  EXPECT_FALSE(RunRow(tokenizer, record, {.instructions_as_conversations = true}).status.ok());
+  // The halves of one text are never taken apart.
+  record.is_instruction = false;
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
+            "<s>abcd</s>");
 }
 
 TEST(RowTokenizer, ReadyTokensAreTakenAsTheyAre) {
