@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
 #include "cli/train_setup.h"
-#include "plan/report.h"
+#include "cli/plan_facts.h"
 #include "runtime/arena.h"
 
 namespace temper {
