@@ -25,7 +25,7 @@ std::string ResolveBase(Env& env, const std::string& base, const std::string& ad
 }  // namespace
 
 LoraSpec LoraSpecOf(const AdapterConfig& c) {
-  return {.r = c.r,
+  LoraSpec spec = {.r = c.r,
           .alpha = c.alpha,
           .dropout = c.dropout,
           .rslora = c.rslora,
@@ -34,6 +34,8 @@ LoraSpec LoraSpecOf(const AdapterConfig& c) {
           .exclude_modules = c.exclude_modules,
           .rank_pattern = c.rank_pattern,
           .alpha_pattern = c.alpha_pattern};
+  if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
+  return spec;
 }
 
 std::vector<WeightNames> AdapterWeightNames(const std::vector<LoraTarget>& targets) {

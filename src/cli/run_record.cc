@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/compiled_run.h"
 #include "train/run_options.h"
@@ -18,7 +19,8 @@ std::string SavedConfig(const RunConfig& config) {
   return PrintRunConfig(saved);
 }
 
-AdapterConfig AdapterConfigOf(const RunConfig& config, const std::string& base_folder) {
+AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
+                              const std::string& base_folder) {
   const LoraSpec spec = LoraSpecOf(config.lora);
   AdapterConfig adapter{.r = spec.r,
                         .alpha = spec.alpha,
@@ -29,8 +31,12 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::string& base_f
                         .exclude_modules = spec.exclude_modules,
                         .rank_pattern = spec.rank_pattern,
                         .alpha_pattern = spec.alpha_pattern};
-  // PEFT's own spelling of all-linear; it resolves it against the base model as we do.
-  if (spec.target_regex.empty() && spec.target_modules.empty()) adapter.target_regex = "all-linear";
+  if (spec.target_regex.empty() && spec.target_modules.empty()) {
+    // all-linear, spelled out: other readers of adapters do not know the word.
+    std::set<std::string> names;
+    for (const LoraTarget& t : targets) names.insert(t.module.substr(t.module.rfind('.') + 1));
+    adapter.target_modules.assign(names.begin(), names.end());
+  }
   std::error_code error;
   const auto absolute = std::filesystem::absolute(base_folder, error);
   adapter.base_model = error ? base_folder : absolute.lexically_normal().string();

@@ -14,7 +14,8 @@ namespace temper {
 
 // As YAML that `temper train` takes; without what must not be repeated (resume, overwrite).
 std::string SavedConfig(const RunConfig& config);
-AdapterConfig AdapterConfigOf(const RunConfig& config, const std::string& base_folder);
+AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
+                              const std::string& base_folder);
 RunIdentity IdentityOf(const Program& train, const std::string& kernels);
 
 }  // namespace temper

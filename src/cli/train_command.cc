@@ -14,8 +14,9 @@
 #include "cli/finished_run.h"
 #include "cli/machine.h"
 #include "cli/output_folder.h"
-#include "cli/plan_facts.h"
+#include "cli/resume.h"
 #include "cli/run_data.h"
+#include "cli/run_record.h"
 #include "cli/run_saver.h"
 #include "cli/train_setup.h"
 #include "model/initialize.h"
@@ -101,7 +102,7 @@ Result<CheckpointContents> ContentsOf(const Run& run, int64_t total_steps) {
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
-    contents.texts.push_back({kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.setup.model.folder()))});
+    contents.texts.push_back({kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.compiled.targets, run.setup.model.folder()))});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
@@ -192,7 +193,7 @@ Result<int> Train(Run& run) {
                      .total_steps = steps.total,
                      .device_peak = run.compiled.train().arena_bytes,
                      .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-                     .peak_flops_per_second = MeasuredGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads))},
+                     .peak_flops_per_second = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa())},
                     progress);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace) TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
