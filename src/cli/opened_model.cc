@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/log.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/companion_files.h"
 #include "format/model_weights.h"
 
 namespace temper {
 namespace {
-
-constexpr char kConfigFile[] = "config.json";
 
 std::vector<WeightNames> NamesOf(const Model& model) {
   std::vector<WeightNames> names;
@@ -16,10 +18,10 @@ std::vector<WeightNames> NamesOf(const Model& model) {
   return names;
 }
 
-// Folders that a relative base path in an adapter may be meant from: where the user stands, where the adapter lies.
-std::string ResolveBase(Env& env, const std::string& base, const std::string& adapter_folder) {
-  const std::string beside = JoinPath(adapter_folder, base);
-  return !env.IsFolder(base) && env.IsFolder(beside) ? beside : base;
+std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
+  std::vector<AdapterModule> modules;
+  for (const LoraTarget& t : targets) modules.push_back({t.module, t.in, t.out, t.r, t.scale});
+  return modules;
 }
 
 }  // namespace
@@ -38,38 +40,26 @@ LoraSpec LoraSpecOf(const AdapterConfig& c) {
   return spec;
 }
 
-std::vector<WeightNames> AdapterWeightNames(const std::vector<LoraTarget>& targets) {
-  std::vector<WeightNames> names;
-  for (const LoraTarget& t : targets) {
-    names.push_back({LoraAName(t.module), {}});
-    names.push_back({LoraBName(t.module), {}});
-  }
-  return names;
-}
-
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
-  opened.folder_ = choice.model;
-  opened.adapter_folder_ = choice.adapter;
-  if (!env.IsFolder(choice.model)) {
-    return NotFound(fmt::format("there is no folder {}: --model takes a model folder, adapter folder, output folder or "
-                                "checkpoint. A model of the Hugging Face hub has to be downloaded first",
-                                choice.model));
-  }
-  if (env.IsFile(JoinPath(choice.model, kAdapterConfigFile))) opened.adapter_folder_ = choice.model;
-  if (!opened.adapter_folder_.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadAdapterConfig(env, JoinPath(opened.adapter_folder_, kAdapterConfigFile)));
-    if (opened.adapter_folder_ == choice.model) {
-      opened.folder_ = !choice.base.empty() ? choice.base : ResolveBase(env, opened.adapter_->base_model, choice.model);
-      if (!env.IsFolder(opened.folder_)) {
-        return NotFound(fmt::format("{}: the adapter's base model is '{}', which is no folder here; say where it is with "
-                                    "--base FOLDER",
-                                    JoinPath(opened.adapter_folder_, kAdapterConfigFile), opened.folder_));
-      }
+  TEMPER_ASSIGN_OR_RETURN(opened.source_, ResolveModelSource(env, {.model = choice.model,
+                                                                   .base = choice.base,
+                                                                   .needs_weights = choice.needs_weights}));
+  for (const std::string& notice : opened.source_.notices) LogInfo(notice);
+  if (!choice.adapter.empty()) {
+    if (!opened.source_.adapter_folder.empty()) {
+      return InvalidArgument(fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
     }
+    // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
+    TEMPER_ASSIGN_OR_RETURN(const ModelSource adapter, ResolveModelSource(env, {.model = choice.adapter, .base = opened.folder()}));
+    if (adapter.adapter_folder.empty()) return InvalidArgument(fmt::format("--adapter {} is no LoRA adapter", choice.adapter));
+    opened.source_.adapter_folder = adapter.adapter_folder;
   }
-  const std::string config_path = JoinPath(opened.folder_, kConfigFile);
+  if (!opened.source_.adapter_folder.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+  }
+  const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
   TEMPER_ASSIGN_OR_RETURN(opened.model_, Model::FromConfig(config, config_path));
   return opened;
@@ -80,22 +70,29 @@ Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
   return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
 }
 
-Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const { return Tokenizer::Load(*env_, folder_); }
+Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const { return Tokenizer::Load(*env_, folder()); }
 
-Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const { return ChatTemplate::Load(*env_, folder_); }
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const { return ChatTemplate::Load(*env_, folder()); }
 
 Status OpenedModel::Load(const BufferLookup& buffer) const {
-  TEMPER_ASSIGN_OR_RETURN(const ModelWeights files, ModelWeights::Open(*env_, folder_));
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights files, ModelWeights::Open(*env_, folder()));
   const std::vector<WeightNames> names = NamesOf(*model_);
   if (const auto unused = UnusedTensors(files, names); !unused.empty()) {
-    LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder_, unused.size(),
+    LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
                            model_->facts().architecture, unused.front()));
   }
   TEMPER_RETURN_IF_ERROR(LoadWeights(files, names, buffer));
   if (!adapter_) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(const ModelWeights adapter, ModelWeights::Open(*env_, adapter_folder_, WeightsKind::kAdapter));
-  return LoadWeights(adapter, AdapterWeightNames(targets), buffer);
+  TEMPER_ASSIGN_OR_RETURN(const AdapterReader adapter, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  return adapter.Load(buffer);
+}
+
+Result<ExportSpec> OpenedModel::ExportPlan() const {
+  ExportSpec spec{.source = source_, .weights = NamesOf(*model_)};
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
+  spec.modules = ModulesOf(targets);
+  return spec;
 }
 
 }  // namespace temper

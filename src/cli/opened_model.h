@@ -7,7 +7,9 @@
 #include <string>
 
 #include "checkpoint/adapter_config.h"
+#include "checkpoint/export.h"
 #include "checkpoint/load_weights.h"
+#include "checkpoint/model_source.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/lora.h"
@@ -19,6 +21,7 @@ struct ModelChoice {
   std::string model;    // model folder, adapter folder, output folder or checkpoint
   std::string base;     // of an adapter; empty: as its configuration says
   std::string adapter;  // an adapter to put on top of `model`
+  bool needs_weights = true;  // false: config.json is enough
 };
 
 class OpenedModel {
@@ -27,9 +30,8 @@ class OpenedModel {
   static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
 
   const Model& model() const { return *model_; }
-  const std::string& folder() const { return folder_; }  // of config.json and tokenizer
+  const std::string& folder() const { return source_.model_folder; }  // of config.json and tokenizer
   const std::optional<AdapterConfig>& adapter() const { return adapter_; }
-  const std::string& adapter_folder() const { return adapter_folder_; }
 
   // The linear modules that the adapter adds to; empty without one.
   Result<std::vector<LoraTarget>> AdapterTargets() const;
@@ -41,16 +43,18 @@ class OpenedModel {
   // Fills weights (and masters) and, where there is one, the adapter.
   Status Load(const BufferLookup& buffer) const;
 
+  // What `temper export` writes of this model; the caller adds where to.
+  Result<ExportSpec> ExportPlan() const;
+
  private:
   OpenedModel() = default;
 
   Env* env_ = nullptr;
-  std::string folder_, adapter_folder_;
+  ModelSource source_;
   std::unique_ptr<Model> model_;
   std::optional<AdapterConfig> adapter_;
 };
 
 LoraSpec LoraSpecOf(const AdapterConfig& config);
-std::vector<WeightNames> AdapterWeightNames(const std::vector<LoraTarget>& targets);
 
 }  // namespace temper

@@ -29,7 +29,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 
 void DescribeData(const Dataset& dataset) {
   for (const DataFile& file : dataset.files) {
-    LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, ToString(file.format), file.format_place));
+    LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, FormatName(file.format), file.format_place));
   }
   const DataStatistics& s = dataset.statistics;
   const auto percent = [](int64_t part, int64_t whole) { return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1)); };

@@ -8,6 +8,7 @@
 #include "backend/cpu/gemm_peak.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"

@@ -38,7 +38,10 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
 
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model,
-                          OpenedModel::Open(PosixEnv(), {config.model.model, config.model.base, config.model.adapter}));
+                          OpenedModel::Open(PosixEnv(), {.model = config.model.model,
+                                                                  .base = config.model.base,
+                                                                  .adapter = config.model.adapter,
+                                                                  .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch}));
   RunFacts facts = MachineFacts();
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
