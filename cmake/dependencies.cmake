@@ -3,7 +3,6 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(dnnl REQUIRED)
 find_package(OpenMP REQUIRED)
 find_package(PkgConfig REQUIRED)
 foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc

@@ -15,7 +15,7 @@ std::array<uint32_t, 4> Philox(const RngKey& key, uint64_t index) {
   // Counter: element block and step; key: seed xor name, so that equal (seed, name) of two steps never meet.
   uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
   uint32_t c2 = static_cast<uint32_t>(key.step), c3 = static_cast<uint32_t>(key.step >> 32);
-  const uint64_t k = key.seed * 0x9E3779B97F4A7C15ull ^ key.name_hash;
+  const uint64_t k = MixedKey(key);
   uint32_t k0 = static_cast<uint32_t>(k), k1 = static_cast<uint32_t>(k >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = kM0 * c0, p1 = kM1 * c2;

@@ -18,6 +18,9 @@ struct RngKey {
 // XXH64 of a canonical value name. Stable across machines and versions: it is part of the checkpoint's meaning.
 uint64_t HashName(std::string_view name);
 
+// The 64-bit Philox key of a stream; the counter is (index, step). For kernels that draw many blocks at a time.
+constexpr uint64_t MixedKey(const RngKey& key) { return key.seed * 0x9E3779B97F4A7C15ull ^ key.name_hash; }
+
 // Four 32-bit draws for counter block `index` (elements 4*index .. 4*index+3 of the value).
 std::array<uint32_t, 4> Philox(const RngKey& key, uint64_t index);
 

@@ -1,0 +1,18 @@
+# One program per bench/*.cc, named after it. Not run by CI: each answers one question about speed when asked.
+# oneDNN, where it is installed, is a yardstick of gemm_bench.
+find_package(dnnl QUIET)
+
+function(temper_benches)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cc)
+  foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE temper_cli)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+    if(TARGET DNNL::dnnl AND name STREQUAL gemm_bench)
+      target_link_libraries(${name} PRIVATE DNNL::dnnl)
+      target_compile_definitions(${name} PRIVATE TEMPER_HAVE_DNNL)
+    endif()
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  endforeach()
+endfunction()

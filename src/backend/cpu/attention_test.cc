@@ -1,0 +1,284 @@
+// attention, attention_backward and attention_cached against their scalar twins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "backend/cpu/kernel_twin.h"
+
+namespace temper {
+namespace {
+
+struct AttentionCase {
+  const char* name;
+  std::vector<int64_t> documents;  // lengths
+  int64_t heads, kv_heads, E, window;
+  double spread = 1;  // of q and k: large ones make rows that look at one key
+};
+
+const std::vector<AttentionCase>& Cases() {
+  static const std::vector<AttentionCase> cases = {
+      {"one token", {1}, 2, 1, 32, 0},
+      {"one short document", {11}, 2, 2, 64, 0},
+      {"one document of a block and a bit", {97}, 4, 2, 64, 0},
+      {"documents of all sizes", {1, 1, 1, 40, 12, 130, 2, 95, 1, 33}, 6, 2, 32, 0},
+      {"documents of one token", std::vector<int64_t>(70, 1), 3, 1, 16, 0},
+      {"several segments of queries", {700, 13}, 2, 1, 32, 0},
+      {"window", {300, 20, 5}, 2, 2, 48, 37},
+      {"window of one", {60}, 2, 1, 16, 1},
+      {"window wider than a block of keys", {640}, 1, 1, 16, 530},
+      {"grouped, odd head_dim", {50, 61}, 8, 2, 80, 0},
+      {"head_dim 128", {70, 150}, 2, 1, 128, 0},
+      {"head_dim 256", {45}, 2, 1, 256, 0},
+      {"sharp", {200}, 2, 1, 64, 0, 6.0},
+  };
+  return cases;
+}
+
+struct Scene {
+  int64_t T = 0;
+  Attributes attributes;
+  TestTensor q, k, v, document_start;
+};
+
+Scene SceneOf(const AttentionCase& c, DType dtype) {
+  int64_t T = 0;
+  for (int64_t n : c.documents) T += n;
+  Scene s{T,
+          {{"heads", c.heads},
+           {"kv_heads", c.kv_heads},
+           {"window", c.window},
+           {"scale", 1 / std::sqrt(static_cast<double>(c.E))}},
+          RandomTensor({dtype, {T, c.heads * c.E}}, 1, c.spread),
+          RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread),
+          RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3),
+          TestTensor({DType::kI32, {T}})};
+  int64_t t = 0;
+  for (int64_t n : c.documents) {
+    for (int64_t i = 0; i < n; ++i) s.document_start.Set(t + i, static_cast<double>(t));
+    t += n;
+  }
+  return s;
+}
+
+std::string Name(const AttentionCase& c, DType dtype, Isa isa) {
+  return std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
+}
+
+// The f32 error of a scaled score: (E + 4) roundings of the sum of magnitudes, the largest of all.
+double ScoreError(const AttentionCase& c, const Scene& s) {
+  const auto longest = [&](const TestTensor& x) {
+    double most = 0;
+    for (int64_t r = 0; r < x.type().shape.elements() / c.E; ++r) {
+      double square = 0;
+      for (int64_t e = 0; e < c.E; ++e) square += x.Get(r * c.E + e) * x.Get(r * c.E + e);
+      most = std::max(most, square);
+    }
+    return std::sqrt(most);
+  };
+  const double magnitude = longest(s.q) * longest(s.k) * s.attributes.Double("scale");
+  return static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32) * magnitude;
+}
+
+// Relative error of a probability: of the exponentials (2.4e-6 and roundings in bf16, 4 roundings in f32), of the score
+// and of what is subtracted from it, and of the sum of n exponentials.
+double ProbabilityError(const AttentionCase& c, const Scene& s, DType dtype) {
+  const double u = UnitRoundoff(DType::kF32);
+  return (dtype == DType::kBF16 ? 6e-6 : 12 * u) + 2.1 * ScoreError(c, s) + (static_cast<double>(s.T) / 8 + 16) * u;
+}
+
+TEST(Attention, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const double u = UnitRoundoff(dtype);
+    for (const AttentionCase& c : Cases()) {
+      const Scene s = SceneOf(c, dtype);
+      TestTensors inputs;
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) inputs.push_back(t->Copy());
+      const TwinRun run{Op::kAttention, s.attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      // Sums of p |v|.
+      TestTensors absolute;
+      for (const TestTensor* t : {&s.q, &s.k}) absolute.push_back(t->Copy());
+      absolute.push_back(Absolute(s.v));
+      absolute.push_back(s.document_start.Copy());
+      const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});
+      const double p_error = ProbabilityError(c, s, dtype);
+      for (Isa isa : RunnableIsas()) {
+        if (isa == Isa::kScalar) continue;
+        const TestTensors one = RunFast(run, isa, 1);
+        // bf16: probabilities are rounded before they meet v.
+        const double relative = 2 * p_error + (dtype == DType::kBF16 ? 1.01 * u : 0) + 1e-6;
+        ExpectNear(
+            one[0], want[0], 2.02 * u, [&](int64_t i) { return 1.02 * relative * magnitude[0].Get(i) + 1e-37; },
+            Name(c, dtype, isa) + " o");
+        ExpectNear(
+            one[1], want[1], 4 * UnitRoundoff(DType::kF32), [&](int64_t) { return p_error; },
+            Name(c, dtype, isa) + " lse");
+        for (int threads : {2, 3}) {
+          const TestTensors more = RunFast(run, isa, threads);
+          EXPECT_TRUE(more[0].SameBits(one[0]) && more[1].SameBits(one[1])) << Name(c, dtype, isa) << threads;
+        }
+      }
+    }
+  }
+}
+
+// What rounding can do to d_q, d_k, d_v, from the operands in double.
+struct BackwardBounds {
+  std::vector<double> d_q, d_k, d_v;
+};
+BackwardBounds BoundsOf(const AttentionCase& c, const Scene& s, const TestTensors& in, DType dtype) {
+  const int64_t H = c.heads, K = c.kv_heads, E = c.E;
+  const double scale = s.attributes.Double("scale"), u32 = UnitRoundoff(DType::kF32);
+  const double p_error = ProbabilityError(c, s, dtype);
+  const double rounding = dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0;  // of p and d_s before their products
+  const double sum_error = static_cast<double>(s.T * (H / K) + 8) * u32;
+  const auto n = [](int64_t x) { return std::vector<double>(static_cast<size_t>(x)); };
+  BackwardBounds b{n(s.T * H * E), n(s.T * K * E), n(s.T * K * E)};
+  for (int64_t t = 0; t < s.T; ++t) {
+    const auto start = static_cast<int64_t>(s.document_start.Get(t));
+    const int64_t first = c.window > 0 ? std::max(start, t - c.window + 1) : start;
+    for (int64_t h = 0; h < H; ++h) {
+      const int64_t at_q = (t * H + h) * E;
+      double delta = 0, delta_size = 0;
+      for (int64_t e = 0; e < E; ++e) {
+        const double x = in[0].Get(at_q + e) * in[4].Get(at_q + e);
+        delta += x;
+        delta_size += std::fabs(x);
+      }
+      for (int64_t k = first; k <= t; ++k) {
+        const int64_t at_k = (k * K + h / (H / K)) * E;
+        double score = 0, d_p = 0, d_p_size = 0;
+        for (int64_t e = 0; e < E; ++e) {
+          score += s.q.Get(at_q + e) * s.k.Get(at_k + e);
+          d_p += in[0].Get(at_q + e) * s.v.Get(at_k + e);
+          d_p_size += std::fabs(in[0].Get(at_q + e) * s.v.Get(at_k + e));
+        }
+        const double lse = in[5].Get(t * H + h), p = std::exp(scale * score - lse);
+        const double p_off = p_error + 4 * u32 * (std::fabs(lse) + std::fabs(scale * score)),
+                     d_s = std::fabs(d_p - delta);
+        const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32) +
+                                    static_cast<double>(E + 8) * u32 * (d_p_size + delta_size));
+        for (int64_t e = 0; e < E; ++e) {
+          b.d_q[static_cast<size_t>(at_q + e)] += scale * d_s_off * std::fabs(s.k.Get(at_k + e));
+          b.d_k[static_cast<size_t>(at_k + e)] += scale * d_s_off * std::fabs(s.q.Get(at_q + e));
+          b.d_v[static_cast<size_t>(at_k + e)] += p * (p_off + rounding + sum_error) * std::fabs(in[0].Get(at_q + e));
+        }
+      }
+    }
+  }
+  return b;
+}
+
+TEST(AttentionBackward, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const AttentionCase& c : Cases()) {
+      const Scene s = SceneOf(c, dtype);
+      TestTensors forward;
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &s.document_start}) forward.push_back(t->Copy());
+      const TestTensors made = RunReference({Op::kAttention, s.attributes, &forward});
+      TestTensors inputs;
+      inputs.push_back(RandomTensor(s.q.type(), 5));
+      for (const TestTensor* t : {&s.q, &s.k, &s.v, &made[0], &made[1], &s.document_start}) inputs.push_back(t->Copy());
+      const TwinRun run{Op::kAttentionBackward, s.attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      const BackwardBounds bounds = BoundsOf(c, s, inputs, dtype);
+      const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
+      for (Isa isa : RunnableIsas()) {
+        if (isa == Isa::kScalar) continue;
+        const TestTensors one = RunFast(run, isa, 1);
+        for (size_t o = 0; o < 3; ++o) {
+          ExpectNear(
+              one[o], want[o], 2.02 * UnitRoundoff(dtype),
+              [&](int64_t i) { return 1.02 * (*bound[o])[static_cast<size_t>(i)] + 1e-30; },
+              Name(c, dtype, isa) + " output " + std::to_string(o));
+          for (int threads : {2, 3}) {
+            EXPECT_TRUE(RunFast(run, isa, threads)[o].SameBits(one[o])) << Name(c, dtype, isa) << threads;
+          }
+        }
+      }
+    }
+  }
+}
+
+struct CachedCase {
+  int64_t tokens, cache, length, heads, kv_heads, E, window;
+};
+
+TEST(AttentionCached, MatchesTheScalarTwin) {
+  constexpr CachedCase kCached[] = {
+      {1, 40, 0, 4, 2, 32, 0},   {1, 40, 39, 4, 2, 64, 0},   {1, 700, 650, 6, 2, 64, 0},
+      {1, 90, 60, 16, 1, 32, 0}, {5, 64, 31, 4, 4, 48, 0},   {2, 64, 31, 12, 2, 16, 9},
+      {40, 64, 0, 4, 2, 64, 0},  {33, 100, 67, 2, 1, 96, 0}, {550, 600, 20, 2, 1, 16, 45}};
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const double u = UnitRoundoff(dtype);
+    for (const CachedCase& c : kCached) {
+      const Attributes attributes = {{"heads", c.heads},
+                                     {"kv_heads", c.kv_heads},
+                                     {"window", c.window},
+                                     {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+      TestTensors inputs, absolute;
+      inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
+      for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
+      for (uint32_t i = 4; i < 6; ++i) {
+        // Rows that hold nothing yet are NaN.
+        TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
+        const TestTensor random = RandomTensor(cache.type(), i);
+        for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
+        inputs.push_back(std::move(cache));
+      }
+      inputs.emplace_back(TensorType{DType::kI32, {1}});
+      inputs.back().Set(0, static_cast<double>(c.length));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
+      }
+      const std::vector<std::pair<int, int>> in_place = {{1, 3}, {2, 4}};
+      const TestTensors want = RunReference({Op::kAttentionCached, attributes, &inputs});
+      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
+      const double relative = (dtype == DType::kBF16 ? 1.01 * u + 1.5e-5 : 0) +
+                              64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);
+      for (Isa isa : RunnableIsas()) {
+        if (isa == Isa::kScalar) continue;
+        const std::string what = "tokens " + std::to_string(c.tokens) + " after " + std::to_string(c.length) + " " +
+                                 std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
+        const TestTensors one = RunFast({Op::kAttentionCached, attributes, &inputs}, isa, 1);
+        ExpectNear(
+            one[0], want[0], 2.02 * u, [&](int64_t i) { return relative * magnitude[0].Get(i); }, what);
+        EXPECT_TRUE(one[1].SameBits(want[1]) && one[2].SameBits(want[2])) << what;
+        for (int threads : {1, 2, 3}) {
+          const TestTensors again = RunFast({Op::kAttentionCached, attributes, &inputs, in_place}, isa, threads);
+          for (size_t o = 0; o < 3; ++o) EXPECT_TRUE(again[o].SameBits(one[o])) << what << " threads " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 1));
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 2));
+  inputs.push_back(RandomTensor({DType::kF32, {4, 16}}, 3));
+  inputs.emplace_back(TensorType{DType::kI32, {4}});
+  KernelSpec spec{.op = Op::kAttention,
+                  .attributes = {{"heads", int64_t{1}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}}};
+  for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+  spec.outputs = *RuleOf(spec.op).infer(spec.inputs, spec.attributes);
+  spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, 1);
+  auto kernel = MakeCpuKernels({.threads = 1})->Make(spec);
+  ASSERT_TRUE(kernel.ok());
+  TestTensor o(spec.outputs[0]), lse(spec.outputs[1]), workspace({DType::kF32, {spec.workspace.v / 4}});
+  std::vector<std::byte*> in, out = {o.data(), lse.data()};
+  for (const TestTensor& t : inputs) in.push_back(t.data());
+  const auto run = [&](std::vector<int> starts) {
+    for (size_t i = 0; i < 4; ++i) inputs[3].Set(static_cast<int64_t>(i), starts[i]);
+    return (*kernel)->Run({in.data(), out.data(), workspace.data()}).code();
+  };
+  EXPECT_EQ(run({0, 0, 2, 2}), StatusCode::kOk);
+  EXPECT_EQ(run({-1, 0, 0, 0}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 0, 0, 7}), StatusCode::kCorrupt);
+  EXPECT_EQ(run({0, 1, 0, 3}), StatusCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,376 @@
+// Bodies of attention_tile.h, once per instruction set. Included after its vec_*.h and, in the same anonymous
+// namespace,
+//   constexpr int kRows            rows of a tile, even: kRows x 2 vectors of sums fill the registers
+//   float LargestLane(Floats), float FirstLane(Floats)
+//   Floats KeepRange(Floats x, int64_t begin, int64_t end)   zero in lanes outside of [begin, end)
+#pragma once
+
+#include "backend/cpu/attention_tile.h"
+#include "backend/cpu/vector/exp-inl.h"
+
+namespace temper {
+namespace {
+
+#define TEMPER_INLINE inline __attribute__((always_inline))
+
+// NaN in b stays.
+TEMPER_VEC Floats Larger(Floats a, Floats b) {
+  return a > b ? a : b;
+}
+
+constexpr int64_t kColumns = 2 * kLanes;  // of a tile: nr of gemm_tile.h
+constexpr float kLog2E = 1.44269504f;
+constexpr float kMinusInfinity = -__builtin_inff();
+
+// 2^x within 3e-6, for probabilities that are rounded to bf16; 0 or subnormal below -126. REQUIRES: x <= 1, not NaN.
+TEMPER_VEC Floats RoughExp2(Floats x) {
+  x = AtLeast(-150.0f, x);
+  const Floats n = RoundToInteger(x), r = x - n;
+  // Taylor: what is left out is (r ln 2)^6 / 720 <= 2.4e-6.
+  Floats p = Set(1.33335581e-3f);
+  p = Fma(p, r, Set(9.61812911e-3f));
+  p = Fma(p, r, Set(5.55041087e-2f));
+  p = Fma(p, r, Set(2.40226507e-1f));
+  p = Fma(p, r, Set(6.93147181e-1f));
+  p = Fma(p, r, Set(1.0f));
+  return TimesPowerOfTwo(p, n);
+}
+
+// Distances between rows of words in scratch: whole lines, but not multiples of 4 KiB, where rows would fall into the
+// same lines of the first-level cache. Constant, so that the rows of a tile need one address register.
+constexpr int64_t Spaced(int64_t words) {
+  return words + 16;
+}
+
+// f32 panels and probabilities, of operands in T.
+template <class T>
+struct F32Math {
+  using Element = T;
+  using Words = Floats;
+  static constexpr int64_t kStep = 1;
+  static constexpr float kExponentFactor = 1;
+
+  static TEMPER_INLINE Words LoadWords(const int* p) { return Load(reinterpret_cast<const float*>(p), Full{}); }
+  static TEMPER_INLINE Words Broadcast(const int* p) { return Set(*reinterpret_cast<const float*>(p)); }
+  static TEMPER_INLINE Floats MultiplyAdd(Floats sum, Words a, Words b) { return Fma(a, b, sum); }
+  static TEMPER_INLINE Floats Exponential(Floats x) { return Exp(x); }  // of kExponentFactor = 1 times the argument
+  static TEMPER_INLINE void CopyRow(const T* from, int64_t E, int* to) {
+    for (int64_t e = 0; e < E; e += kLanes) StoreRow(to, e, Load(from + e, Full{}));
+  }
+  static TEMPER_INLINE void StoreRow(int* row, int64_t column, Floats x) {
+    Store(reinterpret_cast<float*>(row) + column, x, Full{});
+  }
+  // Rows `row` and `row` + 1 as lines `column`.. of a panel of kAttentionBlock lines, whose k are rows.
+  static TEMPER_INLINE void StorePanel(int* panel, int64_t row, int64_t column, Floats even, Floats odd) {
+    float* p = reinterpret_cast<float*>(panel) + row * kAttentionBlock + column;
+    Store(p, even, Full{});
+    Store(p + kAttentionBlock, odd, Full{});
+  }
+};
+
+template <class Math>
+constexpr int64_t kQueryWords = Spaced(kMaxHeadDim / Math::kStep);
+template <class Math>
+constexpr int64_t kProbabilityWords = Spaced(kAttentionKeys / Math::kStep);
+template <class Math>
+constexpr int64_t kBlockWords = Spaced(kAttentionBlock / Math::kStep);
+constexpr int64_t kScoreWords = Spaced(kAttentionKeys);
+
+using Sums = Floats[kRows][2];
+
+TEMPER_VEC void ClearSums(Sums& sum) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) sum[i][0] = sum[i][1] = Zero();
+}
+TEMPER_VEC void LoadSums(const float* from, int64_t stride, Sums& sum) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    sum[i][0] = Load(from + i * stride, Full{});
+    sum[i][1] = Load(from + i * stride + kLanes, Full{});
+  }
+}
+TEMPER_VEC void StoreSums(const Sums& sum, float* to, int64_t stride) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    Store(to + i * stride, sum[i][0], Full{});
+    Store(to + i * stride + kLanes, sum[i][1], Full{});
+  }
+}
+
+// sum[i] += sum over steps of a[i * kRowWords + s * step_words] * step s of a panel of kColumns lines.
+template <class Math, int64_t kRowWords>
+TEMPER_VEC void AddProduct(const int* a, int64_t step_words, const int* panel, int64_t steps, Sums& sum) {
+  for (int64_t s = 0; s < steps; ++s) {
+    const typename Math::Words b0 = Math::LoadWords(panel), b1 = Math::LoadWords(panel + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const typename Math::Words ai = Math::Broadcast(a + i * kRowWords);
+      sum[i][0] = Math::MultiplyAdd(sum[i][0], ai, b0);
+      sum[i][1] = Math::MultiplyAdd(sum[i][1], ai, b1);
+    }
+    a += step_words;
+    panel += kColumns;
+  }
+}
+
+TEMPER_VEC int64_t Smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+TEMPER_VEC int64_t RoundUpTo(int64_t a, int64_t unit) {
+  return (a + unit - 1) / unit * unit;
+}
+TEMPER_VEC const int* PanelAt(const void* panels, int64_t bytes) {
+  return reinterpret_cast<const int*>(static_cast<const char*>(panels) + bytes);
+}
+
+// Elements [begin, end) of a row. REQUIRES: begin <= end.
+TEMPER_VEC void Fill(float* row, int64_t begin, int64_t end, float x) {
+  for (; begin + kLanes <= end; begin += kLanes) Store(row + begin, Set(x), Full{});
+  if (begin < end) Store(row + begin, Set(x), First(end - begin));
+}
+
+template <class Math>
+void CopyRows(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to) {
+  const auto* in = static_cast<const typename Math::Element*>(source);
+  int* out = static_cast<int*>(to);
+  for (int64_t i = 0; i < rows; ++i) Math::CopyRow(in + i * stride, E, out + i * kQueryWords<Math>);
+  for (int64_t i = rows; i < padded_rows; ++i) {
+    for (int64_t w = 0; w < E / Math::kStep; ++w) out[i * kQueryWords<Math> + w] = 0;
+  }
+}
+
+template <class Math>
+constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kProbabilityWords<Math> + kMaxHeadDim);
+
+template <class Math>
+void Forward(const AttentionForwardTile& t) {
+  using T = typename Math::Element;
+  int* q = static_cast<int*>(t.scratch);
+  float* score = reinterpret_cast<float*>(q + kRows * kQueryWords<Math>);
+  int* probability = reinterpret_cast<int*>(score + kRows * kScoreWords);
+  float* o = reinterpret_cast<float*>(probability + kRows * kProbabilityWords<Math>);
+  const int64_t padded_E = RoundUpTo(t.E, kColumns);
+  const float factor = t.scale * Math::kExponentFactor;
+  float largest[kRows], total[kRows], rescale[kRows];  // of scores without scale; of exponentials
+  for (int i = 0; i < kRows; ++i) {
+    largest[i] = kMinusInfinity;
+    total[i] = 0;
+  }
+  CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
+  for (int64_t i = t.rows; i < kRows; ++i) {
+    for (int64_t w = 0; w < kProbabilityWords<Math>; ++w) probability[i * kProbabilityWords<Math> + w] = 0;
+    rescale[i] = 0;
+  }
+
+  const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
+  for (int64_t key = begin; key < end; key += kAttentionKeys) {
+    const int64_t n = Smaller(kAttentionKeys, end - key), columns = RoundUpTo(n, kColumns);
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      Sums sum;
+      ClearSums(sum);
+      AddProduct<Math, kQueryWords<Math>>(q, 1, PanelAt(t.k_panels, (key + j) / kColumns * t.k_panel_bytes),
+                                          t.E / Math::kStep, sum);
+      StoreSums(sum, score + j, kScoreWords);
+    }
+    for (int i = 0; i < t.rows; ++i) {
+      float* s = score + i * kScoreWords;
+      int* p = probability + i * kProbabilityWords<Math>;
+      const int64_t from = t.first[i] < key ? 0 : Smaller(t.first[i] - key, columns);
+      const int64_t to = t.last[i] < key ? 0 : Smaller(t.last[i] + 1 - key, columns);
+      Fill(s, 0, from, kMinusInfinity);
+      Fill(s, to < from ? from : to, columns, kMinusInfinity);
+      Floats a = Set(largest[i]), b = a;
+      for (int64_t j = 0; j < columns; j += kColumns) {
+        a = Larger(a, Load(s + j, Full{}));
+        b = Larger(b, Load(s + j + kLanes, Full{}));
+      }
+      const float now = LargestLane(Larger(a, b));
+      // A row that has seen no key yet: exponentials of -infinity against anything finite.
+      const float shift = (now == kMinusInfinity ? 0 : now) * factor;
+      Floats sum0 = Zero(), sum1 = Zero();
+      for (int64_t j = 0; j < columns; j += kColumns) {
+        const Floats e0 = Math::Exponential(Fma(Load(s + j, Full{}), Set(factor), Set(-shift)));
+        const Floats e1 = Math::Exponential(Fma(Load(s + j + kLanes, Full{}), Set(factor), Set(-shift)));
+        sum0 += e0;
+        sum1 += e1;
+        Math::StoreRow(p, j, e0);
+        Math::StoreRow(p, j + kLanes, e1);
+      }
+      rescale[i] = FirstLane(Math::Exponential(Fma(Set(largest[i]), Set(factor), Set(-shift))));
+      total[i] = total[i] * rescale[i] + Sum(sum0 + sum1);
+      largest[i] = now;
+    }
+    for (int64_t e = 0; e < t.E; e += kColumns) {
+      Sums sum;
+      if (key == begin) {
+        ClearSums(sum);
+      } else {
+        LoadSums(o + e, padded_E, sum);
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) {
+          sum[i][0] *= Set(rescale[i]);
+          sum[i][1] *= Set(rescale[i]);
+        }
+      }
+      const int* v = PanelAt(t.v_panels, e / kColumns * t.v_panel_bytes) + key / Math::kStep * kColumns;
+      AddProduct<Math, kProbabilityWords<Math>>(probability, 1, v, (n + Math::kStep - 1) / Math::kStep, sum);
+      StoreSums(sum, o + e, padded_E);
+    }
+  }
+
+  T* out = static_cast<T*>(t.o);
+  for (int i = 0; i < t.rows; ++i) {
+    const Floats inverse = Set(1 / total[i]);
+    for (int64_t e = 0; e < t.E; e += kLanes) {
+      Store(out + i * t.q_stride + e, Load(o + i * padded_E + e, Full{}) * inverse, Full{});
+    }
+    if (t.lse != nullptr) {
+      t.lse[i * t.lse_stride] =
+          static_cast<float>(static_cast<double>(largest[i]) * t.scale + __builtin_log(static_cast<double>(total[i])));
+    }
+  }
+}
+
+template <class Math>
+constexpr int64_t kPanelWords = kAttentionBlock / Math::kStep* kAttentionBlock;
+template <class Math>
+constexpr int64_t kBackwardScratch = 4 *
+                                     (2 * kPanelWords<Math> + kAttentionBlock * kBlockWords<Math> + kRows * kColumns);
+
+// Adds to rows of sums, a column of panels at a time.
+template <class Math, int64_t kRowWords>
+TEMPER_VEC void AddToRows(const int* a, int64_t step_words, const void* panels, int64_t panel_bytes, int64_t first_step,
+                          int64_t steps, int64_t padded_E, float* rows) {
+  for (int64_t e = 0; e < padded_E; e += kColumns) {
+    Sums sum;
+    LoadSums(rows + e, padded_E, sum);
+    AddProduct<Math, kRowWords>(a, step_words, PanelAt(panels, e / kColumns * panel_bytes) + first_step * kColumns,
+                                steps, sum);
+    StoreSums(sum, rows + e, padded_E);
+  }
+}
+
+template <class Math>
+void Backward(const AttentionBackwardBlock& b) {
+  int* p_panel = static_cast<int*>(b.scratch);
+  int* d_s_panel = p_panel + kPanelWords<Math>;
+  int* d_s_rows = d_s_panel + kPanelWords<Math>;
+  float* p_tile = reinterpret_cast<float*>(d_s_rows + kAttentionBlock * kBlockWords<Math>);
+  const int64_t padded_E = RoundUpTo(b.E, kColumns);
+  const float factor = b.scale * Math::kExponentFactor;
+  int64_t seen[kAttentionBlock / kRows];  // keys of the block that some row of a tile sees: [0, seen)
+
+  for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {
+    const int64_t rows = Smaller(kRows, b.rows - i0);
+    const int64_t last = b.last[i0 + rows - 1] + 1 - b.first_key;
+    const int64_t keys = last < 0 ? 0 : Smaller(last, b.keys), columns = RoundUpTo(keys, kColumns);
+    seen[i0 / kRows] = keys;
+    float shift[kRows], delta[kRows];
+    int64_t from[kRows], to[kRows];
+    for (int i = 0; i < kRows; ++i) {
+      const int64_t row = i0 + (i < rows ? i : rows - 1);
+      shift[i] = -b.lse[row] * Math::kExponentFactor;
+      delta[i] = b.delta[row];
+      from[i] = b.first[row] - b.first_key;
+      to[i] = i < rows ? b.last[row] + 1 - b.first_key : 0;
+    }
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      const int64_t panel = (b.first_key + j) / kColumns * b.key_panel_bytes;
+      const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
+      Sums sum;
+      ClearSums(sum);
+      AddProduct<Math, kQueryWords<Math>>(a, 1, PanelAt(b.k_panels, panel), b.E / Math::kStep, sum);
+      // Rows see more keys one after the other, and begin at later ones.
+      const bool masked = rows < kRows || to[0] < j + kColumns || from[kRows - 1] > j;
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) {
+          const int64_t column = j + v * kLanes;
+          Floats p = Math::Exponential(Fma(sum[i][v], Set(factor), Set(shift[i])));
+          if (masked) p = KeepRange(p, from[i] - column, to[i] - column);
+          Store(p_tile + i * kColumns + v * kLanes, p, Full{});
+        }
+      }
+      a = static_cast<const int*>(b.d_o_rows) + i0 * kQueryWords<Math>;
+      ClearSums(sum);
+      AddProduct<Math, kQueryWords<Math>>(a, 1, PanelAt(b.v_panels, panel), b.E / Math::kStep, sum);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; i += 2) {
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) {
+          const int64_t column = j + v * kLanes;
+          const float* p = p_tile + i * kColumns + v * kLanes;
+          const Floats even = Load(p, Full{}), odd = Load(p + kColumns, Full{});
+          const Floats d_even = even * (sum[i][v] - Set(delta[i])), d_odd = odd * (sum[i + 1][v] - Set(delta[i + 1]));
+          Math::StorePanel(p_panel, i0 + i, column, even, odd);
+          Math::StorePanel(d_s_panel, i0 + i, column, d_even, d_odd);
+          Math::StoreRow(d_s_rows + (i0 + i) * kBlockWords<Math>, column, d_even);
+          Math::StoreRow(d_s_rows + (i0 + i + 1) * kBlockWords<Math>, column, d_odd);
+        }
+      }
+    }
+    for (int64_t j = columns; j < kAttentionBlock; j += kLanes) {
+      for (int i = 0; i < kRows; i += 2) {
+        Math::StorePanel(p_panel, i0 + i, j, Zero(), Zero());
+        Math::StorePanel(d_s_panel, i0 + i, j, Zero(), Zero());
+      }
+    }
+  }
+
+  const int64_t all_steps = (b.rows + Math::kStep - 1) / Math::kStep;
+  for (int64_t k = 0; k < b.keys; k += kRows) {
+    int64_t tile = 0;  // the first of rows that see one of these keys
+    while (tile * kRows < b.rows && seen[tile] <= k) ++tile;
+    const int64_t first = tile * kRows / Math::kStep, steps = all_steps - first;
+    if (steps <= 0) break;
+    const int64_t at = first * kAttentionBlock + k;
+    AddToRows<Math, 1>(p_panel + at, kAttentionBlock, b.d_o_panels, b.row_panel_bytes, first, steps, padded_E,
+                       b.d_v + k * padded_E);
+    AddToRows<Math, 1>(d_s_panel + at, kAttentionBlock, b.q_panels, b.row_panel_bytes, first, steps, padded_E,
+                       b.d_k + k * padded_E);
+  }
+  for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {
+    const int64_t steps = (seen[i0 / kRows] + Math::kStep - 1) / Math::kStep;
+    AddToRows<Math, kBlockWords<Math>>(d_s_rows + i0 * kBlockWords<Math>, 1, b.k_depth_panels, b.k_depth_panel_bytes,
+                                       b.first_key / Math::kStep, steps, padded_E, b.d_q + i0 * padded_E);
+  }
+}
+
+template <class T>
+void RowDots(const void* a, const void* b, int64_t stride, int64_t rows, int64_t E, float* out) {
+  const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+  for (int64_t i = 0; i < rows; ++i) {
+    Floats sum = Zero();
+    for (int64_t e = 0; e < E; e += kLanes) {
+      sum = Fma(Load(x + i * stride + e, Full{}), Load(y + i * stride + e, Full{}), sum);
+    }
+    out[i] = Sum(sum);
+  }
+}
+
+template <class T>
+void WriteRows(const float* sums, float scale, int64_t rows, int64_t E, void* to, int64_t stride) {
+  T* out = static_cast<T*>(to);
+  const int64_t padded_E = RoundUpTo(E, kColumns);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t e = 0; e < E; e += kLanes) {
+      Store(out + i * stride + e, Load(sums + i * padded_E + e, Full{}) * Set(scale), Full{});
+    }
+  }
+}
+
+template <class Math>
+constexpr AttentionKernels kAttentionTable = {.rows = kRows,
+                                              .columns = kColumns,
+                                              .row_bytes = 4 * kQueryWords<Math>,
+                                              .forward_scratch = kForwardScratch<Math>,
+                                              .backward_scratch = kBackwardScratch<Math>,
+                                              .forward = Forward<Math>,
+                                              .backward = Backward<Math>,
+                                              .copy_rows = CopyRows<Math>,
+                                              .row_dots = RowDots<typename Math::Element>,
+                                              .write_rows = WriteRows<typename Math::Element>};
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,80 @@
+// The machine-specific part of attention: a tile of queries of one head against packed keys and values, forward, and a
+// block of queries against a block of keys, backward. One table per (instruction set, types); attention.cc drives them.
+//
+// Tokens count from the start of a unit: a run of whole documents, of whose keys and values panels (gemm_tile.h) have
+// been packed. Row i sees the keys [first[i], last[i]]; last[i] < first[i]: none.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace temper {
+
+// Queries and keys of a block of the backward pass: a multiple of every tile's rows and columns (12 x 32, 6 x 16), and
+// as many as the products summed over a block need to outweigh loading and storing their sums.
+inline constexpr int64_t kAttentionBlock = 96;
+// Keys that a tile of the forward pass takes at once, between rescalings of its sums.
+inline constexpr int64_t kAttentionKeys = 512;
+inline constexpr int64_t kMaxHeadDim = 256;
+
+struct AttentionForwardTile {
+  const void* q = nullptr;                          // row 0 of the tile, one head
+  int64_t q_stride = 0;                             // elements between rows, of o too
+  int rows = 0;                                     // at most the table's `rows`
+  const int32_t *first = nullptr, *last = nullptr;  // of each row, not decreasing; every row sees a key
+  const void *k_panels = nullptr, *v_panels = nullptr;
+  // k: a panel per nr keys, E deep. v: a panel per nr of E, whose depth is the unit's keys; bytes between them.
+  int64_t k_panel_bytes = 0, v_panel_bytes = 0;
+  int64_t keys = 0;  // packed
+  int64_t E = 0;
+  float scale = 0;
+  void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
+  void* o = nullptr;
+  float* lse = nullptr;  // nullptr: not wanted
+  int64_t lse_stride = 0;
+};
+
+struct AttentionBackwardBlock {
+  int64_t rows = 0, keys = 0;                       // at most kAttentionBlock
+  int64_t first_key = 0;                            // of the block, a multiple of kAttentionBlock
+  const int32_t *first = nullptr, *last = nullptr;  // of each row
+  // Copied by copy_rows; zero beyond `rows` up to a whole tile.
+  const void *q_rows = nullptr, *d_o_rows = nullptr;
+  // A panel per nr of E, kAttentionBlock deep; bytes between them.
+  const void *q_panels = nullptr, *d_o_panels = nullptr;
+  int64_t row_panel_bytes = 0;
+  // A panel per nr keys of the unit, E deep; bytes between them.
+  const void *k_panels = nullptr, *v_panels = nullptr;
+  int64_t key_panel_bytes = 0;
+  // A panel per nr of E, whose depth is the unit's keys; bytes between them.
+  const void* k_depth_panels = nullptr;
+  int64_t k_depth_panel_bytes = 0;
+  const float *lse = nullptr, *delta = nullptr;  // of each row: lse is natural, delta = d_o . o
+  int64_t E = 0;
+  float scale = 0;
+  void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
+  // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: of
+  // the block's rows; d_k, d_v: of the block's keys. d_q and d_k lack the factor `scale`.
+  float *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
+};
+
+struct AttentionKernels {
+  int rows;                                   // of a tile
+  int columns;                                // of a tile, nr of gemm_tile.h: E is rounded up to it in sums
+  int64_t row_bytes;                          // between rows that copy_rows writes
+  int64_t forward_scratch, backward_scratch;  // bytes
+  void (*forward)(const AttentionForwardTile& tile);
+  void (*backward)(const AttentionBackwardBlock& block);
+  // Rows of E elements, `stride` apart, as tiles want them; zero rows from `rows` to `padded_rows`. row_bytes each.
+  void (*copy_rows)(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to);
+  // out[i] = a[i] . b[i] of rows of E elements, `stride` apart.
+  void (*row_dots)(const void* a, const void* b, int64_t stride, int64_t rows, int64_t E, float* out);
+  // Rows of E elements, `stride` apart: scale * sums, of which a row has E rounded up to `columns`.
+  void (*write_rows)(const float* sums, float scale, int64_t rows, int64_t E, void* to, int64_t stride);
+};
+
+extern const AttentionKernels kAttentionF32Avx512, kAttentionBF16Avx512, kAttentionBF16AsF32Avx512;
+extern const AttentionKernels kAttentionF32Avx2, kAttentionBF16AsF32Avx2;
+
+}  // namespace temper

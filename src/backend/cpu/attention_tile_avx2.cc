@@ -1,0 +1,35 @@
+#include "backend/cpu/vector/vec_avx2.h"
+
+namespace temper {
+namespace {
+
+constexpr int kRows = 6;
+
+TEMPER_VEC float LargestLane(Floats x) {
+  __m128 b = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+TEMPER_VEC float FirstLane(Floats x) {
+  return _mm256_cvtss_f32(x);
+}
+TEMPER_VEC Floats KeepRange(Floats x, int64_t begin, int64_t end) {
+  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const int from = begin < 0 ? 0 : begin > 8 ? 8 : static_cast<int>(begin);
+  const int to = end < 0 ? 0 : end > 8 ? 8 : static_cast<int>(end);
+  const Ints keep = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), lane),
+                                        _mm256_cmpgt_epi32(_mm256_set1_epi32(to), lane));
+  return _mm256_and_ps(_mm256_castsi256_ps(keep), x);
+}
+
+}  // namespace
+}  // namespace temper
+
+#include "backend/cpu/attention_tile-inl.h"
+
+namespace temper {
+
+constexpr AttentionKernels kAttentionF32Avx2 = kAttentionTable<F32Math<float>>;
+constexpr AttentionKernels kAttentionBF16AsF32Avx2 = kAttentionTable<F32Math<bf16>>;
+
+}  // namespace temper

@@ -1,0 +1,19 @@
+// The CPU backend: for each instruction the fastest kernel of this machine, else the reference one (reference/).
+#pragma once
+
+#include <memory>
+
+#include "backend/cpu/isa.h"
+#include "device/kernel.h"
+
+namespace temper {
+
+struct CpuOptions {
+  int threads = 1;        // team size; a kernel uses no more than its spec's `threads` either
+  Isa isa = DetectIsa();  // kScalar: reference kernels only. REQUIRES: <= DetectIsa()
+};
+
+// The table is stateless after construction; a kernel does not need it any more once made.
+std::unique_ptr<KernelTable> MakeCpuKernels(const CpuOptions& options);
+
+}  // namespace temper

@@ -1,0 +1,66 @@
+// add, cast and slice_rows.
+#include <cstring>
+
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/range_kernel.h"
+#include "backend/cpu/team.h"
+#include "backend/cpu/vector/vector_kernels.h"
+
+namespace temper {
+namespace {
+
+template <class From, class To>
+std::unique_ptr<Kernel> MakeConvert(void (*convert)(const From*, To*, int64_t), int threads, int64_t n) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const From* const x = In<From>(args, 0);
+    To* const y = Out<To>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { convert(x + begin, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+std::unique_ptr<Kernel> MakeCopy(int threads, int64_t bytes, int64_t from) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const std::byte* const x = args.inputs[0] + from;
+    std::byte* const y = args.outputs[0];
+    if (x == y) return OkStatus();
+    ParallelBlocks(threads, bytes, 4 * kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { std::memcpy(y + begin, x + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
+  return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
+    const int threads = spec.threads;
+    const int64_t n = spec.outputs[0].shape.elements();
+    const auto add = VectorsFor<T>(isa).add;
+    return MakeKernel([=](const KernelArgs& args) {
+      const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
+      T* const y = Out<T>(args, 0);
+      ParallelBlocks(threads, n, kElementsPerRange,
+                     [=](int64_t begin, int64_t end) { add(a + begin, b + begin, y + begin, end - begin); });
+      return OkStatus();
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeCast(const KernelSpec& spec, Isa isa) {
+  const DType from = spec.inputs[0].dtype, to = spec.outputs[0].dtype;
+  const int64_t n = spec.outputs[0].shape.elements();
+  if (from == to) return MakeCopy(spec.threads, spec.outputs[0].bytes().v, 0);
+  if (from == DType::kF32 && to == DType::kBF16) return MakeConvert(VectorsFor<bf16>(isa).from_f32, spec.threads, n);
+  if (from == DType::kBF16 && to == DType::kF32) return MakeConvert(VectorsFor<bf16>(isa).to_f32, spec.threads, n);
+  return nullptr;
+}
+
+std::unique_ptr<Kernel> MakeSliceRows(const KernelSpec& spec, Isa) {
+  const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
+  return MakeCopy(spec.threads, spec.outputs[0].bytes().v, spec.attributes.Int("begin") * row_bytes);
+}
+
+}  // namespace temper

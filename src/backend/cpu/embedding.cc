@@ -1,0 +1,73 @@
+// embedding: a gather of rows. Its backward: a scatter with sums, each element of the table by one thread, in the order
+// of the tokens, so the result does not depend on the number of threads.
+#include <cstring>
+
+#include "backend/cpu/embedding_rows.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/range_kernel.h"
+#include "backend/cpu/team.h"
+#include "backend/cpu/vector/vector_kernels.h"
+
+namespace temper {
+namespace {
+
+// Threads share a table row's sum by columns; 64 of them are four cache lines of f32.
+constexpr int64_t kColumnsPerThread = 64;
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa) {
+  if (spec.inputs[0].dtype != spec.outputs[0].dtype || spec.inputs[1].dtype != DType::kI32) return nullptr;
+  const int threads = spec.threads;
+  const int64_t V = spec.inputs[0].shape.rows(), T = spec.inputs[1].shape.elements();
+  const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
+  const int64_t offset = spec.attributes.IntOr("offset", 0);
+  return MakeKernel([=](const KernelArgs& args) -> Status {
+    const int32_t* const index = In<int32_t>(args, 1);
+    TEMPER_RETURN_IF_ERROR(CheckRows(index, T, offset, V));
+    ParallelBlocks(threads, T, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        std::memcpy(args.outputs[0] + t * row_bytes, args.inputs[0] + (index[t] + offset) * row_bytes, row_bytes);
+      }
+    });
+    return OkStatus();
+  });
+}
+
+std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa) {
+  const bool acc = spec.attributes.Flag("acc");
+  if (!AllFast({spec.inputs[0]}) || spec.inputs[1].dtype != DType::kI32 || spec.outputs[0].dtype != DType::kF32) {
+    return nullptr;
+  }
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class Element>() {
+    const int threads = spec.threads;
+    const int64_t V = spec.outputs[0].shape.rows(), D = spec.outputs[0].shape.columns(),
+                  T = spec.inputs[0].shape.rows();
+    const int64_t offset = spec.attributes.IntOr("offset", 0);
+    const auto accumulate = VectorsFor<Element>(isa).accumulate;
+    return MakeKernel([=](const KernelArgs& args) -> Status {
+      const Element* const d_x = In<Element>(args, 0);
+      const int32_t* const index = In<int32_t>(args, 1);
+      float* const d_table = Out<float>(args, 0);
+      TEMPER_RETURN_IF_ERROR(CheckRows(index, T, offset, V));
+      const float* const sums = acc ? In<float>(args, 2) : nullptr;
+      if (sums != d_table) {
+        ParallelBlocks(threads, V * D, 4 * kElementsPerRange, [=](int64_t begin, int64_t end) {
+          if (sums == nullptr) {
+            std::memset(d_table + begin, 0, (end - begin) * sizeof(float));
+          } else {
+            std::memcpy(d_table + begin, sums + begin, (end - begin) * sizeof(float));
+          }
+        });
+      }
+      ParallelBlocks(threads, D, kColumnsPerThread, [=](int64_t begin, int64_t end) {
+        for (int64_t t = 0; t < T; ++t) {
+          accumulate(d_x + t * D + begin, d_table + (index[t] + offset) * D + begin, end - begin);
+        }
+      });
+      return OkStatus();
+    });
+  });
+}
+
+}  // namespace temper

@@ -1,0 +1,72 @@
+// Matrix products on the CPU: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m, n], in bf16 or f32
+// with f32 sums and one rounding at the end. Packs blocks of both operands into panels (gemm_tile.h), so that all
+// layouts run alike.
+//
+// An element's sum runs over k in an order that depends on k alone: results do not depend on the number of threads, nor
+// on m and n.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/gemm_tile.h"
+#include "backend/cpu/isa.h"
+#include "base/units.h"
+
+namespace temper {
+
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::kF32;  // of A and B: kF32 or kBF16
+  DType out_dtype = DType::kF32;
+  bool a_k_contiguous = true;  // A[m, k] is at m * stride + k, else at k * stride + m
+  bool b_k_contiguous = true;  // B[n, k] is at n * stride + k, else at k * stride + n
+};
+
+struct GemmOperands {
+  const void* a = nullptr;
+  int64_t a_stride = 0;  // elements
+  const void* b = nullptr;
+  int64_t b_stride = 0;
+  TileOutput output;  // acc may equal out
+};
+
+// A thread's place in a team that runs a product together.
+struct TeamMember {
+  int index = 0, size = 1;
+};
+
+// The plan of one product: constant after construction, any thread may run it.
+class Gemm {
+ public:
+  Gemm() = default;
+  // REQUIRES: isa >= kAvx2, threads >= 1.
+  Gemm(const GemmShape& shape, int threads, Isa isa);
+
+  Bytes workspace() const { return workspace_; }
+
+  // Forms a team. Allocates nothing.
+  void Run(const GemmOperands& operands, std::byte* workspace) const;
+  // Called by every thread of an OpenMP team of at most `threads`, or outside of one with {0, 1}. `workspace` is the
+  // team's. Starts and ends with barriers where it uses any: what others wrote before is seen, all is written after.
+  void RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const;
+  // As RunInTeam for an m and k of at most what was planned.
+  struct Extent {
+    int64_t m, k;
+  };
+  void RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
+
+ private:
+  GemmShape shape_;
+  int threads_ = 1;
+  const TileKernels* kernels_ = nullptr;
+  int64_t depth_ = 0;    // of a block of k
+  int64_t columns_ = 0;  // of a block of B, a multiple of nr
+  int64_t rows_ = 0;     // of a block of A, a multiple of mr
+  Bytes b_bytes_, a_bytes_, sum_bytes_, workspace_;
+};
+
+// The tile kernels of an instruction set. REQUIRES: isa >= kAvx2; dtype kF32 or kBF16.
+const TileKernels& TilesOf(DType dtype, Isa isa);
+
+}  // namespace temper

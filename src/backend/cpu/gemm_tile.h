@@ -1,0 +1,58 @@
+// The machine-specific part of a matrix product: packing operands into panels and multiplying two panels into a tile.
+// One table per (instruction set, type of the operands, type of the arithmetic); gemm.cc drives them.
+//
+// A panel holds `width` rows of A or columns of B^T (all called lines here) over a run of k. It is a sequence of steps;
+// a step holds, for each line, k_step consecutive k (bf16 products take pairs: k_step 2), so that a tile reads both of
+// its panels from front to back. What lies beyond the operand is zero.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace temper {
+
+// What happens to a tile between its f32 sums and memory: out = scale * (tile + sum) + bias + acc, rounded once.
+// Pointers are to row 0, column 0 of the whole matrix; null where absent. `acc` may equal `out`.
+struct TileOutput {
+  void* out = nullptr;
+  int64_t out_stride = 0;  // elements between rows
+  const void* acc = nullptr;
+  int64_t acc_stride = 0;
+  const void* bias = nullptr;  // one per column
+  const float* sum = nullptr;  // what earlier blocks of k came to
+  int64_t sum_stride = 0;
+  float scale = 1;
+  DType out_dtype = DType::kF32;  // each kF32 or kBF16
+  DType acc_dtype = DType::kF32;
+  DType bias_dtype = DType::kF32;
+};
+
+// Packs lines [0, lines) of `source` for k in [0, depth) into consecutive panels of `width` lines. `stride` is in
+// elements: line i's element k is source[i * stride + k] (k contiguous) or source[k * stride + i] (lines contiguous).
+// Where lines end within a panel, that panel is zero beyond them (pad) or narrower (!pad). May write kPanelSlack bytes
+// past the last panel. REQUIRES: width is mr (!pad) or nr (pad).
+using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
+                        void* panels);
+
+// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows` and a B panel of width nr.
+using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,
+                        int64_t column, const TileOutput& output);
+
+struct TileKernels {
+  int mr, nr;         // largest tile
+  int k_step;         // k per step
+  int element_size;   // bytes of one element of a panel
+  int source_size;    // bytes of one element of an operand
+  PackFn pack_k;      // k contiguous
+  PackFn pack_lines;  // lines contiguous
+  TileFn tile;
+};
+
+inline constexpr int kPanelSlack = 64;
+
+extern const TileKernels kTilesF32Avx512, kTilesBF16Avx512;  // bf16: vdpbf16ps, f32 sums
+extern const TileKernels kTilesBF16AsF32Avx512;              // bf16 storage, f32 panels and arithmetic
+extern const TileKernels kTilesF32Avx2, kTilesBF16AsF32Avx2;
+
+}  // namespace temper

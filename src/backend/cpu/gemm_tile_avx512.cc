@@ -1,0 +1,291 @@
+// Tiles of 14 x 32: 28 sums, two vectors of B and one broadcast of A fill the 32 registers, and each step's 16 loads
+// hide behind its 28 multiply-adds (two of each per cycle).
+#include <immintrin.h>
+
+#include "backend/cpu/gemm_tile.h"
+
+namespace temper {
+namespace {
+
+constexpr int kMr = 14, kNr = 32;
+// B is read from the second-level cache; steps ahead of use at which it is asked for.
+constexpr int64_t kPrefetchSteps = 12;
+
+struct F32 {  // f32 panels
+  static constexpr int kStep = 1;
+  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
+  }
+  // To bf16, nearest even, NaN kept quiet, without the bf16 instructions.
+  static __m256i Narrow(__m512 x) {
+    const __m512i u = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(r);
+  }
+};
+struct BF16Pairs {  // panels of bf16 pairs
+  static constexpr int kStep = 2;
+  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static __m256i Narrow(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+};
+
+// The first n of 16 lanes.
+inline __mmask16 WordMask(int64_t n) {
+  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+}
+
+inline __m512 Widen(__m256i bf16) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
+}
+
+inline __m512 Load(const void* p, int64_t i, DType dtype, __mmask16 mask) {
+  if (dtype == DType::kF32) return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(p) + i);
+  return Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(p) + i));
+}
+
+// Vectors of 16 columns; V of them.
+template <class Math, int V>
+inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column,
+                     const TileOutput& o) {
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    const int64_t j = column + 16 * v;
+    __m512 x = sum[v];
+    if (o.sum != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask[v], o.sum + row * o.sum_stride + j));
+    x = _mm512_mul_ps(x, _mm512_set1_ps(o.scale));
+    if (o.bias != nullptr) x = _mm512_add_ps(x, Load(o.bias, j, o.bias_dtype, mask[v]));
+    if (o.acc != nullptr) x = _mm512_add_ps(x, Load(o.acc, row * o.acc_stride + j, o.acc_dtype, mask[v]));
+    if (o.out_dtype == DType::kF32) {
+      float* p = static_cast<float*>(o.out) + row * o.out_stride + j;
+      if (mask[v] == 0xFFFF) {
+        _mm512_storeu_ps(p, x);
+      } else {
+        _mm512_mask_storeu_ps(p, mask[v], x);
+      }
+    } else {
+      uint16_t* p = static_cast<uint16_t*>(o.out) + row * o.out_stride + j;
+      if (mask[v] == 0xFFFF) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Math::Narrow(x));
+      } else {
+        _mm256_mask_storeu_epi16(p, mask[v], Math::Narrow(x));
+      }
+    }
+  }
+}
+
+template <class Math, int M, int V>
+void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, int64_t row, int64_t column,
+          const TileOutput& output) {
+  const int* a = static_cast<const int*>(a_panel);
+  const __m512i* b = static_cast<const __m512i*>(b_panel);
+  __m512 sum[M][V];
+#pragma GCC unroll 14
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) sum[i][v] = _mm512_setzero_ps();
+  }
+  // What is added to or overwritten comes from memory: ask for it now.
+  if (output.acc != nullptr) {
+    const int64_t size = output.acc_dtype == DType::kF32 ? 4 : 2;
+    for (int i = 0; i < M; ++i) {
+      const char* p = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * size;
+      _mm_prefetch(p, _MM_HINT_T0);
+      _mm_prefetch(p + 16 * V * size - 1, _MM_HINT_T0);
+    }
+  }
+  for (int64_t s = 0; s < steps; ++s) {
+    __m512i bv[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      bv[v] = _mm512_load_si512(b + v);
+      _mm_prefetch(reinterpret_cast<const char*>(b + v + 2 * kPrefetchSteps), _MM_HINT_T0);
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < M; ++i) {
+      const __m512i av = _mm512_set1_epi32(a[i]);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) sum[i][v] = Math::MultiplyAdd(sum[i][v], av, bv[v]);
+    }
+    a += M;
+    b += 2;
+  }
+  __mmask16 mask[V];
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    mask[v] = WordMask(columns - 16 * v);
+  }
+#pragma GCC unroll 14
+  for (int i = 0; i < M; ++i) WriteRow<Math, V>(sum[i], mask, row + i, column, output);
+}
+
+template <class Math, int M>
+void TileOfRows(const void* a, const void* b, int64_t steps, int rows, int columns, int64_t row, int64_t column,
+                const TileOutput& output) {
+  if constexpr (M > 1) {
+    if (rows < M) return TileOfRows<Math, M - 1>(a, b, steps, rows, columns, row, column, output);
+  }
+  if (columns > 16) {
+    Tile<Math, M, 2>(a, b, steps, columns, row, column, output);
+  } else {
+    Tile<Math, M, 1>(a, b, steps, columns, row, column, output);
+  }
+}
+
+// In: row i holds words i*16..i*16+15 of line i. Out: row w holds word w of lines 0..15.
+inline void Transpose16(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // r[4g + c]: lane l of 128 bits holds word 4l + c of lines 4g..4g+3.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512i x = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88), y = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+    const __m512i z = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xDD), w = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xDD);
+    t[c] = _mm512_shuffle_i32x4(x, y, 0x88);       // word c
+    t[8 + c] = _mm512_shuffle_i32x4(x, y, 0xDD);   // word 8 + c
+    t[4 + c] = _mm512_shuffle_i32x4(z, w, 0x88);   // word 4 + c
+    t[12 + c] = _mm512_shuffle_i32x4(z, w, 0xDD);  // word 12 + c
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// A vector of 16 words (k_step elements each) of one line, from element k on; `left` elements exist.
+struct FromWords {  // f32 into f32 panels (1 element a word), bf16 into bf16 panels (2)
+  template <int kPerWord>
+  static __m512i LoadWords(const char* p, int64_t left) {
+    if (left >= 16 * kPerWord) return _mm512_loadu_si512(p);
+    if (left <= 0) return _mm512_setzero_si512();
+    if constexpr (kPerWord == 1) return _mm512_maskz_loadu_epi32(WordMask(left), p);
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1ull << left) - 1), p);
+  }
+};
+struct FromBF16 {  // bf16 into f32 panels
+  template <int kPerWord>
+  static __m512i LoadWords(const char* p, int64_t left) {
+    if (left <= 0) return _mm512_setzero_si512();
+    const __mmask16 mask = WordMask(left);
+    return _mm512_castps_si512(Widen(_mm256_maskz_loadu_epi16(mask, p)));
+  }
+};
+
+// kSize: bytes of a source element. kStep elements make a word of the panel. Width: up to 16, or 32.
+template <class From, int kSize, int kStep>
+void PackPanelK(const void* source, int64_t stride, int lines, int width, int64_t depth, int* out) {
+  const int64_t steps = (depth + kStep - 1) / kStep;
+  for (int64_t s = 0; s < steps; s += 16) {
+    const int64_t k = s * kStep;
+    const int count = steps - s < 16 ? static_cast<int>(steps - s) : 16;
+    for (int first = 0; first < width; first += 16) {
+      const char* p = static_cast<const char*>(source) + (first * stride + k) * kSize;
+      __m512i r[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        r[i] = first + i < lines ? From::template LoadWords<kStep>(p + i * stride * kSize, depth - k)
+                                 : _mm512_setzero_si512();
+      }
+      Transpose16(r);
+      int* to = out + s * width + first;
+      // Whole vectors: what goes beyond a width below 16 is overwritten by the next step, or is slack.
+      if (count == 16) {
+#pragma GCC unroll 16
+        for (int w = 0; w < 16; ++w) _mm512_storeu_si512(to + w * width, r[w]);
+      } else {
+#pragma GCC unroll 16
+        for (int w = 0; w < 16; ++w) {
+          if (w < count) _mm512_storeu_si512(to + w * width, r[w]);
+        }
+      }
+    }
+  }
+}
+
+template <class From, int kSize, int kStep>
+void PackK(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
+  int* out = static_cast<int*>(panels);
+  const int64_t steps = (depth + kStep - 1) / kStep;
+  for (int64_t first = 0; first < lines; first += width) {
+    const int count = lines - first < width ? static_cast<int>(lines - first) : width;
+    const int panel_width = pad ? width : count;
+    PackPanelK<From, kSize, kStep>(static_cast<const char*>(source) + first * stride * kSize, stride, count,
+                                   panel_width, depth, out);
+    out += steps * panel_width;
+  }
+}
+
+// Lines side by side: panels are filled together, so that a row of the source is read in runs of at least this.
+constexpr int kRunBytes = 256;
+
+// Calls step(k, first line, lines, width, words) for each k and panel in an order that suits the source.
+template <int kStep, int kSize, class Step>
+inline void ForPanels(int64_t lines, int width, bool pad, int64_t depth, void* panels, const Step& step) {
+  const int64_t steps = (depth + kStep - 1) / kStep;
+  const int64_t group = (kRunBytes / kSize + width - 1) / width * width;
+  for (int64_t begin = 0; begin < lines; begin += group) {
+    const int64_t end = begin + group < lines ? begin + group : lines;
+    for (int64_t s = 0; s < steps; ++s) {
+      for (int64_t first = begin; first < end; first += width) {
+        const int count = lines - first < width ? static_cast<int>(lines - first) : width;
+        const int panel_width = pad ? width : count;
+        step(s * kStep, first, count, panel_width, static_cast<int*>(panels) + first * steps + s * panel_width);
+      }
+    }
+  }
+}
+
+// bf16: a step interleaves rows k and k + 1.
+void PackLinesPairs(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
+                    void* panels) {
+  const uint16_t* in = static_cast<const uint16_t*>(source);
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,  //
+                                       39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  ForPanels<2, 2>(lines, width, pad, depth, panels, [&](int64_t k, int64_t first, int count, int words, int* out) {
+    const __mmask32 mask = count >= 32 ? 0xFFFFFFFF : static_cast<__mmask32>((1ull << count) - 1);
+    const uint16_t* p = in + k * stride + first;
+    const __m512i even = _mm512_maskz_loadu_epi16(mask, p);
+    const __m512i odd = _mm512_maskz_loadu_epi16(k + 1 < depth ? mask : 0, p + stride);
+    _mm512_mask_storeu_epi32(out, WordMask(words), _mm512_permutex2var_epi16(even, low, odd));
+    if (words > 16) _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(even, high, odd));
+  });
+}
+
+template <bool kFromBF16>
+void PackLinesF32(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth, void* panels) {
+  ForPanels<1, kFromBF16 ? 2 : 4>(
+      lines, width, pad, depth, panels, [&](int64_t k, int64_t first, int count, int words, int* out) {
+        for (int v = 0; v < words; v += 16) {
+          const __mmask16 mask = WordMask(count - v);
+          const int64_t i = k * stride + first + v;
+          const __m512 x = kFromBF16 ? Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(source) + i))
+                                     : _mm512_maskz_loadu_ps(mask, static_cast<const float*>(source) + i);
+          _mm512_mask_storeu_ps(reinterpret_cast<float*>(out) + v, WordMask(words - v), x);
+        }
+      });
+}
+
+}  // namespace
+
+const TileKernels kTilesF32Avx512 = {
+    kMr, kNr, 1, 4, 4, PackK<FromWords, 4, 1>, PackLinesF32<false>, TileOfRows<F32, kMr>};
+const TileKernels kTilesBF16Avx512 = {
+    kMr, kNr, 2, 2, 2, PackK<FromWords, 2, 2>, PackLinesPairs, TileOfRows<BF16Pairs, kMr>};
+const TileKernels kTilesBF16AsF32Avx512 = {
+    kMr, kNr, 1, 4, 2, PackK<FromBF16, 2, 1>, PackLinesF32<true>, TileOfRows<F32, kMr>};
+
+}  // namespace temper

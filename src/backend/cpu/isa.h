@@ -1,0 +1,33 @@
+// Which vector instructions the kernels may use. Decided once, when the kernel table is made; no kernel asks cpuid.
+//
+// Code for an instruction set lives only in files named *_avx2.cc and *_avx512.cc (cmake/layers.cmake gives them their
+// flags). Such a file must define nothing that the linker could merge with a definition of another file: its code and
+// the headers it includes for it stay in anonymous namespaces, and it calls no inline function or template of a shared
+// header.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace temper {
+
+enum class Isa : uint8_t {  // each includes the ones before it
+  kScalar,                  // the reference kernels: any x86-64
+  kAvx2,                    // AVX2, FMA, F16C
+  kAvx512,                  // AVX-512 F, BW, VL, DQ
+  kAvx512Bf16,              // with vdpbf16ps and conversions
+};
+
+std::string_view ToString(Isa isa);                  // "avx512_bf16"
+std::optional<Isa> ParseIsa(std::string_view text);  // the inverse
+
+// The best level that this processor and operating system run, capped by the environment variable ONEDNN_MAX_CPU_ISA
+// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, ALL: the same cap that oneDNN obeys).
+Isa DetectIsa();
+
+// The levels up to DetectIsa(), lowest first: what a test runs through.
+std::vector<Isa> RunnableIsas();
+
+}  // namespace temper

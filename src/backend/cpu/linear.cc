@@ -1,0 +1,91 @@
+// linear and its two gradients as matrix products.
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/kernels.h"
+
+namespace temper {
+namespace {
+
+class LinearKernel final : public Kernel {
+ public:
+  // `bias` and `acc`: which inputs they are, -1 for none.
+  LinearKernel(const KernelSpec& spec, const GemmShape& shape, Isa isa, int bias, int acc)
+      : gemm_(shape, spec.threads, isa), bias_(bias), acc_(acc) {
+    TEMPER_CHECK(gemm_.workspace() <= spec.workspace)
+        << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
+        << gemm_.workspace().v << " bytes, its rule gives " << spec.workspace.v;
+    operands_.a_stride = spec.inputs[0].shape[1];
+    operands_.b_stride = spec.inputs[1].shape[1];
+    TileOutput& out = operands_.output;
+    out.out_dtype = spec.outputs[0].dtype;
+    out.out_stride = out.acc_stride = shape.n;
+    out.scale = static_cast<float>(spec.attributes.DoubleOr("scale", 1.0));
+    if (acc >= 0) out.acc_dtype = spec.inputs[static_cast<size_t>(acc)].dtype;
+    if (bias >= 0) out.bias_dtype = spec.inputs[static_cast<size_t>(bias)].dtype;
+  }
+
+  Status Run(const KernelArgs& args) override {
+    GemmOperands operands = operands_;
+    operands.a = args.inputs[0];
+    operands.b = args.inputs[1];
+    operands.output.out = args.outputs[0];
+    if (acc_ >= 0) operands.output.acc = args.inputs[acc_];
+    if (bias_ >= 0) operands.output.bias = args.inputs[bias_];
+    gemm_.Run(operands, args.workspace);
+    return OkStatus();
+  }
+
+ private:
+  const Gemm gemm_;
+  const int bias_, acc_;
+  GemmOperands operands_;
+};
+
+bool IsComputable(DType t) {
+  return t == DType::kF32 || t == DType::kBF16;
+}
+
+// f64 graphs, f16 operands and the like go to the reference kernels.
+bool AllComputable(const KernelSpec& spec) {
+  for (const TensorType& t : spec.inputs) {
+    if (!IsComputable(t.dtype)) return false;
+  }
+  return IsComputable(spec.outputs[0].dtype);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa) {
+  if (!AllComputable(spec)) return nullptr;
+  const bool bias = spec.attributes.Flag("bias"), acc = spec.attributes.Flag("acc");
+  const GemmShape shape = {.m = spec.outputs[0].shape[0],
+                           .n = spec.outputs[0].shape[1],
+                           .k = spec.inputs[0].shape[1],
+                           .dtype = spec.inputs[0].dtype,
+                           .out_dtype = spec.outputs[0].dtype};
+  return std::make_unique<LinearKernel>(spec, shape, isa, bias ? 2 : -1, acc ? 2 + bias : -1);
+}
+
+std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa) {
+  if (!AllComputable(spec)) return nullptr;
+  const GemmShape shape = {.m = spec.outputs[0].shape[0],
+                           .n = spec.outputs[0].shape[1],
+                           .k = spec.inputs[0].shape[1],
+                           .dtype = spec.inputs[0].dtype,
+                           .out_dtype = spec.outputs[0].dtype,
+                           .b_k_contiguous = false};
+  return std::make_unique<LinearKernel>(spec, shape, isa, -1, spec.attributes.Flag("acc") ? 2 : -1);
+}
+
+std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa) {
+  if (!AllComputable(spec)) return nullptr;
+  const GemmShape shape = {.m = spec.outputs[0].shape[0],
+                           .n = spec.outputs[0].shape[1],
+                           .k = spec.inputs[0].shape[0],
+                           .dtype = spec.inputs[0].dtype,
+                           .out_dtype = spec.outputs[0].dtype,
+                           .a_k_contiguous = false,
+                           .b_k_contiguous = false};
+  return std::make_unique<LinearKernel>(spec, shape, isa, -1, spec.attributes.Flag("acc") ? 2 : -1);
+}
+
+}  // namespace temper

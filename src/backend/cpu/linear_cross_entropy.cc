@@ -1,0 +1,220 @@
+// The head and its loss: chunks of supervised rows pass through logits, softmax and the gradients' products while they
+// are in the cache as far as they fit; only a chunk of logits ever exists, and d_logits overwrite it.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/softmax_row.h"
+#include "backend/cpu/team.h"
+#include "graph/ops/loss_scratch.h"
+
+namespace temper {
+namespace {
+
+// logits += x w^T, and where its gradients go. Operand indices, -1 where absent.
+struct Pair {
+  int x, w;
+  int d_x = -1, d_w = -1, acc = -1;
+  int64_t depth = 0;  // columns of x and w
+  Gemm logits, d_x_product, d_w_product;
+};
+
+template <class T>
+class LossKernel final : public Kernel {
+ public:
+  LossKernel(const KernelSpec& spec, Isa isa)
+      : layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
+        threads_(spec.threads),
+        tokens_(spec.inputs[0].shape[0]),
+        vocabulary_(spec.inputs[1].shape[0]) {
+    const Attributes& a = spec.attributes;
+    const SoftmaxRowKernels& rows = isa >= Isa::kAvx512 ? kSoftmaxRowAvx512 : kSoftmaxRowAvx2;
+    if constexpr (std::is_same_v<T, float>) {
+      cross_entropy_ = rows.f32;
+    } else {
+      cross_entropy_ = rows.bf16_;
+    }
+    const bool two = a.Flag("pair2");
+    pairs_.push_back({.x = 0, .w = 1});
+    if (two) pairs_.push_back({.x = 3, .w = 4});
+    int next_in = two ? 5 : 3, next_out = 1;
+    const char* const grad_x[] = {"grad_x", "grad_x2"};
+    const char* const grad_w[] = {"grad_w", "grad_w2"};
+    const char* const acc_w[] = {"acc_w", "acc_w2"};
+    const int64_t chunk = layout_.chunk, V = vocabulary_;
+    const DType dtype = spec.inputs[0].dtype;
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      Pair& pair = pairs_[p];
+      pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
+      if (a.Flag(grad_x[p])) pair.d_x = next_out++;
+      if (a.Flag(grad_w[p])) {
+        pair.d_w = next_out++;
+        if (a.Flag(acc_w[p])) pair.acc = next_in++;
+      }
+      pair.logits = Gemm({.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype}, threads_, isa);
+      pair.d_x_product =
+          Gemm({.m = chunk, .n = pair.depth, .k = V, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false},
+               threads_, isa);
+      pair.d_w_product =
+          Gemm({.m = V, .n = pair.depth, .k = chunk, .dtype = dtype, .a_k_contiguous = false, .b_k_contiguous = false},
+               threads_, isa);
+      for (const Gemm* gemm : {&pair.logits, &pair.d_x_product, &pair.d_w_product}) {
+        TEMPER_CHECK(gemm->workspace() <= layout_.product_bytes) << gemm->workspace().v;
+      }
+      gradient_ = gradient_ || pair.d_x >= 0 || pair.d_w >= 0;
+    }
+    TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
+  }
+
+  Status Run(const KernelArgs& args) override {
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    auto* row_T = reinterpret_cast<int32_t*>(args.workspace + layout_.rows.v);
+    int64_t supervised = 0;
+    for (int64_t t = 0; t < tokens_; ++t) {
+      if (target_T[t] >= vocabulary_) {
+        return InvalidArgument("target " + std::to_string(target_T[t]) + " of row " + std::to_string(t) +
+                               " is outside of the vocabulary of " + std::to_string(vocabulary_));
+      }
+      if (target_T[t] >= 0) row_T[supervised++] = static_cast<int32_t>(t);
+    }
+    if (threads_ == 1) {
+      RunInTeam(args, supervised, {0, 1});
+    } else {
+#pragma omp parallel num_threads(threads_)
+      RunInTeam(args, supervised, {omp_get_thread_num(), omp_get_num_threads()});
+    }
+    return OkStatus();
+  }
+
+ private:
+  // This member's part of [0, n).
+  template <class Body>
+  static void Divide(int64_t n, TeamMember self, const Body& body) {
+    const int64_t end = n * (self.index + 1) / self.size;
+    for (int64_t i = n * self.index / self.size; i < end; ++i) body(i);
+  }
+
+  T* GatheredOf(const KernelArgs& args, size_t p) const {
+    return reinterpret_cast<T*>(args.workspace + layout_.gathered[p].v);
+  }
+
+  void RunInTeam(const KernelArgs& args, int64_t supervised, TeamMember self) {
+    ClearUnsupervised(args, supervised, self);
+    const auto* row_T = reinterpret_cast<const int32_t*>(args.workspace + layout_.rows.v);
+    // Chunks of nearly equal size: a short last one would cost almost as much as a long one.
+    const int64_t chunks = (supervised + layout_.chunk - 1) / layout_.chunk;
+    for (int64_t c = 0; c < chunks; ++c) {
+      const int64_t begin = supervised * c / chunks, end = supervised * (c + 1) / chunks;
+      RunChunk(args, row_T + begin, end - begin, c == 0, self);
+    }
+  }
+
+  // What no supervised row will write.
+  void ClearUnsupervised(const KernelArgs& args, int64_t supervised, TeamMember self) {
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    Divide(tokens_, self, [&](int64_t t) {
+      if (target_T[t] >= 0) return;
+      loss_T[t] = 0;
+      for (const Pair& pair : pairs_) {
+        if (pair.d_x >= 0) {
+          const size_t row = static_cast<size_t>(pair.depth) * sizeof(T);
+          std::memset(args.outputs[pair.d_x] + static_cast<size_t>(t) * row, 0, row);
+        }
+      }
+    });
+    if (supervised > 0) return;
+    for (const Pair& pair : pairs_) {
+      if (pair.d_w < 0) continue;
+      const size_t row = static_cast<size_t>(pair.depth) * sizeof(float);
+      Divide(vocabulary_, self, [&](int64_t v) {
+        std::byte* to = args.outputs[pair.d_w] + static_cast<size_t>(v) * row;
+        if (pair.acc < 0) {
+          std::memset(to, 0, row);
+        } else if (args.inputs[pair.acc] != args.outputs[pair.d_w]) {
+          std::memcpy(to, args.inputs[pair.acc] + static_cast<size_t>(v) * row, row);
+        }
+      });
+    }
+  }
+
+  // `rows`: the n tokens of this chunk.
+  void RunChunk(const KernelArgs& args, const int32_t* rows, int64_t n, bool first, TeamMember self) {
+    const int64_t V = vocabulary_;
+    const DType dtype = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
+    T* logits_NV = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
+    std::byte* scratch = args.workspace + layout_.products.v;
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      const int64_t I = pairs_[p].depth;
+      const T* x = reinterpret_cast<const T*>(args.inputs[pairs_[p].x]);
+      Divide(n, self, [&](int64_t i) {
+        std::memcpy(GatheredOf(args, p) + i * I, x + rows[i] * I, static_cast<size_t>(I) * sizeof(T));
+      });
+    }
+    // The second pair first: the base product, added last in f32, is then rounded once.
+    for (size_t p = pairs_.size(); p-- > 0;) {
+      const Pair& pair = pairs_[p];
+      TileOutput out = {.out = logits_NV, .out_stride = V, .out_dtype = dtype};
+      if (p + 1 < pairs_.size()) {
+        out.acc = logits_NV;
+        out.acc_stride = V;
+        out.acc_dtype = dtype;
+      }
+      pair.logits.RunInTeam({GatheredOf(args, p), pair.depth, args.inputs[pair.w], pair.depth, out},
+                            {.m = n, .k = pair.depth}, scratch, self);
+    }
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    float* exp_V = reinterpret_cast<float*>(args.workspace + layout_.exps.v + layout_.exp_bytes.v * self.index);
+    Divide(n, self, [&](int64_t i) {
+      loss_T[rows[i]] = cross_entropy_(logits_NV + i * V, V, target_T[rows[i]], gradient_, exp_V);
+    });
+    if (!gradient_) return;
+
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      const Pair& pair = pairs_[p];
+      const int64_t I = pair.depth;
+      if (pair.d_w >= 0) {
+        TileOutput out = {.out = args.outputs[pair.d_w], .out_stride = I, .acc_stride = I};
+        if (!first) {
+          out.acc = out.out;
+        } else if (pair.acc >= 0) {
+          out.acc = args.inputs[pair.acc];
+        }
+        pair.d_w_product.RunInTeam({logits_NV, V, GatheredOf(args, p), I, out}, {.m = V, .k = n}, scratch, self);
+      }
+      if (pair.d_x >= 0) {
+        // Over the gathered rows, which nothing needs any more.
+        T* d_x_NI = GatheredOf(args, p);
+        pair.d_x_product.RunInTeam(
+            {logits_NV, V, args.inputs[pair.w], I, {.out = d_x_NI, .out_stride = I, .out_dtype = dtype}},
+            {.m = n, .k = V}, scratch, self);
+        T* d_x = reinterpret_cast<T*>(args.outputs[pair.d_x]);
+        Divide(n, self,
+               [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });
+      }
+    }
+#pragma omp barrier  // the next chunk overwrites what others still copy from
+  }
+
+  const LossScratch layout_;
+  const int threads_;
+  const int64_t tokens_, vocabulary_;
+  bool gradient_ = false;
+  CrossEntropyRowFn<T> cross_entropy_;
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa) {
+  if (spec.inputs[0].dtype == DType::kF32) return std::make_unique<LossKernel<float>>(spec, isa);
+  if (spec.inputs[0].dtype == DType::kBF16) return std::make_unique<LossKernel<bf16>>(spec, isa);
+  return nullptr;
+}
+
+}  // namespace temper

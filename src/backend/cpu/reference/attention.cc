@@ -1,0 +1,99 @@
+// Scaled dot-product attention: causal, grouped-query, isolated by document, optionally in a sliding window.
+// Token i sees tokens [max(document_start[i], i - window + 1 if window > 0), i] and itself is the last of them.
+// lse[i, h] is the natural log of the sum of exp of the scaled scores that i sees.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/call.h"
+
+namespace temper::reference {
+namespace {
+
+struct Heads {
+  int64_t H, K, E, group, window;  // group = H / K query heads share a key head
+  double scale;
+
+  explicit Heads(const Call& call)
+      : H(call.attributes().Int("heads")),
+        K(call.attributes().Int("kv_heads")),
+        E(call.In(0).columns() / H),
+        group(H / K),
+        window(call.attributes().IntOr("window", 0)),
+        scale(call.attributes().Double("scale")) {}
+
+  int64_t QueryAt(int64_t t, int64_t h) const { return (t * H + h) * E; }
+  int64_t KeyAt(int64_t t, int64_t h) const { return (t * K + h / group) * E; }
+  int64_t FirstSeen(int64_t t, int64_t document_start) const {
+    return window > 0 ? std::max(document_start, t - window + 1) : document_start;
+  }
+};
+
+double Dot(const Operand& a, int64_t a_at, const Operand& b, int64_t b_at, int64_t n) {
+  double dot = 0;
+  for (int64_t e = 0; e < n; ++e) dot += a[a_at + e] * b[b_at + e];
+  return dot;
+}
+
+}  // namespace
+
+Status Attention(const Call& call) {
+  const Operand q = call.In(0), k = call.In(1), v = call.In(2), document_start_T = call.In(3);
+  const Operand o = call.Out(0), lse_TH = call.Out(1);
+  const Heads heads(call);
+  const int64_t T = q.rows(), E = heads.E;
+  double* score = call.Scratch(T);
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t begin = heads.FirstSeen(t, document_start_T.Int(t));
+    for (int64_t h = 0; h < heads.H; ++h) {
+      double max = -INFINITY, sum = 0;
+      for (int64_t s = begin; s <= t; ++s) {
+        score[s] = heads.scale * Dot(q, heads.QueryAt(t, h), k, heads.KeyAt(s, h), E);
+        max = std::max(max, score[s]);
+      }
+      for (int64_t s = begin; s <= t; ++s) sum += std::exp(score[s] - max);
+      const double lse = max + std::log(sum);
+      for (int64_t e = 0; e < E; ++e) {
+        double out = 0;
+        for (int64_t s = begin; s <= t; ++s) out += std::exp(score[s] - lse) * v[heads.KeyAt(s, h) + e];
+        o.Store(heads.QueryAt(t, h) + e, out);
+      }
+      lse_TH.Store(t * heads.H + h, lse);
+    }
+  }
+  return OkStatus();
+}
+
+// With p = exp(score - lse), d_p = d_o . v, delta = d_o . o:  d_s = p * (d_p - delta),
+// d_q = scale * sum over keys of d_s * k,  d_k = scale * sum over queries of d_s * q,  d_v = sum over queries of p *
+// d_o.
+Status AttentionBackward(const Call& call) {
+  const Operand d_o = call.In(0), q = call.In(1), k = call.In(2), v = call.In(3), o = call.In(4), lse_TH = call.In(5);
+  const Operand document_start_T = call.In(6), d_q = call.Out(0), d_k = call.Out(1), d_v = call.Out(2);
+  const Heads heads(call);
+  const int64_t T = q.rows(), E = heads.E;
+  double* const sums = call.Scratch((heads.H + 2 * heads.K) * T * E);
+  double *const sum_q = sums, *const sum_k = sum_q + T * heads.H * E, *const sum_v = sum_k + T * heads.K * E;
+  std::fill(sums, sums + (heads.H + 2 * heads.K) * T * E, 0.0);
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t h = 0; h < heads.H; ++h) {
+      const int64_t at_q = heads.QueryAt(t, h);
+      const double delta = Dot(d_o, at_q, o, at_q, E);
+      for (int64_t s = heads.FirstSeen(t, document_start_T.Int(t)); s <= t; ++s) {
+        const int64_t at_k = heads.KeyAt(s, h);
+        const double p = std::exp(heads.scale * Dot(q, at_q, k, at_k, E) - lse_TH[t * heads.H + h]);
+        const double d_s = p * (Dot(d_o, at_q, v, at_k, E) - delta);
+        for (int64_t e = 0; e < E; ++e) {
+          sum_q[at_q + e] += heads.scale * d_s * k[at_k + e];
+          sum_k[at_k + e] += heads.scale * d_s * q[at_q + e];
+          sum_v[at_k + e] += p * d_o[at_q + e];
+        }
+      }
+    }
+  }
+  for (int64_t i = 0; i < T * heads.H * E; ++i) d_q.Store(i, sum_q[i]);
+  for (int64_t i = 0; i < T * heads.K * E; ++i) d_k.Store(i, sum_k[i]);
+  for (int64_t i = 0; i < T * heads.K * E; ++i) d_v.Store(i, sum_v[i]);
+  return OkStatus();
+}
+
+}  // namespace temper::reference

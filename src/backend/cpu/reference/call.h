@@ -1,0 +1,91 @@
+// How a reference kernel sees its operands: any element type as double. Internal to reference/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/kernel.h"
+
+namespace temper::reference {
+
+// An operand whose elements read as double and are written with one rounding. Non-owning.
+class Operand {
+ public:
+  Operand(std::byte* data, const TensorType& type) : data_(data), type_(&type) {}
+
+  double operator[](int64_t i) const;
+  int64_t Int(int64_t i) const;           // REQUIRES: an integer dtype
+  void Store(int64_t i, double x) const;  // REQUIRES: a floating dtype
+
+  std::byte* data() const { return data_; }
+  const TensorType& type() const { return *type_; }
+  int64_t rows() const { return type_->shape.rows(); }
+  int64_t columns() const { return type_->shape.columns(); }
+  int64_t elements() const { return type_->shape.elements(); }
+
+ private:
+  std::byte* data_;
+  const TensorType* type_;
+};
+
+// Rounds to bf16 or f16 as if from infinite precision (through f32 with round-to-odd: no double rounding).
+bf16 RoundToBF16(double x);
+f16 RoundToF16(double x);
+
+// One run of a kernel.
+class Call {
+ public:
+  Call(const KernelSpec& spec, const KernelArgs& args, std::vector<double>& scratch)
+      : spec_(spec), args_(args), scratch_(scratch) {}
+
+  Operand In(int i) const { return {args_.inputs[i], spec_.inputs[i]}; }
+  Operand Out(int i) const { return {args_.outputs[i], spec_.outputs[i]}; }
+  int num_inputs() const { return static_cast<int>(spec_.inputs.size()); }
+  int num_outputs() const { return static_cast<int>(spec_.outputs.size()); }
+  const Attributes& attributes() const { return spec_.attributes; }
+  uint64_t rng_name_hash() const { return args_.rng_name_hash; }
+  // At least `n` doubles of the kernel's own, contents undefined; one such array per run. Allocates on the first run.
+  double* Scratch(int64_t n) const {
+    if (static_cast<int64_t>(scratch_.size()) < n) scratch_.resize(n);
+    return scratch_.data();
+  }
+
+ private:
+  const KernelSpec& spec_;
+  const KernelArgs& args_;
+  std::vector<double>& scratch_;
+};
+
+// One per op, in the file of its name. An error is data out of range (a token outside of the table).
+Status Embedding(const Call& call);
+Status EmbeddingBackward(const Call& call);
+Status Linear(const Call& call);
+Status LinearDx(const Call& call);
+Status LinearDw(const Call& call);
+Status SumRows(const Call& call);
+Status Add(const Call& call);
+Status Cast(const Call& call);
+Status SliceRows(const Call& call);
+Status RmsNorm(const Call& call);
+Status RmsNormBackward(const Call& call);
+Status LayerNorm(const Call& call);
+Status LayerNormBackward(const Call& call);
+Status RopeTable(const Call& call);
+Status Rope(const Call& call);
+Status Attention(const Call& call);
+Status AttentionBackward(const Call& call);
+Status AttentionCached(const Call& call);
+Status Swiglu(const Call& call);
+Status SwigluBackward(const Call& call);
+Status Relu(const Call& call);
+Status ReluBackward(const Call& call);
+Status Gelu(const Call& call);
+Status GeluBackward(const Call& call);
+Status Dropout(const Call& call);
+Status LinearCrossEntropy(const Call& call);
+Status SumSquares(const Call& call);
+Status Clip(const Call& call);
+Status Adamw(const Call& call);
+
+}  // namespace temper::reference

@@ -1,0 +1,179 @@
+#include "backend/cpu/reference/reference.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "backend/cpu/reference/call.h"
+
+namespace temper {
+namespace reference {
+namespace {
+
+// f32 nearest to x, except that an inexact result has an odd last bit: rounding it again to a format at least two bits
+// shorter gives what rounding x itself would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums").
+float RoundToOdd(double x) {
+  const float nearest = static_cast<float>(x);
+  if (static_cast<double>(nearest) == x) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  if (std::fabs(static_cast<double>(nearest)) > std::fabs(x)) --bits;  // towards zero
+  return std::bit_cast<float>(bits | 1);
+}
+
+template <class T>
+T* At(std::byte* data, int64_t i) {
+  return reinterpret_cast<T*>(data) + i;
+}
+
+}  // namespace
+
+bf16 RoundToBF16(double x) {
+  return ToBF16(RoundToOdd(x));
+}
+f16 RoundToF16(double x) {
+  return ToF16(RoundToOdd(x));
+}
+
+double Operand::operator[](int64_t i) const {
+  switch (type_->dtype) {
+    case DType::kF32:
+      return *At<float>(data_, i);
+    case DType::kBF16:
+      return ToFloat(*At<bf16>(data_, i));
+    case DType::kF16:
+      return ToFloat(*At<f16>(data_, i));
+    case DType::kF64:
+      return *At<double>(data_, i);
+    case DType::kI32:
+      return *At<int32_t>(data_, i);
+    case DType::kI64:
+      return static_cast<double>(*At<int64_t>(data_, i));
+  }
+  return 0;
+}
+
+int64_t Operand::Int(int64_t i) const {
+  TEMPER_CHECK(type_->dtype == DType::kI32 || type_->dtype == DType::kI64) << type_->ToString();
+  return type_->dtype == DType::kI32 ? *At<int32_t>(data_, i) : *At<int64_t>(data_, i);
+}
+
+void Operand::Store(int64_t i, double x) const {
+  switch (type_->dtype) {
+    case DType::kF32:
+      *At<float>(data_, i) = static_cast<float>(x);
+      return;
+    case DType::kBF16:
+      *At<bf16>(data_, i) = RoundToBF16(x);
+      return;
+    case DType::kF16:
+      *At<f16>(data_, i) = RoundToF16(x);
+      return;
+    case DType::kF64:
+      *At<double>(data_, i) = x;
+      return;
+    default:
+      TEMPER_CHECK(false) << "a reference kernel cannot write " << type_->ToString();
+  }
+}
+
+namespace {
+
+using Function = Status (*)(const Call&);
+
+Function FunctionOf(Op op) {
+  switch (op) {
+    case Op::kEmbedding:
+      return Embedding;
+    case Op::kLinear:
+      return Linear;
+    case Op::kAdd:
+      return Add;
+    case Op::kCast:
+      return Cast;
+    case Op::kSliceRows:
+      return SliceRows;
+    case Op::kRmsNorm:
+      return RmsNorm;
+    case Op::kLayerNorm:
+      return LayerNorm;
+    case Op::kRopeTable:
+      return RopeTable;
+    case Op::kRope:
+      return Rope;
+    case Op::kAttention:
+      return Attention;
+    case Op::kAttentionCached:
+      return AttentionCached;
+    case Op::kSwiglu:
+      return Swiglu;
+    case Op::kRelu:
+      return Relu;
+    case Op::kGelu:
+      return Gelu;
+    case Op::kDropout:
+      return Dropout;
+    case Op::kLinearCrossEntropy:
+      return LinearCrossEntropy;
+    case Op::kEmbeddingBackward:
+      return EmbeddingBackward;
+    case Op::kLinearDx:
+      return LinearDx;
+    case Op::kLinearDw:
+      return LinearDw;
+    case Op::kSumRows:
+      return SumRows;
+    case Op::kRmsNormBackward:
+      return RmsNormBackward;
+    case Op::kLayerNormBackward:
+      return LayerNormBackward;
+    case Op::kAttentionBackward:
+      return AttentionBackward;
+    case Op::kSwigluBackward:
+      return SwigluBackward;
+    case Op::kReluBackward:
+      return ReluBackward;
+    case Op::kGeluBackward:
+      return GeluBackward;
+    case Op::kSumSquares:
+      return SumSquares;
+    case Op::kClip:
+      return Clip;
+    case Op::kAdamw:
+      return Adamw;
+  }
+  return nullptr;
+}
+
+class ReferenceKernel final : public Kernel {
+ public:
+  ReferenceKernel(const KernelSpec& spec, Function function) : spec_(spec), function_(function) {}
+  Status Run(const KernelArgs& args) override { return function_(Call(spec_, args, scratch_)); }
+
+ private:
+  const KernelSpec spec_;
+  const Function function_;
+  std::vector<double> scratch_;
+};
+
+class Table final : public KernelTable {
+ public:
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    const Function function = FunctionOf(spec.op);
+    TEMPER_CHECK(function != nullptr) << "op " << static_cast<int>(spec.op);
+    return std::unique_ptr<Kernel>(std::make_unique<ReferenceKernel>(spec, function));
+  }
+
+ private:
+  const std::string name_ = "cpu reference";
+};
+
+}  // namespace
+}  // namespace reference
+
+KernelTable& ReferenceKernels() {
+  static reference::Table table;
+  return table;
+}
+
+}  // namespace temper

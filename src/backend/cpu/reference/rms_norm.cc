@@ -1,0 +1,50 @@
+// RMSNorm (Zhang and Sennrich 2019) as HF's LlamaRMSNorm: y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps).
+// HF rounds x * rstd to the dtype of x before the product with w; here y is rounded once.
+#include <cmath>
+
+#include "backend/cpu/reference/call.h"
+
+namespace temper::reference {
+
+Status RmsNorm(const Call& call) {
+  const Operand x_TD = call.In(0), w_D = call.In(1), y_TD = call.Out(0), rstd_T = call.Out(1);
+  const double eps = call.attributes().Double("eps");
+  const int64_t T = x_TD.rows(), D = x_TD.columns();
+  for (int64_t t = 0; t < T; ++t) {
+    double squares = 0;
+    for (int64_t d = 0; d < D; ++d) squares += x_TD[t * D + d] * x_TD[t * D + d];
+    const double rstd = 1 / std::sqrt(squares / D + eps);
+    for (int64_t d = 0; d < D; ++d) y_TD.Store(t * D + d, x_TD[t * D + d] * rstd * w_D[d]);
+    rstd_T.Store(t, rstd);
+  }
+  return OkStatus();
+}
+
+// With g = d_y * w and n = x * rstd:  d_x = rstd * (g - n * mean(g * n)) + acc,  d_w = sum over t of d_y * n, + acc_w.
+Status RmsNormBackward(const Call& call) {
+  const Operand d_y_TD = call.In(0), x_TD = call.In(1), w_D = call.In(2), rstd_T = call.In(3), d_x_TD = call.Out(0);
+  const bool acc = call.attributes().Flag("acc"), acc_w = call.attributes().Flag("acc_w");
+  const int64_t T = x_TD.rows(), D = x_TD.columns();
+  // First d_w, which reads what d_x may overwrite.
+  if (call.attributes().Flag("grad_w")) {
+    for (int64_t d = 0; d < D; ++d) {
+      double sum = acc_w ? call.In(4 + acc)[d] : 0;
+      for (int64_t t = 0; t < T; ++t) sum += d_y_TD[t * D + d] * x_TD[t * D + d] * rstd_T[t];
+      call.Out(1).Store(d, sum);
+    }
+  }
+  for (int64_t t = 0; t < T; ++t) {
+    const double rstd = rstd_T[t];
+    double projection = 0;
+    for (int64_t d = 0; d < D; ++d) projection += d_y_TD[t * D + d] * w_D[d] * x_TD[t * D + d] * rstd;
+    projection /= D;
+    for (int64_t d = 0; d < D; ++d) {
+      const int64_t i = t * D + d;
+      const double d_x = rstd * (d_y_TD[i] * w_D[d] - x_TD[i] * rstd * projection);
+      d_x_TD.Store(i, d_x + (acc ? call.In(4)[i] : 0));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace temper::reference

@@ -1,0 +1,23 @@
+// One row of logits: its cross-entropy, and in its place the gradient. Called by linear_cross_entropy.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/isa.h"
+#include "tensor/dtype.h"
+
+namespace temper {
+
+// T: float or bf16. Returns log(sum of exp) - logit of the target. `gradient`: logits_V becomes
+// softmax(logits) - onehot(target), else it is left alone. exp_V: scratch of V floats. REQUIRES: 0 <= target < V.
+template <class T>
+using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V);
+
+struct SoftmaxRowKernels {
+  CrossEntropyRowFn<float> f32;
+  CrossEntropyRowFn<bf16> bf16_;
+};
+
+extern const SoftmaxRowKernels kSoftmaxRowAvx2, kSoftmaxRowAvx512;
+
+}  // namespace temper

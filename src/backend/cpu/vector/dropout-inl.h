@@ -1,0 +1,51 @@
+// The loop of dropout: Philox4x32-10 on as many counters as there are lanes, hence 4 kLanes draws at a time.
+#pragma once
+
+namespace temper {
+namespace {
+
+// Draws of counter blocks first, first + 1, ... in the order of elements: draws[0] has those of elements 4 first + 0
+// ... REQUIRES: first is a multiple of kLanes, so that adding a lane number carries into no upper word.
+TEMPER_VEC void DrawGroup(const DropoutDraws& key, uint64_t first, Ints draws[4]) {
+  Ints c0 = AddInts(SetInt(static_cast<uint32_t>(first)), InterleavedLanes());
+  Ints c1 = SetInt(static_cast<uint32_t>(first >> 32));
+  Ints c2 = SetInt(key.step0), c3 = SetInt(key.step1);
+  const Ints m0 = SetInt(0xD2511F53), m1 = SetInt(0xCD9E8D57);
+  uint32_t k0 = key.key0, k1 = key.key1;
+  for (int round = 0; round < 10; ++round) {
+    Ints high0, high1;
+    const Ints low0 = MultiplyWide(c0, m0, &high0), low1 = MultiplyWide(c2, m1, &high1);
+    c0 = XorInts(XorInts(high1, c1), SetInt(k0));
+    c2 = XorInts(XorInts(high0, c3), SetInt(k1));
+    c1 = low1;
+    c3 = low0;
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  draws[0] = c0;
+  draws[1] = c1;
+  draws[2] = c2;
+  draws[3] = c3;
+  Interleave(draws);
+}
+
+template <class T>
+void Dropout(const DropoutDraws& d, const T* x, T* y, int64_t begin, int64_t n) {
+  const Floats scale = Set(d.scale);
+  Ints draws[4];
+  for (int64_t group = 0; group < n; group += 4 * kLanes) {
+    DrawGroup(d, static_cast<uint64_t>(begin + group) / 4, draws);
+    for (int k = 0; k < 4; ++k) {
+      const int64_t i = group + k * kLanes;
+      if (i + kLanes <= n) {
+        Store(y + i, KeepDrawn(draws[k], d.threshold, Load(x + i, Full{}) * scale), Full{});
+      } else if (i < n) {
+        const Part lanes = First(n - i);
+        Store(y + i, KeepDrawn(draws[k], d.threshold, Load(x + i, lanes) * scale), lanes);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,35 @@
+// Loops of add, cast, relu and of the embedding's gradient.
+#pragma once
+
+namespace temper {
+namespace {
+
+template <class T>
+void Add(const T* a, const T* b, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(a + i, lanes) + Load(b + i, lanes), lanes); });
+}
+
+template <class T>
+void Accumulate(const T* x, float* sum, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(sum + i, Load(sum + i, lanes) + Load(x + i, lanes), lanes); });
+}
+
+template <class From, class To>
+void Convert(const From* x, To* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes), lanes); });
+}
+
+template <class T>
+void Relu(const T* x, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, AtLeast(0.0f, Load(x + i, lanes)), lanes); });
+}
+
+template <class T>
+void ReluBackward(const T* d_y, const T* y, T* d_x, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    Store(d_x + i, ZeroUnlessPositive(Load(y + i, lanes), Load(d_y + i, lanes)), lanes);
+  });
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,61 @@
+// exp and what is made of it: the logistic function and the Gaussian tail. u is f32's unit roundoff, 2^-24.
+#pragma once
+
+namespace temper {
+namespace {
+
+// exp(x) within 4u, relative, where the result is normal; 0 below -104, inf above 88.73; NaN stays NaN.
+// x = n ln 2 + r with |r| <= 0.347: r carries 2 roundings of its own size (0.7u of the result), the Taylor sum of
+// degree 7 is short by r^8/8!/e^r < 8e-9 = 0.13u, and Horner's rule rounds by 1u + 0.35 * (1u + 0.35 * ...) < 1.6u.
+TEMPER_VEC Floats Exp(Floats x) {
+  x = AtLeast(-104.0f, AtMost(89.0f, x));
+  const Floats n = RoundToInteger(x * Set(1.44269504f));
+  // ln 2 in two parts; n times the upper one (16 bits) is exact.
+  Floats r = Fma(n, Set(-0x1.62e4p-1f), x);
+  r = Fma(n, Set(-0x1.7f7d1cp-20f), r);
+  Floats p = Set(1.0f / 5040);
+  p = Fma(p, r, Set(1.0f / 720));
+  p = Fma(p, r, Set(1.0f / 120));
+  p = Fma(p, r, Set(1.0f / 24));
+  p = Fma(p, r, Set(1.0f / 6));
+  p = Fma(p, r, Set(0.5f));
+  p = Fma(p, r, Set(1.0f));
+  p = Fma(p, r, Set(1.0f));
+  return TimesPowerOfTwo(p, n);
+}
+
+// s = 1 / (1 + exp(-x)) within 6u and 1 - s within 8u, relative: with e = exp(-x), 1 - s = e * s has no cancellation.
+// Where e is infinite, s is 0 and e * s would be NaN: 1 - s is 1.
+struct Logistic {
+  Floats s, complement;
+};
+TEMPER_VEC Logistic LogisticOf(Floats x) {
+  const Floats e = Exp(Zero() - x);
+  const Floats s = Set(1.0f) / (Set(1.0f) + e);
+  return {s, AtMostOne(e * s)};
+}
+
+// The standard normal distribution at x: density phi, and Phi = P(X < x) with a small relative error in both tails.
+// For a = |x|: Phi(-a) = exp(-a^2/2) * R(a), R(a) = t * polynomial(t) with t = 1 / (1 + a/4), fitted for the least
+// relative error on [0, 15] by tools/fit_gaussian_tail.py: 0.3u; its terms are nearly all positive (sum of magnitudes
+// 1.3 times the value), so evaluation adds about 1.3 * 12u. Where a > 15, exp(-a^2/2) is 0 in f32.
+struct Normal {
+  Floats density, cumulative;
+};
+TEMPER_VEC Normal NormalOf(Floats x) {
+  const Floats a = AtMost(15.0f, Abs(x));
+  const Floats square = a * a;
+  const Floats rest = Fma(a, a, Zero() - square);  // what rounding a^2 lost, which exp would magnify by a^2
+  const Floats e = Exp(square * Set(-0.5f));
+  const Floats gauss = Fma(e, rest * Set(-0.5f), e);
+  const Floats t = Set(1.0f) / Fma(a, Set(0.25f), Set(1.0f));
+  constexpr float kPolynomial[] = {0.0171772707f, -0.066119656f, 0.0596941151f, 0.0173834823f, 0.0222140569f,
+                                   0.081366986f,  0.0739028379f, 0.0950895697f, 0.0995463505f, 0.0997449905f};
+  Floats p = Set(kPolynomial[0]);
+  for (int k = 1; k < 10; ++k) p = Fma(p, t, Set(kPolynomial[k]));
+  const Floats tail = gauss * (t * p);
+  return {gauss * Set(0.398942280f), WhereNegative(x, tail, Set(1.0f) - tail)};
+}
+
+}  // namespace
+}  // namespace temper

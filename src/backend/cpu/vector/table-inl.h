@@ -1,0 +1,45 @@
+// The table of one instruction set. Included after its vec_*.h; the order below is the order of use.
+#pragma once
+
+#include "backend/cpu/vector/vector_kernels.h"
+
+// clang-format off
+#include "backend/cpu/vector/sweep-inl.h"
+#include "backend/cpu/vector/exp-inl.h"
+#include "backend/cpu/vector/elementwise-inl.h"
+#include "backend/cpu/vector/activation-inl.h"
+#include "backend/cpu/vector/adamw-inl.h"
+#include "backend/cpu/vector/dropout-inl.h"
+#include "backend/cpu/vector/norm-inl.h"
+#include "backend/cpu/vector/reduce-inl.h"
+#include "backend/cpu/vector/rope-inl.h"
+// clang-format on
+
+namespace temper {
+namespace {
+
+template <class T>
+constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
+                                         .accumulate = Accumulate<T>,
+                                         .relu = Relu<T>,
+                                         .relu_backward = ReluBackward<T>,
+                                         .gelu_erf = GeluErf<T>,
+                                         .gelu_erf_backward = GeluErfBackward<T>,
+                                         .gelu_tanh = GeluTanh<T>,
+                                         .gelu_tanh_backward = GeluTanhBackward<T>,
+                                         .swiglu = Swiglu<T>,
+                                         .swiglu_backward = SwigluBackward<T>,
+                                         .dropout = Dropout<T>,
+                                         .rms_norm = RmsNorm<T>,
+                                         .rms_norm_backward = RmsNormBackward<T>,
+                                         .layer_norm = LayerNorm<T>,
+                                         .layer_norm_backward = LayerNormBackward<T>,
+                                         .rope = Rope<T>,
+                                         .sum_rows = SumRows<T>,
+                                         .sum_squares = SumSquares<T>,
+                                         .from_f32 = Convert<float, T>,
+                                         .to_f32 = Convert<T, float>,
+                                         .adamw = Adamw<T>};
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,183 @@
+// Vectors of 16 f32 lanes on AVX-512 F/BW/VL/DQ, under the names that the kernel bodies (*-inl.h) are written in;
+// vec_avx2.h gives the same names 8 lanes. Arithmetic operators are the compiler's own on vector types.
+// Only for *_avx512.cc. Everything is in an anonymous namespace (isa.h says why).
+#pragma once
+
+// GCC 12's AVX-512 headers make "undefined" vectors by initialising a variable with itself, and warn about it.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+#define TEMPER_VEC static inline __attribute__((always_inline))
+
+namespace temper {
+namespace {
+
+using Floats = __m512;
+using Doubles = __m512d;  // half as many lanes
+using Ints = __m512i;     // u32 lanes
+constexpr int64_t kLanes = 16;
+
+// Which lanes an operation touches: all, or the first n.
+struct Full {};
+struct Part {
+  __mmask16 mask;
+};
+TEMPER_VEC Part First(int64_t n) {
+  return {static_cast<__mmask16>((1u << n) - 1)};
+}  // REQUIRES: 0 <= n < kLanes
+
+TEMPER_VEC Floats Zero() {
+  return _mm512_setzero_ps();
+}
+TEMPER_VEC Floats Set(float x) {
+  return _mm512_set1_ps(x);
+}
+
+// Lanes not loaded are zero.
+TEMPER_VEC Floats Load(const float* p, Full) {
+  return _mm512_loadu_ps(p);
+}
+TEMPER_VEC Floats Load(const float* p, Part part) {
+  return _mm512_maskz_loadu_ps(part.mask, p);
+}
+TEMPER_VEC Floats FromUpperHalves(__m256i bits) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+TEMPER_VEC Floats Load(const bf16* p, Full) {
+  return FromUpperHalves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TEMPER_VEC Floats Load(const bf16* p, Part part) {
+  return FromUpperHalves(_mm256_maskz_loadu_epi16(part.mask, p));
+}
+
+TEMPER_VEC void Store(float* p, Floats x, Full) {
+  _mm512_storeu_ps(p, x);
+}
+TEMPER_VEC void Store(float* p, Floats x, Part part) {
+  _mm512_mask_storeu_ps(p, part.mask, x);
+}
+// As ToBF16 of tensor/dtype.h, in integers: vcvtneps2bf16 would flush subnormals, and not every AVX-512 machine has it.
+TEMPER_VEC __m256i RoundToUpperHalves(Floats x) {
+  const Ints u = _mm512_castps_si512(x);
+  const Ints odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const Ints rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const Ints quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
+}
+TEMPER_VEC void Store(bf16* p, Floats x, Full) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), RoundToUpperHalves(x));
+}
+TEMPER_VEC void Store(bf16* p, Floats x, Part part) {
+  _mm256_mask_storeu_epi16(p, part.mask, RoundToUpperHalves(x));
+}
+
+TEMPER_VEC Floats Fma(Floats a, Floats b, Floats c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+TEMPER_VEC Floats Sqrt(Floats x) {
+  return _mm512_sqrt_ps(x);
+}
+TEMPER_VEC Floats Abs(Floats x) {
+  return _mm512_abs_ps(x);
+}
+// Where x is NaN, so is the result.
+TEMPER_VEC Floats AtLeast(float low, Floats x) {
+  return _mm512_max_ps(Set(low), x);
+}
+TEMPER_VEC Floats AtMost(float high, Floats x) {
+  return _mm512_min_ps(Set(high), x);
+}
+// 1 where x is NaN.
+TEMPER_VEC Floats AtMostOne(Floats x) {
+  return _mm512_min_ps(x, Set(1.0f));
+}
+TEMPER_VEC Floats WhereNegative(Floats x, Floats then, Floats otherwise) {
+  return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(x, Zero(), _CMP_LT_OQ), then);
+}
+TEMPER_VEC Floats ZeroUnlessPositive(Floats x, Floats then) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, Zero(), _CMP_GT_OQ), then);
+}
+TEMPER_VEC Floats Keep(Floats x, Full) {
+  return x;
+}
+TEMPER_VEC Floats Keep(Floats x, Part part) {
+  return _mm512_maskz_mov_ps(part.mask, x);
+}  // zero in the other lanes
+TEMPER_VEC Floats RoundToInteger(Floats x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// x * 2^n for integers n, with a correct overflow and underflow.
+TEMPER_VEC Floats TimesPowerOfTwo(Floats x, Floats n) {
+  return _mm512_scalef_ps(x, n);
+}
+
+// Sum of the lanes: a fixed tree.
+TEMPER_VEC float Sum(Floats x) {
+  __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+TEMPER_VEC Doubles ZeroDoubles() {
+  return _mm512_setzero_pd();
+}
+TEMPER_VEC Doubles LowDoubles(Floats x) {
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+TEMPER_VEC Doubles HighDoubles(Floats x) {
+  return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+TEMPER_VEC Doubles Fma(Doubles a, Doubles b, Doubles c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
+TEMPER_VEC double Sum(Doubles x) {
+  const __m256d a = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd(x, 1));
+  const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
+
+TEMPER_VEC Ints SetInt(uint32_t x) {
+  return _mm512_set1_epi32(static_cast<int>(x));
+}
+TEMPER_VEC Ints AddInts(Ints a, Ints b) {
+  return _mm512_add_epi32(a, b);
+}
+TEMPER_VEC Ints XorInts(Ints a, Ints b) {
+  return _mm512_xor_si512(a, b);
+}
+// The 64-bit products of all lanes, as lower and upper halves.
+TEMPER_VEC Ints MultiplyWide(Ints a, Ints b, Ints* high) {
+  const Ints even = _mm512_mul_epu32(a, b);
+  const Ints odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+  *high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd);
+  return _mm512_mask_mov_epi32(even, 0xAAAA, _mm512_slli_epi64(odd, 32));
+}
+// Lane number r (0 to 3) of 128-bit quarter q holds 4r + q: see Interleave.
+TEMPER_VEC Ints InterleavedLanes() {
+  return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+}
+// With lane (q, r) of c[j] being word j of item 4r + q, makes the words of items 0, 1, 2, ... consecutive in c[0..3].
+TEMPER_VEC void Interleave(Ints c[4]) {
+  const Ints a = _mm512_unpacklo_epi32(c[0], c[1]), b = _mm512_unpacklo_epi32(c[2], c[3]);
+  const Ints d = _mm512_unpackhi_epi32(c[0], c[1]), e = _mm512_unpackhi_epi32(c[2], c[3]);
+  c[0] = _mm512_unpacklo_epi64(a, b);
+  c[1] = _mm512_unpackhi_epi64(a, b);
+  c[2] = _mm512_unpacklo_epi64(d, e);
+  c[3] = _mm512_unpackhi_epi64(d, e);
+}
+// x where the upper 24 bits of the draw are at least `threshold`, else 0.
+TEMPER_VEC Floats KeepDrawn(Ints draw, uint32_t threshold, Floats x) {
+  return _mm512_maskz_mov_ps(_mm512_cmpge_epi32_mask(_mm512_srli_epi32(draw, 8), SetInt(threshold)), x);
+}
+
+}  // namespace
+}  // namespace temper

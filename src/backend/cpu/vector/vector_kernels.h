@@ -1,0 +1,91 @@
+// The loops of the memory-bound ops, once per instruction set: plain functions over contiguous ranges, without threads,
+// allocation or errors. Each instruction set fills this table from the same bodies (*-inl.h); the kernels of
+// backend/cpu/<op>.cc divide the work among threads and call through it.
+//
+// Pointers need no alignment. An output may equal an input's address only where graph/op.h's rules allow it in place.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/adamw_step.h"
+#include "backend/cpu/isa.h"
+#include "tensor/dtype.h"
+
+namespace temper {
+
+// A multiple of every vector length and of dropout's group of draws: ranges that start at a multiple of it are served
+// without a split vector, and give the bits that one long range would.
+inline constexpr int64_t kRangeAlignment = 64;
+
+// Columns that one call of sum_rows takes: four vectors of AVX-512, eight of AVX2, kept in registers.
+inline constexpr int64_t kSumRowsColumns = 64;
+// Rows whose contributions to a parameter's gradient are summed before they meet those of other rows. Fixed, so the sum
+// does not depend on the thread count; the workspace rules of the norms' backward (graph/ops) count by it too.
+inline constexpr int64_t kSumRowsBlock = 64;
+
+struct DropoutDraws {
+  uint32_t key0, key1;    // Philox key
+  uint32_t step0, step1;  // upper half of its counter
+  uint32_t threshold;     // survives where the upper 24 bits of the draw are at least this
+  float scale;            // 1 / (1 - p)
+};
+
+// T: float or bf16. Letters of dims as in graph/op.h.
+template <class T>
+struct VectorKernelsOf {
+  void (*add)(const T* a, const T* b, T* y, int64_t n);
+  void (*accumulate)(const T* x, float* sum, int64_t n);  // sum += x
+  void (*relu)(const T* x, T* y, int64_t n);
+  void (*relu_backward)(const T* d_y, const T* y, T* d_x, int64_t n);
+  void (*gelu_erf)(const T* x, T* y, int64_t n);
+  void (*gelu_erf_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
+  void (*gelu_tanh)(const T* x, T* y, int64_t n);
+  void (*gelu_tanh_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
+  void (*swiglu)(const T* gate, const T* up, T* h, int64_t n);
+  void (*swiglu_backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);
+  // Elements [begin, begin + n) of the value; x and y point at the first of them. REQUIRES: begin % 64 == 0.
+  void (*dropout)(const DropoutDraws& draws, const T* x, T* y, int64_t begin, int64_t n);
+
+  void (*rms_norm)(const T* x_TD, const T* w_D, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T);
+  // acc_TD and d_w_D may be nullptr; d_w_D is overwritten with the sum over these rows.
+  void (*rms_norm_backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* rstd_T, const T* acc_TD,
+                            int64_t rows, int64_t D, T* d_x_TD, float* d_w_D);
+  void (*layer_norm)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
+                     float* mean_T, float* rstd_T);
+  // As above; d_w_D and d_b_D are both there or both nullptr.
+  void (*layer_norm_backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
+                              const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
+  // sign -1: inverse.
+  void (*rope)(const T* x, const float* table_TE, float sign, int64_t rows, int64_t heads, int64_t E, T* y);
+
+  // y[c] = acc[c] (0 if nullptr) + sum over rows of x[row * stride + c], c < columns <= kSumRowsColumns.
+  void (*sum_rows)(const T* x, int64_t rows, int64_t stride, int64_t columns, const float* acc, float* y);
+  double (*sum_squares)(const T* g, int64_t n);
+
+  void (*from_f32)(const float* x, T* y, int64_t n);
+  void (*to_f32)(const T* x, float* y, int64_t n);
+  // `weight` may be nullptr. The states may be updated in place.
+  void (*adamw)(const AdamwScalars& scalars, const float* master, const float* g, const float* m, const float* v,
+                float* new_master, float* new_m, float* new_v, T* weight, int64_t n);
+};
+
+struct VectorKernels {
+  VectorKernelsOf<float> f32;
+  VectorKernelsOf<bf16> bf16_;
+};
+
+extern const VectorKernels kVectorKernelsAvx2, kVectorKernelsAvx512;
+
+// The table for elements of type T. REQUIRES: isa > kScalar.
+template <class T>
+const VectorKernelsOf<T>& VectorsFor(Isa isa);
+template <>
+inline const VectorKernelsOf<float>& VectorsFor<float>(Isa isa) {
+  return isa >= Isa::kAvx512 ? kVectorKernelsAvx512.f32 : kVectorKernelsAvx2.f32;
+}
+template <>
+inline const VectorKernelsOf<bf16>& VectorsFor<bf16>(Isa isa) {
+  return isa >= Isa::kAvx512 ? kVectorKernelsAvx512.bf16_ : kVectorKernelsAvx2.bf16_;
+}
+
+}  // namespace temper

@@ -1,0 +1,112 @@
+#include "checkpoint/adapter_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+// Settings whose other values change what the adapter computes, with the value that Temper's LoRA has.
+Status RefuseOtherMethods(const Json& json, const std::string& path) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "peft_type", "LORA", path));
+  if (type != "LORA") return Unsupported(fmt::format("{}: peft_type {} is not supported; LORA is", path, type));
+  TEMPER_ASSIGN_OR_RETURN(const std::string bias, StringOr(json, "bias", "none", path));
+  if (bias != "none") return Unsupported(fmt::format("{}: bias '{}' is not supported; 'none' is", path, bias));
+  for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"}) {
+    TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
+    if (on) return Unsupported(fmt::format("{}: {} is not supported", path, key));
+  }
+  for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
+                          "layers_to_transform"}) {
+    if (json.contains(key) && !json[key].empty()) return Unsupported(fmt::format("{}: {} is not supported", path, key));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<std::string>> NamesOf(const Json& json, const char* key, const std::string& path) {
+  std::vector<std::string> names;
+  if (!json.contains(key) || json[key].is_null()) return names;
+  if (json[key].is_string()) return std::vector<std::string>{json[key].get<std::string>()};
+  for (const Json& name : json[key]) {
+    if (!name.is_string()) return Corrupt(fmt::format("{}: {} should be a list of names", path, key));
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
+  TEMPER_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(env, path));
+  if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
+  TEMPER_RETURN_IF_ERROR(RefuseOtherMethods(json, path));
+  AdapterConfig c;
+  TEMPER_ASSIGN_OR_RETURN(c.base_model, StringOr(json, "base_model_name_or_path", "", path));
+  TEMPER_ASSIGN_OR_RETURN(c.r, IntOr(json, "r", c.r, path));
+  TEMPER_ASSIGN_OR_RETURN(c.alpha, NumberOr(json, "lora_alpha", c.alpha, path));
+  TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(json, "lora_dropout", c.dropout, path));
+  TEMPER_ASSIGN_OR_RETURN(c.rslora, BoolOr(json, "use_rslora", false, path));
+  if (c.r < 1) return Corrupt(fmt::format("{}: r is {}, should be at least 1", path, c.r));
+  if (json.contains("target_modules") && json["target_modules"].is_string()) {
+    c.target_regex = json["target_modules"].get<std::string>();
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(c.target_modules, NamesOf(json, "target_modules", path));
+  }
+  if (c.target_regex.empty() && c.target_modules.empty()) return Corrupt(path + ": target_modules is missing or empty");
+  TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, NamesOf(json, "exclude_modules", path));
+  for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+    if (!json.contains(key) || json[key].is_null()) continue;
+    for (const auto& [pattern, value] : json[key].items()) {
+      if (!value.is_number()) return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
+      if (std::string_view(key) == "rank_pattern") {
+        c.rank_pattern.emplace_back(pattern, value.get<int64_t>());
+      } else {
+        c.alpha_pattern.emplace_back(pattern, value.get<double>());
+      }
+    }
+  }
+  return c;
+}
+
+std::string FormatAdapterConfig(const AdapterConfig& c) {
+  // PEFT writes whole numbers without a fraction; keep files alike.
+  const auto number = [](double x) { return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x); };
+  const auto sorted = [](std::vector<std::string> names) {
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  Json json = {{"auto_mapping", nullptr},
+               {"base_model_name_or_path", c.base_model},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"layers_pattern", nullptr},
+               {"layers_to_transform", nullptr},
+               {"lora_alpha", number(c.alpha)},
+               {"lora_dropout", c.dropout},
+               {"modules_to_save", nullptr},
+               {"peft_type", "LORA"},
+               {"r", c.r},
+               {"rank_pattern", Json::object()},
+               {"alpha_pattern", Json::object()},
+               {"revision", nullptr},
+               {"task_type", "CAUSAL_LM"},
+               {"use_dora", false},
+               {"use_rslora", c.rslora}};
+  if (c.target_regex.empty()) {
+    json["target_modules"] = sorted(c.target_modules);
+  } else {
+    json["target_modules"] = c.target_regex;
+  }
+  if (!c.exclude_modules.empty()) json["exclude_modules"] = sorted(c.exclude_modules);
+  for (const auto& [pattern, r] : c.rank_pattern) json["rank_pattern"][pattern] = r;
+  for (const auto& [pattern, alpha] : c.alpha_pattern) json["alpha_pattern"][pattern] = number(alpha);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace temper

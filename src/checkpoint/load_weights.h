@@ -1,0 +1,35 @@
+// Loading a model's weights from a Hugging Face folder into the buffers of a Program: each tensor is read straight into
+// its place, converted on the way to the compute dtype and, for trainable weights, to its f32 master copy. No tensor is
+// held twice.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/model_weights.h"
+#include "program/program.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+// A weight to load: its canonical name and the other names that a file may have it under.
+struct WeightNames {
+  std::string name;
+  std::vector<std::string> aliases;
+};
+
+// Memory of the buffer with that name, or a View without data where the Program has none.
+using BufferLookup = std::function<View(const std::string& name)>;
+
+// Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked before
+// the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating type.
+// `progress`, if set, is called with (bytes done, bytes in all).
+Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
+                   const std::function<void(Bytes, Bytes)>& progress = nullptr);
+
+// Names in `files` that no weight of the model goes by, sorted: worth a warning.
+std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const WeightNames> weights);
+
+}  // namespace temper

@@ -1,0 +1,15 @@
+// recompute: trades arithmetic for memory. Every block's forward is run again just before its backward, so that between
+// the two only the block's inputs are kept. Nodes are cloned, never changed: clones keep their values' names and draw
+// the same random numbers, so losses and gradients keep every bit.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace temper {
+
+enum class Recompute : uint8_t { kNone, kBlock };
+
+// REQUIRES: a differentiated graph before UpdateInPlace.
+Graph RecomputeBlocks(const Graph& graph, Recompute mode);
+
+}  // namespace temper

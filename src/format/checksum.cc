@@ -1,0 +1,31 @@
+#include "format/checksum.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+namespace temper {
+
+Checksum::Checksum() : state_(XXH3_createState()) {
+  TEMPER_CHECK(state_ != nullptr) << "no memory for a 576-byte hash state";
+  XXH3_64bits_reset(state_.get());
+}
+
+void Checksum::Free::operator()(XXH3_state_s* state) const {
+  XXH3_freeState(state);
+}
+
+void Checksum::Update(std::span<const std::byte> data) {
+  if (!data.empty()) XXH3_64bits_update(state_.get(), data.data(), data.size());
+}
+
+std::string Checksum::Hex() const {
+  return fmt::format("{:016x}", XXH3_64bits_digest(state_.get()));
+}
+
+std::string ChecksumHex(std::span<const std::byte> data) {
+  return fmt::format("{:016x}", XXH3_64bits(data.data(), data.size()));
+}
+
+}  // namespace temper

@@ -1,0 +1,56 @@
+// ModelWeights: the tensors of a Hugging Face model or adapter folder under one roof, whether they lie in one file or
+// in shards. It looks at headers only; data is read tensor by tensor through SafetensorsFile.
+//
+// Thread rule: const methods may be called from any thread at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/safetensors.h"
+
+namespace temper {
+
+enum class WeightsKind {
+  kModel,    // model.safetensors, or model.safetensors.index.json and its shards
+  kAdapter,  // adapter_model.safetensors
+};
+
+class ModelWeights {
+ public:
+  struct Entry {
+    const SafetensorsFile* file = nullptr;
+    const StoredTensor* tensor = nullptr;
+  };
+
+  // `path`: a folder, a .safetensors file, or an index of shards. A folder that has both one file and an index is read
+  // from the one file, as transformers does. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt
+  // (index and shards contradict each other, a shard is damaged), kUnsupported (only pickles).
+  static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
+
+  const std::string& path() const { return path_; }  // as given to Open
+  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
+  const std::vector<Entry>& entries() const { return entries_; }  // sorted by name; names are unique
+  Bytes bytes() const;                                            // of all tensors
+
+  Entry Find(std::string_view name) const;  // null pointers where absent
+  Result<Entry> Require(std::string_view name) const;
+
+  // The value of `key` in the first file's __metadata__ that has it; empty where none has.
+  std::string Metadata(const std::string& key) const;
+
+ private:
+  explicit ModelWeights(std::string path) : path_(std::move(path)) {}
+
+  Status OpenFile(Env& env, const std::string& path);
+  Status OpenShards(Env& env, const std::string& folder, const std::string& index_path);
+  Status Collect();
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them
+  std::vector<Entry> entries_;
+};
+
+}  // namespace temper

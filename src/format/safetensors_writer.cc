@@ -1,0 +1,86 @@
+#include "format/safetensors_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "format/quoted.h"
+
+namespace temper {
+
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) {
+  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorDeclaration& a, const TensorDeclaration& b) {
+    return SizeOf(a.type.dtype) > SizeOf(b.type.dtype);
+  });
+  std::vector<StoredTensor> placed;
+  placed.reserve(tensors.size());
+  int64_t offset = 0;
+  for (TensorDeclaration& d : tensors) {
+    StoredTensor t{.name = std::move(d.name), .dtype = FindStoredDType(SafetensorsName(d.type.dtype))};
+    for (int i = 0; i < d.type.shape.rank(); ++i) t.dims.push_back(d.type.shape.dim(i));
+    t.begin = offset;
+    t.end = offset += d.type.bytes().v;
+    placed.push_back(std::move(t));
+  }
+  return placed;
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::Create(Env& env, const std::string& path,
+                                                    std::vector<TensorDeclaration> tensors,
+                                                    SafetensorsMetadata metadata) {
+  SafetensorsWriter writer(env, path, {.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)});
+  auto head = FormatSafetensorsHeader(writer.header_);
+  if (!head.ok()) return head.status().WithContext(path);
+  TEMPER_ASSIGN_OR_RETURN(writer.file_, env.OpenForWrite(path + ".tmp"));
+  TEMPER_RETURN_IF_ERROR(writer.file_->Append(*head));
+  return writer;
+}
+
+Result<Bytes> SafetensorsWriter::FileSize(std::vector<TensorDeclaration> tensors, SafetensorsMetadata metadata) {
+  const SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)};
+  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
+  return Bytes{static_cast<int64_t>(head.size()) + (header.tensors.empty() ? 0 : header.tensors.back().end)};
+}
+
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (!file_) return;
+  file_.reset();
+  (void)env_->RemoveFile(path_ + ".tmp");  // best effort: it is a temporary either way
+}
+
+Status SafetensorsWriter::Keep(Status status) {
+  if (!status.ok()) error_ = status;
+  return status;
+}
+
+Status SafetensorsWriter::Append(std::string_view name, std::span<const std::byte> bytes) {
+  if (!error_.ok() || bytes.empty()) return error_;
+  while (current_ < order().size() && filled_ == order()[current_].bytes().v) {
+    ++current_;
+    filled_ = 0;
+  }
+  TEMPER_CHECK(file_ && current_ < order().size()) << path_ << " is complete, yet bytes of " << name << " come";
+  const StoredTensor& t = order()[current_];
+  TEMPER_CHECK(t.name == name) << path_ << ": bytes of " << name << " come in " << t.name << "'s turn";
+  TEMPER_CHECK(static_cast<int64_t>(bytes.size()) <= t.bytes().v - filled_)
+      << path_ << ": " << name << " is " << t.ToString() << " but gets " << filled_ + bytes.size() << " bytes";
+  filled_ += static_cast<int64_t>(bytes.size());
+  return Keep(file_->Append(bytes));
+}
+
+Status SafetensorsWriter::Finish() {
+  if (!error_.ok()) return error_;
+  TEMPER_CHECK(file_ != nullptr) << path_ << " is finished already";
+  for (size_t i = current_; i < order().size(); ++i) {
+    TEMPER_CHECK(order()[i].bytes().v == (i == current_ ? filled_ : 0))
+        << path_ << ": " << order()[i].name << " lacks bytes";
+  }
+  TEMPER_RETURN_IF_ERROR(Keep(file_->Sync()));
+  TEMPER_RETURN_IF_ERROR(Keep(file_->Close()));
+  TEMPER_RETURN_IF_ERROR(Keep(env_->Rename(path_ + ".tmp", path_)));
+  file_.reset();
+  return Keep(env_->SyncFolder(FolderOf(path_)));
+}
+
+}  // namespace temper

@@ -1,0 +1,68 @@
+// SafetensorsWriter: writes one safetensors file whose tensors are declared up front and whose data then streams
+// through, piece by piece: no tensor need ever be in memory whole. The bytes depend on the arguments alone.
+//
+// The file appears under its name only when Finish succeeds: until then it is PATH.tmp, which the destructor removes. A
+// reader therefore never sees a part, and a file that was there before stays until it is replaced.
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "format/safetensors_header.h"
+
+namespace temper {
+
+struct TensorDeclaration {
+  std::string name;
+  TensorType type;
+};
+
+class SafetensorsWriter {
+ public:
+  // Older versions of transformers refuse a file that lacks it.
+  static SafetensorsMetadata DefaultMetadata() { return {{"format", "pt"}}; }
+
+  // Creates the file and writes its header. `env` must outlive the writer.
+  static Result<SafetensorsWriter> Create(Env& env, const std::string& path, std::vector<TensorDeclaration> tensors,
+                                          SafetensorsMetadata metadata = DefaultMetadata());
+  // The size that the finished file will have: to find a full disk before the work.
+  static Result<Bytes> FileSize(std::vector<TensorDeclaration> tensors,
+                                SafetensorsMetadata metadata = DefaultMetadata());
+
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  ~SafetensorsWriter();
+
+  // The order in which data must come: as declared, but wider elements first, so that each is aligned in the file.
+  const std::vector<StoredTensor>& order() const { return header_.tensors; }
+
+  // The next bytes of tensor `name`. REQUIRES: it is the next unfinished tensor of order() that has bytes, and is not
+  // overfilled. After an error every later call returns it.
+  Status Append(std::string_view name, std::span<const std::byte> bytes);
+  // REQUIRES: every declared byte was appended. Syncs, closes and renames; the file is durable when this returns OK.
+  Status Finish();
+
+ private:
+  SafetensorsWriter(Env& env, std::string path, SafetensorsHeader header)
+      : env_(&env), path_(std::move(path)), header_(std::move(header)) {}
+
+  Status Keep(Status status);
+
+  Env* env_;
+  std::string path_;
+  SafetensorsHeader header_;
+  std::unique_ptr<WritableFile> file_;  // null once finished or moved from
+  size_t current_ = 0;                  // index in order()
+  int64_t filled_ = 0;                  // bytes of it that are written
+  Status error_;                        // sticky
+};
+
+// The tensors as they will lie in a file: order and offsets.
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors);
+
+}  // namespace temper

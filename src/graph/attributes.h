@@ -1,0 +1,47 @@
+// Attributes: the constants of a node (head counts, eps, flags), as sorted (key, value) pairs that print and read back
+// exactly. Looked up when a kernel is made, never on the step path.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+
+namespace temper {
+
+using AttributeValue = std::variant<int64_t, double, std::string, std::vector<double>>;
+
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<std::string, AttributeValue>> entries);
+
+  void Set(std::string key, AttributeValue value);
+  bool Has(std::string_view key) const { return Find(key) != nullptr; }
+
+  // REQUIRES: the key is present with that type, unless a fallback is given.
+  int64_t Int(std::string_view key) const;
+  int64_t IntOr(std::string_view key, int64_t fallback) const;
+  double Double(std::string_view key) const;
+  double DoubleOr(std::string_view key, double fallback) const;
+  const std::string& String(std::string_view key) const;
+  const std::vector<double>& Doubles(std::string_view key) const;
+  // Absent means false.
+  bool Flag(std::string_view key) const { return IntOr(key, 0) != 0; }
+
+  const std::vector<std::pair<std::string, AttributeValue>>& entries() const { return entries_; }
+  std::string ToString() const;                            // {eps=1e-05, heads=12}: doubles in shortest round-trip form
+  static Result<Attributes> Parse(std::string_view text);  // the inverse
+  friend bool operator==(const Attributes&, const Attributes&) = default;
+
+ private:
+  const AttributeValue* Find(std::string_view key) const;
+  std::vector<std::pair<std::string, AttributeValue>> entries_;  // sorted by key
+};
+
+}  // namespace temper

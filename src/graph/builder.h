@@ -1,0 +1,46 @@
+// GraphBuilder: what model code writes a forward pass with. One method per op; shapes follow from the op's rule, and
+// operands that do not fit are a bug of the model (CHECK). Owns nothing but the place (block, phase) new nodes get.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace temper {
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(Graph* graph) : graph_(graph) {}
+
+  // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
+  void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
+
+  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply.
+  ValueId Source(std::string name, TensorType type, Role role);
+
+  // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs).
+  std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
+                           Role role = Role::kActivation);
+
+  ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name);
+  ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name);
+  ValueId Sum(ValueId a, ValueId b, const std::string& name);
+  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name);
+  ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name);
+  ValueId RopeTable(ValueId position_T, const std::vector<double>& inv_freq, const std::string& name);
+  ValueId Rope(ValueId x, ValueId table_TE, int64_t head_dim, const std::string& name);
+  ValueId Swiglu(ValueId gate_TF, ValueId up_TF, const std::string& name);
+  ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name);
+
+  const TensorType& type(ValueId id) const { return graph_->value(id).type; }
+  Graph& graph() { return *graph_; }
+
+ private:
+  Graph* const graph_;
+  int block_ = kBlockBefore;
+  Phase phase_ = Phase::kForward;
+  std::string prefix_;
+};
+
+}  // namespace temper

@@ -1,0 +1,96 @@
+// Graph: a training or decoding step as data, in single-assignment form. Passes are functions from Graph to Graph.
+//
+// A Graph owns its values and nodes; ids are indices and stay valid as more are added. Not thread-safe.
+// Nodes stand in execution order: a node may use only values that are sources or outputs of earlier nodes (Verify).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/attributes.h"
+#include "graph/op.h"
+#include "tensor/shape.h"
+
+namespace temper {
+
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+// What a value is for. Sources (values no node makes) have one of the persistent roles; node outputs are activations
+// unless they update a persistent value or are named kOutput or kGradient.
+enum class Role : uint8_t {
+  kInput,           // written by the host before the step, one instance per micro-batch
+  kOutput,          // read by the host after the step, one instance per micro-batch
+  kConstant,        // named "constant.<n>...": every element is the integer n, written when a run is set up
+  kWeight,          // a tensor of the model, in compute precision
+  kAdapter,         // a LoRA matrix, in compute precision
+  kActivation,      // lives within a step
+  kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
+  kOptimizerState,  // f32 master copies and moments
+  kCache,           // keys and values of earlier tokens
+};
+std::string_view ToString(Role role);
+std::optional<Role> ParseRole(std::string_view text);
+
+// Which part of the step a node belongs to. Segments are (phase, block).
+enum class Phase : uint8_t { kForward, kBackward, kUpdate };
+std::string_view ToString(Phase phase);
+std::optional<Phase> ParsePhase(std::string_view text);
+
+// Blocks are the model's layers; what stands before and after them has these.
+inline constexpr int kBlockBefore = -1;  // embeddings, tables
+inline constexpr int kBlockAfter = -2;   // final norm, head, loss
+
+struct Value {
+  std::string name;  // canonical: a weight has its HF name; a recomputed clone has its original's name
+  TensorType type;
+  Role role = Role::kActivation;
+  bool trainable = false;
+  // This value overwrites that one, whose last use is the node that makes this. Both share an address.
+  ValueId updates = kNoValue;
+};
+
+struct Node {
+  Op op;
+  std::vector<ValueId> inputs, outputs;
+  Attributes attributes;
+  int block = kBlockBefore;
+  Phase phase = Phase::kForward;
+  std::string rng_name;  // canonical name whose hash keys the draws of a random op; empty for others
+};
+
+class Graph {
+ public:
+  ValueId AddValue(Value value);
+  void AddNode(Node node) { nodes_.push_back(std::move(node)); }
+
+  const Value& value(ValueId id) const;
+  Value& value(ValueId id);
+  int num_values() const { return static_cast<int>(values_.size()); }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::vector<Node>& nodes() { return nodes_; }
+
+  // The source (no node's output) of that name, or kNoValue. O(1).
+  ValueId FindSource(std::string_view name) const;
+  // Follows `updates` to the value that owns the address.
+  ValueId Root(ValueId id) const;
+
+ private:
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::unordered_map<std::string, ValueId> by_name_;  // first value of each name
+};
+
+// OK, or a text naming the node, the values and what is wrong: use before definition, a value written twice, types that
+// disagree with the op's shape rule, an update of a value that is used later or by another type, unknown ids.
+Status Verify(const Graph& graph);
+
+// One line per value and node; ReadGraph(PrintGraph(g)) equals g.
+std::string PrintGraph(const Graph& graph);
+Result<Graph> ReadGraph(std::string_view text);
+
+}  // namespace temper

@@ -1,0 +1,85 @@
+// LineReader: the cursor with which the text forms of Graph and Program are read back. Every method returns false and may
+// leave the cursor anywhere where the line holds something else; nothing throws.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/attributes.h"
+#include "tensor/shape.h"
+
+namespace temper {
+
+class LineReader {
+ public:
+  explicit LineReader(std::string_view line) : rest_(line) {}
+
+  bool Eat(std::string_view token) {
+    if (rest_.substr(0, token.size()) != token) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  bool Word(std::string_view* out) {
+    const size_t n = std::min(rest_.find_first_of(" "), rest_.size());
+    *out = rest_.substr(0, n);
+    rest_.remove_prefix(n);
+    return n > 0;
+  }
+  template <class Int>
+  bool Number(Int* out) {
+    const auto r = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
+    rest_.remove_prefix(static_cast<size_t>(r.ptr - rest_.data()));
+    return r.ec == std::errc();
+  }
+  bool Quoted(std::string* out) {
+    if (!Eat("\"")) return false;
+    const size_t n = rest_.find('"');
+    if (n == rest_.npos) return false;
+    *out = std::string(rest_.substr(0, n));
+    rest_.remove_prefix(n + 1);
+    return true;
+  }
+  bool Type(TensorType* out) {
+    const size_t n = rest_.find('[');
+    if (n == rest_.npos) return false;
+    const auto dtype = ParseDType(rest_.substr(0, n));
+    if (!dtype.ok()) return false;
+    rest_.remove_prefix(n + 1);
+    *out = TensorType{*dtype, {}};
+    while (!Eat("]")) {
+      int64_t d;
+      if (out->shape.rank() > 0 && !Eat(", ")) return false;
+      if (out->shape.rank() == Shape::kMaxRank || !Number(&d) || d < 0) return false;
+      out->shape.Append(d);
+    }
+    return true;
+  }
+  bool IdList(std::vector<int>* out) {
+    if (!Eat("(")) return false;
+    while (!Eat(")")) {
+      int id;
+      if (!out->empty() && !Eat(", ")) return false;
+      if (!Eat("%") || !Number(&id)) return false;
+      out->push_back(id);
+    }
+    return true;
+  }
+  bool Braced(Attributes* out) {
+    const size_t n = rest_.find('}');
+    if (n == rest_.npos) return false;
+    Result<Attributes> attributes = Attributes::Parse(rest_.substr(0, n + 1));
+    if (!attributes.ok()) return false;
+    *out = std::move(*attributes);
+    rest_.remove_prefix(n + 1);
+    return true;
+  }
+  bool AtEnd() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace temper

@@ -1,0 +1,36 @@
+// ReLU and GELU (exact by erf, or the tanh approximation: Hendrycks & Gimpel 2016). ReLU's backward needs only the sign
+// of its output, so the output can be what is kept.
+#include "graph/ops/rules.h"
+
+namespace temper {
+namespace {
+
+Result<Types> Infer(const Types& in, const Attributes& a) {
+  if (in.size() != 1 || !IsFloat(in[0])) return BadOperands(Op::kGelu, "one floating value", in, a);
+  return Types{in[0]};
+}
+Result<Types> InferBackward(const Types& in, const Attributes& a) {
+  if (in.size() != 2 || !(in[0] == in[1])) return BadOperands(Op::kGeluBackward, "two values alike", in, a);
+  return Types{in[0]};
+}
+Cost CheapCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 1); }
+Cost GeluCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 20); }
+
+void ReluGradient(GradientSink& sink) {
+  if (!sink.Needs(0)) return;
+  sink.Contribute(0, sink.Emit(Op::kReluBackward, {sink.OutputGradient(0), sink.node().outputs[0]}, {})[0]);
+}
+void GeluGradient(GradientSink& sink) {
+  if (!sink.Needs(0)) return;
+  sink.Contribute(0, sink.Emit(Op::kGeluBackward, {sink.OutputGradient(0), sink.node().inputs[0]},
+                               sink.node().attributes)[0]);
+}
+
+}  // namespace
+
+const OpRule kReluRule = {.infer = Infer, .gradient = ReluGradient, .cost = CheapCost, .in_place_input = 0};
+const OpRule kReluBackwardRule = {.infer = InferBackward, .cost = CheapCost, .in_place_input = 0};
+const OpRule kGeluRule = {.infer = Infer, .gradient = GeluGradient, .cost = GeluCost};
+const OpRule kGeluBackwardRule = {.infer = InferBackward, .cost = GeluCost, .in_place_input = 0};
+
+}  // namespace temper

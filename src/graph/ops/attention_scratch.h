@@ -1,0 +1,76 @@
+// Scratch of attention's ops: their workspace rules and the layout that the kernels use.
+#pragma once
+
+#include <algorithm>
+
+#include "graph/rule.h"
+
+namespace temper {
+
+// Offsets into the workspace, 64-byte aligned. Scratch of threads lies thread_bytes apart from `threads` on; the
+// offsets after it count from a thread's own.
+struct AttentionScratch {
+  int64_t longest = 0;  // tokens of one document, at most
+  Bytes units;          // pairs of i32 [T]: runs of documents
+  Bytes threads, thread_bytes;
+  Bytes k_panels, v_panels;  // f32 (bf16 in half of it) [longest, E], E a multiple of 32
+  Bytes k_depth_panels;      // the same; backward only, as what follows
+  Bytes d_k, d_v;            // f32 [longest, E]
+  Bytes q_rows, d_o_rows;    // [block, row]
+  Bytes q_panels, d_o_panels;
+  Bytes d_q;   // f32 [block, E]
+  Bytes tile;  // scratch of a tile
+  Bytes bytes;
+};
+
+struct AttentionDims {
+  int64_t tokens = 0, keys = 0;  // keys: longest run of keys that one query may see
+  int64_t head_dim = 0;
+};
+
+// The longest document: attribute `row`, the packed row length, which none crosses; all tokens where absent.
+inline AttentionDims AttentionDimsOf(const TensorType& q, const Attributes& a) {
+  const int64_t tokens = q.shape[0];
+  return {tokens, std::min(tokens, a.IntOr("row", tokens)), q.shape[1] / a.Int("heads")};
+}
+
+inline constexpr int64_t kAttentionBlockBound = 96;  // backend/cpu/attention_tile.h, which checks these
+inline constexpr int64_t kAttentionRowBytesBound = 1088;
+inline constexpr int64_t kForwardTileBound = 96 << 10;
+inline constexpr int64_t kBackwardTileBound = 128 << 10;
+
+inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward, int threads) {
+  constexpr int64_t kSlack = 128;
+  AttentionScratch s;
+  const auto take = [&s](int64_t bytes) {
+    const Bytes at = s.bytes;
+    s.bytes = AlignUp(s.bytes + Bytes{bytes}, 64);
+    return at;
+  };
+  const auto padded = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
+  s.longest = d.keys;
+  // A unit of short documents may be as long as a block.
+  const int64_t L = padded(std::max(d.keys, std::min(d.tokens, kAttentionBlockBound)), kAttentionBlockBound);
+  const int64_t E = padded(d.head_dim, 32);
+  s.units = take(d.tokens * 8);
+  s.threads = s.bytes;
+  s.bytes = {};
+  s.k_panels = take(L * E * 4 + kSlack);
+  s.v_panels = take(L * E * 4 + kSlack);
+  if (backward) {
+    s.k_depth_panels = take(L * E * 4 + kSlack);
+    s.d_k = take(L * E * 4);
+    s.d_v = take(L * E * 4);
+    s.q_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
+    s.d_o_rows = take(kAttentionBlockBound * kAttentionRowBytesBound);
+    s.q_panels = take(kAttentionBlockBound * E * 4 + kSlack);
+    s.d_o_panels = take(kAttentionBlockBound * E * 4 + kSlack);
+    s.d_q = take(kAttentionBlockBound * E * 4);
+  }
+  s.tile = take(backward ? kBackwardTileBound : kForwardTileBound);
+  s.thread_bytes = s.bytes;
+  s.bytes = s.threads + s.thread_bytes * threads;
+  return s;
+}
+
+}  // namespace temper

@@ -1,0 +1,86 @@
+// Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T], loss per
+// token, and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the
+// loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
+// dropout(x) A^T, w2 = B.
+#include "graph/ops/loss_scratch.h"
+#include "graph/ops/rules.h"
+
+namespace temper {
+namespace {
+
+size_t NumPairs(const Attributes& a) {
+  return a.Flag("pair2") ? 2 : 1;
+}
+// Inputs: x, w, target, then x2, w2.
+constexpr size_t kX[2] = {0, 3}, kW[2] = {1, 4};
+constexpr size_t kTarget = 2;
+constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};
+constexpr const char* kGradW[2] = {"grad_w", "grad_w2"};
+constexpr const char* kAccW[2] = {"acc_w", "acc_w2"};
+
+Result<Types> Infer(const Types& in, const Attributes& a) {
+  const size_t pairs = NumPairs(a);
+  const size_t fixed = pairs == 2 ? 5 : 3;
+  bool good = in.size() == fixed + a.Flag("acc_w") + a.Flag("acc_w2");
+  for (size_t p = 0; good && p < pairs; ++p) {
+    good = IsMatrix(in[kX[p]]) && IsFloat(in[kX[p]]) && IsMatrix(in[kW[p]]) && in[kX[p]].dtype == in[kW[p]].dtype &&
+           in[kX[p]].shape[1] == in[kW[p]].shape[1] && in[kX[p]].shape[0] == in[0].shape[0] &&
+           in[kW[p]].shape[0] == in[1].shape[0];
+  }
+  if (!good || !IsIndex(in[kTarget], in[0].shape[0])) {
+    return BadOperands(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])", in, a);
+  }
+  Types out = {{StatisticDType(in[0].dtype), {in[0].shape[0]}}};
+  size_t next = fixed;
+  for (size_t p = 0; p < pairs; ++p) {
+    if (a.Flag(kGradX[p])) out.push_back(in[kX[p]]);
+    if (!a.Flag(kGradW[p])) continue;
+    out.push_back({GradientDType(in[0].dtype), in[kW[p]].shape});
+    if (a.Flag(kAccW[p]) && !(in[next++] == out.back())) {
+      return BadOperands(Op::kLinearCrossEntropy, "acc like d_w", in, a);
+    }
+  }
+  return out;
+}
+
+void Gradient(GradientSink& sink) {
+  const Node& node = sink.node();
+  std::vector<ValueId> inputs = node.inputs;
+  Attributes attributes = node.attributes;
+  std::vector<size_t> delivered;  // the input that each new output is the gradient of
+  for (size_t p = 0; p < NumPairs(attributes); ++p) {
+    if (sink.Needs(static_cast<int>(kX[p]))) {
+      attributes.Set(kGradX[p], int64_t{1});
+      delivered.push_back(kX[p]);
+    }
+    if (!sink.Needs(static_cast<int>(kW[p]))) continue;
+    attributes.Set(kGradW[p], int64_t{1});
+    delivered.push_back(kW[p]);
+    if (const ValueId acc = sink.Pending(static_cast<int>(kW[p])); acc != kNoValue) {
+      attributes.Set(kAccW[p], int64_t{1});
+      inputs.push_back(acc);
+    }
+  }
+  if (delivered.empty()) return;
+  const auto outputs = sink.Extend(std::move(inputs), std::move(attributes));
+  for (size_t i = 0; i < delivered.size(); ++i) sink.Deliver(static_cast<int>(delivered[i]), outputs[i]);
+}
+
+Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
+  Cost cost = ElementwiseCost(in, out, 0);
+  for (size_t p = 0; p < NumPairs(a); ++p) {
+    const double gemm = 2.0 * static_cast<double>(in[kX[p]].shape.elements()) * static_cast<double>(in[1].shape[0]);
+    cost.flops.v += gemm * (1 + a.Flag(kGradX[p]) + a.Flag(kGradW[p]));
+  }
+  return cost;
+}
+
+Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads) {
+  return LossScratchOf(in, a, threads).bytes;
+}
+
+}  // namespace
+
+const OpRule kLinearCrossEntropyRule = {.infer = Infer, .gradient = Gradient, .cost = LossCost, .workspace = Workspace};
+
+}  // namespace temper

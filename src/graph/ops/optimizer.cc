@@ -1,0 +1,55 @@
+// The update: sum_squares of each gradient, clip over all of them, adamw per trainable value.
+//
+// Clipping as torch.nn.utils.clip_grad_norm_: factor max_norm/(norm + 1e-6) where that is below 1, with the norm of the
+// gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor.
+// AdamW is Loshchilov & Hutter 2019 in torch.optim.AdamW's order; fma, sqrt and division only.
+#include "graph/ops/rules.h"
+
+namespace temper {
+namespace {
+
+const TensorType kScalarsType{DType::kF64, {kNumScalars}};
+const TensorType kSumType{DType::kF64, {1}};
+
+Result<Types> InferSumSquares(const Types& in, const Attributes& a) {
+  if (in.size() != 1 || !IsFloat(in[0])) return BadOperands(Op::kSumSquares, "one gradient", in, a);
+  return Types{kSumType};
+}
+Cost SumSquaresCost(const Types& in, const Types& out, const Attributes&) {
+  return {.flops = {2.0 * static_cast<double>(in[0].shape.elements())}, .read = in[0].bytes(), .written = out[0].bytes()};
+}
+// One f64 per block of 4096 elements.
+Bytes SumSquaresWorkspace(const Types& in, const Types&, const Attributes&, int) {
+  return {(in[0].shape.elements() + 4095) / 4096 * SizeOf(DType::kF64)};
+}
+
+Result<Types> InferClip(const Types& in, const Attributes& a) {
+  bool good = in.size() >= 2 && in.back() == kScalarsType;
+  for (size_t i = 0; good && i + 1 < in.size(); ++i) good = in[i] == kSumType;
+  if (!good) return BadOperands(Op::kClip, "(sums f64[1]..., scalars)", in, a);
+  return Types{{DType::kF32, {2}}};
+}
+Cost ClipCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 1); }
+
+Result<Types> InferAdamw(const Types& in, const Attributes& a) {
+  const bool good = in.size() == 6u + a.Flag("weight") && in[0].dtype == DType::kF32 && in[1] == in[0] &&
+                    in[2] == in[0] && in[3] == in[0] && in[4] == TensorType{DType::kF32, {2}} &&
+                    in[5] == kScalarsType && (!a.Flag("weight") || in[6].shape == in[0].shape);
+  if (!good) return BadOperands(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars, [weight])", in, a);
+  Types out = {in[0], in[2], in[3]};
+  if (a.Flag("weight")) out.push_back(in[6]);
+  return out;
+}
+Cost AdamwCost(const Types& in, const Types& out, const Attributes& a) {
+  Cost cost = ElementwiseCost(in, out, 14);
+  if (a.Flag("weight")) cost.read = cost.read - in[6].bytes();  // overwritten, not read
+  return cost;
+}
+
+}  // namespace
+
+const OpRule kSumSquaresRule = {.infer = InferSumSquares, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
+const OpRule kClipRule = {.infer = InferClip, .cost = ClipCost};
+const OpRule kAdamwRule = {.infer = InferAdamw, .cost = AdamwCost};
+
+}  // namespace temper

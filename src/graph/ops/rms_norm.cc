@@ -1,0 +1,58 @@
+// RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
+// Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
+#include "graph/ops/rules.h"
+
+namespace temper {
+namespace {
+
+Result<Types> Infer(const Types& in, const Attributes& a) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsVector(in[1], in[0].shape[1])) {
+    return BadOperands(Op::kRmsNorm, "(x_TD, w_D)", in, a);
+  }
+  return Types{in[0], {StatisticDType(in[0].dtype), {in[0].shape[0]}}};
+}
+Cost ForwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 4); }
+
+void Gradient(GradientSink& sink) {
+  const Node& node = sink.node();
+  // d_w and d_x come from one pass over d_y and x; where only d_w is wanted, d_x is made and left unused.
+  if (!sink.Needs(0) && !sink.Needs(1)) return;
+  std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.outputs[1]};
+  const ValueId acc = sink.Needs(0) ? sink.Pending(0) : kNoValue;
+  const ValueId acc_w = sink.Needs(1) ? sink.Pending(1) : kNoValue;
+  if (acc != kNoValue) inputs.push_back(acc);
+  if (acc_w != kNoValue) inputs.push_back(acc_w);
+  const auto outputs = sink.Emit(Op::kRmsNormBackward, inputs,
+                                 {{"acc", int64_t{acc != kNoValue}},
+                                  {"grad_w", int64_t{sink.Needs(1)}},
+                                  {"acc_w", int64_t{acc_w != kNoValue}}});
+  if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
+  if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
+}
+
+Result<Types> InferBackward(const Types& in, const Attributes& a) {
+  const size_t want = 4 + a.Flag("acc") + a.Flag("acc_w");
+  if (in.size() != want || !IsMatrix(in[0]) || !(in[0] == in[1]) || !IsVector(in[2], in[0].shape[1]) ||
+      !IsVector(in[3], in[0].shape[0]) || (a.Flag("acc") && !(in[4] == in[0]))) {
+    return BadOperands(Op::kRmsNormBackward, "(d_y_TD, x_TD, w_D, rstd_T, [acc_TD], [acc_w_D])", in, a);
+  }
+  Types out = {in[0]};
+  if (a.Flag("grad_w")) out.push_back({GradientDType(in[0].dtype), in[2].shape});
+  if (a.Flag("acc_w") && !(in.back() == out.back())) return BadOperands(Op::kRmsNormBackward, "acc_w like d_w", in, a);
+  return out;
+}
+Cost BackwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 8); }
+
+// d_w is summed by fixed blocks of rows: one f32 (f64) partial row per 64 rows.
+Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int) {
+  if (!a.Flag("grad_w")) return {};
+  return {(in[0].shape[0] + 63) / 64 * in[0].shape[1] * SizeOf(GradientDType(in[0].dtype))};
+}
+
+}  // namespace
+
+const OpRule kRmsNormRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kRmsNormBackwardRule = {
+    .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace, .in_place_input = 4};
+
+}  // namespace temper

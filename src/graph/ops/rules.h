@@ -1,0 +1,34 @@
+// The rules that graph/ops/*.cc define, one file per op with its backward; registry.cc puts them in a table.
+#pragma once
+
+#include "graph/rule.h"
+
+namespace temper {
+
+extern const OpRule kEmbeddingRule, kEmbeddingBackwardRule;
+extern const OpRule kLinearRule, kLinearDxRule, kLinearDwRule, kSumRowsRule;
+extern const OpRule kAddRule, kCastRule, kSliceRowsRule;
+extern const OpRule kRmsNormRule, kRmsNormBackwardRule;
+extern const OpRule kLayerNormRule, kLayerNormBackwardRule;
+extern const OpRule kRopeTableRule, kRopeRule;
+extern const OpRule kAttentionRule, kAttentionBackwardRule, kAttentionCachedRule;
+extern const OpRule kSwigluRule, kSwigluBackwardRule;
+extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
+extern const OpRule kDropoutRule;
+extern const OpRule kLinearCrossEntropyRule;
+extern const OpRule kSumSquaresRule, kClipRule, kAdamwRule;
+
+// Parameter gradients accumulate in f32 whatever the activations are; f64 graphs (finite differences) stay f64.
+inline DType GradientDType(DType activation) { return activation == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+// Statistics of normalisations and attention (rstd, lse): f32, or f64 in f64 graphs.
+inline DType StatisticDType(DType activation) { return GradientDType(activation); }
+
+inline bool IsMatrix(const TensorType& t) { return t.shape.rank() == 2; }
+inline bool IsVector(const TensorType& t, int64_t n) { return t.shape.rank() == 1 && t.shape[0] == n; }
+inline bool IsFloat(const TensorType& t) {
+  return t.dtype == DType::kF32 || t.dtype == DType::kBF16 || t.dtype == DType::kF64;
+}
+inline bool IsIndex(const TensorType& t, int64_t n) { return t.dtype == DType::kI32 && IsVector(t, n); }
+
+}  // namespace temper

@@ -1,0 +1,83 @@
+// Text form of a Graph, one line per value, then one per node:
+//   value %3 "model.norm.weight" f32[64] weight trainable
+//   value %9 "grad:x" f32[64] gradient updates=%7
+//   node rms_norm forward block=0 (%1, %3) -> (%4, %5) {eps=1e-05}
+//   node dropout backward block=1 (%6, %2) -> (%8) {p=0.1} rng="model.layers.1.q_proj.dropout"
+#include <fmt/format.h>
+
+#include "graph/graph.h"
+#include "graph/line_reader.h"
+
+namespace temper {
+namespace {
+
+std::string Ids(const std::vector<ValueId>& ids) {
+  std::string text = "(";
+  for (size_t i = 0; i < ids.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", ids[i]);
+  return text + ")";
+}
+
+bool ReadValue(LineReader& in, Graph* graph) {
+  Value value;
+  ValueId id;
+  std::string_view role;
+  if (!in.Eat("%") || !in.Number(&id) || id != graph->num_values() || !in.Eat(" ") || !in.Quoted(&value.name) ||
+      !in.Eat(" ") || !in.Type(&value.type) || !in.Eat(" ") || !in.Word(&role) || !ParseRole(role)) {
+    return false;
+  }
+  value.role = *ParseRole(role);
+  value.trainable = in.Eat(" trainable");
+  if (in.Eat(" updates=%") && !in.Number(&value.updates)) return false;
+  graph->AddValue(std::move(value));
+  return in.AtEnd();
+}
+
+bool ReadNode(LineReader& in, Graph* graph) {
+  Node node;
+  std::string_view op, phase;
+  if (!in.Word(&op) || !ParseOp(op) || !in.Eat(" ") || !in.Word(&phase) || !ParsePhase(phase) ||
+      !in.Eat(" block=") || !in.Number(&node.block) || !in.Eat(" ") || !in.IdList(&node.inputs) || !in.Eat(" -> ") ||
+      !in.IdList(&node.outputs) || !in.Eat(" ") || !in.Braced(&node.attributes)) {
+    return false;
+  }
+  node.op = *ParseOp(op);
+  node.phase = *ParsePhase(phase);
+  if (in.Eat(" rng=") && !in.Quoted(&node.rng_name)) return false;
+  graph->AddNode(std::move(node));
+  return in.AtEnd();
+}
+
+}  // namespace
+
+std::string PrintGraph(const Graph& graph) {
+  std::string text;
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const Value& v = graph.value(id);
+    text += fmt::format("value %{} \"{}\" {} {}", id, v.name, v.type.ToString(), ToString(v.role));
+    if (v.trainable) text += " trainable";
+    if (v.updates != kNoValue) text += fmt::format(" updates=%{}", v.updates);
+    text += '\n';
+  }
+  for (const Node& n : graph.nodes()) {
+    text += fmt::format("node {} {} block={} {} -> {} {}", ToString(n.op), ToString(n.phase), n.block, Ids(n.inputs),
+                        Ids(n.outputs), n.attributes.ToString());
+    if (!n.rng_name.empty()) text += fmt::format(" rng=\"{}\"", n.rng_name);
+    text += '\n';
+  }
+  return text;
+}
+
+Result<Graph> ReadGraph(std::string_view text) {
+  Graph graph;
+  for (int line_number = 1; !text.empty(); ++line_number) {
+    const size_t n = std::min(text.find('\n'), text.size());
+    LineReader in(text.substr(0, n));
+    text.remove_prefix(std::min(n + 1, text.size()));
+    const bool good = in.Eat("value ") ? ReadValue(in, &graph) : in.Eat("node ") && ReadNode(in, &graph);
+    if (!good) return Corrupt(fmt::format("graph text line {}: not a value or node", line_number));
+  }
+  TEMPER_RETURN_IF_ERROR(Verify(graph));
+  return graph;
+}
+
+}  // namespace temper

@@ -1,0 +1,69 @@
+// The rules of an op: its output types, its gradient, its cost. One file per op in graph/ops/, one table in registry.cc.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/units.h"
+#include "graph/graph.h"
+
+namespace temper {
+
+// Arithmetic and memory traffic of one execution, from shapes alone. What moves is counted once per operand.
+struct Cost {
+  Flops flops;
+  Bytes read, written;
+};
+
+using Types = std::vector<TensorType>;
+
+// What a gradient rule may do: see the gradients of the node's outputs, emit backward nodes, deliver gradients of the
+// node's inputs. Implemented by compile/differentiate.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  virtual const Node& node() const = 0;
+  virtual const Value& value(ValueId id) const = 0;
+  // Gradient of output `i`; kNoValue where no path to the loss uses it.
+  virtual ValueId OutputGradient(int i) const = 0;
+  // Whether a path from input `i` reaches a trainable value.
+  virtual bool Needs(int input) const = 0;
+  // The sum of the contributions to input `i` delivered so far (by nodes later in the forward order, and for trainable
+  // values by earlier micro-batches), or kNoValue. A rule that can, takes it as its `acc` operand.
+  virtual ValueId Pending(int input) const = 0;
+  // Emits a node and returns its outputs, whose types come from the op's shape rule.
+  virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) = 0;
+  // Declares `gradient` to be the gradient of input `i` so far, Pending(i) included.
+  virtual void Deliver(int input, ValueId gradient) = 0;
+  // As Deliver, for a contribution without Pending(i): adds the two.
+  virtual void Contribute(int input, ValueId gradient) = 0;
+  // For the op at the root (linear_cross_entropy), whose forward pass yields the gradients too: replaces the node's
+  // attributes and inputs and appends outputs; returns the new outputs.
+  virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
+};
+
+struct OpRule {
+  // Output types from inputs and attributes. Wrong operands are bugs of the caller: returned as an error so that a
+  // Program read from text can be refused, CHECKed by the builder.
+  Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
+  // Emits the backward of a forward node. nullptr: the op has no gradient.
+  void (*gradient)(GradientSink& sink) = nullptr;
+  Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
+  // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
+  Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;
+  // Output 0 may be written over this input where nothing uses the input later (-1: never).
+  int in_place_input = -1;
+};
+
+const OpRule& RuleOf(Op op);
+
+Cost CostOf(const Graph& graph, const Node& node);
+Bytes WorkspaceOf(const Graph& graph, const Node& node, int threads);
+Types TypesOf(const Graph& graph, std::span<const ValueId> ids);
+
+// A cost that only moves its operands, with `flops_per_element` of output 0: for elementwise ops.
+Cost ElementwiseCost(const Types& inputs, const Types& outputs, double flops_per_element);
+// Error for operands that do not fit: names the op, what it wanted and what it got.
+Status BadOperands(Op op, const char* wanted, const Types& inputs, const Attributes& attributes);
+
+}  // namespace temper

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include "graph/graph.h"
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+// Where each value is made and last used, by node index; -1 for sources and for values never used.
+struct Liveness {
+  std::vector<int> made, last_use;
+};
+
+std::string Describe(const Graph& graph, size_t index) {
+  const Node& node = graph.nodes()[index];
+  std::string text = fmt::format("node {} {}{}", index, ToString(node.op), node.attributes.ToString());
+  for (ValueId id : node.inputs) {
+    if (id >= 0 && id < graph.num_values()) {
+      text += fmt::format(" <- %{} {} {}", id, graph.value(id).name, graph.value(id).type.ToString());
+    }
+  }
+  return text;
+}
+
+Status Bad(const Graph& graph, size_t index, const std::string& what) {
+  return Corrupt(fmt::format("{}: {}", Describe(graph, index), what));
+}
+
+Status CheckIds(const Graph& graph) {
+  const auto known = [&](ValueId id) { return id >= 0 && id < graph.num_values(); };
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (ValueId id : graph.nodes()[i].inputs) {
+      if (!known(id)) return Bad(graph, i, fmt::format("input %{} does not exist", id));
+    }
+    for (ValueId id : graph.nodes()[i].outputs) {
+      if (!known(id)) return Bad(graph, i, fmt::format("output %{} does not exist", id));
+    }
+  }
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const ValueId target = graph.value(id).updates;
+    // An update points backwards, so chains end.
+    if (target != kNoValue && (target < 0 || target >= id)) {
+      return Corrupt(fmt::format("value %{} {} updates %{}, which is not an earlier value", id, graph.value(id).name,
+                                 target));
+    }
+  }
+  return OkStatus();
+}
+
+Result<Liveness> CheckOrder(const Graph& graph) {
+  Liveness live{std::vector<int>(graph.num_values(), -1), std::vector<int>(graph.num_values(), -1)};
+  std::vector<bool> is_output(graph.num_values(), false);
+  for (const Node& node : graph.nodes()) {
+    for (ValueId id : node.outputs) is_output[id] = true;
+  }
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    for (ValueId id : node.inputs) {
+      if (is_output[id] && live.made[id] < 0) return Bad(graph, i, fmt::format("uses %{} before it is made", id));
+      live.last_use[id] = static_cast<int>(i);
+    }
+    for (ValueId id : node.outputs) {
+      if (live.made[id] >= 0) return Bad(graph, i, fmt::format("writes %{} a second time", id));
+      live.made[id] = static_cast<int>(i);
+    }
+  }
+  return live;
+}
+
+Status CheckTypes(const Graph& graph) {
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    Result<Types> types = RuleOf(node.op).infer(TypesOf(graph, node.inputs), node.attributes);
+    if (!types.ok()) return Bad(graph, i, types.status().message());
+    if (types->size() != node.outputs.size()) {
+      return Bad(graph, i, fmt::format("has {} outputs, its rule gives {}", node.outputs.size(), types->size()));
+    }
+    for (size_t k = 0; k < types->size(); ++k) {
+      const TensorType& stated = graph.value(node.outputs[k]).type;
+      if (!(stated == (*types)[k])) {
+        return Bad(graph, i, fmt::format("output {} is {} but its rule gives {}", k, stated.ToString(),
+                                         (*types)[k].ToString()));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckUpdates(const Graph& graph, const Liveness& live) {
+  std::vector<ValueId> updated_by(graph.num_values(), kNoValue);
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const ValueId target = graph.value(id).updates;
+    if (target == kNoValue) continue;
+    const int at = live.made[id];
+    if (at < 0) return Corrupt(fmt::format("%{} {} updates %{} but no node makes it", id, graph.value(id).name, target));
+    const auto node = static_cast<size_t>(at);
+    if (!(graph.value(target).type == graph.value(id).type)) {
+      return Bad(graph, node, fmt::format("%{} updates %{} of another type", id, target));
+    }
+    if (live.last_use[target] > at) {
+      return Bad(graph, node, fmt::format("%{} overwrites %{} {}, which node {} still reads", id, target,
+                                          graph.value(target).name, live.last_use[target]));
+    }
+    if (updated_by[target] != kNoValue) {
+      return Bad(graph, node, fmt::format("%{} and %{} both update %{}", updated_by[target], id, target));
+    }
+    if (live.made[target] > at) return Bad(graph, node, fmt::format("%{} updates %{}, made later", id, target));
+    updated_by[target] = id;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status Verify(const Graph& graph) {
+  TEMPER_RETURN_IF_ERROR(CheckIds(graph));
+  TEMPER_ASSIGN_OR_RETURN(const Liveness live, CheckOrder(graph));
+  TEMPER_RETURN_IF_ERROR(CheckTypes(graph));
+  return CheckUpdates(graph, live);
+}
+
+}  // namespace temper

@@ -1,0 +1,54 @@
+// DecodeSession: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts) over one
+// key-value cache, sharing one arena with the weights.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/kernel.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "runtime/executor.h"
+
+namespace temper {
+
+struct DecodeSpec {
+  DType dtype = DType::kF32;
+  int64_t context = 0;              // tokens the cache holds
+  std::vector<LoraTarget> adapter;  // empty: the bare model
+  int threads = 1;
+};
+
+class DecodeSession {
+ public:
+  // `kernels` must outlive the decoder. Weights are zero until the caller loads them through `Buffer`.
+  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels);
+
+  // Memory of a weight or adapter, for loading; data is null where there is none of that name.
+  View Buffer(const std::string& name) const;
+
+  // Forgets all tokens.
+  void Reset() { length_ = 0; }
+  int64_t length() const { return length_; }
+  int64_t context() const { return context_; }
+
+  // Appends `tokens` to what was fed and returns the logits [V] that follow the last; valid until the next call.
+  // REQUIRES: tokens is not empty and length() + tokens.size() <= context().
+  Result<std::span<const float>> Feed(std::span<const int32_t> tokens);
+
+ private:
+  struct Step {
+    int64_t tokens;
+    std::unique_ptr<Executor> executor;
+    View token, position;
+  };
+  DecodeSession() = default;
+
+  int64_t context_ = 0, length_ = 0;
+  std::vector<Program> programs_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<Step> steps_;  // by descending number of tokens; the last takes one
+};
+
+}  // namespace temper

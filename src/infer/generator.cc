@@ -1,0 +1,68 @@
+#include "infer/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/philox.h"
+
+namespace temper {
+
+int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (spec.temperature <= 0) return static_cast<int32_t>(best - logits.begin());
+
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto by_logit = [&](int32_t a, int32_t b) {
+    const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
+    return la != lb ? la > lb : a < b;
+  };
+  const bool truncates = spec.top_k > 0 || spec.top_p < 1;
+  if (truncates) std::sort(order.begin(), order.end(), by_logit);
+  if (spec.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(spec.top_k)));
+
+  std::vector<double> weight(order.size());
+  double sum = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    weight[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - *best) / spec.temperature);
+    sum += weight[i];
+  }
+  if (spec.top_p < 1) {
+    double reached = 0;
+    size_t n = 0;
+    while (n < weight.size() && reached < spec.top_p * sum) reached += weight[n++];
+    weight.resize(std::max<size_t>(n, 1));
+    sum = std::accumulate(weight.begin(), weight.end(), 0.0);
+  }
+  const double target = sum * UniformAt({.seed = spec.seed, .name_hash = HashName("sample"), .step = draw}, 0);
+  double reached = 0;
+  for (size_t i = 0; i < weight.size(); ++i) {
+    reached += weight[i];
+    if (target < reached) return order[i];
+  }
+  return order[weight.size() - 1];
+}
+
+Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
+                                            const SamplingSpec& sampling, std::span<const int32_t> stop,
+                                            const std::function<bool(int32_t)>& on_token) {
+  std::vector<int32_t> produced;
+  std::span<const int32_t> next = prompt;
+  int32_t last = 0;
+  while (static_cast<int64_t>(produced.size()) < max_new_tokens &&
+         decoder.length() + static_cast<int64_t>(next.size()) <= decoder.context()) {
+    TEMPER_ASSIGN_OR_RETURN(const std::span<const float> logits, decoder.Feed(next));
+    if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
+      return Numerical("the model's logits are not numbers (NaN): its weights are damaged or the run that made it diverged");
+    }
+    last = SampleToken(logits, sampling, static_cast<uint64_t>(decoder.length()));
+    if (std::find(stop.begin(), stop.end(), last) != stop.end()) break;
+    produced.push_back(last);
+    if (!on_token(last)) break;
+    next = {&last, 1};
+  }
+  return produced;
+}
+
+}  // namespace temper

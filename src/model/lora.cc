@@ -1,0 +1,248 @@
+#include "model/lora.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "graph/rule.h"
+#include "model/forward.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kWeightSuffix = ".weight";
+constexpr char kHeadModule[] = "lm_head";
+
+// The module whose product node `n` computes, as (path, weight): the weight's name without ".weight". A product with an
+// embedding table is the tied head.
+struct LinearModule {
+  std::string path;
+  ValueId weight;
+};
+std::optional<LinearModule> ModuleOf(const Graph& graph, const Node& n) {
+  if (n.op != Op::kLinear && n.op != Op::kLinearCrossEntropy) return std::nullopt;
+  const Value& w = graph.value(n.inputs[1]);
+  if (w.role != Role::kWeight || !w.name.ends_with(kWeightSuffix)) return std::nullopt;
+  std::string path = w.name.substr(0, w.name.size() - kWeightSuffix.size());
+  if (path.ends_with("embed_tokens")) path = kHeadModule;
+  return LinearModule{path, n.inputs[1]};
+}
+
+bool NameMatches(const std::string& path, const std::string& name) {
+  return path == name || path.ends_with("." + name);
+}
+
+bool AnyNameMatches(const std::string& path, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return NameMatches(path, n); });
+}
+
+Result<std::regex> Compile(const std::string& pattern) {
+  try {
+    return std::regex(pattern, std::regex::ECMAScript);
+  } catch (const std::regex_error& error) {
+    return InvalidArgument(fmt::format("'{}' is not a regular expression: {}", pattern, error.what()));
+  }
+}
+
+// The override for `path`, if a key of `patterns` matches it.
+template <class T>
+Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const std::string& path) {
+  for (const auto& [key, value] : patterns) {
+    TEMPER_ASSIGN_OR_RETURN(const std::regex regex, Compile("(.*\\.)?(" + key + ")"));
+    if (std::regex_match(path, regex)) return std::optional<T>(value);
+  }
+  return std::optional<T>();
+}
+
+// Decides which module paths a spec selects, and which listed names never selected anything.
+class Selector {
+ public:
+  static Result<Selector> Create(const LoraSpec& spec) {
+    Selector selector(spec);
+    if (!spec.target_regex.empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.regex_, Compile(spec.target_regex));
+    }
+    return selector;
+  }
+
+  bool Selects(const std::string& path) {
+    if (AnyNameMatches(path, spec_.exclude_modules)) return false;
+    if (!spec_.target_regex.empty()) return std::regex_match(path, regex_);
+    if (spec_.target_modules.empty()) return spec_.all_linear && path != kHeadModule;
+    bool selected = false;
+    for (const std::string& name : spec_.target_modules) {
+      if (!NameMatches(path, name)) continue;
+      matched_.insert(name);
+      selected = true;
+    }
+    return selected;
+  }
+
+  std::vector<std::string> Unmatched() const {
+    std::vector<std::string> names;
+    for (const std::string& n : spec_.target_modules) {
+      if (!matched_.contains(n)) names.push_back(n);
+    }
+    return names;
+  }
+
+ private:
+  explicit Selector(const LoraSpec& spec) : spec_(spec) {}
+  const LoraSpec& spec_;
+  std::regex regex_;
+  std::set<std::string> matched_;
+};
+
+std::string LastComponents(const std::set<std::string>& paths) {
+  std::set<std::string> names;
+  for (const std::string& p : paths) names.insert(p.substr(p.rfind('.') + 1));
+  std::string text;
+  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+  return text;
+}
+
+}  // namespace
+
+std::string LoraAName(const std::string& module) { return "base_model.model." + module + ".lora_A.weight"; }
+std::string LoraBName(const std::string& module) { return "base_model.model." + module + ".lora_B.weight"; }
+
+Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec) {
+  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(spec));
+  std::vector<LoraTarget> targets;
+  std::set<std::string> all;
+  for (const Node& node : forward.nodes()) {
+    const auto module = ModuleOf(forward, node);
+    if (!module) continue;
+    all.insert(module->path);
+    if (!selector.Selects(module->path)) continue;
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, module->path));
+    const Shape& w = forward.value(module->weight).type.shape;
+    LoraTarget target{.module = module->path, .in = w[1], .out = w[0], .r = rank.value_or(spec.r)};
+    if (target.r < 1) return InvalidArgument(fmt::format("LoRA rank of {} is {}; it must be at least 1", target.module, target.r));
+    const double r = static_cast<double>(target.r);
+    target.scale = alpha.value_or(spec.alpha) / (spec.rslora ? std::sqrt(r) : r);
+    targets.push_back(target);
+  }
+  if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
+    return InvalidArgument(fmt::format("lora.target_modules: no linear module is called '{}'; this model has {}",
+                                       unmatched.front(), LastComponents(all)));
+  }
+  if (targets.empty()) {
+    return InvalidArgument(fmt::format("lora.target_modules selects no linear module; this model has {}", LastComponents(all)));
+  }
+  return targets;
+}
+
+namespace {
+
+// Adds the branches node by node while copying the graph's nodes.
+class LoraRewriter {
+ public:
+  LoraRewriter(const Graph& forward, const std::vector<LoraTarget>& targets, double dropout)
+      : graph_(forward), dropout_(dropout) {
+    for (const LoraTarget& t : targets) targets_[t.module] = &t;
+    graph_.nodes().clear();
+  }
+
+  Graph Run(const std::vector<Node>& nodes) {
+    for (const Node& node : nodes) {
+      const auto module = ModuleOf(graph_, node);
+      const auto target = module ? targets_.find(module->path) : targets_.end();
+      if (target == targets_.end()) {
+        graph_.AddNode(node);
+      } else if (node.op == Op::kLinearCrossEntropy) {
+        AddToHead(node, *target->second);
+      } else {
+        AddToLinear(node, *target->second);
+      }
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  ValueId Adapter(const std::string& name, Shape shape, DType dtype) {
+    const ValueId id = graph_.AddValue({.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true});
+    return id;
+  }
+
+  ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
+    Result<Types> types = RuleOf(op).infer(TypesOf(graph_, inputs), attributes);
+    TEMPER_CHECK(types.ok()) << types.status().message();
+    const ValueId out = graph_.AddValue({.name = name, .type = (*types)[0]});
+    graph_.AddNode({.op = op,
+                    .inputs = std::move(inputs),
+                    .outputs = {out},
+                    .attributes = std::move(attributes),
+                    .block = like.block,
+                    .phase = like.phase,
+                    .rng_name = op == Op::kDropout ? name : ""});
+    return out;
+  }
+
+  // scale * dropout(x) A^T, [T, R].
+  ValueId Down(const Node& node, const LoraTarget& t, double scale) {
+    ValueId x = node.inputs[0];
+    const DType dtype = graph_.value(x).type.dtype;
+    if (dropout_ > 0) {
+      x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, t.module + ".lora_dropout");
+    }
+    Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
+    if (scale != 1.0) attributes.Set("scale", scale);
+    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.module), {t.r, t.in}, dtype)}, attributes, t.module + ".lora_A");
+  }
+
+  void AddToLinear(const Node& node, const LoraTarget& t) {
+    Node base = node;
+    const ValueId y = node.outputs[0];
+    Value base_value = graph_.value(y);
+    base_value.name += ".base";
+    base_value.role = Role::kActivation;
+    base.outputs = {graph_.AddValue(base_value)};
+    graph_.AddNode(base);
+    const ValueId down = Down(node, t, 1.0);
+    const ValueId b = Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype);
+    Attributes attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", t.scale}};
+    if (node.attributes.Has("out")) attributes.Set("out", node.attributes.String("out"));
+    graph_.AddNode({.op = Op::kLinear,
+                    .inputs = {down, b, base.outputs[0]},
+                    .outputs = {y},
+                    .attributes = std::move(attributes),
+                    .block = node.block,
+                    .phase = node.phase});
+  }
+
+  void AddToHead(const Node& node, const LoraTarget& t) {
+    Node head = node;
+    const ValueId down = Down(node, t, t.scale);
+    head.inputs.push_back(down);
+    head.inputs.push_back(Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype));
+    head.attributes.Set("pair2", int64_t{1});
+    graph_.AddNode(std::move(head));
+  }
+
+  ValueId Rng() {
+    if (rng_ == kNoValue) {
+      rng_ = graph_.AddValue({.name = kRngInput, .type = {DType::kI64, {kNumRngWords}}, .role = Role::kInput});
+    }
+    return rng_;
+  }
+
+  Graph graph_;
+  const double dropout_;
+  std::map<std::string, const LoraTarget*> targets_;
+  ValueId rng_ = kNoValue;
+};
+
+}  // namespace
+
+Graph AddLora(const Graph& forward, const std::vector<LoraTarget>& targets, double dropout) {
+  return LoraRewriter(forward, targets, dropout).Run(forward.nodes());
+}
+
+}  // namespace temper

@@ -1,0 +1,52 @@
+// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written for
+// one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "format/json.h"
+#include "graph/graph.h"
+#include "model/forward.h"
+
+namespace temper {
+
+struct WeightSpec {
+  enum class Init : uint8_t { kNormal, kZero, kOne };
+  std::string name;  // canonical: as transformers writes it today
+  Shape shape;
+  std::vector<std::string> aliases;  // other names a file may have it under (tied twins, older prefixes)
+  Init init = Init::kNormal;         // for training from scratch
+};
+
+struct ModelFacts {
+  std::string architecture;  // "LlamaForCausalLM"
+  int64_t vocab = 0, hidden = 0, blocks = 0, max_positions = 0;
+  int64_t heads = 0, head_dim = 0;
+  double initializer_range = 0.02;
+  bool positions_are_learned = false;  // a table: no row may be longer than it
+};
+
+class Model {
+ public:
+  // `where` names the file in errors. Unknown architectures are kUnsupported, listing the known ones.
+  static Result<std::unique_ptr<Model>> FromConfig(const Json& config, const std::string& where);
+  virtual ~Model() = default;
+
+  virtual const ModelFacts& facts() const = 0;
+  virtual std::vector<WeightSpec> Weights() const = 0;
+  // The forward pass up to the loss per token or the logits, as `spec` asks.
+  Graph Forward(const ForwardSpec& spec) const;
+
+ private:
+  virtual void BuildForward(ForwardBuilder& f) const = 0;
+};
+
+// Sum of the elements of all weights.
+int64_t NumParameters(const Model& model);
+
+// Marks every weight source as trainable (full fine-tuning).
+void TrainAllWeights(Graph* graph);
+
+}  // namespace temper

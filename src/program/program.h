@@ -1,0 +1,105 @@
+// Program: what the compiler makes and the runtime executes. Everything is decided: which kernels, in which order, on
+// which addresses. It needs no Graph to run, prints, and reads back to a Program that gives the same bits.
+//
+// Memory is one arena per tier (today: device). At its bottom lie the persistent buffers (weights, gradients, optimizer
+// states, inputs, caches), above them the temporaries of a step at offsets found by interval packing, at the top the
+// workspace that one kernel at a time may scribble in. Programs compiled together (train, eval) share the arena and the
+// persistent buffers; their temporaries overlap, because they never run at the same moment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/rule.h"
+
+namespace temper {
+
+// Every address handed to a kernel is a multiple of this: a cache line, and the widest vector.
+inline constexpr int64_t kAlignment = 64;
+
+// A persistent, named region of the arena.
+struct Buffer {
+  std::string name;  // of its Graph source: "model.norm.weight", "grad:...", "token"
+  TensorType type;
+  Role role = Role::kInput;
+  bool trainable = false;
+  Bytes offset;
+};
+
+// One kernel call on the operands of its segment.
+struct Instruction {
+  Op op;
+  std::vector<int> inputs, outputs;  // indices of Segment::operands
+  Attributes attributes;
+};
+
+// Straight-line code shared by all blocks of the same structure. Operands are formal: a Binding gives their addresses.
+struct Segment {
+  std::string name;  // "forward.block", "backward.after", ...: phase and first block that uses it
+  Phase phase = Phase::kForward;
+  std::vector<TensorType> operands;
+  std::vector<Instruction> instructions;
+};
+
+// The actual operands of one use of a segment.
+struct Binding {
+  int segment = 0;
+  int block = kBlockBefore;
+  std::vector<Bytes> offsets;          // one per operand, into the arena
+  std::vector<uint64_t> rng_hashes;    // one per instruction; 0 where it draws nothing
+};
+
+// One entry of the schedule.
+struct Call {
+  enum class Kind : uint8_t {
+    kRun,           // execute `binding`
+    kLoadInputs,    // the host's arrays of micro-batch `micro_batch` are copied into the input buffers
+    kStoreOutputs,  // the output buffers are copied to the host's arrays of that micro-batch
+    kBeforeUpdate,  // weights and states change from here on: whoever reads them (a checkpoint) must be done
+  };
+  Kind kind = Kind::kRun;
+  int binding = -1;
+  int micro_batch = 0;
+};
+
+// Bytes alive at one instruction, by what they are for.
+struct MemoryByClass {
+  Bytes weights, adapters, gradients, optimizer, activations, workspace, inputs_outputs, caches;
+  Bytes total() const {
+    return weights + adapters + gradients + optimizer + activations + workspace + inputs_outputs + caches;
+  }
+};
+
+struct Program {
+  std::string name;  // "train", "eval", "decode.1"
+  int threads = 1;   // reductions are split for that many: part of what the bits depend on
+  Bytes arena_bytes;
+  Bytes workspace_offset, workspace_bytes;
+  std::vector<Buffer> buffers;
+  std::vector<Segment> segments;
+  std::vector<Binding> bindings;
+  std::vector<Call> schedule;
+  MemoryByClass peak;            // at the instruction where most is alive; packing gaps are not in it
+  std::string peak_instruction;  // "backward block 3: linear_dw"
+
+  // Index of the buffer of that name, or -1. O(number of buffers).
+  int FindBuffer(std::string_view name) const;
+};
+
+// Sums over the schedule.
+Cost CostOfStep(const Program& program);
+
+// Rejects a Program whose addresses leave the arena, are misaligned, or whose operands do not fit its ops' rules.
+Status Verify(const Program& program);
+
+// Text form; ReadProgram(PrintProgram(p)) prints the same text again.
+std::string PrintProgram(const Program& program);
+Result<Program> ReadProgram(std::string_view text);
+
+// XXH64 of the text: ranks compare it before the first step, a checkpoint records it.
+uint64_t ProgramHash(const Program& program);
+
+}  // namespace temper

@@ -1,0 +1,37 @@
+// Arena: the one block of memory a run lives in. Reserved and touched when it is made, so that a machine without the
+// memory says so before training, and the step path never meets the kernel's allocator.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace temper {
+
+class Arena {
+ public:
+  // Errors: kOutOfMemory, with what was asked for and what the machine has free. Memory is zeroed.
+  static Result<std::unique_ptr<Arena>> Create(Bytes size);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* At(Bytes offset) const { return base_ + offset.v; }
+  Bytes size() const { return size_; }
+
+ private:
+  Arena(std::byte* base, Bytes size, Bytes reserved) : base_(base), size_(size), reserved_(reserved) {}
+  std::byte* const base_;
+  const Bytes size_, reserved_;
+};
+
+// What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.
+Bytes AvailableMemory();
+
+// Resident memory of this process now, and its highest value so far.
+Bytes ResidentMemory();
+Bytes PeakResidentMemory();
+
+}  // namespace temper

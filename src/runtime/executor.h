@@ -1,0 +1,59 @@
+// Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
+// address; Run then only calls kernels. One executor at a time may run on an arena.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/kernel.h"
+#include "program/program.h"
+#include "runtime/arena.h"
+#include "runtime/trace.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+// Host arrays of a step's micro-batches for one input or output buffer, one after another: micro-batch m is the m-th
+// run of the buffer's size. The caller owns the memory, which must outlive Run.
+struct HostArray {
+  int buffer = -1;  // index into Program::buffers
+  std::byte* data = nullptr;
+};
+
+class Executor {
+ public:
+  // `arena`, `program` must outlive the executor. Errors: an instruction the backend cannot run, named.
+  static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels);
+  ~Executor();
+
+  struct RunOptions {
+    Trace* trace = nullptr;
+    // Called where the schedule says that weights and states are about to change; its error ends the run.
+    std::function<Status()> before_update;
+  };
+  // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
+  // Allocates nothing. An error is sticky: later runs return it too.
+  Status Run(std::span<const HostArray> io, const RunOptions& options);
+  Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
+
+  // Address of a persistent buffer, for loading weights, writing scalars and reading results.
+  View BufferView(int buffer) const;
+  const Program& program() const { return program_; }
+
+ private:
+  struct BoundInstruction;
+  Executor(const Program& program, Arena& arena);
+  Status FillConstants();
+
+  const Program& program_;
+  Arena& arena_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;        // per segment instruction, in segment order
+  std::vector<std::byte*> addresses_;                   // operands of all bound instructions, inputs then outputs
+  std::vector<BoundInstruction> bound_;                 // all bindings' instructions, in order
+  std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
+  Status failed_;
+};
+
+}  // namespace temper

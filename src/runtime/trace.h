@@ -1,0 +1,45 @@
+// Trace: what ran when. Events go into memory reserved beforehand (recording allocates nothing; when full, further events
+// are counted and dropped) and are written in the Chrome trace format, which chrome://tracing and Perfetto read.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "graph/op.h"
+#include "graph/graph.h"
+
+namespace temper {
+
+class Trace {
+ public:
+  struct Event {
+    Op op;
+    Phase phase;
+    int block, micro_batch;
+    std::chrono::steady_clock::time_point begin, end;
+    Bytes bytes;  // operands read and written
+    Flops flops;
+  };
+
+  explicit Trace(size_t capacity) { events_.reserve(capacity); }
+  void Record(const Event& event) {
+    if (events_.size() < events_.capacity()) {
+      events_.push_back(event);
+    } else {
+      ++dropped_;
+    }
+  }
+  const std::vector<Event>& events() const { return events_; }
+  int64_t dropped() const { return dropped_; }
+
+  // One "complete" event per instruction; times in microseconds from the first.
+  Status WriteChrome(Env& env, const std::string& path) const;
+
+ private:
+  std::vector<Event> events_;
+  int64_t dropped_ = 0;
+};
+
+}  // namespace temper

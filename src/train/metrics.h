@@ -1,0 +1,82 @@
+// MetricsLog: metrics.jsonl, one JSON object per line, for people, scripts and plots.
+//
+//   training    {"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens", "tokens_per_second", "mfu",
+//                "device_peak_bytes", "seconds"}
+//   evaluation  {"step", "epoch", "eval_loss", "eval_tokens", "eval_seconds"}
+//
+// Numbers are the shortest text that reads back to the same double; what is unknown, infinite or no number is null.
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+
+namespace temper {
+
+struct TrainingRow {
+  int64_t step = 0;  // optimizer steps done, from 1
+  double epoch = 0;  // passes over the data done, with fraction
+  double loss = 0;   // mean over the supervised tokens since the last row
+  double grad_norm = 0;
+  double learning_rate = 0;  // of this step's update
+  int64_t tokens = 0;        // real tokens trained on since the start of the run, without padding
+  double tokens_per_second = 0;
+  std::optional<double> mfu;  // 0 to 1; absent where the machine's peak is not known
+  int64_t device_peak_bytes = 0;
+  double seconds = 0;  // since the start of the run, over all its resumptions
+};
+
+struct EvaluationRow {
+  int64_t step = 0;
+  double epoch = 0;
+  double eval_loss = 0;
+  int64_t eval_tokens = 0;  // supervised
+  double eval_seconds = 0;
+};
+
+// One line, without its end.
+std::string ToJsonLine(const TrainingRow& row);
+std::string ToJsonLine(const EvaluationRow& row);
+
+class MetricsLog {
+ public:
+  // Appends to what `path` holds; creates it where missing.
+  static Result<std::unique_ptr<MetricsLog>> Open(Env& env, const std::string& path);
+  ~MetricsLog();
+
+  // A row is handed to the system when Write returns: other programs see it, and a killed process loses nothing. A
+  // failed write (disk full) leaves no part of a row behind for the next one to run into.
+  Status Write(const TrainingRow& row);
+  Status Write(const EvaluationRow& row);
+  // Rows so far survive a power failure. Call when a checkpoint is committed: it counts on their steps.
+  Status Sync();
+
+ private:
+  MetricsLog(Env& env, std::string path, std::unique_ptr<WritableFile> file, int64_t size);
+  Status WriteLine(std::string line);
+
+  Env& env_;
+  const std::string path_;
+  std::unique_ptr<WritableFile> file_;
+  int64_t size_;  // of the complete rows
+  bool torn_ = false;
+};
+
+// Removes the rows that a run resumed from `step` will write again: those of later steps, and a last line that a crash
+// cut short. A missing file is fine. A line in the middle that is no row is an error naming it.
+Status TruncateMetrics(Env& env, const std::string& path, int64_t step);
+
+// The loss rows of a metrics.jsonl, for drawing (train/loss_curve.h).
+struct LossHistory {
+  std::vector<std::pair<int64_t, double>> training;    // step, loss
+  std::vector<std::pair<int64_t, double>> evaluation;  // step, eval_loss
+};
+Result<LossHistory> ReadLossHistory(Env& env, const std::string& path);
+
+}  // namespace temper

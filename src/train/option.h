@@ -1,0 +1,92 @@
+// Option: one named setting of a command, bound to the variable it sets: its name, type, range and help. Every way to
+// set it (YAML, command line) and to show it (saved configuration, --help) goes through the functions below.
+//
+// An Option points into the configuration it was made for and must not outlive it. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "format/json.h"
+
+namespace temper {
+
+// PEFT's way to name modules: one string ("all-linear" or a regular expression), or a list of names.
+using TextOrList = std::variant<std::string, std::vector<std::string>>;
+
+// Values for module names that match a pattern, in the order given (the first match counts).
+using IntPatterns = std::vector<std::pair<std::string, int64_t>>;
+using NumberPatterns = std::vector<std::pair<std::string, double>>;
+
+// A flag that may carry a value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
+struct OptionalText {
+  std::optional<std::string>* value;
+};
+
+// An enum, by the names its values have in files.
+struct Choice {
+  std::vector<std::string_view> names;  // names[i] is the value i
+  std::function<int()> get;
+  std::function<void(int)> set;
+};
+
+// REQUIRES: E's values are 0 .. names.size() - 1.
+template <class E>
+Choice ChoiceOf(E& target, std::vector<std::string_view> names) {
+  return {std::move(names), [&target] { return static_cast<int>(target); },
+          [&target](int i) { target = static_cast<E>(i); }};
+}
+
+// Numbers an option takes. `above` and `below` exclude their bound.
+struct Range {
+  double at_least = -std::numeric_limits<double>::infinity();
+  double at_most = std::numeric_limits<double>::infinity();
+  double above = -std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
+
+  bool Contains(double v) const { return v >= at_least && v <= at_most && v > above && v < below; }
+  std::string ToString() const;  // "at least 1", "above 0 and at most 1"
+};
+
+using OptionTarget =
+    std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<double>*, OptionalText,
+                 TextOrList*, IntPatterns*, NumberPatterns*, Choice>;
+
+struct Option {
+  std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora
+  OptionTarget target;
+  std::string help;          // one sentence without a full stop
+  Range range = {};          // numbers only
+  std::string default_text;  // for --help, where the default depends on other things; otherwise the target's value
+  std::string value_hint;    // for --help, where the type says too little: "TEXT"
+};
+
+// For std::visit on a target: one lambda per type.
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+// Sets an option's target. `where` begins an error message: "run.yaml line 3", "command line". An error leaves the
+// target as it was.
+Status SetFromText(const Option& option, std::string_view text, const std::string& where);
+Status SetFromJson(const Option& option, const OrderedJson& value, const std::string& where);
+
+// The present value as YAML in flow style, numbers by the shortest text that reads back to the same bits.
+std::string ValueAsYaml(const Option& option);
+
+// What an option takes, for --help: "NUMBER", "lora|full".
+std::string ValueHint(const Option& option);
+
+}  // namespace temper

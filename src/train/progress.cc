@@ -1,0 +1,165 @@
+#include "train/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+namespace temper {
+namespace {
+
+constexpr int kLeastBar = 6;  // columns; narrower says nothing
+constexpr int kMostBar = 30;  // wider helps nobody
+constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
+
+std::string Loss(double v) {
+  return fmt::format("{:.4f}", v);
+}
+
+// "1.9e-04": mantissas of learning rates and norms are not read beyond two digits.
+std::string Compact(double v) {
+  if (v == 0 || !std::isfinite(v)) return fmt::format("{}", v);
+  const double size = std::abs(v);
+  return size >= 0.01 && size < 1000 ? fmt::format("{:.3g}", v) : fmt::format("{:.1e}", v);
+}
+
+// 950, 9,500, 1.25M
+std::string Rate(double v) {
+  if (!std::isfinite(v)) return fmt::format("{}", v);
+  if (v >= 1e6) return fmt::format("{:.2f}M", v / 1e6);
+  const auto whole = static_cast<int64_t>(v + 0.5);
+  return whole >= 1000 ? fmt::format("{},{:03}", whole / 1000, whole % 1000) : fmt::format("{}", whole);
+}
+
+double DoneFraction(const ProgressState& s) {
+  if (s.total_steps <= 0) return 0;
+  return std::clamp(static_cast<double>(s.step) / static_cast<double>(s.total_steps), 0.0, 1.0);
+}
+
+std::string Bar(double fraction, int columns, bool unicode) {
+  if (!unicode) {
+    const int full = static_cast<int>(fraction * columns);
+    return std::string(static_cast<size_t>(full), '#') + std::string(static_cast<size_t>(columns - full), '.');
+  }
+  const char* const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int parts = static_cast<int>(fraction * columns * 8);
+  std::string out;
+  for (int i = 0; i < parts / 8; ++i) out += "█";
+  out += eighths[parts % 8];
+  return out + std::string(static_cast<size_t>(columns - (parts + 7) / 8), ' ');
+}
+
+struct Figure {
+  int importance;  // 0 stays longest
+  std::string text;
+};
+
+std::vector<Figure> Figures(const ProgressState& s) {
+  std::vector<Figure> out;
+  if (s.loss) out.push_back({0, "loss " + Loss(*s.loss)});
+  if (s.grad_norm) out.push_back({4, "grad " + Compact(*s.grad_norm)});
+  if (s.learning_rate) out.push_back({5, "lr " + Compact(*s.learning_rate)});
+  if (s.tokens_per_second) out.push_back({2, Rate(*s.tokens_per_second) + " tok/s"});
+  if (s.mfu) out.push_back({3, fmt::format("MFU {:.0f}%", *s.mfu * 100)});
+  if (s.memory.v > 0) out.push_back({6, ToString(s.memory)});
+  if (s.eta) out.push_back({1, "ETA " + ToString(*s.eta)});
+  return out;
+}
+
+void WriteToStderr(std::string_view text) {
+  // A terminal that is gone must not end a run.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
+  const std::string head = fmt::format("{} {}/{} ", state.what, state.step, state.total_steps);
+  const std::string percent = fmt::format("{:3.0f}%", std::floor(DoneFraction(state) * 100));
+  std::vector<Figure> figures = Figures(state);
+  const auto columns_of = [&] {                         // of everything but the bar; all of it is ASCII
+    size_t columns = head.size() + percent.size() + 3;  // "[", "] "
+    for (const Figure& f : figures) columns += 2 + f.text.size();
+    return static_cast<int>(columns);
+  };
+  while (!figures.empty() && columns_of() + kLeastBar > width) {
+    figures.erase(std::max_element(figures.begin(), figures.end(),
+                                   [](const Figure& a, const Figure& b) { return a.importance < b.importance; }));
+  }
+  const int bar = std::min(kMostBar, width - columns_of());
+  std::string out = head;
+  if (bar >= kLeastBar) {
+    // Eighths of a column show where the bar ends by themselves; '|' keeps ragged fonts in order.
+    out += (unicode ? "|" : "[") + Bar(DoneFraction(state), bar, unicode) + (unicode ? "| " : "] ");
+  }
+  out += percent;
+  for (const Figure& f : figures) out += "  " + f.text;
+  if (bar<kLeastBar&& static_cast<int>(out.size())> width) out.resize(static_cast<size_t>(std::max(width, 0)));
+  return out;
+}
+
+std::string ProgressLine(const ProgressState& s) {
+  std::string out = fmt::format("{} step {}/{}", s.what, s.step, s.total_steps);
+  if (s.total_steps > 0) out += fmt::format("  epoch {:.2f}", s.epoch);
+  for (const Figure& f : Figures(s)) out += "  " + f.text;
+  return out;
+}
+
+bool LocaleIsUtf8() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    std::string text(value);
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text.find("utf-8") != text.npos || text.find("utf8") != text.npos;
+  }
+  return false;
+}
+
+int TerminalWidth() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+ProgressDisplay::ProgressDisplay(bool rich, bool unicode) : rich_(rich), unicode_(unicode) {}
+ProgressDisplay::~ProgressDisplay() {
+  Finish();
+}
+
+void ProgressDisplay::Update(const ProgressState& state, bool log) {
+  last_ = state;
+  if (!rich_) {
+    if (log) WriteToStderr(ProgressLine(state) + "\n");
+    return;
+  }
+  pending_ = true;
+  if (!drawn_ || std::chrono::steady_clock::now() - last_draw_ >= kRedrawEvery) Draw();
+}
+
+void ProgressDisplay::Message(std::string_view line) {
+  if (!drawn_) return WriteToStderr(std::string(line) + "\n");
+  // To the start of the line, and clear it; the bar follows below.
+  WriteToStderr(fmt::format("\r\x1b[K{}\n", line));
+  Draw();
+}
+
+void ProgressDisplay::Finish() {
+  if (pending_) Draw();
+  if (drawn_) WriteToStderr("\n");
+  drawn_ = false;
+}
+
+void ProgressDisplay::Draw() {
+  // A column less than there is: a full line makes some terminals wrap, and then "\r" goes back to its second half.
+  WriteToStderr("\r\x1b[K" + ProgressBar(last_, TerminalWidth() - 1, unicode_));
+  drawn_ = true;
+  pending_ = false;
+  last_draw_ = std::chrono::steady_clock::now();
+}
+
+}  // namespace temper

@@ -1,0 +1,31 @@
+// The options of `temper train` and `temper plan`: the table that binds users' names to a RunConfig, and its reading.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "train/option_set.h"
+#include "train/run_config.h"
+
+namespace temper {
+
+// The table, bound to `config`, which must outlive it.
+OptionSet RunOptions(RunConfig& config);
+// Its groups alone, for a command that adds options of its own.
+std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
+
+// `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. What is saved
+// for people to run again should have output.overwrite and output.resume cleared first.
+std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes = {});
+Result<RunConfig> ParseRunConfig(std::string_view yaml, const std::string& file);
+
+// Equal in every option.
+bool operator==(const RunConfig& a, const RunConfig& b);
+
+// Names of the options that differ between the configuration of a checkpoint and the one it is to go on with, leaving
+// out those that say where and how to run, not what to compute.
+std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
+
+}  // namespace temper

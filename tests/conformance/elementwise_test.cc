@@ -1,0 +1,194 @@
+// add, cast, slice_rows, relu, gelu, swiglu, dropout: each element depends on the operands' elements of the same index.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/reference/reference.h"
+#include "base/philox.h"
+#include "instruction.h"
+
+namespace temper {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// One element, less than a vector, around the vector lengths, several ranges of a thread with a tail.
+const Shape kShapes[] = {{1, 1}, {1, 7}, {3, 5}, {1, 16}, {1, 17}, {2, 31}, {8, 64}, {5, 1000}, {3, 4096}, {131, 129}};
+
+double Exact(int, int64_t) {
+  return 0;
+}
+
+// A sweep through all that an activation can meet: fine steps where it bends, then its tails, then the specials.
+Tensor Arguments(DType dtype, bool infinities = true) {
+  std::vector<double> x;
+  for (double a = -20; a <= 20; a += 0.01) x.push_back(a);
+  for (double a = 20; a < 1e38; a *= 1.7) x.insert(x.end(), {a, -a});
+  for (double a = 1; a > 1e-44; a /= 3) x.insert(x.end(), {a, -a});
+  x.insert(x.end(), {0.0, -0.0, kNaN, 88.0, -88.0, 88.8, -88.8, 104.0, -104.0});
+  if (infinities) x.insert(x.end(), {kInf, -kInf});
+  return Tensor::Of({dtype, {1, static_cast<int64_t>(x.size())}}, x);
+}
+
+double Sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// What a factor that underflows in f32 (beyond |x| = 104 it is 0 for the twin too) takes from a product with x.
+double Underflow(double x) { return 2 * kTiny * (1 + std::min(std::fabs(x), 104.0)); }
+
+TEST(Add, IsTheRoundedSum) {
+  for (DType dtype : kCompute) {
+    for (const Shape& shape : kShapes) {
+      const Instruction add{Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, shape}, 2, 100)}, {}};
+      ExpectConforms(add, Exact);
+    }
+  }
+}
+
+TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
+  for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
+    for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
+      const Attributes attributes{{"dtype", std::string(ToString(to))}};
+      const bool rare = from == DType::kF64 || to == DType::kF64 || to == DType::kF16;
+      for (const Shape& shape : kShapes) {
+        Instruction cast{Op::kCast, {Tensor::Random({from, shape}, 3, 1000)}, attributes};
+        cast.may_lack_fast_kernel = rare;
+        ExpectConforms(cast, Exact);
+        const auto want = RunOn(ReferenceKernels(), cast, 1);
+        for (Isa isa : RunnableIsas()) {
+          const auto got = RunOn(*MakeCpuKernels({.isa = isa}), cast, 1);
+          EXPECT_TRUE(got[0].SameBytes(want[0])) << ToString(from) << " to " << ToString(to) << " on " << ToString(isa);
+        }
+      }
+      Instruction specials{Op::kCast, {Arguments(from)}, attributes};
+      specials.may_lack_fast_kernel = rare;
+      ExpectConforms(specials, Exact);
+    }
+  }
+}
+
+TEST(Cast, RoundsDoublesToHalvesWithoutAnIntermediateRounding) {
+  // Just above the middle of two bf16 numbers, by less than f32 can show: through f32 it would become a tie.
+  const Tensor x = Tensor::Of({DType::kF64, {1, 4}}, {1 + 0x1p-8 + 0x1p-40, 1 + 0x3p-8 - 0x1p-40, 1e-320, -1e300});
+  const auto y = RunOn(ReferenceKernels(), {Op::kCast, {x}, {{"dtype", std::string("bf16")}}}, 1);
+  EXPECT_EQ(y[0][0], 1 + 0x1p-7);
+  EXPECT_EQ(y[0][1], 1 + 0x1p-7);
+  EXPECT_EQ(y[0][2], 0);
+  EXPECT_EQ(y[0][3], -kInf);
+}
+
+TEST(SliceRows, CopiesTheBytesOfItsRows) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const Tensor x = Tensor::Random({dtype, {300, 67}}, 4);
+    for (auto [begin, count] : {std::pair<int64_t, int64_t>{0, 300}, {17, 1}, {250, 50}, {3, 290}, {300, 0}}) {
+      ExpectConforms({Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, Exact);
+    }
+  }
+}
+
+TEST(Relu, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    ExpectConforms({Op::kRelu, {Arguments(dtype)}, {}}, Exact);
+    for (const Shape& shape : kShapes) {
+      const Tensor y = RunOn(ReferenceKernels(), {Op::kRelu, {Tensor::Random({dtype, shape}, 5)}, {}}, 1)[0];
+      ExpectConforms({Op::kReluBackward, {Tensor::Random({dtype, shape}, 6), y}, {}}, Exact);
+    }
+  }
+}
+
+// backend/cpu/vector/exp-inl.h: 1 - Phi and Phi within 28u relative, hence 30u with the products.
+TEST(Gelu, ByErfAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    const Tensor x = Arguments(dtype);
+    const auto phi = [&](int64_t i) { return std::erfc(-x[i] / std::sqrt(2)) / 2; };
+    ExpectConforms({Op::kGelu, {x}, {}},
+                   [&](int, int64_t i) { return 30 * kU * std::fabs(x[i] * phi(i)) + Underflow(x[i]); });
+    const Tensor d_y = Tensor::Random(x.type(), 7, 3);
+    ExpectConforms({Op::kGeluBackward, {d_y, x}, {}}, [&](int, int64_t i) {
+      const double density = std::exp(-x[i] * x[i] / 2) / std::sqrt(2 * M_PI);
+      return std::fabs(d_y[i]) * (32 * kU * (phi(i) + std::fabs(x[i]) * density) + Underflow(x[i]));
+    });
+  }
+}
+
+// 2z is rounded by 4u of itself, which moves s by |2z| (1 - s) times that; the logistic function adds 6u, the rest 2u.
+TEST(Gelu, ByTanhAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    const Tensor x = Arguments(dtype, /*infinities=*/false);
+    const auto twice_z = [&](int64_t i) { return 2 * std::sqrt(2 / M_PI) * (x[i] + 0.044715 * x[i] * x[i] * x[i]); };
+    const Attributes tanh{{"tanh", int64_t{1}}};
+    ExpectConforms({Op::kGelu, {x}, tanh}, [&](int, int64_t i) {
+      const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i));
+      const double sensitive = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i)) * c;
+      return kU * std::fabs(x[i]) * s * (9 + 5 * sensitive) + Underflow(x[i]);
+    });
+    const Tensor d_y = Tensor::Random(x.type(), 8, 3);
+    ExpectConforms({Op::kGeluBackward, {d_y, x}, tanh}, [&](int, int64_t i) {
+      const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i)), z2 = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i));
+      const double inner = 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x[i] * x[i]);
+      const double second = s == 0 || c == 0 ? 0 : std::fabs(x[i]) * s * c * inner;
+      // The underflowing factor is multiplied by x and by inner, below 104 where it is not 0.
+      return std::fabs(d_y[i]) * (kU * (s * (9 + 5 * z2 * c) + second * (24 + 5 * z2)) + 104 * Underflow(x[i]));
+    });
+  }
+}
+
+TEST(Swiglu, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    std::vector<Tensor> gates;
+    gates.push_back(Arguments(dtype, /*infinities=*/false));
+    for (const Shape& shape : kShapes) gates.push_back(Tensor::Random({dtype, shape}, 9, 8));
+    for (const Tensor& gate : gates) {
+      const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
+      // The logistic function within 6u, two products.
+      ExpectConforms({Op::kSwiglu, {gate, up}, {}}, [&](int, int64_t i) {
+        return 9 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * Underflow(gate[i]);  // |up| <= 2
+      });
+      // s 6u, its complement 8u, four more operations.
+      ExpectConforms({Op::kSwigluBackward, {d_h, gate, up}, {}}, [&](int k, int64_t i) {
+        const double s = Sigmoid(gate[i]), c = Sigmoid(-gate[i]), d = std::fabs(d_h[i]);
+        const double tiny = 4 * Underflow(gate[i]);  // |d| |up| <= 4
+        if (k == 1) return 9 * kU * d * s * std::fabs(gate[i]) + tiny;
+        const double along = s == 0 || c == 0 ? 0 : std::fabs(gate[i]) * c;
+        return kU * d * std::fabs(up[i]) * s * (1 + along) * 20 + tiny;
+      });
+    }
+  }
+}
+
+Tensor Rng(int64_t seed, int64_t step) {
+  Tensor rng({DType::kI64, {kNumRngWords}});
+  rng.Set(kRngSeed, static_cast<double>(seed));
+  rng.Set(kRngStep, static_cast<double>(step));
+  return rng;
+}
+
+TEST(Dropout, DropsTheElementsThatItsTwinDrops) {
+  for (DType dtype : kCompute) {
+    for (double p : {0.0, 0.05, 0.1, 1.0 / 3, 0.5, 0.999}) {
+      for (const Shape& shape : kShapes) {
+        Tensor x = Tensor::Random({dtype, shape}, 12);
+        const Instruction dropout{Op::kDropout, {x, Rng(1234567, 42)}, {{"p", p}}, HashName("layers.3.q_proj.lora")};
+        // 1 / (1-p) and the product are rounded once each.
+        ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / (1 - p); });
+      }
+    }
+  }
+}
+
+TEST(Dropout, ZeroesWhatItDropsEvenWhereItWasNaN) {
+  const Tensor x({DType::kF32, {4, 1000}});  // all NaN
+  for (Isa isa : RunnableIsas()) {
+    const auto y = RunOn(*MakeCpuKernels({.isa = isa}), {Op::kDropout, {x, Rng(1, 2)}, {{"p", 0.5}}, 3}, 1);
+    int64_t dropped = 0;
+    for (int64_t i = 0; i < 4000; ++i) dropped += y[0][i] == 0;
+    EXPECT_NEAR(dropped, 2000, 6 * std::sqrt(1000.0));
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,150 @@
+// rms_norm, layer_norm and their backwards.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/reference/reference.h"
+#include "instruction.h"
+
+namespace temper {
+namespace {
+
+// (T, D): single elements, odd tails, more than one block of 64 rows, a large row, many rows.
+constexpr int64_t kSizes[][2] = {{1, 1}, {1, 33}, {5, 7}, {64, 16}, {65, 100}, {130, 48}, {2, 5000}, {300, 257}};
+
+// Roundoffs that an f32 sum over D elements may lose: D / (4 lanes) terms in each of four AVX2 vectors, then 5 levels.
+double Row(int64_t D) {
+  return static_cast<double>(D) / 32 + 6;
+}
+// And one over T tokens in blocks of 64 rows, with three roundings in each term.
+double Column(int64_t T) {
+  return std::min<double>(64, T) + static_cast<double>(T) / 64 + 5;
+}
+
+TEST(RmsNorm, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const Tensor x = Tensor::Random({dtype, {T, D}}, 1, 3), w = Tensor::Random({dtype, {D}}, 2);
+      const Instruction norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}};
+      const auto want = RunOn(ReferenceKernels(), norm, 1);
+      // The sum of squares loses Row(D) roundoffs of itself, its root half of them; then rounding, and two products.
+      ExpectConforms(norm, [&](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
+    }
+  }
+}
+
+struct NormCase {
+  Tensor d_y, x, w, acc, acc_w, acc_b;
+  NormCase(DType dtype, int64_t T, int64_t D, double mean)
+      : d_y(Tensor::Random({dtype, {T, D}}, 3)),
+        x(Tensor::Random({dtype, {T, D}}, 4, 2)),
+        w(Tensor::Random({dtype, {D}}, 5)),
+        acc(Tensor::Random({dtype, {T, D}}, 6)),
+        acc_w(Tensor::Random({DType::kF32, {D}}, 7, 4)),
+        acc_b(Tensor::Random({DType::kF32, {D}}, 8, 4)) {
+    for (int64_t i = 0; i < T * D; ++i) x.Set(i, x[i] + mean);
+  }
+};
+
+TEST(RmsNorm, BackwardAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const NormCase c(dtype, T, D, 0);
+      const Tensor rstd = RunOn(ReferenceKernels(), {Op::kRmsNorm, {c.x, c.w}, {{"eps", 1e-5}}}, 1)[1];
+      for (int flags = 0; flags < 8; ++flags) {
+        const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1;
+        if (acc_w && !grad_w) continue;
+        Instruction backward{
+            Op::kRmsNormBackward, {c.d_y, c.x, c.w, rstd}, {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
+        if (acc) backward.inputs.push_back(c.acc);
+        if (acc_w) backward.inputs.push_back(c.acc_w);
+        ExpectConforms(backward, [&, T = T, D = D](int k, int64_t i) {
+          double sum = 0;
+          if (k == 0) {
+            const int64_t t = i / D;
+            for (int64_t d = t * D; d < (t + 1) * D; ++d) sum += std::fabs(c.d_y[d] * c.w[d % D] * c.x[d]);
+            const double r = rstd[t];
+            const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
+            return kU * ((Row(D) + 10) * dot_part + 4 * r * std::fabs(c.d_y[i] * c.w[i % D]) +
+                         2 * acc * std::fabs(c.acc[i]));
+          }
+          for (int64_t t = 0; t < T; ++t) sum += std::fabs(c.d_y[t * D + i] * c.x[t * D + i] * rstd[t]);
+          return kU * Column(T) * (sum + acc_w * std::fabs(c.acc_w[i]));
+        });
+      }
+    }
+  }
+}
+
+TEST(LayerNorm, AgreesWithItsTwinAroundZeroAndFarFromIt) {
+  for (DType dtype : kCompute) {
+    for (double mean : {0.0, 100.0}) {
+      for (auto [T, D] : kSizes) {
+        const NormCase c(dtype, T, D, mean);
+        const Tensor b = Tensor::Random({dtype, {D}}, 9);
+        const Instruction norm{Op::kLayerNorm, {c.x, c.w, b}, {{"eps", 1e-5}}};
+        const auto want = RunOn(ReferenceKernels(), norm, 1);
+        ExpectConforms(norm, [&, D = D](int k, int64_t i) {
+          const int64_t t = k == 0 ? i / D : i;
+          double sum = 0, variance = 0;
+          for (int64_t d = t * D; d < (t + 1) * D; ++d) sum += std::fabs(c.x[d]);
+          const double m = want[1][t], r = want[2][t];
+          for (int64_t d = t * D; d < (t + 1) * D; ++d) variance += (c.x[d] - m) * (c.x[d] - m);
+          const double mean_off = kU * (Row(D) + 1) * sum / static_cast<double>(D);
+          if (k == 1) return mean_off;
+          // The mean's error e adds e^2 to the variance and each difference x - mean is rounded: 2u and 2e of |x -
+          // mean|.
+          const double spread = std::sqrt(variance / static_cast<double>(D));
+          const double relative = (Row(D) + 4) / 2 * kU + r * r * mean_off * (mean_off + 2 * kU * spread);
+          if (k == 2) return relative * r;
+          return (relative + 4 * kU) * std::fabs((c.x[i] - m) * r * c.w[i % D]) +
+                 r * std::fabs(c.w[i % D]) * (mean_off + kU * std::fabs(m)) + kU * std::fabs(want[0][i]);
+        });
+      }
+    }
+  }
+}
+
+TEST(LayerNorm, BackwardAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const NormCase c(dtype, T, D, 0.5);
+      const auto forward =
+          RunOn(ReferenceKernels(), {Op::kLayerNorm, {c.x, c.w, Tensor::Random({dtype, {D}}, 9)}, {{"eps", 1e-5}}}, 1);
+      const Tensor &mean = forward[1], &rstd = forward[2];
+      for (int flags = 0; flags < 8; ++flags) {
+        const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1;
+        if (acc_w && !grad_w) continue;
+        Instruction backward{Op::kLayerNormBackward,
+                             {c.d_y, c.x, c.w, mean, rstd},
+                             {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
+        if (acc) backward.inputs.push_back(c.acc);
+        if (acc_w) {
+          backward.inputs.push_back(c.acc_w);
+          backward.inputs.push_back(c.acc_b);
+        }
+        ExpectConforms(backward, [&, T = T, D = D](int k, int64_t i) {
+          // x - mean is rounded: by u of the difference.
+          const auto normal = [&](int64_t j) { return std::fabs(c.x[j] - mean[j / D]) * rstd[j / D]; };
+          if (k == 0) {
+            double g = 0, gn = 0;
+            for (int64_t d = i / D * D; d < (i / D + 1) * D; ++d) {
+              g += std::fabs(c.d_y[d] * c.w[d % D]);
+              gn += std::fabs(c.d_y[d] * c.w[d % D]) * normal(d);
+            }
+            const double means = (g + gn * normal(i)) / static_cast<double>(D);
+            return kU * ((Row(D) + 8) * rstd[i / D] * means + 5 * rstd[i / D] * std::fabs(c.d_y[i] * c.w[i % D]) +
+                         2 * acc * std::fabs(c.acc[i]));
+          }
+          double sum = 0;
+          for (int64_t t = 0; t < T; ++t) sum += std::fabs(c.d_y[t * D + i]) * (k == 1 ? normal(t * D + i) : 1);
+          return kU * Column(T) * (sum + acc_w * std::fabs(k == 1 ? c.acc_w[i] : c.acc_b[i]));
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,137 @@
+// embedding and its backward, rope, sum_rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/reference/reference.h"
+#include "base/philox.h"
+#include "instruction.h"
+
+namespace temper {
+namespace {
+
+double Exact(int, int64_t) {
+  return 0;
+}
+
+Tensor RandomRows(int64_t n, int64_t rows, uint64_t seed) {
+  Tensor index({DType::kI32, {n}});
+  for (int64_t i = 0; i < n; ++i) {
+    // Low rows are frequent, as tokens are: some occur many times, some never.
+    const double u = UniformAt({.seed = seed}, i);
+    index.Set(i, std::floor(u * u * u * static_cast<double>(rows)));
+  }
+  return index;
+}
+
+TEST(Embedding, CopiesTheRowsOfItsTokens) {
+  for (DType dtype : kCompute) {
+    for (auto [T, V, D] : {std::array<int64_t, 3>{1, 1, 1}, {5, 3, 7}, {300, 50, 65}, {129, 1000, 768}}) {
+      const Tensor table = Tensor::Random({dtype, {V, D}}, 1);
+      ExpectConforms({Op::kEmbedding, {table, RandomRows(T, V, 2)}, {{"offset", int64_t{0}}}}, Exact);
+    }
+    const Tensor positions = Tensor::Random({dtype, {10, 32}}, 3);
+    ExpectConforms({Op::kEmbedding, {positions, Tensor::Ints({0, 1, 2, 7})}, {{"offset", int64_t{2}}}}, Exact);
+  }
+}
+
+TEST(Embedding, RefusesRowsOutsideOfItsTable) {
+  for (Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.isa = isa});
+    for (int32_t bad : {-1, 8, 10, 2147483647, -2147483647}) {
+      Tensor table = Tensor::Random({DType::kF32, {10, 4}}, 1), y({DType::kF32, {3, 4}}),
+             d_table({DType::kF32, {10, 4}});
+      Tensor index = Tensor::Ints({0, 1, bad});
+      const Attributes attributes{{"offset", int64_t{2}}, {"vocab", int64_t{10}}};
+      const TensorType index_type = index.type();
+      auto forward = kernels->Make({Op::kEmbedding, {table.type(), index_type}, {y.type()}, attributes});
+      auto backward = kernels->Make({Op::kEmbeddingBackward, {y.type(), index_type}, {d_table.type()}, attributes});
+      std::byte* forward_in[] = {table.data(), index.data()};
+      std::byte* forward_out[] = {y.data()};
+      std::byte* backward_in[] = {y.data(), index.data()};
+      std::byte* backward_out[] = {d_table.data()};
+      const Status status = (*forward)->Run({forward_in, forward_out, nullptr});
+      // -1 + 2 is a row; the others are not.
+      EXPECT_EQ(status.ok(), bad == -1) << bad << ": " << status.message();
+      EXPECT_EQ((*backward)->Run({backward_in, backward_out, nullptr}).ok(), bad == -1) << bad;
+    }
+  }
+}
+
+TEST(Embedding, BackwardSumsTheTokensOfEachRow) {
+  for (DType dtype : kCompute) {
+    for (auto [T, V, D] : {std::array<int64_t, 3>{1, 1, 1}, {5, 3, 7}, {300, 50, 65}, {129, 1000, 200}}) {
+      const Tensor d_x = Tensor::Random({dtype, {T, D}}, 4), index = RandomRows(T, V, 5);
+      for (int64_t acc : {0, 1}) {
+        Instruction backward{
+            Op::kEmbeddingBackward, {d_x, index}, {{"acc", acc}, {"offset", int64_t{0}}, {"vocab", int64_t{V}}}};
+        if (acc) backward.inputs.push_back(Tensor::Random({DType::kF32, {V, D}}, 6));
+        // n terms one after the other: n roundoffs of the sum of magnitudes.
+        std::vector<double> count(V * D, 0), magnitude(V * D, 0);
+        for (int64_t i = 0; i < V * D && acc; ++i) magnitude[i] = std::fabs(backward.inputs[2][i]);
+        for (int64_t i = 0; i < T * D; ++i) {
+          const int64_t at = static_cast<int64_t>(index[i / D]) * D + i % D;
+          count[at] += 1;
+          magnitude[at] += std::fabs(d_x[i]);
+        }
+        ExpectConforms(backward, [&](int, int64_t i) { return kU * count[i] * magnitude[i]; });
+      }
+    }
+  }
+}
+
+TEST(Rope, TableIsTheTwinsToTheBit) {
+  std::vector<double> inv_freq;
+  for (int e = 0; e < 33; ++e) inv_freq.push_back(std::pow(500000.0, -e / 33.0));
+  std::vector<int32_t> positions;
+  for (int t = 0; t < 77; ++t) positions.push_back(t * 1703);
+  ExpectConforms({Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}}}, Exact);
+}
+
+TEST(Rope, AgreesWithItsTwinAndItsInverseUndoesIt) {
+  for (DType dtype : kCompute) {
+    for (auto [T, heads, E] : {std::array<int64_t, 3>{1, 1, 2}, {9, 3, 6}, {65, 2, 64}, {33, 4, 80}, {20, 5, 128}}) {
+      std::vector<double> inv_freq;
+      for (int64_t e = 0; e < E / 2; ++e) inv_freq.push_back(std::pow(10000.0, -2.0 * e / E));
+      std::vector<int32_t> positions(T);
+      for (int64_t t = 0; t < T; ++t) positions[t] = static_cast<int32_t>(3 * t);
+      const Tensor table =
+          RunOn(ReferenceKernels(), {Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}}}, 1)[0];
+      const Tensor x = Tensor::Random({dtype, {T, heads * E}}, 7);
+      for (int64_t inverse : {0, 1}) {
+        const Instruction rope{Op::kRope, {x, table}, {{"head_dim", int64_t{E}}, {"inverse", inverse}}};
+        // Two products and a sum.
+        ExpectConforms(rope, [&, E = E](int, int64_t i) {
+          const int64_t e = i % E, pair = e < E / 2 ? i + E / 2 : i - E / 2;
+          return 2 * kU * (std::fabs(x[i]) + std::fabs(x[pair]));
+        });
+        const Tensor y = RunOn(ReferenceKernels(), rope, 1)[0];
+        const Tensor back = RunOn(ReferenceKernels(),
+                                  {Op::kRope, {y, table}, {{"head_dim", int64_t{E}}, {"inverse", 1 - inverse}}}, 1)[0];
+        for (int64_t i = 0; i < T * heads * E; ++i) ASSERT_NEAR(back[i], x[i], 6 * UnitRoundoff(dtype));
+      }
+    }
+  }
+}
+
+TEST(SumRows, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, O] : {std::pair<int64_t, int64_t>{1, 1}, {7, 3}, {64, 64}, {65, 65}, {1000, 130}, {3, 3000}}) {
+      const Tensor d_y = Tensor::Random({dtype, {T, O}}, 8);
+      for (int64_t acc : {0, 1}) {
+        Instruction sum{Op::kSumRows, {d_y}, {{"acc", acc}}};
+        if (acc) sum.inputs.push_back(Tensor::Random({DType::kF32, {O}}, 9, 10));
+        std::vector<double> magnitude(O, 0);
+        for (int64_t i = 0; i < T * O; ++i) magnitude[i % O] += std::fabs(d_y[i]);
+        for (int64_t i = 0; i < O && acc; ++i) magnitude[i] += std::fabs(sum.inputs[1][i]);
+        ExpectConforms(sum, [&, T = T](int, int64_t i) {
+          return kU * (std::min<double>(64, T) + static_cast<double>(T) / 64 + 1) * magnitude[i];
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,98 @@
+// sum_squares, clip and adamw: the update.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/reference/reference.h"
+#include "instruction.h"
+#include "torch_goldens.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t kCounts[] = {1, 15, 64, 4095, 4096, 4097, 100003};
+
+Tensor Scalars(double learning_rate, int step, double tokens) {
+  return Tensor::Of({DType::kF64, {kNumScalars}},
+                    {learning_rate, 1 - std::pow(0.9, step), 1 - std::pow(0.999, step), tokens});
+}
+
+TEST(SumSquares, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (int64_t n : kCounts) {
+      const Instruction sum{Op::kSumSquares, {Tensor::Random({dtype, {n}}, 1, 1e18)}, {}};
+      const double want = RunOn(ReferenceKernels(), sum, 1)[0][0];
+      // Doubles, whose roundoff ExpectConforms counts twice: 4096 terms of a block (the twin's order) and the blocks.
+      ExpectConforms(sum, [&](int, int64_t) { return 0x1p-53 * (4096 + static_cast<double>(n) / 4096) * want; });
+    }
+  }
+}
+
+TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
+  const auto clip = [](std::vector<double> sums, double tokens, double max_norm) {
+    Instruction instruction{Op::kClip, {}, {{"max_norm", max_norm}}};
+    for (double s : sums) instruction.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {s}));
+    instruction.inputs.push_back(Scalars(1e-3, 1, tokens));
+    const auto out = RunOn(*MakeCpuKernels({}), instruction, 1);
+    return std::pair(out[0][0], out[0][1]);
+  };
+  // Gradient of the sum over 10 tokens: (30, 40). The mean's: norm 5.
+  EXPECT_EQ(clip({900, 1600}, 10, 0), std::pair(double{0.1f}, 5.0));
+  EXPECT_EQ(clip({900, 1600}, 10, 6), std::pair(double{0.1f}, 5.0));
+  EXPECT_EQ(clip({900, 1600}, 10, 1), std::pair(double{static_cast<float>(0.1 / (5 + 1e-6))}, 5.0));
+  EXPECT_TRUE(std::isnan(clip({NAN}, 10, 1).second)) << "a NaN gradient must be seen";
+}
+
+TEST(Adamw, FollowsTorchsAdamW) {
+  const double gradients[2][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}};
+  const TensorType f32{DType::kF32, {3}};
+  Tensor w = Tensor::Of(f32, {1, -2, 0.5}), m = Tensor::Of(f32, {0, 0, 0}), v = m;
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  const Attributes attributes{{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+  for (int step = 1; step <= 2; ++step) {
+    const auto& gradient = gradients[step - 1];
+    const Tensor g = Tensor::Of(f32, {2 * gradient[0], 2 * gradient[1], 2 * gradient[2]});
+    auto out = RunOn(*MakeCpuKernels({}), {Op::kAdamw, {w, g, m, v, clip, Scalars(1e-2, step, 1)}, attributes}, 1);
+    w = std::move(out[0]);
+    m = std::move(out[1]);
+    v = std::move(out[2]);
+    for (int i = 0; i < 3; ++i) {
+      const double* const golden = step == 1 ? goldens::kAdamwStep1 : goldens::kAdamwStep2;  // w, m, v
+      // Per step: the decay and the update round w (2u of it); m and v round each product and sum (and the f32 of
+      // beta).
+      EXPECT_NEAR(w[i], golden[i], 2 * step * kU * 2) << "step " << step << " element " << i;
+      EXPECT_NEAR(m[i], golden[3 + i], 4 * step * kU * 0.6);
+      // 1 - beta2 = 0.001 in f32 is off by u of itself, beta2 by u: 5u per step.
+      EXPECT_NEAR(v[i], golden[6 + i], 5 * step * kU * std::fabs(golden[6 + i]));
+    }
+  }
+}
+
+TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (int64_t n : kCounts) {
+      const TensorType f32{DType::kF32, {n}};
+      Tensor v = Tensor::Random(f32, 4, 1e-3);
+      for (int64_t i = 0; i < n; ++i) v.Set(i, i % 7 == 0 ? 0 : i % 11 == 0 ? 1e-42 : std::fabs(v[i]));
+      Instruction adamw{
+          Op::kAdamw,
+          {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3, 0.1), v,
+           Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},
+          {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.01}, {"weight", int64_t{weight > 0}}}};
+      if (weight > 0) adamw.inputs.emplace_back(TensorType{weight == 1 ? DType::kF32 : DType::kBF16, {n}});
+      const auto want = RunOn(ReferenceKernels(), adamw, 1);
+      for (Isa isa : RunnableIsas()) {
+        for (int threads : {1, 2, 3}) {
+          const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), adamw, threads);
+          for (size_t k = 0; k < want.size(); ++k) {
+            EXPECT_TRUE(got[k].SameBytes(want[k])) << "output " << k << " n " << n << " on " << ToString(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""Writes goldens/: what transformers and PEFT compute, for the parity tests to be held against.
+
+    pip install torch transformers peft safetensors numpy      # the versions used are in goldens/made_with.json
+    python tests/parity/make_goldens.py                        # rewrites goldens/
+    python tests/parity/make_goldens.py --check                # computes them again and compares
+
+README.md beside this file documents every file and tensor.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import sys
+import tempfile
+import warnings
+import zlib
+
+import numpy as np
+import peft
+import safetensors
+import safetensors.numpy
+import torch
+import transformers
+
+import model_zoo
+import packed_batch
+import reference
+import training_curve
+
+GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
+REPOSITORY_PATH = "tests/parity/goldens"  # as the adapters' base_model_name_or_path says it
+MAX_BYTES = 5_000_000
+
+ATTENTION = ["q_proj", "v_proj"]
+ADAPTERS = {
+    # name: (model, LoraConfig, ranks and alphas of single modules are in the config)
+    "lora_llama_all_linear": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_llama_list": ("llama_gqa_tied", dict(r=3, lora_alpha=5, target_modules=ATTENTION)),
+    # PEFT matches a string against the whole path; an unanchored search would also take layer 0's q_proj.
+    "lora_llama_regex": ("llama_gqa_tied", dict(
+        r=4, lora_alpha=16, target_modules=r".*\.1\.(self_attn\.[qk]_proj|mlp\.down_proj)")),
+    "lora_llama_lm_head": ("llama_mha", dict(r=4, lora_alpha=8, target_modules=["lm_head", "o_proj"])),
+    "lora_llama_rslora": ("llama_gqa_tied", dict(r=8, lora_alpha=8, use_rslora=True, target_modules=ATTENTION)),
+    "lora_llama_rank_pattern": ("llama_gqa_tied", dict(
+        r=4, lora_alpha=8, target_modules=ATTENTION + ["gate_proj"],
+        rank_pattern={"v_proj": 2, "layers.1.self_attn.q_proj": 6}, alpha_pattern={"gate_proj": 3})),
+    "lora_llama_biases": ("llama_biases", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
+    "lora_opt_all_linear": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    # Here all-linear includes project_in and project_out.
+    "lora_opt_projected_all_linear": ("opt_post_norm_projected", dict(
+        r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_opt_default": ("opt_pre_norm", dict(r=4, lora_alpha=8)),  # target_modules null: q_proj and v_proj
+}
+
+CURVES = {
+    # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on
+    # in curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that decaying a norm or a bias,
+    # which Trainer does not, moves it by a tenth of its change.
+    "curve_full_llama": ("llama_gqa_tied", None, False, dict(
+        learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
+    "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
+    "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
+    "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
+}
+
+
+def seed_of(name):
+    return zlib.crc32(name.encode())
+
+
+def plain(tensors):
+    return {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+
+
+class Writer:
+    def __init__(self, root):
+        self.root = root
+        self.models = root / "models"
+
+    def case(self, name, description, tensors):
+        folder = self.root / "cases" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        model_zoo.write_json(folder / "case.json", description)
+        safetensors.numpy.save_file(plain(tensors), folder / "golden.safetensors")
+        print(f"  {name}: {sum(f.stat().st_size for f in folder.iterdir()) // 1024} KB")
+
+
+def write_gradients(out, forms):
+    for name in model_zoo.MODELS:
+        model = model_zoo.load(out.models / name)
+        for parameter in model.parameters():
+            assert torch.isfinite(parameter).all()
+        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
+        tensors = reference.forward_and_gradients(model, batch)
+        if name.startswith("opt_") and model.config.enable_bias:
+            # Zero by theory: softmax does not see what is added to all keys alike. HF leaves rounding noise.
+            assert all(np.abs(v).max() < 1e-4 for n, v in tensors.items() if n.endswith("k_proj.bias"))
+        for form, original in forms.items():
+            if original == name:
+                check_form(out.models / form, model, batch)
+        out.case(name, {
+            "kind": "gradients",
+            "models": [name] + sorted(f for f, original in forms.items() if original == name),
+            "loss_sum": float(tensors["losses"].astype(np.float64).sum()),
+            "token_count": batch.token_count(),
+            "cross_check": reference.cross_check(model, batch, tensors),
+        }, tensors)
+
+
+def check_form(folder, model, batch):
+    """transformers itself reads the same numbers from the other form of storage."""
+    other = model_zoo.load(folder)
+    want, got = dict(model.named_parameters()), dict(other.named_parameters())
+    assert want.keys() == got.keys(), (folder, want.keys() ^ got.keys())
+    assert all(torch.equal(want[n], got[n]) for n in want), folder
+    with torch.no_grad():
+        assert reference.loss_sum(model, batch).item() == reference.loss_sum(other, batch).item(), folder
+
+
+def write_bf16(out):
+    for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected"):
+        model = model_zoo.load(out.models / name, torch.bfloat16)
+        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
+        with torch.no_grad():
+            losses = np.stack([batch.place(row, [reference.document_losses(model, d)[1].numpy() for d in row],
+                                           0, np.float32) for row in batch.rows])
+        out.case("bf16_" + name, {
+            "kind": "bf16",
+            "models": [name],
+            "loss_sum": float(losses.astype(np.float64).sum()),
+            "token_count": batch.token_count(),
+        }, {**batch.tensors(), "losses": losses})
+
+
+def adapter_key(name):
+    """The name under which PEFT stores a parameter of its live model."""
+    return name.replace(".default", "")
+
+
+def lora_config(settings):
+    # PEFT empties rank_pattern and keeps a reference to target_modules: every model gets its own copy.
+    return peft.LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **copy.deepcopy(settings))
+
+
+def with_adapter(out, model_name, settings, seed, zero_b=False):
+    model = peft.get_peft_model(model_zoo.load(out.models / model_name), lora_config(settings))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            rng = np.random.default_rng([seed, zlib.crc32(adapter_key(name).encode())])
+            if "lora_A" in name:  # PEFT's own initialisation, kaiming_uniform(a=sqrt(5))
+                bound = 1 / np.sqrt(parameter.shape[1])
+                parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, parameter.shape)))
+            elif zero_b:
+                parameter.zero_()
+            else:
+                parameter.copy_(torch.from_numpy(0.15 * rng.standard_normal(parameter.shape)))
+    return model.eval()
+
+
+def save_adapter(out, model, name, model_name):
+    folder = out.root / "adapters" / name
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = f"{REPOSITORY_PATH}/models/{model_name}"
+    # PEFT writes sets, whose order differs from run to run.
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    model_zoo.write_json(folder / "adapter_config.json", config)
+
+
+def write_adapters(out):
+    layout = packed_batch.GRADIENT_LAYOUT[:2]
+    for name, (model_name, settings) in ADAPTERS.items():
+        model = with_adapter(out, model_name, settings, seed_of(name))
+        save_adapter(out, model, name, model_name)
+        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name), layout)
+        tensors = reference.forward_and_gradients(model, batch, adapter_key)
+        noise = reference.cross_check(model, batch, tensors, adapter_key)
+        stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
+        trained = {n.removeprefix("grad.") for n in tensors if n.startswith("grad.")}
+        # Where lm_head is adapted PEFT also stores its frozen base weight; readers have to bear it.
+        extra = {"base_model.model.lm_head.base_layer.weight"} if "lm_head" in name else set()
+        assert set(stored) == trained | extra, name
+        modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
+        merged = model.merge_and_unload()
+        weights = dict(merged.named_parameters())
+        for module in (modules[0], modules[-1]):
+            tensors["merged." + module + ".weight"] = weights[module + ".weight"].detach().numpy()
+        with torch.no_grad():
+            merged_loss = reference.loss_sum(merged, batch).item()
+        loss_sum = float(tensors["losses"].astype(np.float64).sum())
+        assert abs(merged_loss - loss_sum) < 1e-5 * loss_sum, name
+        out.case(name, {
+            "kind": "adapter",
+            "models": [model_name],
+            "adapter": name,
+            "settings": settings,
+            "modules": modules,
+            "loss_sum": loss_sum,
+            "token_count": batch.token_count(),
+            "cross_check": noise,
+        }, tensors)
+
+
+def write_curves(out):
+    for name, (model_name, lora, continued, settings) in CURVES.items():
+        seed = seed_of(name)
+
+        def start():
+            if lora is None:
+                return model_zoo.load(out.models / model_name)
+            return with_adapter(out, model_name, lora, seed, zero_b=not continued)
+
+        model = start()
+        name_of = adapter_key if lora is not None else str
+        if lora is not None:
+            save_adapter(out, model, name, model_name)
+        batches = packed_batch.training_batches(
+            model.config.vocab_size, seed, training_curve.STEPS, training_curve.MICRO_BATCHES,
+            training_curve.ROW_LENGTH)
+        before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+        losses, norms, rates = training_curve.train(model, batches, **settings)
+        changes = {name_of(n): (p.detach() - before[n]).numpy() for n, p in model.named_parameters() if n in before}
+
+        other = start()
+        other_losses, other_norms, _ = training_curve.train(other, batches, **settings, packed=True)
+        loss_noise = np.abs(other_losses / losses - 1).max()
+        norm_noise = np.abs(other_norms / norms - 1).max()
+        other_changes = {name_of(n): (p.detach() - before[n]).numpy()
+                         for n, p in other.named_parameters() if n in before}
+        change_noise = {n: float(np.linalg.norm(other_changes[n] - c) / np.linalg.norm(c))
+                        for n, c in changes.items()}
+        free = sorted(n for n in changes if model_name.startswith("opt_") and n.endswith("k_proj.bias"))
+        worst = max(value for n, value in change_noise.items() if n not in free)
+        print(f"    noise: loss {loss_noise:.1e} norm {norm_noise:.1e} change {worst:.1e}"
+              f"    loss {losses[0]:.4f} -> {losses[-1]:.4f} norm {norms.min():.2f}..{norms.max():.2f}")
+        assert loss_noise < 5e-6, f"{name}: the reference's own order of sums moves a loss by {loss_noise}"
+        assert worst < 1e-2, f"{name}: the reference's own order of sums moves a weight's change by {worst}"
+        assert norms.max() > settings["max_grad_norm"], f"{name}: clipping is never on in this curve"
+
+        tensors = {
+            **training_curve.batch_tensors(batches), "losses": losses, "grad_norms": norms, "learning_rates": rates}
+        kept = max((n for n in changes if n not in free), key=lambda n: ("q_proj" in n, changes[n].size))
+        tensors["change." + kept] = changes[kept]
+        out.case(name, {
+            "kind": "curve",
+            "models": [model_name],
+            "adapter": name if lora is not None else None,
+            "settings": settings,
+            "steps": training_curve.STEPS,
+            "micro_batches": training_curve.MICRO_BATCHES,
+            "change_l2": {n: float(np.linalg.norm(c.astype(np.float64))) for n, c in changes.items()
+                          if n not in free},
+            "change_sum": {n: float(c.astype(np.float64).sum()) for n, c in changes.items() if n not in free},
+            "not_determined": free,
+            "cross_check": {"loss_relative": float(f"{loss_noise:.0e}"),
+                            "grad_norm_relative": float(f"{norm_noise:.0e}"),
+                            "change_relative": float(f"{worst:.0e}")},
+        }, tensors)
+
+
+def write_generation(out):
+    result = []
+    for name, adapter in (("llama_gqa_tied", None), ("llama_rope_llama3", None), ("opt_pre_norm", None),
+                          ("opt_post_norm_projected", None), ("llama_gqa_tied", "lora_llama_all_linear")):
+        model = model_zoo.load(out.models / name)
+        if adapter is not None:
+            model = peft.PeftModel.from_pretrained(model, out.root / "adapters" / adapter).eval()
+        # The first prompt whose continuation is nowhere a near tie and does not fall into a loop.
+        for seed in range(1000):
+            prompt = np.random.default_rng(seed).integers(3, model.config.vocab_size, 7).tolist()
+            tokens, margin = reference.greedy(model, prompt, 16, eos=None)
+            if margin > 0.02 and len(set(tokens)) >= 10:
+                break
+        else:
+            raise AssertionError(f"{name}: no prompt with a clear continuation")
+        stop = next(t for i, t in enumerate(tokens) if i >= 5 and t not in tokens[:i])
+        stopped, _ = reference.greedy(model, prompt, 16, eos=stop)
+        assert stopped == tokens[: tokens.index(stop) + 1]
+        result.append({"model": name, "adapter": adapter, "prompt": prompt, "tokens": tokens, "eos": stop,
+                       "tokens_with_eos": stopped, "smallest_margin": round(margin, 4)})
+    model_zoo.write_json(out.root / "generation.json", result)
+
+
+def write_all(root):
+    out = Writer(root)
+    forms = model_zoo.save_models(out.models)
+    write_gradients(out, forms)
+    write_bf16(out)
+    write_adapters(out)
+    write_curves(out)
+    write_generation(out)
+    model_zoo.write_json(root / "schedules.json", training_curve.schedules())
+    model_zoo.write_json(root / "made_with.json", {
+        "torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
+        "safetensors": safetensors.__version__, "numpy": np.__version__, "torch_threads": 1})
+    total = sum(f.stat().st_size for f in root.rglob("*") if f.is_file())
+    print(f"{total / 1e6:.2f} MB in {sum(1 for f in root.rglob('*') if f.is_file())} files")
+    assert total < MAX_BYTES, "too large to commit"
+
+
+def check(root):
+    """Computes everything again: same files, same bytes or (another machine, another version) nearly same tensors."""
+    with tempfile.TemporaryDirectory() as scratch:
+        fresh = pathlib.Path(scratch)
+        write_all(fresh)
+        names = {p.relative_to(fresh) for p in fresh.rglob("*") if p.is_file()}
+        old = {p.relative_to(root) for p in root.rglob("*") if p.is_file()}
+        failures = [f"{p}: only in one of the two" for p in sorted(names ^ old)]
+        same = 0
+        for path in sorted(names & old):
+            if (fresh / path).read_bytes() == (root / path).read_bytes():
+                same += 1
+            elif path.suffix == ".safetensors":
+                print(f"  {path}: other bytes, tensors compared")
+                failures += compare_tensors(path, root / path, fresh / path)
+            else:
+                print(f"  {path}: other bytes (read the difference)")
+        print(f"{same} of {len(names | old)} files have the same bytes")
+    for failure in failures:
+        print("FAILED", failure)
+    return not failures
+
+
+def compare_tensors(path, old_path, new_path):
+    with safetensors.safe_open(old_path, "pt") as old, safetensors.safe_open(new_path, "pt") as new:
+        if set(old.keys()) != set(new.keys()):
+            return [f"{path}: other tensors"]
+        failures = []
+        for name in old.keys():
+            a, b = old.get_tensor(name).double(), new.get_tensor(name).double()
+            if a.shape != b.shape or (a - b).norm() > 1e-3 * a.norm() + 1e-4:
+                failures.append(f"{path}: {name} differs")
+        return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the committed goldens, write nothing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    warnings.filterwarnings("ignore", message="Setting `save_embedding_layers` to `True`")
+    if arguments.check:
+        sys.exit(0 if check(GOLDENS) else 1)
+    for old in sorted(GOLDENS.rglob("*"), reverse=True):
+        old.unlink() if old.is_file() else old.rmdir()
+    GOLDENS.mkdir(exist_ok=True)
+    write_all(GOLDENS)
+
+
+if __name__ == "__main__":
+    main()

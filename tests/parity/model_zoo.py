@@ -1,0 +1,185 @@
+"""Tiny random-weight models, one per path through the Llama and OPT architectures, and the forms they are stored in."""
+
+import json
+import pathlib
+import shutil
+import zlib
+
+import numpy as np
+import safetensors.torch
+import torch
+import transformers
+
+VOCAB = 96
+
+LLAMA = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=80,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-3,  # large enough to be missed if a reader keeps to a default
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+)
+OPT = dict(
+    vocab_size=VOCAB,
+    hidden_size=32,
+    word_embed_proj_dim=32,
+    ffn_dim=72,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+    dropout=0.0,  # OPT's own default of 0.1 would make the reference random
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+
+# With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
+# 62.8 in the smooth part between them.
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+
+MODELS = {
+    # Plain multi-head attention, untied; nothing is a multiple of 16, so kernels' tails run.
+    "llama_mha": ("llama", dict(
+        hidden_size=36, intermediate_size=60, num_attention_heads=3, num_key_value_heads=3, vocab_size=101,
+        rms_norm_eps=1e-6, tie_word_embeddings=False)),
+    "llama_gqa_tied": ("llama", dict(tie_word_embeddings=True)),
+    "llama_rope_llama3": ("llama", dict(num_attention_heads=2, num_key_value_heads=1, rope_parameters=LLAMA3_ROPE)),
+    "llama_rope_linear": ("llama", dict(num_key_value_heads=4, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "linear", "rope_theta": 500000.0, "factor": 4.0})),
+    "llama_biases": ("llama", dict(attention_bias=True, mlp_bias=True)),
+    # Queries are 64 wide while the model is 32.
+    "llama_head_dim": ("llama", dict(head_dim=16, num_key_value_heads=1, tie_word_embeddings=True)),
+    "opt_pre_norm": ("opt", dict()),
+    "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
+    # The other combination that the config can say: norms before, and the final norm feeds project_out.
+    "opt_pre_norm_projected": ("opt", dict(word_embed_proj_dim=20, num_hidden_layers=1)),
+    "opt_untied": ("opt", dict(tie_word_embeddings=False, num_hidden_layers=1)),
+    "opt_no_biases": ("opt", dict(enable_bias=False, num_hidden_layers=1)),
+    "opt_plain_norms_gelu": ("opt", dict(layer_norm_elementwise_affine=False, activation_function="gelu",
+                                         num_hidden_layers=1)),
+    "opt_no_final_norm": ("opt", dict(_remove_final_layer_norm=True, num_hidden_layers=1)),
+}
+
+
+def exact_in_16_bits(values):
+    """Rounded so that f32, bf16 and f16 files of the same model hold the same numbers."""
+    values = torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).to(torch.float32)
+    values = torch.round(values * 2.0**24) / 2.0**24  # f16's smallest subnormal
+    assert torch.equal(values, values.to(torch.float16).to(torch.float32))
+    assert torch.equal(values, values.to(torch.bfloat16).to(torch.float32))
+    return values
+
+
+def random_weights(model, seed):
+    """Large enough that attention is peaked, norms and biases matter, and no path's error hides behind another's."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+            values = rng.standard_normal(parameter.shape)
+            if name.endswith("bias"):
+                values *= 0.15
+            elif "norm" in name:
+                values = 1.0 + 0.2 * values
+            elif "embed" in name:
+                values *= 0.25
+            else:
+                values *= 1.2 / np.sqrt(parameter.shape[1])
+            parameter.copy_(exact_in_16_bits(values))
+
+
+def build(name):
+    family, overrides = MODELS[name]
+    if family == "llama":
+        config = transformers.LlamaConfig(**{**LLAMA, **overrides})
+        model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
+    else:
+        config = transformers.OPTConfig(**{**OPT, **overrides})
+        model = transformers.OPTForCausalLM._from_config(config, attn_implementation="eager")
+    random_weights(model, seed=zlib.crc32(name.encode()))
+    return model.to(torch.float32).eval()
+
+
+def load(folder, dtype=torch.float32):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    return model.eval()
+
+
+def config_v4(config):
+    """The same config.json as transformers 4 wrote it."""
+    config = dict(config, transformers_version="4.46.3")
+    config["torch_dtype"] = config.pop("dtype")
+    rope = config.pop("rope_parameters", None)
+    if rope is not None:
+        config["rope_theta"] = rope.pop("rope_theta")
+        if rope["rope_type"] == "linear":
+            rope["type"] = rope.pop("rope_type")  # the key's name before 4.43
+        config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
+    return config
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def save(model, folder, **options):
+    model.save_pretrained(folder, **options)
+
+
+def rename_tensors(folder, rename, metadata):
+    path = folder / "model.safetensors"
+    tensors = {rename(name): tensor for name, tensor in safetensors.torch.load_file(path).items()}
+    safetensors.torch.save_file(tensors, path, metadata=metadata)
+
+
+def save_storage_forms(models):
+    """The same models in other clothes; returns {form: original}. Each must give the original's numbers."""
+    forms = {}
+
+    def form(original, suffix, dtype, **options):
+        folder = models / f"{original}_{suffix}"
+        model = build(original).to(dtype)
+        save(model, folder, **options)
+        forms[folder.name] = original
+        return folder
+
+    form("llama_gqa_tied", "bf16", torch.bfloat16)
+    folder = form("llama_gqa_tied", "f16_v4", torch.float16)
+    write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
+    form("llama_gqa_tied", "bf16_sharded", torch.bfloat16, max_shard_size="20KB")
+    folder = form("llama_gqa_tied", "bf16_lm_head", torch.bfloat16)  # only the output's name of the tied weight
+    rename_tensors(folder, lambda n: "lm_head.weight" if n == "model.embed_tokens.weight" else n,
+                   {"format": "pt", "model.embed_tokens.weight": "lm_head.weight"})
+    folder = form("opt_pre_norm", "bf16_old_names", torch.bfloat16)  # as in the first OPT files
+    rename_tensors(folder, lambda n: n.removeprefix("model."), {"format": "pt"})
+    for name in ("llama_rope_llama3", "llama_rope_linear"):  # whose rope_scaling is the point
+        folder = models / f"{name}_v4"
+        save(build(name).to(torch.bfloat16), folder)
+        write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
+        forms[folder.name] = name
+    return forms
+
+
+def save_models(models):
+    if models.exists():
+        shutil.rmtree(models)
+    for name in MODELS:
+        save(build(name), models / name)
+    forms = save_storage_forms(models)
+    for folder in models.iterdir():
+        # The defaults of model.generate, which depend on the version of transformers and say nothing here.
+        (pathlib.Path(folder) / "generation_config.json").unlink(missing_ok=True)
+    return forms

@@ -1,0 +1,327 @@
+// Temper against transformers and PEFT, on the goldens of tests/parity/goldens (see README.md there for their layout and
+// for how make_goldens.py computed them).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "backend/cpu/cpu_backend.h"
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/load_weights.h"
+#include "compile/train_step.h"
+#include "infer/generator.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "program/buffer_names.h"
+#include "runtime/executor.h"
+
+namespace temper {
+namespace {
+
+const std::string kGoldens = std::string(TEMPER_SOURCE_DIR) + "/tests/parity/goldens/";
+
+template <class T>
+T Must(Result<T> r) {
+  EXPECT_TRUE(r.ok()) << r.status().message();
+  TEMPER_CHECK(r.ok()) << r.status().message();
+  return std::move(*r);
+}
+void Must(const Status& s) { TEMPER_CHECK(s.ok()) << s.message(); }
+
+std::vector<float> ReadFloats(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* t = Must(file.Require(name));
+  std::vector<float> x(static_cast<size_t>(t->elements()));
+  Must(file.ReadAs(name, DType::kF32, std::as_writable_bytes(std::span(x))));
+  return x;
+}
+std::vector<double> ReadDoubles(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* t = Must(file.Require(name));
+  std::vector<double> x(static_cast<size_t>(t->elements()));
+  Must(file.ReadTensor(name, std::as_writable_bytes(std::span(x))));
+  return x;
+}
+std::vector<int32_t> ReadInts(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* t = Must(file.Require(name));
+  std::vector<int32_t> x(static_cast<size_t>(t->elements()));
+  Must(file.ReadTensor(name, std::as_writable_bytes(std::span(x))));
+  return x;
+}
+
+// The inputs of one micro-batch as Temper wants them, from the goldens' rows.
+struct Batch {
+  std::vector<int32_t> token, target, position, document_start;
+  int64_t row = 0, supervised = 0;
+};
+
+Batch ReadBatch(const SafetensorsFile& file) {
+  Batch b{.token = ReadInts(file, "input_ids"), .target = ReadInts(file, "targets"), .position = ReadInts(file, "positions")};
+  const std::vector<int32_t> documents = ReadInts(file, "documents");
+  b.row = Must(file.Require("input_ids"))->dims.back();
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const bool continues = documents[i] >= 0 && static_cast<int64_t>(i) % b.row != 0 && documents[i] == documents[i - 1];
+    b.document_start.push_back(continues ? b.document_start[i - 1] : static_cast<int32_t>(i));
+    if (b.target[i] == -100) b.target[i] = -1;
+    b.supervised += b.target[i] >= 0;
+  }
+  return b;
+}
+
+struct GoldenCase {
+  nlohmann::json info;
+  SafetensorsFile file;
+};
+GoldenCase OpenCase(const std::string& name) {
+  std::ifstream in(kGoldens + "cases/" + name + "/case.json");
+  return {nlohmann::json::parse(in), Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
+}
+std::vector<std::string> CasesOfKind(const std::string& kind) {
+  std::vector<std::string> names;
+  for (const std::string& name : Must(PosixEnv().List(kGoldens + "cases"))) {
+    std::ifstream in(kGoldens + "cases/" + name + "/case.json");
+    if (nlohmann::json::parse(in)["kind"] == kind) names.push_back(name);
+  }
+  return names;
+}
+
+std::unique_ptr<Model> OpenModel(const std::string& name) {
+  const std::string path = kGoldens + "models/" + name + "/config.json";
+  return Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
+}
+
+std::vector<WeightNames> NamesOf(const Model& model) {
+  std::vector<WeightNames> names;
+  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases});
+  return names;
+}
+
+LoraSpec SpecOf(const AdapterConfig& c) {
+  return {.r = c.r, .alpha = c.alpha, .dropout = c.dropout, .rslora = c.rslora, .target_regex = c.target_regex,
+          .target_modules = c.target_modules, .exclude_modules = c.exclude_modules, .rank_pattern = c.rank_pattern,
+          .alpha_pattern = c.alpha_pattern};
+}
+
+std::vector<LoraTarget> TargetsOf(const Model& model, const std::string& adapter) {
+  const auto config = Must(ReadAdapterConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
+  return Must(ResolveLoraTargets(model.Forward({.tokens = 1}), SpecOf(config)));
+}
+
+void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targets, const BufferLookup& lookup) {
+  std::vector<WeightNames> names;
+  for (const LoraTarget& t : targets) {
+    names.push_back({LoraAName(t.module), {}});
+    names.push_back({LoraBName(t.module), {}});
+  }
+  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names, lookup));
+}
+
+// A compiled training step with its arena and executor.
+class Step {
+ public:
+  Step(const std::string& model_name, const std::string& adapter, DType dtype, int64_t tokens, int64_t row, StepSpec spec)
+      : kernels_(MakeCpuKernels({.threads = spec.threads})) {
+    const std::unique_ptr<Model> model = OpenModel(model_name);
+    Graph graph = model->Forward({.dtype = dtype, .tokens = tokens, .row = row});
+    if (adapter.empty()) {
+      TrainAllWeights(&graph);
+    } else {
+      targets = TargetsOf(*model, adapter);
+      graph = AddLora(graph, targets, 0);
+    }
+    programs_ = Must(CompileTraining(graph, graph, spec));
+    arena_ = Must(Arena::Create(programs_[0].arena_bytes));
+    train = Must(Executor::Create(programs_[0], *arena_, *kernels_));
+    eval = Must(Executor::Create(programs_[1], *arena_, *kernels_));
+    const auto lookup = [&](const std::string& name) { return Buffer(name); };
+    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), NamesOf(*model), lookup));
+    if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
+  }
+
+  View Buffer(const std::string& name) const {
+    const int i = programs_[0].FindBuffer(name);
+    return i < 0 ? View{} : train->BufferView(i);
+  }
+  std::span<float> Floats(const std::string& name) const { return Buffer(name).as<float>(); }
+
+  // Losses of all micro-batches, one after another. `batch` holds `micro_batches` times the tokens of one.
+  std::vector<float> Run(Executor& executor, Batch& batch, double lr, int64_t t) {
+    std::vector<float> losses(batch.token.size());
+    std::vector<HostArray> io;
+    const auto add = [&](const char* name, auto& v) {
+      io.push_back({executor.program().FindBuffer(name), reinterpret_cast<std::byte*>(v.data())});
+      ASSERT_GE(io.back().buffer, 0) << name;
+    };
+    add(kTokenInput, batch.token);
+    add(kTargetInput, batch.target);
+    add(kPositionInput, batch.position);
+    add(kDocumentStartInput, batch.document_start);
+    add(kLossOutput, losses);
+    if (&executor == train.get()) {
+      auto scalars = Buffer(kScalarsBuffer).as<double>();
+      scalars[kScalarLearningRate] = lr;
+      scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, static_cast<double>(t));
+      scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, static_cast<double>(t));
+      scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
+    }
+    Must(executor.Run(io));
+    return losses;
+  }
+
+  std::unique_ptr<Executor> train, eval;
+  std::vector<LoraTarget> targets;
+  const Program& program() const { return programs_[0]; }
+
+ private:
+  std::unique_ptr<KernelTable> kernels_;
+  std::vector<Program> programs_;
+  std::unique_ptr<Arena> arena_;
+};
+
+double Sum(const std::vector<float>& x) {
+  double sum = 0;
+  for (float v : x) sum += v;
+  return sum;
+}
+
+double Norm(std::span<const float> x) {
+  double sum = 0;
+  for (float v : x) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum);
+}
+
+// Every golden gradient of the case within |dg| <= max(1e-3 |g|, 1e-6 global norm).
+void ExpectGradients(const GoldenCase& golden, const Step& step) {
+  double global = 0;
+  std::vector<std::string> names;
+  for (const StoredTensor& t : golden.file.tensors()) {
+    if (!t.name.starts_with("grad.")) continue;
+    names.push_back(t.name.substr(5));
+    global += std::pow(Norm(ReadFloats(golden.file, t.name)), 2);
+  }
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) {
+    const std::vector<float> expected = ReadFloats(golden.file, "grad." + name);
+    const View view = step.Buffer(GradientName(name));
+    ASSERT_NE(view.data, nullptr) << name << " has no gradient";
+    const std::span<float> got = view.as<float>();
+    ASSERT_EQ(got.size(), expected.size()) << name;
+    std::vector<float> difference(expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) difference[i] = got[i] - expected[i];
+    EXPECT_LE(Norm(difference), std::max(1e-3 * Norm(expected), 1e-6 * std::sqrt(global))) << name;
+  }
+}
+
+class ParityOfGradients : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParityOfGradients, LossesAndEveryGradientEqualTransformers) {
+  const GoldenCase golden = OpenCase(GetParam());
+  for (const std::string model : golden.info["models"]) {
+    SCOPED_TRACE(model);
+    Batch batch = ReadBatch(golden.file);
+    const std::string adapter = golden.info.contains("adapter") && golden.info["adapter"].is_string() ? golden.info["adapter"] : "";
+    Step step(model, adapter, DType::kF32, static_cast<int64_t>(batch.token.size()), batch.row, {});
+    EXPECT_EQ(batch.supervised, golden.info["token_count"].get<int64_t>());
+    const std::vector<float> evaluated = step.Run(*step.eval, batch, 0, 1);
+    const std::vector<float> losses = step.Run(*step.train, batch, 0, 1);
+    EXPECT_EQ(losses, evaluated) << "training and evaluation disagree on the loss";
+    EXPECT_NEAR(Sum(losses), golden.info["loss_sum"].get<double>(), 2e-5 * golden.info["loss_sum"].get<double>());
+    const std::vector<float> expected = ReadFloats(golden.file, "losses");
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-4 * (1 + std::abs(expected[i]))) << i;
+    ExpectGradients(golden, step);
+  }
+}
+
+std::vector<std::string> GradientCases() {
+  std::vector<std::string> cases = CasesOfKind("gradients");
+  for (const std::string& name : CasesOfKind("adapter")) cases.push_back(name);
+  return cases;
+}
+const auto kCaseName = [](const testing::TestParamInfo<std::string>& info) { return info.param; };
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityOfGradients, testing::ValuesIn(GradientCases()), kCaseName);
+
+class ParityOfCurves : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
+  const GoldenCase golden = OpenCase(GetParam());
+  const auto& info = golden.info;
+  const std::string adapter = info["adapter"].is_string() ? info["adapter"] : "";
+  const int micro_batches = info["micro_batches"];
+  Batch all = ReadBatch(golden.file);
+  const std::vector<double> losses = ReadDoubles(golden.file, "losses"), norms = ReadDoubles(golden.file, "grad_norms"),
+                            rates = ReadDoubles(golden.file, "learning_rates");
+  Step step(info["models"][0], adapter, DType::kF32, all.row, all.row,
+            {.micro_batches = micro_batches,
+             .adamw = {.weight_decay = info["settings"]["weight_decay"], .max_norm = info["settings"]["max_grad_norm"]}});
+  std::map<std::string, std::vector<float>> initial;
+  for (const auto& [name, l2] : info["change_l2"].items()) {
+    const auto w = step.Floats(name);
+    initial[name].assign(w.begin(), w.end());
+  }
+  const size_t n = static_cast<size_t>(micro_batches * all.row);
+  for (size_t t = 0; t < losses.size(); ++t) {
+    Batch batch{.row = all.row};
+    const auto cut = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + t * n, v.begin() + (t + 1) * n); };
+    batch.token = cut(all.token);
+    batch.target = cut(all.target);
+    batch.position = cut(all.position);
+    batch.document_start = cut(all.document_start);
+    for (size_t i = 0; i < n; ++i) {
+      batch.document_start[i] -= static_cast<int32_t>((t * n) + i / all.row * all.row);  // local to the micro-batch
+      batch.supervised += batch.target[i] >= 0;
+    }
+    const double loss = Sum(step.Run(*step.train, batch, rates[t], static_cast<int64_t>(t) + 1)) / batch.supervised;
+    EXPECT_NEAR(loss, losses[t], 2e-5 * losses[t]) << "step " << t;
+    EXPECT_NEAR(step.Floats(kClipBuffer)[1], norms[t], 1e-4 * norms[t]) << "step " << t;
+  }
+  for (const auto& [name, l2] : info["change_l2"].items()) {
+    std::vector<float> change(initial[name].size());
+    const auto now = step.Floats(name);
+    for (size_t i = 0; i < change.size(); ++i) change[i] = now[i] - initial[name][i];
+    EXPECT_NEAR(Norm(change), l2.get<double>(), 1e-3 * l2.get<double>()) << name;
+    if (golden.file.Find("change." + name) == nullptr) continue;
+    const std::vector<float> expected = ReadFloats(golden.file, "change." + name);
+    for (size_t i = 0; i < change.size(); ++i) change[i] -= expected[i];
+    EXPECT_LE(Norm(change), 2e-3 * Norm(expected)) << name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityOfCurves, testing::ValuesIn(CasesOfKind("curve")), kCaseName);
+
+class ParityInBf16 : public testing::TestWithParam<std::string> {};
+
+TEST_P(ParityInBf16, LossEqualsTransformersInBf16) {
+  const GoldenCase golden = OpenCase(GetParam());
+  Batch batch = ReadBatch(golden.file);
+  Step step(golden.info["models"][0], "", DType::kBF16, static_cast<int64_t>(batch.token.size()), batch.row, {});
+  const double expected = golden.info["loss_sum"];
+  EXPECT_NEAR(Sum(step.Run(*step.eval, batch, 0, 1)), expected, 1e-2 * expected);
+}
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("bf16")), kCaseName);
+
+TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
+  std::ifstream in(kGoldens + "generation.json");
+  const auto kernels = MakeCpuKernels({.threads = 1});
+  for (const auto& g : nlohmann::json::parse(in)) {
+    const std::string name = g["model"];
+    SCOPED_TRACE(name);
+    const std::unique_ptr<Model> model = OpenModel(name);
+    const std::string adapter = g["adapter"].is_string() ? g["adapter"] : "";
+    const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
+    const auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, *kernels));
+    const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
+    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));
+    if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
+    const std::vector<int32_t> prompt = g["prompt"], expected = g["tokens"], until_eos = g["tokens_with_eos"];
+    const auto always = [](int32_t) { return true; };
+    EXPECT_EQ(Must(GenerateTokens(*decoder, prompt, 16, {}, {}, always)), expected);
+    decoder->Reset();
+    const std::vector<int32_t> stop = {g["eos"].get<int32_t>()};
+    std::vector<int32_t> stopped = Must(GenerateTokens(*decoder, prompt, 16, {}, stop, always));
+    stopped.push_back(stop[0]);
+    EXPECT_EQ(stopped, until_eos);
+  }
+}
+
+}  // namespace
+}  // namespace temper

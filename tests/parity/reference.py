@@ -1,0 +1,89 @@
+"""The reference itself: transformers, one document at a time, so that isolation is by construction."""
+
+import numpy as np
+import torch
+
+from packed_batch import IGNORED, PADDING
+
+
+def document_losses(model, document):
+    """Logits [n, vocab] and per-position losses [n] (0 where unsupervised) of one document on its own."""
+    ids = torch.from_numpy(document.ids.astype(np.int64))[None]
+    logits = model(input_ids=ids, use_cache=False).logits[0].float()
+    targets = torch.from_numpy(document.targets().astype(np.int64))
+    losses = torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+    return logits, losses
+
+
+def loss_sum(model, batch):
+    """The differentiable sum over all supervised tokens."""
+    return sum(document_losses(model, document)[1].sum() for row in batch.rows for document in row)
+
+
+def forward_and_gradients(model, batch, name_of=lambda name: name):
+    """The batch's tensors, logits, per-token losses and the gradient of the loss SUM for each trainable parameter."""
+    model.zero_grad(set_to_none=True)
+    vocab = model.config.vocab_size
+    logits, losses = [], []
+    for row in batch.rows:
+        pairs = [document_losses(model, document) for document in row]
+        for _, document_loss in pairs:
+            if document_loss.sum().item() != 0.0:
+                document_loss.sum().backward()
+        logits.append(batch.place(row, [p[0].detach().numpy() for p in pairs], 0, np.float32, (vocab,)))
+        losses.append(batch.place(row, [p[1].detach().numpy() for p in pairs], 0, np.float32))
+    tensors = batch.tensors()
+    tensors["logits"] = np.stack(logits)
+    tensors["losses"] = np.stack(losses)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            gradient = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+            tensors["grad." + name_of(name)] = gradient.numpy().copy()
+    model.zero_grad(set_to_none=True)
+    return tensors
+
+
+def packed_loss_sum(model, batch):
+    """The same sum from one packed forward with an explicit block-causal mask: another order of every reduction."""
+    t = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.tensors().items()}
+    rows, length = t["input_ids"].shape
+    same = t["documents"][:, :, None] == t["documents"][:, None, :]
+    visible = same & torch.ones(length, length, dtype=torch.bool).tril()
+    visible |= torch.eye(length, dtype=torch.bool)
+    mask = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
+    logits = model(input_ids=t["input_ids"], attention_mask=mask, position_ids=t["positions"], use_cache=False).logits
+    targets = torch.where(t["documents"] == PADDING, IGNORED, t["targets"])
+    return torch.nn.functional.cross_entropy(
+        logits.float().reshape(rows * length, -1), targets.reshape(-1), ignore_index=IGNORED, reduction="sum")
+
+
+def cross_check(model, batch, tensors, name_of=lambda name: name):
+    """How far two orders of the same arithmetic lie apart: the reference's own noise. Near a tolerance: an error."""
+    model.zero_grad(set_to_none=True)
+    total = packed_loss_sum(model, batch)
+    total.backward()
+    reference = float(tensors["losses"].astype(np.float64).sum())
+    loss_error = abs(total.item() - reference) / reference
+    global_norm = np.sqrt(sum((v.astype(np.float64) ** 2).sum() for n, v in tensors.items() if n.startswith("grad.")))
+    worst = 0.0
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        want = tensors["grad." + name_of(name)].astype(np.float64)
+        got = 0.0 if parameter.grad is None else parameter.grad.numpy().astype(np.float64)
+        limit = max(1e-3 * np.linalg.norm(want), 1e-6 * global_norm)
+        worst = max(worst, np.linalg.norm(got - want) / limit)
+    model.zero_grad(set_to_none=True)
+    assert loss_error < 2e-6, f"two orders of the reference differ by {loss_error} in the loss"
+    assert worst < 0.5, f"two orders of the reference differ by {worst} of the gradient tolerance"
+    return {"loss_relative": float(f"{loss_error:.0e}"), "gradient_of_tolerance": float(f"{worst:.0e}")}
+
+
+def greedy(model, prompt, new_tokens, eos):
+    """Greedy continuation, and the smallest gap between the best and second-best logit on the way."""
+    out = model.generate(
+        input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        do_sample=False, max_new_tokens=new_tokens, eos_token_id=eos, pad_token_id=0,
+        output_logits=True, return_dict_in_generate=True)
+    margins = [float(torch.diff(step[0].topk(2).values).abs()) for step in out.logits]
+    return out.sequences[0, len(prompt):].tolist(), min(margins)
