@@ -89,24 +89,26 @@ Status ParseArguments(OrderedJson& calls, const std::string& where) {
   return OkStatus();
 }
 
-// Takes a training weight out of the message: 0 or false switches the message off.
-Status TakeWeight(OrderedJson& message, uint8_t& trained, const std::string& where) {
+// Brings the names under which data sets switch a message off into one: "weight": 0.
+Status UnifyWeight(OrderedJson& message, const std::string& where) {
+  bool learnt = true;
   for (const char* key : {"weight", "loss_weight", "loss", "train"}) {
     const auto it = message.find(key);
     if (it == message.end()) continue;
     if (it->is_boolean()) {
-      if (!it->get<bool>()) trained = 0;
+      learnt &= it->get<bool>();
     } else if (it->is_number()) {
       const double weight = it->get<double>();
       if (weight != 0 && weight != 1) {
         return Unsupported(fmt::format("{}: '{}' is {}: only 0 and 1 are supported", where, key, weight));
       }
-      if (weight == 0) trained = 0;
+      learnt &= weight == 1;
     } else if (!it->is_null()) {
       return Corrupt(fmt::format("{}: '{}' should be 0 or 1", where, key));
     }
     message.erase(it);
   }
+  if (!learnt) message["weight"] = 0;
   return OkStatus();
 }
 
@@ -148,9 +150,8 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
   return messages;
 }
 
-Status NormalizeMessages(OrderedJson& messages, std::vector<uint8_t>& trained, const std::string& where) {
+Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
   if (!messages.is_array() || messages.empty()) return Corrupt(where + ": 'messages' should be a list of messages");
-  trained.assign(messages.size(), 1);
   for (size_t i = 0; i < messages.size(); ++i) {
     OrderedJson& message = messages[i];
     const std::string place = fmt::format("{}, message {}", where, i + 1);
@@ -169,9 +170,13 @@ Status NormalizeMessages(OrderedJson& messages, std::vector<uint8_t>& trained, c
       return Corrupt(fmt::format("{}: 'content' should be text but is {}", place, content->type_name()));
     }
     if (calls) TEMPER_RETURN_IF_ERROR(ParseArguments(message["tool_calls"], place));
-    TEMPER_RETURN_IF_ERROR(TakeWeight(message, trained[i], place));
+    TEMPER_RETURN_IF_ERROR(UnifyWeight(message, place));
   }
   return OkStatus();
+}
+
+bool IsLearnt(const OrderedJson& message) {
+  return message["role"] == "assistant" && !message.contains("weight");
 }
 
 Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where) {

@@ -71,7 +71,7 @@ Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const 
       TEMPER_ASSIGN_OR_RETURN(record.tools, NormalizeTools(*tools, where));
     }
   }
-  TEMPER_RETURN_IF_ERROR(NormalizeMessages(messages, record.trained, where));
+  TEMPER_RETURN_IF_ERROR(NormalizeMessages(messages, where));
   record.messages = std::move(messages);
   return record;
 }
@@ -79,14 +79,11 @@ Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const 
 // TRL's conversational form: both fields are lists of messages, and only the second is learnt.
 Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where) {
   OrderedJson messages = *Find(row, "prompt");
-  const OrderedJson& completion = *Find(row, "completion");
-  const size_t prompt_messages = messages.size();
-  for (const OrderedJson& message : completion) messages.push_back(message);
-  TEMPER_ASSIGN_OR_RETURN(Record record, Conversation(std::move(messages), row, where));
-  // A system prompt may have been put in front.
-  const size_t shift = record.messages.size() - prompt_messages - completion.size();
-  std::fill_n(record.trained.begin(), prompt_messages + shift, uint8_t{0});
-  return record;
+  for (OrderedJson& message : messages) {
+    if (message.is_object()) message["weight"] = 0;
+  }
+  for (const OrderedJson& message : *Find(row, "completion")) messages.push_back(message);
+  return Conversation(std::move(messages), row, where);
 }
 
 Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const std::string& where) {
@@ -282,7 +279,6 @@ Record AsConversation(const Record& record) {
   if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
   out.messages.push_back(Message("user", record.prompt));
   out.messages.push_back(Message("assistant", record.completion));
-  out.trained.assign(out.messages.size(), 1);
   return out;
 }
 

@@ -48,10 +48,9 @@ struct Record {
   bool is_instruction = false;
 
   // kMessages: a list of {role, content, ...} as chat templates take it: content is a string, arguments of tool calls
-  // are objects. `tools` is null or a list. trained[i] is 0 where message i is not to be learnt from although an
-  // assistant wrote it (OpenAI's "weight": 0).
+  // are objects, and "weight": 0 marks what is not to be learnt although an assistant wrote it. `tools` is null or a
+  // list.
   OrderedJson messages, tools;
-  std::vector<uint8_t> trained;
 
   std::string text;  // kText
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "data/conversation.h"
+
 namespace temper {
 namespace {
 
@@ -19,6 +21,12 @@ void ExpectError(const std::string& text, const std::string& hint) {
   EXPECT_NE(record.status().message().find("f line 7"), std::string::npos) << record.status().message();
 }
 
+std::vector<int> Learnt(const Record& record) {
+  std::vector<int> learnt;
+  for (const auto& message : record.messages) learnt.push_back(IsLearnt(message));
+  return learnt;
+}
+
 void ExpectPrompt(const std::string& text, const std::string& prompt, const std::string& completion) {
   const auto record = Read(text);
   ASSERT_TRUE(record.ok()) << record.status().message();
@@ -32,7 +40,6 @@ void ExpectMessages(const std::string& text, const std::string& messages) {
   ASSERT_TRUE(record.ok()) << record.status().message();
   EXPECT_EQ(record->kind, RecordKind::kMessages);
   EXPECT_EQ(record->messages.dump(), OrderedJson::parse(messages).dump());
-  EXPECT_EQ(record->trained.size(), record->messages.size());
 }
 
 TEST(Record, PromptAndCompletionAreTakenAsTheyAre) {
@@ -64,7 +71,6 @@ TEST(Record, InstructionsCanBeConversations) {
   EXPECT_EQ(
       chat.messages.dump(),
       R"([{"role":"system","content":"S"},{"role":"user","content":"Add.\n\n2 2"},{"role":"assistant","content":"4"}])");
-  EXPECT_EQ(chat.trained, (std::vector<uint8_t>{1, 1, 1}));
   EXPECT_FALSE(Read(R"({"prompt": "2+2=", "completion": "4"})")->is_instruction);
 }
 
@@ -85,8 +91,10 @@ TEST(Record, WeightsOfMessagesSayWhatIsLearnt) {
       {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "loss_weight": 1.0},
       {"role": "assistant", "content": "d", "train": false}]})");
   ASSERT_TRUE(record.ok()) << record.status().message();
-  EXPECT_EQ(record->trained, (std::vector<uint8_t>{1, 0, 1, 0}));
-  EXPECT_FALSE(record->messages[1].contains("weight"));  // no template has to know of it
+  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 1, 0}));
+  EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0})");
+  EXPECT_EQ(record->messages[2].dump(), R"({"role":"assistant","content":"c"})");
+  EXPECT_EQ(record->messages[3].dump(), R"({"role":"assistant","content":"d","weight":0})");
   ExpectError(R"({"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]})", "only 0 and 1");
 }
 
@@ -123,7 +131,7 @@ TEST(Record, ConversationalPromptsLearnTheCompletionOnly) {
       {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}], "system": "S"})");
   ASSERT_TRUE(record.ok()) << record.status().message();
   EXPECT_EQ(record->messages.size(), 5u);
-  EXPECT_EQ(record->trained, (std::vector<uint8_t>{0, 0, 0, 0, 1}));
+  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 0, 0, 1}));
 }
 
 TEST(Record, ReadyTokensKeepLabelsAndLosePadding) {

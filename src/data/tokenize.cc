@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "data/conversation.h"
+
 namespace temper {
 namespace {
 
@@ -125,9 +127,8 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
   return OkStatus();
 }
 
-Status RowTokenizer::TokenizePrompt(const Record& record, Sample& sample, DataStatistics& statistics) const {
-  sample.tokens = front_;
-  sample.supervised.assign(front_.size(), 0);
+Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics& statistics) const {
+  Sample sample{.tokens = front_, .supervised = std::vector<uint8_t>(front_.size(), 0)};
   const std::string prompt = PromptText(record), completion = CompletionText(record);
   TEMPER_RETURN_IF_ERROR(EncodeParts({{prompt, false}, {completion, true}}, sample, statistics));
   const bool has_eos = !completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
@@ -135,30 +136,51 @@ Status RowTokenizer::TokenizePrompt(const Record& record, Sample& sample, DataSt
     sample.tokens.push_back(eos_);
     sample.supervised.push_back(1);
   }
-  return OkStatus();
+  return sample;
 }
 
-Status RowTokenizer::TokenizeMessages(const Record& record, Sample& sample, DataStatistics& statistics) const {
+Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>& samples,
+                                      DataStatistics& statistics) const {
   if (!chat_template_) {
     return InvalidArgument(record.where +
                            ": messages need a chat template, and the model has none: put one into its "
                            "tokenizer_config.json (chat_template), or use prompt/completion rows");
   }
-  auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools);
-  if (!rendered.ok()) return rendered.status().WithContext(record.where);
-  const std::string_view text = rendered->text;
+  std::vector<RenderedChat> chats;
+  if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
+    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, options_.chat);
+    if (!rendered.ok()) return rendered.status().WithContext(record.where);
+    chats = *std::move(rendered);
+    // Where everything is learnt, the last text has it all; the others would only repeat it.
+    if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
+  } else if (options_.train_on_prompt) {
+    auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options_.chat);
+    if (!text.ok()) return text.status().WithContext(record.where);
+    chats.push_back({.text = *std::move(text)});
+  } else {
+    ++statistics.dropped_rows;
+  }
+  for (const RenderedChat& chat : chats) {
+    TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(chat, statistics));
+    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), samples, statistics));
+  }
+  return OkStatus();
+}
+
+Result<Sample> RowTokenizer::TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const {
+  const std::string_view text = chat.text;
   std::vector<Part> parts;
   size_t at = 0;
-  for (const auto& span : rendered->assistant_spans) {
-    TEMPER_CHECK(at <= span.begin && span.begin <= span.end && span.end <= text.size()) << record.where;
+  for (const TextSpan& span : chat.assistant) {
     parts.push_back({text.substr(at, span.begin - at), false});
-    parts.push_back({text.substr(span.begin, span.end - span.begin), record.trained[span.message] != 0});
+    parts.push_back({text.substr(span.begin, span.end - span.begin), true});
     at = span.end;
   }
   parts.push_back({text.substr(at), false});
+  Sample sample;
   TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
 
-  // A template may leave the token that ends the turn outside its span: the model must learn it all the same.
+  // {% generation %} blocks may leave the token that ends the turn outside: the model must learn it all the same.
   std::optional<size_t> last;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (!sample.supervised[i] && i > 0 && sample.supervised[i - 1] && EndsTurn(sample.tokens[i]) &&
@@ -167,17 +189,19 @@ Status RowTokenizer::TokenizeMessages(const Record& record, Sample& sample, Data
     }
     if (sample.supervised[i]) last = i;
   }
-  if (last && !EndsTurn(sample.tokens[*last]) && !tokenizer_.IsSpecial(sample.tokens[*last])) {
-    sample.tokens.resize(*last + 1);
-    sample.supervised.resize(*last + 1);
+  if (!last) return sample;
+  sample.tokens.resize(*last + 1);
+  sample.supervised.resize(*last + 1);
+  if (!EndsTurn(sample.tokens[*last]) && !tokenizer_.IsSpecial(sample.tokens[*last])) {
     sample.tokens.push_back(eos_);
     sample.supervised.push_back(1);
   }
-  return OkStatus();
+  return sample;
 }
 
-Status RowTokenizer::TokenizeIds(const Record& record, Sample& sample) const {
+Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
   const int64_t vocab_size = options_.vocab_size > 0 ? options_.vocab_size : tokenizer_.vocab_size();
+  Sample sample;
   for (size_t i = 0; i < record.input_ids.size(); ++i) {
     if (record.input_ids[i] >= vocab_size) {
       return Corrupt(
@@ -188,7 +212,7 @@ Status RowTokenizer::TokenizeIds(const Record& record, Sample& sample) const {
     sample.tokens.push_back(record.input_ids[i]);
     sample.supervised.push_back(record.labels[i] >= 0);
   }
-  return OkStatus();
+  return sample;
 }
 
 void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const {
@@ -269,24 +293,22 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, std::vector<Sam
 }
 
 Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const {
-  Sample sample;
   switch (record.kind) {
     case RecordKind::kText:
       return TokenizeText(record, samples, statistics);
-    case RecordKind::kTokens:
-      TEMPER_RETURN_IF_ERROR(TokenizeIds(record, sample));
-      break;
     case RecordKind::kMessages:
-      TEMPER_RETURN_IF_ERROR(TokenizeMessages(record, sample, statistics));
-      break;
+      return TokenizeMessages(record, samples, statistics);
+    case RecordKind::kTokens: {
+      TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeIds(record));
+      return Finish(record, std::move(sample), samples, statistics);
+    }
     case RecordKind::kPrompt:
-      if (options_.instructions_as_conversations && record.is_instruction) {
-        TEMPER_RETURN_IF_ERROR(TokenizeMessages(AsConversation(record), sample, statistics));
-      } else {
-        TEMPER_RETURN_IF_ERROR(TokenizePrompt(record, sample, statistics));
-      }
       break;
   }
+  if (options_.instructions_as_conversations && record.is_instruction) {
+    return TokenizeMessages(AsConversation(record), samples, statistics);
+  }
+  TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizePrompt(record, statistics));
   return Finish(record, std::move(sample), samples, statistics);
 }
 

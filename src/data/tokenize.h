@@ -8,7 +8,8 @@
 //
 //   prompt/completion   [what the tokenizer puts in front (BOS)] prompt COMPLETION EOS
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
-//                       EOS if the last span ends without one
+//                       EOS if the last span ends without one. One sample per text that the template needs: templates
+//                       that rewrite earlier turns need several (chat_template.h)
 //   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every token
 //   is
 //                       predicted exactly once
@@ -39,6 +40,7 @@ struct TokenizeOptions {
   bool train_on_prompt = false;
   // Question/answer and Alpaca rows go through the chat template as one user turn and its answer, as a chat would.
   bool instructions_as_conversations = false;
+  ChatOptions chat;        // what the template sees besides the messages
   int64_t vocab_size = 0;  // of the model: bound of ready-made input_ids; 0: the tokenizer's
 };
 
@@ -87,10 +89,11 @@ class RowTokenizer {
 
   Status EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const;
   Result<std::vector<int32_t>> EncodeBehind(const std::string& context, std::string_view text) const;
-  Status TokenizePrompt(const Record& record, Sample& sample, DataStatistics& statistics) const;
-  Status TokenizeMessages(const Record& record, Sample& sample, DataStatistics& statistics) const;
+  Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
+  Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Result<Sample> TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
-  Status TokenizeIds(const Record& record, Sample& sample) const;
+  Result<Sample> TokenizeIds(const Record& record) const;
   Status CheckFront(const Record& record, const Sample& sample) const;
   Status Finish(const Record& record, Sample sample, std::vector<Sample>& samples, DataStatistics& statistics) const;
   void Count(const Sample& sample, DataStatistics& statistics) const;

@@ -11,34 +11,18 @@ using Ids = std::vector<int32_t>;
 using Flags = std::vector<uint8_t>;
 constexpr int32_t kBos = FakeTokenizer::kBos, kEos = FakeTokenizer::kEos, kImEnd = FakeTokenizer::kImEnd;
 
-// ChatML, with the spans of assistant turns; `outside` leaves the token that ends the turn out of them.
-class ChatMl final : public ChatTemplate {
- public:
-  explicit ChatMl(bool outside = false) : outside_(outside) {}
-  Result<RenderedChat> RenderWithSpans(const OrderedJson& messages, const OrderedJson&) const override {
-    RenderedChat out;
-    for (size_t i = 0; i < messages.size(); ++i) {
-      const auto role = messages[i]["role"].get<std::string>();
-      if (role == "evil") return Corrupt("the template refuses role evil");
-      out.text += "<|im_start|>" + role + ":";
-      const size_t begin = out.text.size();
-      out.text += messages[i]["content"].get<std::string>();
-      const size_t inner = out.text.size();
-      out.text += "<|im_end|>";
-      if (role == "assistant") out.assistant_spans.push_back({begin, outside_ ? inner : out.text.size(), i});
-      out.text += "\n";
-    }
-    return out;
-  }
+ChatTemplate Template(const std::string& source) {
+  auto chat = ChatTemplate::FromSource(source, "test template", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  TEMPER_CHECK(chat.ok()) << chat.status().message();
+  return *std::move(chat);
+}
 
- private:
-  const bool outside_;
-};
-
-struct Case {
-  Record record;
-  TokenizeOptions options;
-};
+ChatTemplate ChatMl() {
+  return Template(
+      "{% for m in messages %}{% if m.role == 'evil' %}{{ raise_exception('no evil') }}{% endif %}"
+      "<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+}
 
 Record Prompt(std::string prompt, std::string completion) {
   Record r{.kind = RecordKind::kPrompt, .where = "f line 1"};
@@ -56,7 +40,6 @@ Record Text(std::string text) {
 Record Chat(const std::string& messages) {
   Record r{.kind = RecordKind::kMessages, .where = "f line 1"};
   r.messages = OrderedJson::parse(messages);
-  r.trained.assign(r.messages.size(), 1);
   return r;
 }
 
@@ -184,8 +167,12 @@ TEST(RowTokenizer, LongTextsBecomeWindowsThatPredictEveryTokenOnce) {
 
 TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
   const FakeTokenizer tokenizer;
-  for (const bool outside : {false, true}) {
-    const ChatMl chat(outside);
+  // The second leaves the token that ends the turn outside of its generation blocks.
+  for (const ChatTemplate& chat :
+       {ChatMl(),
+        Template("{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+                 "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n"
+                 "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}")}) {
     const Outcome out = RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
         {"role":"user","content":"c"},{"role":"assistant","content":"de"},{"role":"user","content":"unanswered"}])"),
                                {}, &chat);
@@ -200,14 +187,58 @@ TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
   }
 }
 
+TEST(RowTokenizer, ATurnThatTheTemplateLeavesOpenIsEndedByEos) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}");
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(out.samples[0].tokens.front(), kBos);
+  EXPECT_EQ(out.samples[0].tokens.back(), kEos);
+  EXPECT_EQ(Learnt(tokenizer, out.samples[0]).substr(0, 1), "b");
+}
+
+TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat =
+      Template("{{ bos_token }}{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  ASSERT_FALSE(out.status.ok());
+  EXPECT_NE(out.status.message().find("BOS twice"), std::string::npos) << out.status.message();
+}
+
+// Qwen3's template drops the thoughts of earlier turns: each turn is learnt in the text it would be written in.
+TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.thought and loop.last %}({{ m.thought }}){% endif %}"
+      "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const Record record = Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","thought":"x"},
+                                 {"role":"user","content":"c"},{"role":"assistant","content":"d","thought":"y"}])");
+  const Outcome out = RunRow(tokenizer, record, {}, &chat);
+  ASSERT_EQ(out.samples.size(), 2u) << out.status.message();
+  EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "(x)b<|im_end|>");
+  EXPECT_EQ(Learnt(tokenizer, out.samples[1]), "(y)d<|im_end|>");
+  EXPECT_EQ(out.statistics.samples, 2);
+  const Outcome all = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
+  ASSERT_EQ(all.samples.size(), 1u);
+  EXPECT_EQ(Whole(tokenizer, all.samples[0]), Whole(tokenizer, out.samples[1]));
+}
+
 TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder) {
-  const ChatMl chat;
+  const ChatTemplate chat = ChatMl();
   const Record record = Chat(R"([{"role":"system","content":"be able"},{"role":"user","content":"un able"},
                                 {"role":"assistant","content":"unable"}])");
   for (const bool dummy_prefix : {false, true}) {
     const FakeTokenizer tokenizer({"un", "able", "unable", "user", "\n"}, dummy_prefix);
-    const auto rendered = chat.RenderWithSpans(record.messages, {});
-    const auto whole = tokenizer.Encode(rendered->text, {.add_special = false});
+    const auto text = chat.Render(record.messages, {}, /*add_generation_prompt=*/false);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    auto whole = tokenizer.Encode(*text, {.add_special = false});
+    ASSERT_EQ(whole->back(), tokenizer.TokenToId("\n"));
+    whole->pop_back();  // behind the last turn
     const Outcome out = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
     EXPECT_EQ(out.samples[0].tokens, *whole);
     EXPECT_EQ(out.statistics.split_borders, 0);
@@ -215,7 +246,7 @@ TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder
 }
 
 TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
-  const ChatMl chat;
+  const ChatTemplate chat = ChatMl();
   const FakeTokenizer tokenizer({":un", ":"});
   const Outcome out =
       RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"un"}])"), {}, &chat);
@@ -225,17 +256,21 @@ TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
 
 TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   const FakeTokenizer tokenizer;
-  const ChatMl chat;
-  Record record = Chat(R"([{"role":"assistant","content":"a"},{"role":"assistant","content":"b"}])");
-  record.trained = {0, 1};
+  const ChatTemplate chat = ChatMl();
+  Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a","weight":0},
+                           {"role":"user","content":"q"},{"role":"assistant","content":"b"}])");
   EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
-  record.trained = {0, 0};
-  EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.dropped_rows, 1);
+  record.messages[3]["weight"] = 0;
+  const Outcome none = RunRow(tokenizer, record, {}, &chat);
+  EXPECT_TRUE(none.status.ok()) << none.status.message();
+  EXPECT_EQ(none.statistics.dropped_rows, 1);
+  // Learning everything needs no assistant.
+  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
 }
 
 TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
   const FakeTokenizer tokenizer;
-  const ChatMl chat;
+  const ChatTemplate chat = ChatMl();
   Record record = Prompt("ab", "cd");
   record.is_instruction = true;
   EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record).samples[0]), "<s>ab cd</s>");
@@ -266,9 +301,11 @@ TEST(RowTokenizer, ErrorsSayWhatIsMissing) {
   const FakeTokenizer tokenizer;
   EXPECT_NE(RunRow(tokenizer, Chat("[]")).status.message().find("chat template"), std::string::npos);
   EXPECT_FALSE(RunRow(tokenizer, Prompt("a", "b"), {.max_seq_len = 1}).status.ok());
-  const ChatMl chat;
-  const Outcome out = RunRow(tokenizer, Chat(R"([{"role":"evil","content":"a"}])"), {}, &chat);
-  EXPECT_EQ(out.status.message(), "f line 1: the template refuses role evil");
+  const ChatTemplate chat = ChatMl();
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"evil","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  EXPECT_NE(out.status.message().find("f line 1"), std::string::npos) << out.status.message();
+  EXPECT_NE(out.status.message().find("no evil"), std::string::npos) << out.status.message();
   FakeTokenizer endless;
   endless.RemoveEos();
   EXPECT_NE(RunRow(endless, Prompt("a", "b")).status.message().find("EOS"), std::string::npos);

@@ -329,7 +329,10 @@ TEST(ChatTemplate, SpansOfRealTemplatesAreWhatTheAssistantSaid) {
     auto t = ChatTemplate::FromSource(*ReadTextFile(PosixEnv(), JoinPath(folder, name)), name,
                                       {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     ASSERT_TRUE(t.ok()) << t.status().message();
-    const auto chats = t->RenderWithSpans(messages, nullptr);
+    // Templates for tools only do not take a conversation without.
+    const OrderedJson tools = name.find("tool_use") == name.npos ? OrderedJson() : Parse(R"([{"type": "function",
+        "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}])");
+    const auto chats = t->RenderWithSpans(messages, tools);
     ASSERT_TRUE(chats.ok()) << chats.status().message();
     std::vector<std::string> said;
     for (const RenderedChat& chat : *chats) {

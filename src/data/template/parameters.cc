@@ -15,7 +15,7 @@ Parameters::Parameters(std::string_view function, const Arguments& arguments, st
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.keywords) {
-    const auto it = std::find_if(names.begin(), names.end(), [&](const char* n) { return name == n; });
+    const auto it = std::find(names.begin(), names.end(), std::string_view(name));
     if (it == names.end()) Fail(fmt::format("{}() got an unexpected keyword argument '{}'", function, name));
     const Value*& slot = values_[static_cast<size_t>(it - names.begin())];
     if (slot) Fail(fmt::format("{}() got multiple values for argument '{}'", function, name));
