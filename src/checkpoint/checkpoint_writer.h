@@ -37,7 +37,7 @@ struct CheckpointContents {
   struct CopiedFile {
     std::string name, from;
   };
-  std::vector<CopiedFile> copies;  // config.json and the tokenizer's (CompanionFiles), read when Start is called
+  std::vector<CopiedFile> copies;  // config.json and the tokenizer's (CompanionFiles)
 };
 
 // Of the folder that these contents make: what PrepareOutputFolder wants to know.

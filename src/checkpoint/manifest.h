@@ -18,6 +18,7 @@
 namespace temper {
 
 inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest and not vouched for by it
 inline constexpr int64_t kCheckpointVersion = 1;
 
 enum class CheckpointKind : uint8_t { kLora, kFull };
