@@ -31,12 +31,15 @@ constexpr size_t kPiece = 512 << 10;
 // An entry of the manifest's two lists, without names and checksums. Generous: it is an estimate of free space.
 constexpr int64_t kManifestBytesPerTensor = 512;
 
-// The tensors of each file, as they are declared to the file's writer.
+// The tensors of each file, by their names there: the bytes do not depend on the order in which they were given.
 using FileContents = std::map<std::string, std::vector<const CheckpointTensor*>>;
 
 FileContents ByFile(const CheckpointContents& contents) {
   FileContents files;
   for (const CheckpointTensor& t : contents.tensors) files[t.file].push_back(&t);
+  for (auto& [file, tensors] : files) {
+    std::sort(tensors.begin(), tensors.end(), [](auto* a, auto* b) { return a->stored_as < b->stored_as; });
+  }
   return files;
 }
 
