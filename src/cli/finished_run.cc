@@ -51,7 +51,7 @@ Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& confi
     files.insert(files.begin(), kModelWeightsFile);
   }
   for (const std::string& name : files) {
-    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
+    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
   PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));
   LogInfo(fmt::format("done        {} steps, {} tokens in {}; {}", progress.step, progress.tokens,

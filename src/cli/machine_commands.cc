@@ -1,5 +1,4 @@
 // temper version, temper doctor: what this binary is and what this machine can do.
-#include <dnnl.h>
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -15,8 +14,7 @@ namespace temper {
 namespace {
 
 std::string Libraries() {
-  const dnnl_version_t* const v = dnnl_version();
-  return fmt::format("oneDNN {}.{}.{}, OpenMP {}", v->major, v->minor, v->patch, _OPENMP);
+  return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100);
 }
 
 }  // namespace

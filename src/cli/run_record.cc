@@ -1,6 +1,5 @@
 #include "cli/run_record.h"
 
-#include <dnnl.h>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -46,10 +45,9 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
 RunIdentity IdentityOf(const Program& train, const std::string& kernels) {
   RunIdentity identity;
   identity.program_hash = fmt::format("{:016x}", ProgramHash(train));
-  const dnnl_version_t* const dnnl = dnnl_version();
   identity.environment = {{"threads", train.threads},
                           {"kernels", kernels},
-                          {"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)}};
+                          {"temper", TEMPER_VERSION}};
   return identity;
 }
 
