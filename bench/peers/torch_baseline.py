@@ -2,10 +2,10 @@
 """The peer of Temper's training benchmark: transformers + PEFT on PyTorch, on this CPU. Prints one line of JSON.
 The figure is the median over the steps in which the machine was otherwise idle.
 
-    bench/peers/torch_baseline.sh --method full --precision autocast --compile      (the wrapper sets malloc and threads)
+    bench/peers/torch_baseline.sh --method full --precision autocast --compile   (the wrapper sets malloc, threads)
 
-Model: Llama shape, 12 layers, hidden 768, 12 heads, 4 KV heads, ffn 2048, vocabulary 32000 untied: 100.07 M parameters in
-matrix products. A step is forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one
+Model: Llama shape, 12 layers, hidden 768, 12 heads, 4 KV heads, ffn 2048, vocabulary 32000 untied: 100.07 M parameters
+in matrix products. A step is forward, backward, clipping and AdamW on one micro-batch of 2,048 tokens: 4 rows of 512, one
 document each, all supervised.
 
 --precision autocast  f32 weights and states, bf16 matrix products: what Trainer's bf16=True does (for LoRA the frozen

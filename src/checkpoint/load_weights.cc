@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "compile/train_step.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/rule.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {
@@ -138,8 +139,6 @@ class Differentiator final : public GradientSink {
 };
 
 }  // namespace
-
-std::string GradientName(const std::string& name) { return "grad:" + name; }
 
 Graph Differentiate(const Graph& forward, bool accumulate) { return Differentiator(forward, accumulate).Run(); }
 

@@ -8,14 +8,9 @@
 //   accumulate == true   a source "grad:W" of role kGradient is updated (every later micro-batch).
 #pragma once
 
-#include <string>
-
 #include "graph/graph.h"
 
 namespace temper {
-
-// Name of the buffer that holds the gradient of trainable value `name`.
-std::string GradientName(const std::string& name);
 
 // REQUIRES: `forward` verifies, has exactly one linear_cross_entropy, and a trainable value reaches it.
 Graph Differentiate(const Graph& forward, bool accumulate);

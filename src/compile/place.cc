@@ -246,6 +246,7 @@ Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threa
       }
       const std::vector<int> bindings = writer.Write(*stage.graph, layout);
       const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;
+      if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});
         for (int b : bindings) program.schedule.push_back({.binding = b, .micro_batch = m});

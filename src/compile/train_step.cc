@@ -6,6 +6,7 @@
 #include "compile/fuse.h"
 #include "compile/place.h"
 #include "graph/builder.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {
@@ -20,10 +21,6 @@ std::map<ValueId, int> BlocksOfSources(const Graph& graph) {
 }
 
 }  // namespace
-
-std::string MasterName(const std::string& weight) { return "master:" + weight; }
-std::string AdamMName(const std::string& weight) { return "adam_m:" + weight; }
-std::string AdamVName(const std::string& weight) { return "adam_v:" + weight; }
 
 Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec) {
   Graph graph;

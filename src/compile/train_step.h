@@ -23,13 +23,6 @@ struct StepSpec {
   int threads = 1;
 };
 
-// Names of the buffers that a training Program has besides the model's own.
-inline constexpr char kScalarsBuffer[] = "scalars";  // f64[kNumScalars], written before each step
-inline constexpr char kClipBuffer[] = "clip";        // f32[2]: {factor, gradient norm}, read after each step
-std::string MasterName(const std::string& weight);   // f32 copy of a trainable bf16 value
-std::string AdamMName(const std::string& weight);
-std::string AdamVName(const std::string& weight);
-
 // The graph of the update: sums of squares, clipping, AdamW for every trainable value of `forward`.
 Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec);
 

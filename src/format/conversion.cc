@@ -1,5 +1,7 @@
 #include "format/conversion.h"
 
+#include <cpuid.h>
+
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -57,9 +59,15 @@ void DispatchFloating(DType t, F&& f) {
   }
 }
 
+// AVX2 (with the operating system's consent) and F16C, which clang 14's __builtin_cpu_supports does not know.
+bool HasVectorInstructions() {
+  unsigned a, b, c = 0, d;
+  return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 // Elements converted by a vector kernel; the rest is left to the scalar code.
 int64_t ConvertVectors(DType from, const std::byte* in, DType to, std::byte* out, int64_t n) {
-  static const bool usable = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool usable = HasVectorInstructions();
   if (!usable) return 0;
   const auto* in16 = reinterpret_cast<const uint16_t*>(in);
   if (from == DType::kBF16 && to == DType::kF32) {

@@ -150,7 +150,8 @@ Status ModelWeights::OpenShards(Env& env, const std::string& folder, const std::
   }
   for (const auto& [tensor, shard] : weight_map) {
     if (shards[shard]->Find(tensor)) continue;
-    const auto other = std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f->Find(tensor); });
+    const auto other =
+        std::find_if(files_.begin(), files_.end(), [&name = tensor](const auto& f) { return f->Find(name); });
     return Corrupt(
         fmt::format("{} says that tensor {} is in {}, but it is {}; index and shards are of different models "
                     "or versions: download them together",

@@ -19,6 +19,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and read without swapping");
 
 constexpr size_t kMaxRank = 64;  // numpy's and PyTorch's own limit
+// Real files have a handful; 100 MB of tiny entries would take a gigabyte.
+constexpr size_t kMaxMetadataEntries = 100'000;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 constexpr std::array<StoredDType, 22> kStoredDTypes = {{
@@ -87,6 +89,9 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
       case State::kMetadata: {
         if (!header_.metadata.emplace(key_, std::move(v)).second) {
           return FailHeader(fmt::format("has the key {} twice in __metadata__", Quoted(key_)));
+        }
+        if (header_.metadata.size() > kMaxMetadataEntries) {
+          return FailHeader(fmt::format("has more than {} entries in __metadata__", kMaxMetadataEntries));
         }
         return true;
       }

@@ -39,6 +39,8 @@ std::vector<Lie> Lies() {
     return WithLength("{\"w\":" + inside + "}", std::string(data, 'x'));
   };
   const std::string deep(200000, '[');
+  std::string many = R"({"__metadata__":{)";
+  for (int i = 0; i <= 100'000; ++i) many += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":\"\"";
   return {
       {"EmptyFile", "", {"is empty"}},
       {"SevenBytes", "1234567", {"7 bytes, too few"}},
@@ -156,6 +158,7 @@ std::vector<Lie> Lies() {
       {"MetadataHoldsObject", WithLength(R"({"__metadata__":{"e":{}}})"), {"an object for the key 'e'"}},
       {"MetadataTwice", WithLength(R"({"__metadata__":{},"__metadata__":{}})"), {"__metadata__ twice"}},
       {"MetadataKeyTwice", WithLength(R"({"__metadata__":{"a":"1","a":"2"}})"), {"key 'a' twice in __metadata__"}},
+      {"MetadataIsEndless", WithLength(many + "}}"), {"more than 100000 entries in __metadata__"}},
       {"TorchZip",
        std::string("PK\x03\x04\x14\0\x08\x08\x08\0data.pkl", 18),
        {"PyTorch pickle", "runs whatever code", "safe_serialization"}},

@@ -153,6 +153,7 @@ class Builder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
     if (ExpectsKey()) return AddKey(mark, tag, anchor, text);
+    CheckText(mark, text);
     Charge(mark, static_cast<int64_t>(text.size()));
     Add(mark,
         {.value = Scalar(mark, tag, text),
@@ -203,12 +204,20 @@ class Builder final : public YAML::EventHandler {
     }
   }
 
+  // yaml-cpp makes lone bytes (not UTF-8) of the escapes \N and \_; a zero byte would cut a path or a name short.
+  void CheckText(const YAML::Mark& mark, const std::string& text) const {
+    if (FirstBadByte(text) == text.npos) return;
+    Fail(mark,
+         Unsupported(fmt::format("{} uses the escape \\0, \\N or \\_; write the character itself", Quoted(text))));
+  }
+
   void AddKey(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) {
     if (anchor != 0) Fail(mark, Unsupported("a key has an anchor; put the anchor before the value"));
     if (tag == "?" && text == "<<") {
       Fail(mark, Unsupported("merge keys ('<<') are not part of YAML 1.2; write the merged keys out"));
     }
     CheckTag(mark, tag, "str");
+    CheckText(mark, text);
     Frame& frame = stack_.back();
     const auto [it, is_new] = frame.key_lines.emplace(text, LineAt(mark));
     if (!is_new) {

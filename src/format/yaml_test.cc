@@ -171,6 +171,10 @@ TEST(Yaml, ErrorsNameTheLine) {
   ExpectRefused("a: 1\nb: \xFF\n", "run.yaml line 2:", "not UTF-8");
   ExpectRefused("a: \xED\xA0\x80\n", "run.yaml line 1:", "not UTF-8");
   ExpectRefused(std::string("a: 1\nb: 2\0c", 11), "run.yaml line 2:", "not UTF-8");
+  for (const char* escape : {"\\0", "\\x00", "\\N", "\\_"}) {
+    ExpectRefused("a: 1\nb: \"" + std::string(escape) + "\"\n", "run.yaml line 2:", "escape");
+    ExpectRefused("a: 1\n\"" + std::string(escape) + "\": 1\n", "run.yaml line 2:", "escape");
+  }
   ExpectRefused("\xFF\xFE" + std::string("a\0:\0", 4), "run.yaml line 1:", "not UTF-8");
 }
 

@@ -26,7 +26,7 @@ enum class Op : unsigned char {
   kSwiglu,              // (gate_TF, up_TF) -> silu(gate) * up
   kRelu,                // (x) -> max(x, 0)
   kGelu,                // (x) -> gelu(x)                                                attrs: tanh (0: erf)
-  kDropout,             // (x, rng_2) -> x * mask / (1-p); its own adjoint               attrs: p; draws by rng name
+  kDropout,             // (x, rng_3) -> x * mask / (1-p); its own adjoint               attrs: p; draws by rng name
   kLinearCrossEntropy,  // (x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])
                         //   -> loss_T, [d_x], [d_w], [d_x2], [d_w2]; logits = x w^T + x2 w2^T; target -1: no loss
                         //      attrs: pair2, grad_x, grad_w, grad_x2, grad_w2, acc_w, acc_w2, chunk
@@ -63,7 +63,13 @@ enum Scalar : int {
   kNumScalars,
 };
 
-// Layout of the `rng` input (i64[kNumRngWords]): the run's seed, and the step and micro-batch as one number.
-enum RngWord : int { kRngSeed, kRngStep, kNumRngWords };
+// Layout of the `rng` input (i64[kNumRngWords]). Draws are keyed by an element's place in the whole batch, so that they do
+// not depend on how the batch is cut into micro-batches or dealt to ranks.
+enum RngWord : int {
+  kRngSeed,
+  kRngStep,        // optimizer steps done
+  kRngFirstToken,  // place in the batch of the micro-batch's first token
+  kNumRngWords,
+};
 
 }  // namespace temper

@@ -25,6 +25,7 @@ struct ModelFacts {
   int64_t vocab = 0, hidden = 0, blocks = 0, max_positions = 0;
   int64_t heads = 0, head_dim = 0;
   double initializer_range = 0.02;
+  bool positions_are_learned = false;  // a table: no row may be longer than it
 };
 
 class Model {

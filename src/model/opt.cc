@@ -105,6 +105,7 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
   OptConfig c;
   ModelFacts& f = c.facts;
   f.architecture = "OPTForCausalLM";
+  f.positions_are_learned = true;
   TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", 50272, where));
   TEMPER_ASSIGN_OR_RETURN(f.hidden, IntOr(config, "hidden_size", 768, where));
   TEMPER_ASSIGN_OR_RETURN(f.blocks, IntOr(config, "num_hidden_layers", 12, where));

@@ -9,6 +9,7 @@
 //   run binding=5 micro_batch=0
 //   load micro_batch=0
 //   store micro_batch=0
+//   before_update micro_batch=0
 #include <fmt/format.h>
 
 #include "graph/line_reader.h"
@@ -28,7 +29,10 @@ constexpr struct {
 constexpr struct {
   Call::Kind kind;
   const char* name;
-} kCallKinds[] = {{Call::Kind::kRun, "run"}, {Call::Kind::kLoadInputs, "load"}, {Call::Kind::kStoreOutputs, "store"}};
+} kCallKinds[] = {{Call::Kind::kRun, "run"},
+                  {Call::Kind::kLoadInputs, "load"},
+                  {Call::Kind::kStoreOutputs, "store"},
+                  {Call::Kind::kBeforeUpdate, "before_update"}};
 
 std::string Ids(const std::vector<int>& ids) {
   std::string text = "(";

@@ -91,7 +91,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
   return executor;
 }
 
-Status Executor::Run(std::span<const HostArray> io, Trace* trace) {
+Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
   if (!failed_.ok()) return failed_;
   const auto copy = [&](int micro_batch, bool load) {
     for (const HostArray& array : io) {
@@ -104,7 +104,13 @@ Status Executor::Run(std::span<const HostArray> io, Trace* trace) {
     }
   };
   std::byte* const workspace = arena_.At(program_.workspace_offset);
+  Trace* const trace = options.trace;
   for (const Call& call : program_.schedule) {
+    if (call.kind == Call::Kind::kBeforeUpdate) {
+      if (options.before_update) failed_ = options.before_update();
+      if (!failed_.ok()) return failed_;
+      continue;
+    }
     if (call.kind != Call::Kind::kRun) {
       copy(call.micro_batch, call.kind == Call::Kind::kLoadInputs);
       continue;

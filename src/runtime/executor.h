@@ -2,6 +2,7 @@
 // address; Run then only calls kernels. One executor at a time may run on an arena.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,9 +28,15 @@ class Executor {
   static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels);
   ~Executor();
 
+  struct RunOptions {
+    Trace* trace = nullptr;
+    // Called where the schedule says that weights and states are about to change; its error ends the run.
+    std::function<Status()> before_update;
+  };
   // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
-  // Allocates nothing. `trace` may be null. An error is sticky: later runs return it too.
-  Status Run(std::span<const HostArray> io, Trace* trace = nullptr);
+  // Allocates nothing. An error is sticky: later runs return it too.
+  Status Run(std::span<const HostArray> io, const RunOptions& options);
+  Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
 
   // Address of a persistent buffer, for loading weights, writing scalars and reading results.
   View BufferView(int buffer) const;

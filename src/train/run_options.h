@@ -16,7 +16,8 @@ OptionSet RunOptions(RunConfig& config);
 // Its groups alone, for a command that adds options of its own.
 std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
-// `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration.
+// `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. What is saved
+// for people to run again should have output.overwrite and output.resume cleared first.
 std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes = {});
 Result<RunConfig> ParseRunConfig(std::string_view yaml, const std::string& file);
 

@@ -252,6 +252,72 @@ TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
   EXPECT_EQ(back->machine.seed, config.machine.seed);
 }
 
+// Whatever is in a path or a pattern: the characters that YAML gives a meaning to, alone and combined.
+TEST(RunOptions, AnyTextReadsBackEqual) {
+  const std::vector<std::string> pieces = {"a",
+                                           "1",
+                                           ".",
+                                           "-",
+                                           "_",
+                                           "/",
+                                           " ",
+                                           "\t",
+                                           "\n",
+                                           "\r",
+                                           "\"",
+                                           "'",
+                                           ":",
+                                           "#",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           ",",
+                                           "&",
+                                           "*",
+                                           "!",
+                                           "|",
+                                           ">",
+                                           "%",
+                                           "@",
+                                           "`",
+                                           "\\",
+                                           "~",
+                                           "?",
+                                           "=",
+                                           "<<",
+                                           "null",
+                                           "e5",
+                                           "---",
+                                           "...",
+                                           "ü",
+                                           "\x7f",
+                                           "\x01",
+                                           "\x1b",
+                                           "\xc2\x85",
+                                           "\xc2\xa0",
+                                           "\xe2\x80\xa8",
+                                           "\xef\xbb\xbf",
+                                           "\xf0\x9f\x99\x82",
+                                           "0x1"};
+  uint32_t state = 7;
+  const auto next = [&state] { return state = state * 1664525u + 1013904223u, state >> 8; };
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (uint32_t length = next() % 5; text.size() < length || text.empty();) text += pieces[next() % pieces.size()];
+    RunConfig config;
+    config.data.data = text;
+    config.output.resume = text;
+    config.lora.exclude_modules = std::vector<std::string>{text, "b"};
+    config.lora.rank_pattern = {{text, 2}};
+    const auto back = ParseRunConfig(PrintRunConfig(config), "saved");
+    ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(config);
+    EXPECT_EQ(back->data.data, text);
+    EXPECT_EQ(back->output.resume, text);
+    EXPECT_EQ(back->lora, config.lora);
+  }
+}
+
 TEST(RunOptions, DefaultConfigurationReadsBackEqual) {
   const auto back = ParseRunConfig(PrintRunConfig(RunConfig()), "saved");
   ASSERT_TRUE(back.ok()) << back.status().message();

@@ -23,18 +23,22 @@ double Exact(int, int64_t) {
 }
 
 // A sweep through all that an activation can meet: fine steps where it bends, then its tails, then the specials.
-Tensor Arguments(DType dtype) {
+Tensor Arguments(DType dtype, bool infinities = true) {
   std::vector<double> x;
   for (double a = -20; a <= 20; a += 0.01) x.push_back(a);
   for (double a = 20; a < 1e38; a *= 1.7) x.insert(x.end(), {a, -a});
   for (double a = 1; a > 1e-44; a /= 3) x.insert(x.end(), {a, -a});
-  x.insert(x.end(), {0.0, -0.0, kNaN, kInf, -kInf, 88.0, -88.0, 88.8, -88.8, 104.0, -104.0});
+  x.insert(x.end(), {0.0, -0.0, kNaN, 88.0, -88.0, 88.8, -88.8, 104.0, -104.0});
+  if (infinities) x.insert(x.end(), {kInf, -kInf});
   return Tensor::Of({dtype, {1, static_cast<int64_t>(x.size())}}, x);
 }
 
 double Sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
+
+// What a factor that underflows in f32 (beyond |x| = 104 it is 0 for the twin too) takes from a product with x.
+double Underflow(double x) { return 2 * kTiny * (1 + std::min(std::fabs(x), 104.0)); }
 
 TEST(Add, IsTheRoundedSum) {
   for (DType dtype : kCompute) {
@@ -49,8 +53,10 @@ TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
       const Attributes attributes{{"dtype", std::string(ToString(to))}};
+      const bool rare = from == DType::kF64 || to == DType::kF64 || to == DType::kF16;
       for (const Shape& shape : kShapes) {
-        const Instruction cast{Op::kCast, {Tensor::Random({from, shape}, 3, 1000)}, attributes};
+        Instruction cast{Op::kCast, {Tensor::Random({from, shape}, 3, 1000)}, attributes};
+        cast.may_lack_fast_kernel = rare;
         ExpectConforms(cast, Exact);
         const auto want = RunOn(ReferenceKernels(), cast, 1);
         for (Isa isa : RunnableIsas()) {
@@ -58,7 +64,9 @@ TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
           EXPECT_TRUE(got[0].SameBytes(want[0])) << ToString(from) << " to " << ToString(to) << " on " << ToString(isa);
         }
       }
-      ExpectConforms({Op::kCast, {Arguments(from)}, attributes}, Exact);
+      Instruction specials{Op::kCast, {Arguments(from)}, attributes};
+      specials.may_lack_fast_kernel = rare;
+      ExpectConforms(specials, Exact);
     }
   }
 }
@@ -97,13 +105,12 @@ TEST(Gelu, ByErfAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     const Tensor x = Arguments(dtype);
     const auto phi = [&](int64_t i) { return std::erfc(-x[i] / std::sqrt(2)) / 2; };
-    ExpectConforms({Op::kGelu, {x}, {}}, [&](int, int64_t i) {
-      return 30 * kU * std::fabs(x[i] * phi(i)) + 2 * kTiny * (1 + std::fabs(x[i]));
-    });
+    ExpectConforms({Op::kGelu, {x}, {}},
+                   [&](int, int64_t i) { return 30 * kU * std::fabs(x[i] * phi(i)) + Underflow(x[i]); });
     const Tensor d_y = Tensor::Random(x.type(), 7, 3);
     ExpectConforms({Op::kGeluBackward, {d_y, x}, {}}, [&](int, int64_t i) {
       const double density = std::exp(-x[i] * x[i] / 2) / std::sqrt(2 * M_PI);
-      return std::fabs(d_y[i]) * (32 * kU * (phi(i) + std::fabs(x[i]) * density) + 2 * kTiny * (1 + std::fabs(x[i])));
+      return std::fabs(d_y[i]) * (32 * kU * (phi(i) + std::fabs(x[i]) * density) + Underflow(x[i]));
     });
   }
 }
@@ -111,22 +118,21 @@ TEST(Gelu, ByErfAgreesWithItsTwin) {
 // 2z is rounded by 4u of itself, which moves s by |2z| (1 - s) times that; the logistic function adds 6u, the rest 2u.
 TEST(Gelu, ByTanhAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
-    const Tensor x = Arguments(dtype);
+    const Tensor x = Arguments(dtype, /*infinities=*/false);
     const auto twice_z = [&](int64_t i) { return 2 * std::sqrt(2 / M_PI) * (x[i] + 0.044715 * x[i] * x[i] * x[i]); };
     const Attributes tanh{{"tanh", int64_t{1}}};
     ExpectConforms({Op::kGelu, {x}, tanh}, [&](int, int64_t i) {
       const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i));
       const double sensitive = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i)) * c;
-      return kU * std::fabs(x[i]) * s * (9 + 5 * sensitive) + 2 * kTiny * (1 + std::fabs(x[i]));
+      return kU * std::fabs(x[i]) * s * (9 + 5 * sensitive) + Underflow(x[i]);
     });
     const Tensor d_y = Tensor::Random(x.type(), 8, 3);
     ExpectConforms({Op::kGeluBackward, {d_y, x}, tanh}, [&](int, int64_t i) {
       const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i)), z2 = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i));
       const double inner = 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x[i] * x[i]);
       const double second = s == 0 || c == 0 ? 0 : std::fabs(x[i]) * s * c * inner;
-      // Below -87 the logistic function stops at 2^-126; times |x| inner (at most |x|^3) that is still nothing.
-      return std::fabs(d_y[i]) *
-             (kU * (s * (9 + 5 * z2 * c) + second * (24 + 5 * z2)) + 4 * kTiny * (1 + std::fabs(x[i]) * inner));
+      // The underflowing factor is multiplied by x and by inner, below 104 where it is not 0.
+      return std::fabs(d_y[i]) * (kU * (s * (9 + 5 * z2 * c) + second * (24 + 5 * z2)) + 104 * Underflow(x[i]));
     });
   }
 }
@@ -134,18 +140,18 @@ TEST(Gelu, ByTanhAgreesWithItsTwin) {
 TEST(Swiglu, AgreesWithItsTwinInBothDirections) {
   for (DType dtype : kCompute) {
     std::vector<Tensor> gates;
-    gates.push_back(Arguments(dtype));
+    gates.push_back(Arguments(dtype, /*infinities=*/false));
     for (const Shape& shape : kShapes) gates.push_back(Tensor::Random({dtype, shape}, 9, 8));
     for (const Tensor& gate : gates) {
       const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
       // The logistic function within 6u, two products.
       ExpectConforms({Op::kSwiglu, {gate, up}, {}}, [&](int, int64_t i) {
-        return 9 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * kTiny * (1 + std::fabs(gate[i]));
+        return 9 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * Underflow(gate[i]);  // |up| <= 2
       });
       // s 6u, its complement 8u, four more operations.
       ExpectConforms({Op::kSwigluBackward, {d_h, gate, up}, {}}, [&](int k, int64_t i) {
         const double s = Sigmoid(gate[i]), c = Sigmoid(-gate[i]), d = std::fabs(d_h[i]);
-        const double tiny = 8 * kTiny * (1 + std::fabs(gate[i]));
+        const double tiny = 4 * Underflow(gate[i]);  // |d| |up| <= 4
         if (k == 1) return 9 * kU * d * s * std::fabs(gate[i]) + tiny;
         const double along = s == 0 || c == 0 ? 0 : std::fabs(gate[i]) * c;
         return kU * d * std::fabs(up[i]) * s * (1 + along) * 20 + tiny;

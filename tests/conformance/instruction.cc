@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
 
@@ -132,18 +133,21 @@ bool Tensor::SameBytes(const Tensor& other) const {
   return bytes_ == other.bytes_ && (bytes_ == 0 || std::memcmp(data(), other.data(), bytes_) == 0);
 }
 
-std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, int threads, bool in_place) {
+KernelSpec SpecOf(const Instruction& instruction, int threads) {
   const OpRule& rule = RuleOf(instruction.op);
   KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = threads};
-  std::vector<Tensor> inputs;
-  for (const Tensor& input : instruction.inputs) {
-    spec.inputs.push_back(input.type());
-    inputs.push_back(input);
-  }
+  for (const Tensor& input : instruction.inputs) spec.inputs.push_back(input.type());
   Result<Types> types = rule.infer(spec.inputs, spec.attributes);
   TEMPER_CHECK(types.ok()) << types.status().message();
   spec.outputs = *types;
   if (rule.workspace != nullptr) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, threads);
+  return spec;
+}
+
+std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, int threads, bool in_place) {
+  const OpRule& rule = RuleOf(instruction.op);
+  const KernelSpec spec = SpecOf(instruction, threads);
+  std::vector<Tensor> inputs = instruction.inputs;
   std::vector<Tensor> outputs;
   for (const TensorType& type : spec.outputs) outputs.emplace_back(type);
   Tensor workspace({DType::kBF16, {spec.workspace.v / 2}});
@@ -204,6 +208,9 @@ void ExpectConforms(const Instruction& instruction, const Bound& bound) {
   for (Isa isa : RunnableIsas()) {
     SCOPED_TRACE(Describe(instruction) + " on " + std::string(ToString(isa)));
     const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
+    if (isa != Isa::kScalar && !instruction.may_lack_fast_kernel) {
+      EXPECT_NE(MakeFastKernel(SpecOf(instruction, 1), isa), nullptr) << "only the twin was tested";
+    }
     const std::vector<Tensor> got = RunOn(*kernels, instruction, 1);
     ExpectClose(got, want, bound);
     for (int threads : {2, 3}) {

@@ -47,7 +47,11 @@ struct Instruction {
   std::vector<Tensor> inputs;
   Attributes attributes;
   uint64_t rng_name_hash = 0;
+  bool may_lack_fast_kernel = false;  // the twin may be all there is, e.g. for f64
 };
+
+// The instruction as a kernel is made for it, types and workspace by the op's rules.
+KernelSpec SpecOf(const Instruction& instruction, int threads);
 
 // Runs it on poisoned outputs and a poisoned workspace of the size that the op's rule says. Expects success, all guard
 // bytes as they were and no input changed. `in_place`: output 0 over the input that the op's rule allows.
@@ -57,8 +61,8 @@ std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, 
 // fast kernel's f32 arithmetic may lose. The test derives it.
 using Bound = std::function<double(int k, int64_t i)>;
 
-// On every instruction set of this machine: the fast kernel agrees with its twin within the bound, NaN for NaN; gives
-// the same bits on 1, 2 and 3 threads; and the same bits in place.
+// On every instruction set of this machine: there is a fast kernel (from AVX2 on); it agrees with its twin within the
+// bound, NaN for NaN; gives the same bits on 1, 2 and 3 threads; and the same bits in place.
 void ExpectConforms(const Instruction& instruction, const Bound& bound);
 
 inline constexpr double kU = 0x1.0p-24;      // f32's unit roundoff

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "instruction.h"
+#include "torch_goldens.h"
 
 namespace temper {
 namespace {
@@ -44,12 +45,6 @@ TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
 }
 
 TEST(Adamw, FollowsTorchsAdamW) {
-  // w, m, v after each of two steps: printed by tests/conformance/adamw_golden.py, in double.
-  constexpr double kGolden[2][3][3] = {
-      {{0.98900000099999985, -1.9880000005, 0.48950000003333333}, {0.01, -0.02, 0.3}, {1e-05, 4e-05, 0.009}},
-      {{0.99360603574751283, -1.9793114184320559, 0.47901050006663337},
-       {-0.031, -0.018, 0.57},
-       {0.00016999, 3.996e-05, 0.017991}}};
   const double gradients[2][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}};
   const TensorType f32{DType::kF32, {3}};
   Tensor w = Tensor::Of(f32, {1, -2, 0.5}), m = Tensor::Of(f32, {0, 0, 0}), v = m;
@@ -63,13 +58,13 @@ TEST(Adamw, FollowsTorchsAdamW) {
     m = std::move(out[1]);
     v = std::move(out[2]);
     for (int i = 0; i < 3; ++i) {
-      const auto& golden = kGolden[step - 1];
+      const double* const golden = step == 1 ? goldens::kAdamwStep1 : goldens::kAdamwStep2;  // w, m, v
       // Per step: the decay and the update round w (2u of it); m and v round each product and sum (and the f32 of
       // beta).
-      EXPECT_NEAR(w[i], golden[0][i], 2 * step * kU * 2) << "step " << step << " element " << i;
-      EXPECT_NEAR(m[i], golden[1][i], 4 * step * kU * 0.6);
+      EXPECT_NEAR(w[i], golden[i], 2 * step * kU * 2) << "step " << step << " element " << i;
+      EXPECT_NEAR(m[i], golden[3 + i], 4 * step * kU * 0.6);
       // 1 - beta2 = 0.001 in f32 is off by u of itself, beta2 by u: 5u per step.
-      EXPECT_NEAR(v[i], golden[2][i], 5 * step * kU * std::fabs(golden[2][i]));
+      EXPECT_NEAR(v[i], golden[6 + i], 5 * step * kU * std::fabs(golden[6 + i]));
     }
   }
 }

@@ -55,9 +55,9 @@ ADAPTERS = {
 }
 
 CURVES = {
-    # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on in
-    # curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that decaying a norm or a bias, which
-    # Trainer does not, moves it by a tenth of its change.
+    # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on
+    # in curve_full_llama and curve_lora_opt, always in the others. Decay is 0.1 so that decaying a norm or a bias,
+    # which Trainer does not, moves it by a tenth of its change.
     "curve_full_llama": ("llama_gqa_tied", None, False, dict(
         learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(

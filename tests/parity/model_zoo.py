@@ -53,8 +53,9 @@ LLAMA3_ROPE = {
 
 MODELS = {
     # Plain multi-head attention, untied; nothing is a multiple of 16, so kernels' tails run.
-    "llama_mha": ("llama", dict(rms_norm_eps=1e-6, hidden_size=36, intermediate_size=60, num_attention_heads=3, num_key_value_heads=3,
-                                vocab_size=101, tie_word_embeddings=False)),
+    "llama_mha": ("llama", dict(
+        hidden_size=36, intermediate_size=60, num_attention_heads=3, num_key_value_heads=3, vocab_size=101,
+        rms_norm_eps=1e-6, tie_word_embeddings=False)),
     "llama_gqa_tied": ("llama", dict(tie_word_embeddings=True)),
     "llama_rope_llama3": ("llama", dict(num_attention_heads=2, num_key_value_heads=1, rope_parameters=LLAMA3_ROPE)),
     "llama_rope_linear": ("llama", dict(num_key_value_heads=4, tie_word_embeddings=True, rope_parameters={

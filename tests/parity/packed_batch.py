@@ -63,7 +63,7 @@ ROW_LENGTH = 40
 
 
 def make_document(rng, length, spans, vocab):
-    """Tokens 3..vocab-1: 0..2 are pad, bos and eos in the models' configs, and a pad id's embedding gets no gradient."""
+    """Tokens 3..vocab-1: 0..2 are pad, bos and eos in the configs, and a pad id's embedding gets no gradient."""
     ids = rng.integers(3, vocab, length).astype(np.int32)
     supervised = np.zeros(length, bool)
     for begin, end in spans:

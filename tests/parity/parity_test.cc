@@ -11,11 +11,11 @@
 #include "backend/cpu/cpu_backend.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/load_weights.h"
-#include "compile/differentiate.h"
 #include "compile/train_step.h"
 #include "infer/generator.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "program/buffer_names.h"
 #include "runtime/executor.h"
 
 namespace temper {

@@ -58,7 +58,7 @@ def packed_loss_sum(model, batch):
 
 
 def cross_check(model, batch, tensors, name_of=lambda name: name):
-    """How far two orders of the same arithmetic lie apart: the reference's own noise, below every tolerance or an error."""
+    """How far two orders of the same arithmetic lie apart: the reference's own noise. Near a tolerance: an error."""
     model.zero_grad(set_to_none=True)
     total = packed_loss_sum(model, batch)
     total.backward()

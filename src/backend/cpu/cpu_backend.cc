@@ -7,30 +7,44 @@
 #include "backend/cpu/reference/reference.h"
 
 namespace temper {
-namespace {
-
-// The one place that says which op has a fast kernel. nullptr: the reference kernel serves.
-std::unique_ptr<Kernel> MakeFast(const KernelSpec& spec, Isa isa) {
+// clang-format off
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
-    case Op::kLinear:
-      return MakeLinear(spec, isa);
-    case Op::kLinearDx:
-      return MakeLinearDx(spec, isa);
-    case Op::kLinearDw:
-      return MakeLinearDw(spec, isa);
-    case Op::kLinearCrossEntropy:
-      return MakeLinearCrossEntropy(spec, isa);
-    case Op::kAttention:
-      return MakeAttention(spec, isa);
-    case Op::kAttentionBackward:
-      return MakeAttentionBackward(spec, isa);
-    case Op::kAttentionCached:
-      return MakeAttentionCached(spec, isa);
-    default:
-      return nullptr;
+    case Op::kLinear: return MakeLinear(spec, isa);
+    case Op::kLinearDx: return MakeLinearDx(spec, isa);
+    case Op::kLinearDw: return MakeLinearDw(spec, isa);
+    case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa);
+    case Op::kAttention: return MakeAttention(spec, isa);
+    case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);
+    case Op::kAttentionCached: return MakeAttentionCached(spec, isa);
+    case Op::kEmbedding: return MakeEmbedding(spec, isa);
+    case Op::kEmbeddingBackward: return MakeEmbeddingBackward(spec, isa);
+    case Op::kAdd: return MakeAdd(spec, isa);
+    case Op::kCast: return MakeCast(spec, isa);
+    case Op::kSliceRows: return MakeSliceRows(spec, isa);
+    case Op::kRmsNorm: return MakeRmsNorm(spec, isa);
+    case Op::kRmsNormBackward: return MakeRmsNormBackward(spec, isa);
+    case Op::kLayerNorm: return MakeLayerNorm(spec, isa);
+    case Op::kLayerNormBackward: return MakeLayerNormBackward(spec, isa);
+    case Op::kRopeTable: return MakeRopeTable(spec, isa);
+    case Op::kRope: return MakeRope(spec, isa);
+    case Op::kDropout: return MakeDropout(spec, isa);
+    case Op::kSumRows: return MakeSumRows(spec, isa);
+    case Op::kSumSquares: return MakeSumSquares(spec, isa);
+    case Op::kAdamw: return MakeAdamw(spec, isa);
+    case Op::kSwiglu:
+    case Op::kSwigluBackward:
+    case Op::kRelu:
+    case Op::kReluBackward:
+    case Op::kGelu:
+    case Op::kGeluBackward: return MakeActivation(spec, isa);
+    default: return nullptr;
   }
 }
+// clang-format on
+
+namespace {
 
 class CpuKernels final : public KernelTable {
  public:
@@ -45,7 +59,7 @@ class CpuKernels final : public KernelTable {
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     KernelSpec mine = spec;
     mine.threads = std::min(spec.threads, options_.threads);
-    if (auto kernel = MakeFast(mine, options_.isa)) return kernel;
+    if (auto kernel = MakeFastKernel(mine, options_.isa)) return kernel;
     return ReferenceKernels().Make(mine);
   }
 

@@ -14,6 +14,7 @@ std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa) {
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
     const int64_t n = spec.inputs[0].shape.elements();
+    const int64_t columns = spec.inputs[0].shape.columns();
     const double p = spec.attributes.Double("p");
     const auto dropout = VectorsFor<T>(isa).dropout;
     return MakeKernel([=](const KernelArgs& args) {
@@ -31,8 +32,16 @@ std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa) {
                                .step1 = static_cast<uint32_t>(key.step >> 32),
                                .threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)),
                                .scale = static_cast<float>(1 / (1 - p))};
+      const int64_t first = rng[kRngFirstToken] * columns;
+      if (first % kRangeAlignment != 0) {  // an odd row length times an odd width: draws do not begin at a lane
+        for (int64_t i = 0; i < n; ++i) {
+          const bool kept = UniformAt(key, static_cast<uint64_t>(first + i)) >= p;
+          y[i] = FromFloat<T>(kept ? ToFloat(x[i]) * draws.scale : 0.0f);
+        }
+        return OkStatus();
+      }
       ParallelBlocks(threads, n, kElementsPerRange, [=, &draws](int64_t begin, int64_t end) {
-        dropout(draws, x + begin, y + begin, begin, end - begin);
+        dropout(draws, x + begin, y + begin, first + begin, end - begin);
       });
       return OkStatus();
     });

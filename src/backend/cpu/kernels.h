@@ -10,6 +10,10 @@
 
 namespace temper {
 
+// Any op: the switch over those below (cpu_backend.cc). nullptr on kScalar.
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa);
+
+// REQUIRES: isa > kScalar.
 std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);

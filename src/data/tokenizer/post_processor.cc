@@ -114,4 +114,12 @@ std::vector<int32_t> PostProcessor::Apply(std::vector<int32_t> ids) const {
   return ids;
 }
 
+std::vector<int32_t> PostProcessor::ids() const {
+  std::vector<int32_t> all;
+  for (const Template& parts : steps_) {
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 }  // namespace temper

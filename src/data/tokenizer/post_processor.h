@@ -22,6 +22,8 @@ class PostProcessor {
   static PostProcessor Around(std::optional<int32_t> before, std::optional<int32_t> after);
 
   std::vector<int32_t> Apply(std::vector<int32_t> ids) const;
+  // Every id that Apply may add.
+  std::vector<int32_t> ids() const;
 
  private:
   // {before, after} the text; {before} alone leaves the text out.

@@ -179,7 +179,6 @@ std::string SentencePieceTokenizer::Decode(std::span<const int32_t> ids, bool sk
     kept.push_back(id);
   }
   std::string text;
-  std::vector<std::string> first;
   size_t begin = 0;
   for (size_t i = 0; i <= kept.size(); ++i) {
     if (i < kept.size() && !added_.Find(kept[i])) continue;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "format/json.h"
 
@@ -135,20 +136,22 @@ Result<SpecialTokens> SpecialTokens::Read(Env& env, const std::string& folder) {
   // The older form of added_tokens_decoder, without flags: {"<|im_end|>": 151645}.
   const std::string added_path = JoinPath(folder, "added_tokens.json");
   TEMPER_ASSIGN_OR_RETURN(const Json added, ReadOptional(env, added_path));
-  for (const auto& [content, id] : added.items()) {
-    const bool known =
-        std::any_of(out.added.begin(), out.added.end(), [&](const auto& t) { return t.content == content; });
-    if (known) continue;
-    if (!id.is_number_integer()) return Corrupt(fmt::format("{}: the id of '{}' is no integer", added_path, content));
-    TEMPER_RETURN_IF_ERROR(CheckId(id.get<int64_t>(), added_path));
-    AddedToken token;
-    token.content = content;
-    token.id = static_cast<int32_t>(id.get<int64_t>());
-    const auto same = [&](const AddedToken& t) { return t.content == content; };
-    token.special = std::any_of(out.additional.begin(), out.additional.end(), same);
-    for (const SpecialRole* role : {&out.bos, &out.eos, &out.unk, &out.pad}) {
-      if (role->token && role->token->content == content) token.special = true;
+  std::set<std::string> known, special;
+  for (const AddedToken& token : out.added) known.insert(token.content);
+  for (const AddedToken& token : out.additional) special.insert(token.content);
+  for (const SpecialRole* role : {&out.bos, &out.eos, &out.unk, &out.pad}) {
+    if (role->token) special.insert(role->token->content);
+  }
+  for (auto it = added.begin(); it != added.end(); ++it) {
+    if (known.contains(it.key())) continue;
+    if (!it->is_number_integer()) {
+      return Corrupt(fmt::format("{}: the id of '{}' is no integer", added_path, it.key()));
     }
+    TEMPER_RETURN_IF_ERROR(CheckId(it->get<int64_t>(), added_path));
+    AddedToken token;
+    token.content = it.key();
+    token.id = static_cast<int32_t>(it->get<int64_t>());
+    token.special = special.contains(it.key());
     token.normalized = !token.special;
     out.added.push_back(std::move(token));
   }

@@ -147,6 +147,11 @@ Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTok
     parts.post_processor = PostProcessor::Around(special.add_bos.value_or(llama) ? id_of(special.bos) : std::nullopt,
                                                  special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
   }
+  // An id that is no token would be a row that the model's embedding lacks.
+  for (const int32_t id : parts.post_processor.ids()) {
+    if (parts.added.Find(id) || parts.bpe->vocabulary().Has(id)) continue;
+    return Corrupt(fmt::format("{}: the post_processor adds the id {}, which is no token", where, id));
+  }
   return parts;
 }
 

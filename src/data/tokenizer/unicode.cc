@@ -93,19 +93,6 @@ std::string_view MakeValid(std::string_view text, std::string& storage) {
   return storage;
 }
 
-size_t IncompleteSuffix(std::string_view text) {
-  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-    const size_t i = text.size() - back;
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
-    size_t bad = 0;
-    return ScanOne(text, i, &bad) == 0 && bad == back && static_cast<unsigned char>(text[i]) >= 0xC2 &&
-                   static_cast<unsigned char>(text[i]) <= 0xF4
-               ? back
-               : 0;
-  }
-  return 0;
-}
-
 char32_t At(std::string_view text, size_t i) {
   const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[i + k])); };
   switch (Length(text[i])) {

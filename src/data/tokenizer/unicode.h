@@ -14,8 +14,6 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 size_t ValidPrefix(std::string_view text);
 // `text` itself if it is valid, else `storage` filled with it, each maximal ill-formed part replaced by U+FFFD.
 std::string_view MakeValid(std::string_view text, std::string& storage);
-// Bytes at the end of `text` that begin a character and lack its rest (0 to 3).
-size_t IncompleteSuffix(std::string_view text);
 
 // Bytes of the character that starts with `lead`. REQUIRES: `lead` starts a character of valid UTF-8.
 inline size_t Length(char lead) {

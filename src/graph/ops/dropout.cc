@@ -1,4 +1,4 @@
-// Dropout: y = x * mask / (1-p), mask_i = [u_i >= p] with u drawn by counter from (seed, the value's name, step, i), so
+// Dropout: y = x * mask / (1-p), mask_i = [u_i >= p] with u drawn by counter from (seed, the value's name, step, place in the batch), so
 // that recomputing it gives the same mask and its backward is the same op applied to the gradient.
 #include "graph/ops/rules.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsFloat(in[0]) || in[1].dtype != DType::kI64 || !IsVector(in[1], kNumRngWords)) {
-    return BadOperands(Op::kDropout, "(x, rng i64[2])", in, a);
+    return BadOperands(Op::kDropout, "(x, rng i64[3])", in, a);
   }
   return Types{in[0]};
 }

@@ -11,6 +11,11 @@ namespace {
 constexpr double kCubic = 0.044715;
 const double kRootTwoOverPi = std::sqrt(2 / M_PI);
 
+// (1 + tanh z) / 2 without the cancellation of 1 + tanh z for negative z.
+double HalfOnePlusTanh(double z) {
+  return 1 / (1 + std::exp(-2 * z));
+}
+
 }  // namespace
 
 // NaN passes: max(NaN, 0) is NaN as in torch.
@@ -33,7 +38,7 @@ Status Gelu(const Call& call) {
   for (int64_t i = 0; i < y.elements(); ++i) {
     const double a = x[i];
     if (tanh) {
-      y.Store(i, a / 2 * (1 + std::tanh(kRootTwoOverPi * (a + kCubic * a * a * a))));
+      y.Store(i, a * HalfOnePlusTanh(kRootTwoOverPi * (a + kCubic * a * a * a)));
     } else {
       y.Store(i, a / 2 * std::erfc(-a * M_SQRT1_2));  // 1 + erf(z) without its cancellation for z < 0
     }
@@ -49,8 +54,9 @@ Status GeluBackward(const Call& call) {
     const double a = x[i];
     double slope;
     if (tanh) {
-      const double th = std::tanh(kRootTwoOverPi * (a + kCubic * a * a * a));
-      slope = (1 + th) / 2 + a / 2 * (1 - th * th) * kRootTwoOverPi * (1 + 3 * kCubic * a * a);
+      const double z = kRootTwoOverPi * (a + kCubic * a * a * a);
+      const double p = HalfOnePlusTanh(z), q = HalfOnePlusTanh(-z);  // 1 - tanh^2 = 4 p q
+      slope = p + a * 2 * p * q * kRootTwoOverPi * (1 + 3 * kCubic * a * a);
     } else {
       slope = std::erfc(-a * M_SQRT1_2) / 2 + a * std::exp(-a * a / 2) / std::sqrt(2 * M_PI);
     }

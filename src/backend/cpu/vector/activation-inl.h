@@ -38,7 +38,8 @@ void GeluTanh(const T* x, T* y, int64_t n) {
 template <class T>
 void GeluTanhBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) {
-    const Floats a = Load(x + i, lanes), square = a * a;
+    // Beyond 30 the slope is 0 or 1, and the powers of x might overflow.
+    const Floats a = AtLeast(-30.0f, AtMost(30.0f, Load(x + i, lanes))), square = a * a;
     const Floats twice_z = Set(kTwiceRoot) * Fma(square * a, Set(kCubic), a);
     const Floats inner = Set(kTwiceRoot) * Fma(square, Set(3 * kCubic), Set(1.0f));
     const Logistic l = LogisticOf(twice_z);

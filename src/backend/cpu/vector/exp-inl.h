@@ -25,14 +25,14 @@ TEMPER_VEC Floats Exp(Floats x) {
 }
 
 // s = 1 / (1 + exp(-x)) within 6u and 1 - s within 8u, relative: with e = exp(-x), 1 - s = e * s has no cancellation.
-// Below -87 s stays at 2^-126 (where e * s would become inf * 0): an absolute error below f32's smallest normal number.
+// Where e is infinite, s is 0 and e * s would be NaN: 1 - s is 1.
 struct Logistic {
   Floats s, complement;
 };
 TEMPER_VEC Logistic LogisticOf(Floats x) {
-  const Floats e = Exp(Zero() - AtLeast(-87.0f, x));
+  const Floats e = Exp(Zero() - x);
   const Floats s = Set(1.0f) / (Set(1.0f) + e);
-  return {s, e * s};
+  return {s, AtMostOne(e * s)};
 }
 
 // The standard normal distribution at x: density phi, and Phi = P(X < x) with a small relative error in both tails.

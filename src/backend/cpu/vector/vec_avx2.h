@@ -93,6 +93,9 @@ TEMPER_VEC Floats AtLeast(float low, Floats x) {
 TEMPER_VEC Floats AtMost(float high, Floats x) {
   return _mm256_min_ps(Set(high), x);
 }
+TEMPER_VEC Floats AtMostOne(Floats x) {
+  return _mm256_min_ps(x, Set(1.0f));
+}
 TEMPER_VEC Floats WhereNegative(Floats x, Floats then, Floats otherwise) {
   return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(x, Zero(), _CMP_LT_OQ));
 }

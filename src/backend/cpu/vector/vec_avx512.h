@@ -95,6 +95,10 @@ TEMPER_VEC Floats AtLeast(float low, Floats x) {
 TEMPER_VEC Floats AtMost(float high, Floats x) {
   return _mm512_min_ps(Set(high), x);
 }
+// 1 where x is NaN.
+TEMPER_VEC Floats AtMostOne(Floats x) {
+  return _mm512_min_ps(x, Set(1.0f));
+}
 TEMPER_VEC Floats WhereNegative(Floats x, Floats then, Floats otherwise) {
   return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(x, Zero(), _CMP_LT_OQ), then);
 }

@@ -1,0 +1,109 @@
+#include "checkpoint/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "format/conversion.h"
+#include "format/quoted.h"
+#include "format/safetensors_writer.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+// PEFT stores the frozen weight of an adapted head beside the adapter.
+constexpr std::string_view kFrozenHead = "base_model.model.lm_head.base_layer.weight";
+
+Status CheckTensor(const ModelWeights& files, const std::string& name, const Shape& shape) {
+  const ModelWeights::Entry entry = files.Find(name);
+  if (!entry.tensor) {
+    return NotFound(fmt::format("{} lacks tensor {}: the adapter is of another model, or its {} of another adapter",
+                                files.path(), name, kAdapterConfigFile));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
+  if (type.shape != shape) {
+    return Corrupt(fmt::format("{}: tensor {} is {} but model and {} make it {}", files.path(), name,
+                               type.shape.ToString(), kAdapterConfigFile, shape.ToString()));
+  }
+  if (!IsFloating(type.dtype)) {
+    return Unsupported(fmt::format("{}: tensor {} is {}; adapters are read from floating types", files.path(), name,
+                                   ToString(type.dtype)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string AdapterAName(const std::string& module) {
+  return fmt::format("{}{}.lora_A.weight", kPrefix, module);
+}
+std::string AdapterBName(const std::string& module) {
+  return fmt::format("{}{}.lora_B.weight", kPrefix, module);
+}
+
+Status WriteAdapter(Env& env, const std::string& folder, const AdapterConfig& config,
+                    std::span<const NamedView> tensors) {
+  TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
+  // An earlier adapter's configuration must not meet the new weights: without one the folder is no adapter.
+  const std::string config_path = JoinPath(folder, kAdapterConfigFile);
+  if (env.IsFile(config_path)) TEMPER_RETURN_IF_ERROR(env.RemoveFile(config_path));
+  std::vector<TensorDeclaration> declared;
+  for (const NamedView& t : tensors) declared.push_back({t.name, t.view.type});
+  TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::Create(env, JoinPath(folder, kAdapterWeightsFile), std::move(declared)));
+  for (const StoredTensor& stored : writer.order()) {
+    const auto it =
+        std::find_if(tensors.begin(), tensors.end(), [&](const NamedView& t) { return t.name == stored.name; });
+    TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, it->view.raw()));
+  }
+  TEMPER_RETURN_IF_ERROR(writer.Finish());
+  return WriteTextFileAtomically(env, config_path, FormatAdapterConfig(config));
+}
+
+Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const AdapterModule> modules) {
+  TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
+  std::set<std::string, std::less<>> expected;
+  for (const AdapterModule& m : modules) {
+    const std::string a = AdapterAName(m.module), b = AdapterBName(m.module);
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, a, {m.r, m.in}));
+    TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.r}));
+    expected.insert(a);
+    expected.insert(b);
+  }
+  const bool head_adapted = expected.contains(AdapterAName("lm_head"));
+  for (const ModelWeights::Entry& e : files.entries()) {
+    if (expected.contains(e.tensor->name) || (head_adapted && e.tensor->name == kFrozenHead)) continue;
+    return Unsupported(
+        fmt::format("{} has tensor {}, which is not of the LoRA modules that its {} and the model give; "
+                    "ignoring it would change what the adapter computes",
+                    files.path(), Quoted(e.tensor->name), kAdapterConfigFile));
+  }
+  return AdapterReader(std::move(files), {modules.begin(), modules.end()});
+}
+
+Status AdapterReader::Load(const BufferLookup& buffer) const {
+  std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  for (const AdapterModule& m : modules_) {
+    for (const std::string& name : {AdapterAName(m.module), AdapterBName(m.module)}) {
+      for (const View& view : {buffer(name), buffer(MasterName(name))}) {
+        if (view.data == nullptr) continue;
+        const ModelWeights::Entry entry = files_.Find(name);
+        TEMPER_CHECK(view.type.shape.elements() == entry.tensor->elements())
+            << name << " is " << view.type.ToString() << " but the file has " << entry.tensor->ToString();
+        TEMPER_RETURN_IF_ERROR(entry.file->ReadAs(name, view.type.dtype, view.raw(), staging));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status AdapterReader::Read(const std::string& name, std::span<float> out) const {
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, files_.Require(name));
+  TEMPER_CHECK(static_cast<int64_t>(out.size()) == entry.tensor->elements()) << name;
+  return entry.file->ReadAs(name, DType::kF32, std::as_writable_bytes(out));
+}
+
+}  // namespace temper

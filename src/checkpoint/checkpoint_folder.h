@@ -1,0 +1,38 @@
+// The checkpoint folders of an output folder: OUT/checkpoint-<step>, committed when it has its manifest. While a save
+// is in progress, and where one was interrupted, there is a OUT/checkpoint-<step>.tmp that nothing reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+
+namespace temper {
+
+std::string CheckpointFolder(const std::string& output_dir, int64_t step);
+
+struct CheckpointEntry {
+  int64_t step = 0;
+  std::string path;
+};
+// Committed checkpoints by step, oldest first. A missing OUT has none.
+Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string& output_dir);
+// The newest. kNotFound, naming OUT, where there is none.
+Result<CheckpointEntry> LatestCheckpoint(Env& env, const std::string& output_dir);
+// The one with the lowest eval_loss in its manifest (the earlier of equals); nothing where none was evaluated.
+Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir);
+
+// Before a run writes anything: OUT exists or can be made, a file can be written, synced and renamed in it, and it has
+// room for `one_checkpoint`. Removes what interrupted saves left behind. One process at a time may do so.
+Status PrepareOutputFolder(Env& env, const std::string& output_dir, Bytes one_checkpoint);
+// Error where the disk of `folder` has less than `need` (with a margin for the file system's own tables) free.
+Status CheckFreeSpace(Env& env, const std::string& folder, Bytes need);
+
+// Deletes committed checkpoints beyond the newest `keep`, but never the best one, nor one whose manifest cannot be
+// read. REQUIRES: keep >= 1. Deleting starts with a rename to .tmp: a half-deleted folder is never taken for a
+// checkpoint.
+Status RotateCheckpoints(Env& env, const std::string& output_dir, int64_t keep);
+
+}  // namespace temper

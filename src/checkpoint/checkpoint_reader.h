@@ -1,0 +1,53 @@
+// CheckpointReader: a committed checkpoint folder, opened and checked: the manifest against itself, every file against
+// its size and checksum, every safetensors header against the manifest. Tensor data is checked as it is read.
+//
+// Thread rule: const methods may be called from any thread at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "checkpoint/manifest.h"
+#include "format/safetensors.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+class CheckpointReader {
+ public:
+  // Errors: kNotFound (no such folder, no manifest: an interrupted save; a file of the manifest is missing), kCorrupt
+  // (truncated, changed), kUnsupported (another version). `env` must outlive the reader.
+  static Result<CheckpointReader> Open(Env& env, const std::string& folder);
+
+  const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  std::vector<std::string> Names() const;  // of the tensors, sorted
+  bool Has(std::string_view name) const { return manifest_.Find(name) != nullptr; }
+
+  // Fills `view`, whose type must be the tensor's. kCorrupt, naming tensor and file, where the checksum is another; the
+  // view's memory is then undefined.
+  Status LoadTensor(const std::string& name, const View& view) const;
+  // The same without keeping the data: bounded memory.
+  Status VerifyTensor(const std::string& name) const;
+
+  // A text file of the folder, checked: "run.yaml".
+  Result<std::string> ReadText(const std::string& file) const;
+
+ private:
+  CheckpointReader(Env& env, std::string path, Manifest manifest)
+      : env_(&env), path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Status CheckFiles();
+  Status CheckTensors();
+  const SafetensorsFile& FileOf(const Manifest::Slice& slice) const;
+  // Reads in pieces; `out` empty: only the checksum.
+  Status ReadChecked(const Manifest::Tensor& tensor, std::span<std::byte> out) const;
+
+  Env* env_;
+  std::string path_;
+  Manifest manifest_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;  // those with tensors, in the manifest's order
+};
+
+}  // namespace temper

@@ -1,0 +1,289 @@
+#include "checkpoint/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_staging.h"
+#include "checkpoint/companion_files.h"
+#include "format/checksum.h"
+#include "format/safetensors_writer.h"
+
+namespace temper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Tensors go out in pieces that stay in a core's L2 cache between checksum and write.
+constexpr size_t kPiece = 512 << 10;
+
+// An entry of the manifest's two lists, without names and checksums. Generous: it is an estimate of free space.
+constexpr int64_t kManifestBytesPerTensor = 512;
+
+// The tensors of each file, by their names there: the bytes do not depend on the order in which they were given.
+using FileContents = std::map<std::string, std::vector<const CheckpointTensor*>>;
+
+FileContents ByFile(const CheckpointContents& contents) {
+  FileContents files;
+  for (const CheckpointTensor& t : contents.tensors) files[t.file].push_back(&t);
+  for (auto& [file, tensors] : files) {
+    std::sort(tensors.begin(), tensors.end(), [](auto* a, auto* b) { return a->stored_as < b->stored_as; });
+  }
+  return files;
+}
+
+std::vector<TensorDeclaration> Declarations(const std::vector<const CheckpointTensor*>& tensors) {
+  std::vector<TensorDeclaration> declared;
+  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, t->view.type});
+  return declared;
+}
+
+Result<FileDigest> WriteText(Env& env, const std::string& path, std::string_view text) {
+  TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForWrite(path));
+  TEMPER_RETURN_IF_ERROR(file->Append(text));
+  TEMPER_RETURN_IF_ERROR(file->Sync());
+  TEMPER_RETURN_IF_ERROR(file->Close());
+  return FileDigest{{static_cast<int64_t>(text.size())}, ChecksumHex(std::as_bytes(std::span(text)))};
+}
+
+// One save, run by the writer's thread.
+class Save {
+ public:
+  Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents)
+      : env_(env),
+        options_(options),
+        contents_(contents),
+        final_(CheckpointFolder(options.output_dir, contents.state.step)),
+        staging_(final_ + std::string(kStagingSuffix)) {
+    manifest_.kind = contents.kind;
+    manifest_.state = contents.state;
+    manifest_.identity = contents.identity;
+    manifest_.seconds = contents.seconds;
+  }
+
+  // `read` is called when the views are no longer needed.
+  Status Run(const std::function<void()>& read) {
+    Status status = Write(read);
+    writers_.clear();
+    if (!status.ok()) (void)env_.RemoveTree(staging_);  // best effort: nothing reads it
+    return status.WithContext(fmt::format("{} could not be saved; earlier checkpoints are untouched", final_));
+  }
+
+ private:
+  Status Write(const std::function<void()>& read) {
+    TEMPER_RETURN_IF_ERROR(env_.RemoveTree(staging_));
+    TEMPER_RETURN_IF_ERROR(env_.CreateFolders(staging_));
+    const FileContents files = ByFile(contents_);
+    for (const auto& [file, tensors] : files) TEMPER_RETURN_IF_ERROR(StreamTensors(file, tensors));
+    read();
+    for (SafetensorsWriter& writer : writers_) TEMPER_RETURN_IF_ERROR(writer.Finish());
+    TEMPER_RETURN_IF_ERROR(WriteOtherFiles());
+    TEMPER_RETURN_IF_ERROR(WriteManifest());
+    TEMPER_RETURN_IF_ERROR(Commit());
+    if (options_.save_total_limit) {
+      const Status rotated = RotateCheckpoints(env_, options_.output_dir, *options_.save_total_limit);
+      if (!rotated.ok()) LogWarning("old checkpoints could not be deleted: " + rotated.message());
+    }
+    return OkStatus();
+  }
+
+  Status StreamTensors(const std::string& file, const std::vector<const CheckpointTensor*>& tensors) {
+    TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter created,
+                            SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors)));
+    writers_.push_back(std::move(created));
+    SafetensorsWriter& writer = writers_.back();
+    std::map<std::string_view, const CheckpointTensor*> by_name;
+    for (const CheckpointTensor* t : tensors) by_name[t->stored_as] = t;
+    for (const StoredTensor& stored : writer.order()) {
+      const CheckpointTensor& t = *by_name.at(stored.name);
+      Checksum checksum;
+      for (std::span<const std::byte> rest = t.view.raw(); !rest.empty();) {
+        const auto piece = rest.first(std::min(rest.size(), kPiece));
+        checksum.Update(piece);
+        TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
+        rest = rest.subspan(piece.size());
+      }
+      Shape zeros;
+      for (int i = 0; i < t.view.type.shape.rank(); ++i) zeros.Append(0);
+      manifest_.tensors.push_back(
+          {t.name, t.view.type, {{file, t.stored_as, zeros, t.view.type.shape, checksum.Hex()}}});
+    }
+    const SafetensorsHeader header{.tensors = writer.order(), .metadata = SafetensorsWriter::DefaultMetadata()};
+    TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
+    const int64_t data = writer.order().empty() ? 0 : writer.order().back().end;
+    manifest_.files.push_back({file,
+                               {static_cast<int64_t>(head.size()) + data},
+                               ChecksumHex(std::as_bytes(std::span(head))),
+                               /*header_only=*/true});
+    return OkStatus();
+  }
+
+  Status WriteOtherFiles() {
+    for (const auto& [name, text] : contents_.texts) {
+      TEMPER_ASSIGN_OR_RETURN(const FileDigest d, WriteText(env_, JoinPath(staging_, name), text));
+      manifest_.files.push_back({name, d.bytes, d.checksum});
+    }
+    for (const auto& [name, from] : contents_.copies) {
+      TEMPER_ASSIGN_OR_RETURN(const FileDigest d, CopyFileDurably(env_, from, JoinPath(staging_, name)));
+      manifest_.files.push_back({name, d.bytes, d.checksum});
+    }
+    const std::string clock = fmt::format("{{\"seconds\": {}}}\n", contents_.seconds);
+    return WriteText(env_, JoinPath(staging_, kClockFile), clock).status();
+  }
+
+  Status WriteManifest() {
+    const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
+    std::sort(manifest_.files.begin(), manifest_.files.end(), by_name);
+    std::sort(manifest_.tensors.begin(), manifest_.tensors.end(), by_name);
+    const auto written = WriteText(env_, JoinPath(staging_, kManifestFile), FormatManifest(manifest_));
+    TEMPER_RETURN_IF_ERROR(written.status());
+    return env_.SyncFolder(staging_);
+  }
+
+  // From the first rename on a crash is repaired by the next start (PrepareOutputFolder), which finds all of the new
+  // one.
+  Status Commit() {
+    const std::string retired = final_ + std::string(kRetiredSuffix);
+    const bool replaces = env_.IsFolder(final_);
+    if (replaces) {
+      TEMPER_RETURN_IF_ERROR(env_.RemoveTree(retired));
+      TEMPER_RETURN_IF_ERROR(env_.Rename(final_, retired));
+    }
+    if (Status renamed = env_.Rename(staging_, final_); !renamed.ok()) {
+      if (replaces) (void)env_.Rename(retired, final_);
+      return renamed;
+    }
+    TEMPER_RETURN_IF_ERROR(env_.SyncFolder(options_.output_dir));
+    return replaces ? env_.RemoveTree(retired) : OkStatus();
+  }
+
+  Env& env_;
+  const CheckpointWriter::Options& options_;
+  const CheckpointContents& contents_;
+  const std::string final_, staging_;
+  Manifest manifest_;
+  std::vector<SafetensorsWriter> writers_;
+};
+
+void CheckContents(const CheckpointContents& contents) {
+  for (const CheckpointTensor& t : contents.tensors) {
+    TEMPER_CHECK(t.view.data != nullptr || t.view.type.bytes().v == 0) << t.name << " has no memory";
+    TEMPER_CHECK(!t.file.empty() && t.file.find('/') == t.file.npos) << t.name << " is to go into '" << t.file << "'";
+  }
+}
+
+}  // namespace
+
+Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {
+  Bytes sum = KiB(64) + Bytes{kManifestBytesPerTensor} * static_cast<int64_t>(contents.tensors.size());
+  for (const auto& [file, tensors] : ByFile(contents)) {
+    TEMPER_ASSIGN_OR_RETURN(const Bytes size, SafetensorsWriter::FileSize(Declarations(tensors)));
+    sum += size;
+  }
+  for (const auto& text : contents.texts) sum += Bytes{static_cast<int64_t>(text.text.size())};
+  for (const auto& copy : contents.copies) {
+    TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(copy.from));
+    sum += file->size();
+  }
+  return sum;
+}
+
+class CheckpointWriter::Impl {
+ public:
+  Impl(Env& env, Options options) : env_(env), options_(std::move(options)) {
+    TEMPER_CHECK(!options_.save_total_limit || *options_.save_total_limit >= 1) << "save_total_limit below 1";
+  }
+  ~Impl() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status Start(CheckpointContents contents) {
+    TEMPER_RETURN_IF_ERROR(Finish());
+    CheckContents(contents);
+    contents_ = std::move(contents);
+    if (Status ready = CheckRoom(); !ready.ok()) {
+      error_ = ready.WithContext(
+          fmt::format("step {} could not be saved; earlier checkpoints are untouched", contents_.state.step));
+      return error_;
+    }
+    read_ = false;
+    thread_ = std::thread([this] { Work(); });
+    return OkStatus();
+  }
+
+  Status WaitUntilRead() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return read_; });
+    return error_;
+  }
+
+  Status Finish() {
+    if (thread_.joinable()) thread_.join();
+    return error_;
+  }
+
+  const Timing& last_timing() const {
+    TEMPER_CHECK(!thread_.joinable()) << "a save is in progress";
+    return timing_;
+  }
+
+ private:
+  Status CheckRoom() {
+    TEMPER_ASSIGN_OR_RETURN(timing_.bytes, CheckpointBytes(env_, contents_));
+    return CheckFreeSpace(env_, options_.output_dir, timing_.bytes);
+  }
+
+  void Work() {
+    const auto begin = Clock::now();
+    const auto set_read = [&](Status error) {
+      const std::lock_guard lock(mutex_);
+      if (!read_) timing_.until_read = SecondsSince(begin);
+      read_ = true;
+      if (!error.ok()) error_ = std::move(error);
+      changed_.notify_all();
+    };
+    Status status = Save(env_, options_, contents_).Run([&] { set_read(OkStatus()); });
+    timing_.until_durable = SecondsSince(begin);
+    set_read(std::move(status));
+  }
+
+  Env& env_;
+  const Options options_;
+  CheckpointContents contents_;  // of the save in progress; the thread's while it runs
+  std::thread thread_;
+  Timing timing_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool read_ = true;  // guarded by mutex_
+  Status error_;      // guarded by mutex_ while the thread runs; sticky
+};
+
+CheckpointWriter::CheckpointWriter(Env& env, Options options)
+    : impl_(std::make_unique<Impl>(env, std::move(options))) {}
+CheckpointWriter::~CheckpointWriter() = default;
+Status CheckpointWriter::Start(CheckpointContents contents) {
+  return impl_->Start(std::move(contents));
+}
+Status CheckpointWriter::WaitUntilRead() {
+  return impl_->WaitUntilRead();
+}
+Status CheckpointWriter::Finish() {
+  return impl_->Finish();
+}
+const CheckpointWriter::Timing& CheckpointWriter::last_timing() const {
+  return impl_->last_timing();
+}
+
+}  // namespace temper

@@ -1,0 +1,80 @@
+// CheckpointWriter: saves a run's state in the background, straight from the memory it lives in. States are read-only
+// from one update to the next, so no snapshot is taken: Start hands the views over, training goes on with the forward
+// and backward of the next step, and WaitUntilRead, called before its update, returns when every byte has been handed
+// to the system. Syncing, the commit and the deletion of old checkpoints go on meanwhile.
+//
+// Memory: none that grows with the state. Thread rule: one caller thread; the writer's own thread only reads the views.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "checkpoint/manifest.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+struct CheckpointTensor {
+  std::string name;       // in the manifest
+  View view;              // must stay valid and unchanged until WaitUntilRead has returned
+  std::string file;       // safetensors file of the folder that it goes to
+  std::string stored_as;  // its name in there
+};
+
+struct CheckpointContents {
+  CheckpointKind kind = CheckpointKind::kLora;
+  RunState state;
+  RunIdentity identity;
+  double seconds = 0;                     // that the run took so far
+  std::vector<CheckpointTensor> tensors;  // TrainingState (checkpoint/training_state.h) gives them
+  struct TextFile {
+    std::string name, text;
+  };
+  std::vector<TextFile> texts;  // run.yaml, adapter_config.json
+  struct CopiedFile {
+    std::string name, from;
+  };
+  std::vector<CopiedFile> copies;  // config.json and the tokenizer's (CompanionFiles)
+};
+
+// Of the folder that these contents make: what PrepareOutputFolder wants to know.
+Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents);
+
+class CheckpointWriter {
+ public:
+  struct Options {
+    std::string output_dir;                   // exists: PrepareOutputFolder was called
+    std::optional<int64_t> save_total_limit;  // at least 1
+  };
+  // `env` must outlive the writer.
+  CheckpointWriter(Env& env, Options options);
+  // Waits for a save in progress; its error is lost: call Finish before.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Begins to save; first waits for the save before, if that is still in progress. A checkpoint of that step that is
+  // there already is replaced, at the commit. Errors are sticky: that of an earlier save, too little space on the disk.
+  Status Start(CheckpointContents contents);
+  // Returns when the views of the save in progress, if any, are no longer needed. What RunOptions::before_update calls.
+  Status WaitUntilRead();
+  // Returns when the save in progress, if any, is committed and durable and old checkpoints are deleted.
+  Status Finish();
+
+  // Of the last save that finished. Seconds until its views were read, and until it was durable.
+  struct Timing {
+    double until_read = 0, until_durable = 0;
+    Bytes bytes;
+  };
+  // REQUIRES: no save in progress (Finish was called).
+  const Timing& last_timing() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace temper

@@ -1,0 +1,67 @@
+#include "checkpoint/companion_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+
+#include "format/checksum.h"
+
+namespace temper {
+namespace {
+
+// A piece of a copy: stays in a core's L2 cache between its checksum and its write.
+constexpr int64_t kPiece = 256 << 10;
+
+bool IsCompanion(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> kNames = {
+      kModelConfigFile,    "generation_config.json", "special_tokens_map.json",
+      "added_tokens.json", "chat_template.json",     "vocab.json",
+      "merges.txt",        "processor_config.json"};
+  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return true;
+  return name == "tokenizer.json" || name == "tokenizer_config.json" || name == "tokenizer.model" ||
+         name.ends_with(".jinja");
+}
+
+Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
+                                const std::function<Status(std::span<const std::byte>)>& take) {
+  TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kPiece, file->size().v)));
+  Checksum checksum;
+  for (int64_t done = 0; done < file->size().v;) {
+    const std::span<std::byte> part = std::span(piece).first(std::min<size_t>(piece.size(), file->size().v - done));
+    TEMPER_RETURN_IF_ERROR(file->ReadAt(done, part));
+    checksum.Update(part);
+    TEMPER_RETURN_IF_ERROR(take(part));
+    done += static_cast<int64_t>(part.size());
+  }
+  return FileDigest{file->size(), checksum.Hex()};
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder) {
+  if (!env.IsFile(JoinPath(model_folder, kModelConfigFile))) {
+    return NotFound(fmt::format("{} has no {}: it is no model folder", model_folder, kModelConfigFile));
+  }
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(model_folder));
+  std::erase_if(names, [&](const std::string& n) { return !IsCompanion(n) || !env.IsFile(JoinPath(model_folder, n)); });
+  return names;
+}
+
+Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to) {
+  TEMPER_ASSIGN_OR_RETURN(const auto out, env.OpenForWrite(to));
+  TEMPER_ASSIGN_OR_RETURN(const FileDigest digest,
+                          ForEachPiece(env, from, [&](std::span<const std::byte> p) { return out->Append(p); }));
+  TEMPER_RETURN_IF_ERROR(out->Sync());
+  TEMPER_RETURN_IF_ERROR(out->Close());
+  return digest;
+}
+
+Result<FileDigest> DigestFile(Env& env, const std::string& path) {
+  return ForEachPiece(env, path, [](std::span<const std::byte>) { return OkStatus(); });
+}
+
+}  // namespace temper

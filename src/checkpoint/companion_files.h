@@ -1,0 +1,27 @@
+// The files beside a model's weights that make its folder complete: config.json, the tokenizer's, the generation
+// settings, the chat template. They are copied byte for byte.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+
+namespace temper {
+
+inline constexpr char kModelConfigFile[] = "config.json";
+
+// Names of those that `model_folder` has, sorted; config.json among them. kNotFound where that is missing.
+Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder);
+
+// What was copied or written: its size and ChecksumHex.
+struct FileDigest {
+  Bytes bytes;
+  std::string checksum;
+};
+// Copies one file, synced. Bounded memory; errors name the file.
+Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to);
+// Size and checksum of an existing file. Bounded memory.
+Result<FileDigest> DigestFile(Env& env, const std::string& path);
+
+}  // namespace temper

@@ -1,0 +1,313 @@
+#include "checkpoint/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/merge.h"
+#include "format/conversion.h"
+#include "format/json.h"
+#include "format/quoted.h"
+#include "format/sharded_safetensors_writer.h"
+
+namespace temper {
+namespace {
+
+// Of f32 numbers held at a time while a tensor streams through.
+constexpr int64_t kPieceBytes = 4 << 20;
+
+constexpr char kHead[] = "lm_head.weight";
+
+// One tensor of the export.
+struct Job {
+  std::string name;                        // in the export
+  ModelWeights::Entry from;                // of the base
+  const AdapterModule* adapter = nullptr;  // to merge
+  TensorType type;                         // in the export
+};
+
+// dtype of `config` as torch spells it: "bfloat16".
+Result<std::optional<DType>> ConfiguredDType(const OrderedJson& config, const std::string& where) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto it = config.find(key);
+    if (it == config.end() || it->is_null()) continue;
+    if (*it == "bfloat16") return std::optional(DType::kBF16);
+    if (*it == "float16") return std::optional(DType::kF16);
+    if (*it == "float32") return std::optional(DType::kF32);
+    return Unsupported(fmt::format("{}: {} is {}; give --dtype", where, key, it->dump().substr(0, 40)));
+  }
+  return std::optional<DType>();
+}
+
+std::string TorchName(DType t) {
+  return t == DType::kBF16 ? "bfloat16" : t == DType::kF16 ? "float16" : "float32";
+}
+
+bool IsWeightsFile(std::string_view name) {
+  return name == "model.safetensors.index.json" || (name.starts_with("model") && name.ends_with(".safetensors"));
+}
+
+bool SameFolder(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error) && !error;
+}
+
+class Exporter {
+ public:
+  Exporter(Env& env, const ExportSpec& spec, const std::function<void(Bytes, Bytes)>& progress)
+      : env_(env), spec_(spec), progress_(progress) {}
+
+  Result<ExportReport> Run() {
+    TEMPER_RETURN_IF_ERROR(CheckOutput());
+    TEMPER_RETURN_IF_ERROR(OpenSources());
+    TEMPER_RETURN_IF_ERROR(PlanTensors());
+    std::vector<TensorDeclaration> declared;
+    for (const Job& job : jobs_) declared.push_back({job.name, job.type});
+    TEMPER_ASSIGN_OR_RETURN(auto writer, ShardedSafetensorsWriter::Create(env_, spec_.output_dir, std::move(declared),
+                                                                          {.max_shard = spec_.max_shard}));
+    TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
+    TEMPER_RETURN_IF_ERROR(WriteWeights(writer));
+    TEMPER_RETURN_IF_ERROR(RemoveStaleWeights(writer.file_names()));
+    TEMPER_RETURN_IF_ERROR(WriteCompanions());
+    return std::move(report_);
+  }
+
+ private:
+  Status CheckOutput() {
+    const std::string& out = spec_.output_dir;
+    if (env_.IsFile(out)) return InvalidArgument(fmt::format("--output_dir {} is a file", out));
+    if (!env_.IsFolder(out)) return OkStatus();
+    for (const std::string& input : {spec_.source.model_folder, spec_.source.adapter_folder}) {
+      if (!input.empty() && SameFolder(out, input)) {
+        return InvalidArgument(fmt::format("--output_dir {} is what is exported; give another folder", out));
+      }
+    }
+    if (spec_.overwrite) return OkStatus();
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
+    if (names.empty()) return OkStatus();
+    return InvalidArgument(fmt::format("--output_dir {} is not empty (it has {}); give another folder or --overwrite",
+                                       out, Quoted(names.front())));
+  }
+
+  Status OpenSources() {
+    const std::string& folder = spec_.source.model_folder;
+    config_path_ = JoinPath(folder, kModelConfigFile);
+    TEMPER_ASSIGN_OR_RETURN(companions_, CompanionFiles(env_, folder));
+    TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
+    TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
+    if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
+    dtype_ = spec_.dtype;
+    if (!dtype_ && spec_.source.model_is_checkpoint) {
+      TEMPER_ASSIGN_OR_RETURN(const auto configured, ConfiguredDType(config_, config_path_));
+      dtype_ = configured.value_or(DType::kF32);
+    }
+    TEMPER_ASSIGN_OR_RETURN(ModelWeights base, ModelWeights::Open(env_, folder));
+    base_.emplace(std::move(base));
+    if (spec_.source.adapter_folder.empty()) return OkStatus();
+    TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
+                            AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
+    adapter_.emplace(std::move(adapter));
+    return OkStatus();
+  }
+
+  Result<TensorType> ExportedType(const ModelWeights::Entry& entry) const {
+    auto type = entry.tensor->type();
+    if (!type.ok()) return type.status().WithContext(entry.file->path());
+    if (dtype_ && IsFloating(type->dtype)) type->dtype = *dtype_;
+    return *type;
+  }
+
+  Status AddJob(const std::string& name, const ModelWeights::Entry& from, const AdapterModule* adapter) {
+    TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
+    if (adapter && (type.shape != Shape{adapter->out, adapter->in} || !IsFloating(type.dtype))) {
+      return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for [{}, {}]", from.file->path(), name,
+                                 from.tensor->ToString(), adapter->out, adapter->in));
+    }
+    jobs_.push_back({name, from, adapter, type});
+    report_.merged += adapter != nullptr;
+    return OkStatus();
+  }
+
+  // Which tensors the export has, in the order of the base's files so that these are read in order.
+  Status PlanTensors() {
+    std::map<std::string, const AdapterModule*> modules;  // by the weight's name
+    for (const AdapterModule& m : spec_.modules) modules[m.module + ".weight"] = &m;
+    std::set<std::string> taken;  // names in the base's files
+    for (const WeightNames& weight : spec_.weights) {
+      ModelWeights::Entry entry = base_->Find(weight.name);
+      for (size_t i = 0; i < weight.aliases.size() && !entry.tensor; ++i) entry = base_->Find(weight.aliases[i]);
+      if (!entry.tensor) {
+        return NotFound(fmt::format("{}: tensor {} is missing; config.json describes a model that has it",
+                                    spec_.source.model_folder, weight.name));
+      }
+      taken.insert(weight.name);
+      taken.insert(weight.aliases.begin(), weight.aliases.end());
+      const auto own = modules.find(weight.name);
+      const bool tied = std::find(weight.aliases.begin(), weight.aliases.end(), kHead) != weight.aliases.end();
+      // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
+      const std::string name = entry.tensor->name == kHead && tied ? weight.name : entry.tensor->name;
+      TEMPER_RETURN_IF_ERROR(AddJob(name, entry, own == modules.end() ? nullptr : own->second));
+      if (own != modules.end()) modules.erase(own);
+      if (const auto head = modules.find(kHead); tied && head != modules.end()) {
+        TEMPER_RETURN_IF_ERROR(AddJob(kHead, entry, head->second));
+        modules.erase(head);
+        untied_ = true;
+        report_.notices.push_back(
+            "the adapter changes the output head, which the model ties to its embeddings: the export has both, untied");
+      }
+    }
+    if (!modules.empty()) {
+      return InvalidArgument(fmt::format("the adapter adapts {}, which is no weight of the model in {}",
+                                         modules.begin()->first, spec_.source.model_folder));
+    }
+    for (const ModelWeights::Entry& e : base_->entries()) {
+      if (taken.contains(e.tensor->name)) continue;
+      report_.notices.push_back(
+          fmt::format("tensor {} is not of this architecture and is left out", Quoted(e.tensor->name)));
+    }
+    std::stable_sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
+      return std::pair(a.from.file, a.from.tensor->begin) < std::pair(b.from.file, b.from.tensor->begin);
+    });
+    report_.tensors = static_cast<int64_t>(jobs_.size());
+    return OkStatus();
+  }
+
+  // From here on the output folder is no model folder until its config.json is written, last of all.
+  Status PrepareOutput(Bytes size) {
+    TEMPER_RETURN_IF_ERROR(env_.CreateFolders(spec_.output_dir));
+    const std::string config = JoinPath(spec_.output_dir, kModelConfigFile);
+    if (env_.IsFile(config)) TEMPER_RETURN_IF_ERROR(env_.RemoveFile(config));
+    report_.bytes = size;
+    return CheckFreeSpace(env_, spec_.output_dir, size);
+  }
+
+  Status WriteWeights(ShardedSafetensorsWriter& writer) {
+    std::map<std::string_view, const Job*> by_name;
+    for (const Job& job : jobs_) by_name[job.name] = &job;
+    Bytes done{}, total{};
+    for (const Job& job : jobs_) total += job.type.bytes();
+    for (const StoredTensor& stored : writer.order()) {
+      const Job& job = *by_name.at(stored.name);
+      TEMPER_RETURN_IF_ERROR(job.adapter ? WriteMerged(writer, job) : WriteConverted(writer, job));
+      done += job.type.bytes();
+      if (progress_) progress_(done, total);
+    }
+    TEMPER_RETURN_IF_ERROR(writer.Finish());
+    report_.files = writer.file_names();
+    if (report_.files.size() > 1) report_.files.push_back("model.safetensors.index.json");
+    return OkStatus();
+  }
+
+  Status WriteConverted(ShardedSafetensorsWriter& writer, const Job& job) {
+    const int64_t elements = job.type.shape.elements(), size = SizeOf(job.type.dtype);
+    const int64_t piece = kPieceBytes / 8;  // elements; the widest has 8 bytes
+    out_.resize(static_cast<size_t>(std::min(piece, elements) * size));
+    for (int64_t first = 0; first < elements; first += piece) {
+      const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
+      TEMPER_RETURN_IF_ERROR(
+          job.from.file->ReadElementsAs(job.from.tensor->name, first, job.type.dtype, part, staging_));
+      TEMPER_RETURN_IF_ERROR(writer.Append(job.name, part));
+    }
+    return OkStatus();
+  }
+
+  Status WriteMerged(ShardedSafetensorsWriter& writer, const Job& job) {
+    const AdapterModule& m = *job.adapter;
+    std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
+    TEMPER_RETURN_IF_ERROR(adapter_->Read(AdapterAName(m.module), a));
+    TEMPER_RETURN_IF_ERROR(adapter_->Read(AdapterBName(m.module), b));
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, m.in));  // rows
+    const int64_t size = SizeOf(job.type.dtype);
+    std::vector<float> w(static_cast<size_t>(std::min(piece, m.out) * m.in));
+    out_.resize(w.size() * static_cast<size_t>(size));
+    for (int64_t row = 0; row < m.out; row += piece) {
+      const int64_t rows = std::min(piece, m.out - row), elements = rows * m.in;
+      const std::span<float> part = std::span(w).first(static_cast<size_t>(elements));
+      TEMPER_RETURN_IF_ERROR(job.from.file->ReadElementsAs(job.from.tensor->name, row * m.in, DType::kF32,
+                                                           std::as_writable_bytes(part), staging_));
+      MergeRows(w.data(), rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
+      const auto bad = std::find_if(part.begin(), part.end(), [](float x) { return !std::isfinite(x); });
+      if (bad != part.end()) {
+        return Numerical(
+            fmt::format("merging the adapter {} gives {} in {} at row {}: the adapter or the model holds "
+                        "numbers that are not finite",
+                        spec_.source.adapter_folder, *bad, job.name, row + (bad - part.begin()) / m.in));
+      }
+      const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
+      Convert(DType::kF32, std::as_bytes(part).data(), job.type.dtype, bytes.data(), elements);
+      TEMPER_RETURN_IF_ERROR(writer.Append(job.name, bytes));
+    }
+    return OkStatus();
+  }
+
+  Status RemoveStaleWeights(const std::vector<std::string>& written) {
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(spec_.output_dir));
+    for (const std::string& name : names) {
+      const bool index_is_ours = name == "model.safetensors.index.json" && written.size() > 1;
+      if (!IsWeightsFile(name) || index_is_ours || std::find(written.begin(), written.end(), name) != written.end())
+        continue;
+      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
+    }
+    return OkStatus();
+  }
+
+  Status WriteCompanions() {
+    for (const std::string& name : companions_) {
+      if (name == kModelConfigFile) continue;
+      const std::string from = JoinPath(spec_.source.model_folder, name);
+      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)).status());
+      report_.files.push_back(name);
+    }
+    TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env_, JoinPath(spec_.output_dir, kModelConfigFile), config));
+    report_.files.push_back(kModelConfigFile);
+    return OkStatus();
+  }
+
+  // The base's text itself unless something in it changes.
+  Result<std::string> ExportedConfig() {
+    bool changed = false;
+    if (spec_.dtype) {
+      const char* key = config_.contains("dtype") ? "dtype" : "torch_dtype";
+      const std::string name = TorchName(*spec_.dtype);
+      changed = !config_.contains(key) || config_[key] != name;
+      if (changed) config_[key] = name;
+    }
+    if (untied_) {
+      config_["tie_word_embeddings"] = false;
+      changed = true;
+    }
+    if (!changed) return ReadTextFile(env_, config_path_, MiB(64));
+    return config_.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  }
+
+  Env& env_;
+  const ExportSpec& spec_;
+  const std::function<void(Bytes, Bytes)>& progress_;
+  std::string config_path_;
+  OrderedJson config_;
+  std::vector<std::string> companions_;
+  std::optional<ModelWeights> base_;
+  std::optional<AdapterReader> adapter_;
+  std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
+  bool untied_ = false;
+  std::vector<Job> jobs_;
+  std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
+  ExportReport report_;
+};
+
+}  // namespace
+
+Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
+                                 const std::function<void(Bytes done, Bytes total)>& progress) {
+  return Exporter(env, spec, progress).Run();
+}
+
+}  // namespace temper

@@ -1,0 +1,42 @@
+// `temper export`: writes a model as a Hugging Face folder that transformers loads. The adapter, if any, is merged:
+// W + scale * B A in f32 with one rounding. Weights stream through in pieces of rows; memory is bounded by the adapter
+// of one module and a few MiB.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/adapter.h"
+#include "checkpoint/load_weights.h"
+#include "checkpoint/model_source.h"
+
+namespace temper {
+
+struct ExportSpec {
+  ModelSource source;
+  // The model's weights with the names files may have them under. A weight with the alias "lm_head.weight" is the table
+  // of tied embeddings.
+  std::vector<WeightNames> weights;
+  std::vector<AdapterModule> modules;  // of source.adapter_folder
+  std::string output_dir;
+  std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
+  bool overwrite = false;      // else output_dir must be missing or empty
+  Bytes max_shard = {5'000'000'000};
+};
+
+struct ExportReport {
+  std::vector<std::string> files;  // names, in the order they were written
+  Bytes bytes;                     // of the weights
+  int64_t tensors = 0, merged = 0;
+  std::vector<std::string> notices;  // untied embeddings, tensors left out
+};
+
+// config.json is written last: an interrupted export is not a model folder. All other files beside the weights are
+// copied byte for byte; config.json too, unless the dtype or the tying of the embeddings changes.
+Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
+                                 const std::function<void(Bytes done, Bytes total)>& progress = nullptr);
+
+}  // namespace temper

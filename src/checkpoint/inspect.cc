@@ -1,0 +1,212 @@
+#include "checkpoint/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "checkpoint/adapter.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/companion_files.h"
+#include "format/json.h"
+#include "format/model_weights.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+// Names without the characters that a terminal obeys.
+std::string Shown(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > 0x20 && c < 0x7F; });
+  return plain && name.size() <= 120 ? name : Quoted(name);
+}
+
+// A tensor's name with its numbers replaced: what tensors of all blocks have in common.
+std::string PatternOf(const std::string& name) {
+  std::string pattern;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool starts = i == 0 || name[i - 1] == '.';
+    size_t end = i;
+    while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+    if (starts && end > i && (end == name.size() || name[end] == '.')) {
+      pattern += '*';
+      i = end - 1;
+    } else {
+      pattern += name[i];
+    }
+  }
+  return pattern;
+}
+
+struct Row {
+  std::string name, type;
+  int64_t elements = 0;
+  Bytes bytes;
+};
+
+class Inspector {
+ public:
+  Inspector(Env& env, const InspectOptions& options, const std::function<void(std::string_view)>& print)
+      : env_(env), options_(options), print_(print) {}
+
+  Status Run(const std::string& path) {
+    if (env_.IsFile(path)) {
+      Print("{}: safetensors file", path);
+      return Weights(path, WeightsKind::kModel);
+    }
+    if (!env_.IsFolder(path)) return NotFound(path + ": there is no such file or folder");
+    if (env_.IsFile(JoinPath(path, kManifestFile))) return Checkpoint(path);
+    const bool adapter = env_.IsFile(JoinPath(path, kAdapterConfigFile));
+    const bool model = env_.IsFile(JoinPath(path, kModelConfigFile));
+    TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
+    if (adapter) TEMPER_RETURN_IF_ERROR(Adapter(path));
+    if (model) TEMPER_RETURN_IF_ERROR(Model(path));
+    for (const CheckpointEntry& c : checkpoints) TEMPER_RETURN_IF_ERROR(Checkpoint(c.path));
+    if (adapter || model || !checkpoints.empty()) return OkStatus();
+    return NotFound(
+        fmt::format("{} holds nothing that Temper knows: looked for {} (a model), {} (an adapter), {} (a "
+                    "checkpoint) and checkpoint-<step> folders",
+                    path, kModelConfigFile, kAdapterConfigFile, kManifestFile));
+  }
+
+ private:
+  template <class... Args>
+  void Print(fmt::format_string<Args...> format, Args&&... args) {
+    print_(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  // All rows, or one line for tensors whose names differ in numbers only; then totals by type.
+  void PrintTensors(const std::vector<Row>& rows) {
+    struct Group {
+      int64_t count = 0;
+      Bytes bytes;
+      std::set<std::string> types;
+      std::string first;
+    };
+    std::map<std::string, Group> groups;
+    std::map<std::string, Group> by_dtype;
+    int64_t elements = 0;
+    Bytes bytes{};
+    for (const Row& r : rows) {
+      if (options_.list_tensors) Print("  {}  {}  {}", Shown(r.name), r.type, ToString(r.bytes));
+      for (Group* g : {&groups[PatternOf(r.name)], &by_dtype[r.type.substr(0, r.type.find('['))]}) {
+        ++g->count;
+        g->bytes += r.bytes;
+        g->types.insert(r.type);
+        if (g->first.empty()) g->first = r.name;
+      }
+      elements += r.elements;
+      bytes += r.bytes;
+    }
+    if (!options_.list_tensors) {
+      for (const auto& [pattern, g] : groups) {
+        const std::string type = g.types.size() == 1 ? *g.types.begin() : fmt::format("{} shapes", g.types.size());
+        if (g.count == 1) {
+          Print("  {}  {}  {}", Shown(g.first), type, ToString(g.bytes));
+        } else {
+          Print("  {}  {} x {}  {}", Shown(pattern), g.count, type, ToString(g.bytes));
+        }
+      }
+    }
+    std::string dtypes;
+    for (const auto& [dtype, g] : by_dtype)
+      dtypes += fmt::format("{}{} {}", dtypes.empty() ? "" : ", ", g.count, dtype);
+    Print("  {} tensors ({}), {} elements, {}", rows.size(), dtypes, elements, ToString(bytes));
+  }
+
+  Status Weights(const std::string& path, WeightsKind kind) {
+    TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, kind));
+    std::vector<Row> rows;
+    for (const ModelWeights::Entry& e : weights.entries()) {
+      rows.push_back({e.tensor->name, e.tensor->ToString(), e.tensor->elements(), e.tensor->bytes()});
+    }
+    if (weights.files().size() > 1) Print("  {} shards", weights.files().size());
+    PrintTensors(rows);
+    return OkStatus();
+  }
+
+  Status Model(const std::string& path) {
+    const std::string config_path = JoinPath(path, kModelConfigFile);
+    TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env_, config_path));
+    if (!config.is_object()) return Corrupt(config_path + ": should be a JSON object");
+    std::string architecture = "unknown architecture";
+    if (const auto it = config.find("architectures"); it != config.end() && it->is_array() && !it->empty()) {
+      if (it->front().is_string()) architecture = Shown(it->front().get<std::string>());
+    }
+    Print("{}: model, {}", path, architecture);
+    return Weights(path, WeightsKind::kModel);
+  }
+
+  // Without the base model it can only be seen whether A and B belong together.
+  Status CheckPairs(const ModelWeights& weights) {
+    constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
+    int64_t modules = 0;
+    for (const ModelWeights::Entry& e : weights.entries()) {
+      const std::string& name = e.tensor->name;
+      const bool is_a = name.ends_with(kA);
+      if (!is_a && !name.ends_with(kB)) {
+        if (name.ends_with(".base_layer.weight")) continue;
+        return Unsupported(fmt::format("{}: tensor {} is none of a LoRA adapter", weights.path(), Quoted(name)));
+      }
+      const std::string other = name.substr(0, name.size() - kA.size()) + std::string(is_a ? kB : kA);
+      const ModelWeights::Entry twin = weights.Find(other);
+      if (!twin.tensor)
+        return Corrupt(fmt::format("{} has {} but lacks {}", weights.path(), Quoted(name), Quoted(other)));
+      if (!is_a) continue;
+      const auto &a = e.tensor->dims, &b = twin.tensor->dims;
+      if (a.size() != 2 || b.size() != 2 || a[0] != b[1]) {
+        return Corrupt(fmt::format("{}: {} is {} but {} is {}; A should be [r, in] and B [out, r]", weights.path(),
+                                   Quoted(name), e.tensor->ToString(), Quoted(other), twin.tensor->ToString()));
+      }
+      ++modules;
+    }
+    if (modules == 0) return Corrupt(weights.path() + " has no LoRA tensors");
+    Print("  {} adapted modules", modules);
+    return OkStatus();
+  }
+
+  Status Adapter(const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(const AdapterConfig config, ReadAdapterConfig(env_, JoinPath(path, kAdapterConfigFile)));
+    Print("{}: LoRA adapter, r {}, alpha {}{}, base {}", path, config.r, config.alpha,
+          config.rslora ? ", rank-stabilised" : "", Shown(config.base_model));
+    TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, WeightsKind::kAdapter));
+    TEMPER_RETURN_IF_ERROR(CheckPairs(weights));
+    return Weights(path, WeightsKind::kAdapter);
+  }
+
+  Status Checkpoint(const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env_, path));
+    const Manifest& m = reader.manifest();
+    Print("{}: {} checkpoint at step {} of {}", path, ToString(m.kind), m.state.step, m.state.total_steps);
+    Print("  epoch {}, next row {}, {} tokens, seed {}{}", m.state.sampler.epoch, m.state.sampler.next_row,
+          m.state.tokens, m.state.sampler.seed,
+          m.state.eval_loss ? fmt::format(", eval_loss {}", *m.state.eval_loss) : "");
+    Print("  program {}, environment {}", Shown(m.identity.program_hash), m.identity.environment.dump(-1, ' ', true));
+    std::vector<Row> rows;
+    for (const Manifest::Tensor& t : m.tensors) {
+      rows.push_back({t.name, t.type.ToString(), t.type.shape.elements(), t.type.bytes()});
+    }
+    PrintTensors(rows);
+    if (m.kind == CheckpointKind::kLora) TEMPER_RETURN_IF_ERROR(Adapter(path));
+    for (const std::string& name : reader.Names()) TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(name));
+    Print("  {} files and {} tensors have the checksums of the manifest", m.files.size(), m.tensors.size());
+    return OkStatus();
+  }
+
+  Env& env_;
+  const InspectOptions& options_;
+  const std::function<void(std::string_view)>& print_;
+};
+
+}  // namespace
+
+Status Inspect(Env& env, const std::string& path, const InspectOptions& options,
+               const std::function<void(std::string_view)>& print) {
+  return Inspector(env, options, print).Run(path);
+}
+
+}  // namespace temper

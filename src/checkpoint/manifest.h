@@ -1,0 +1,98 @@
+// The manifest of a checkpoint folder (docs/formats/checkpoint.md): which tensors it holds, where their bytes lie, and
+// where the run stood. Its presence under its name is the commit of the folder.
+//
+// The bytes depend on the run alone: no times, no paths, keys sorted.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "format/json.h"
+#include "tensor/shape.h"
+
+namespace temper {
+
+inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest and not vouched for by it
+inline constexpr int64_t kCheckpointVersion = 1;
+
+enum class CheckpointKind : uint8_t { kLora, kFull };
+std::string_view ToString(CheckpointKind kind);  // "lora", "full"
+
+// Where the run stood: what a resumed run starts from.
+struct RunState {
+  int64_t step = 0;         // optimizer steps done
+  int64_t total_steps = 0;  // of the whole run: the schedule's length
+  struct Sampler {          // as SamplerState (data/sampler.h)
+    uint64_t seed = 0;
+    int64_t epoch = 0, next_row = 0;
+    bool operator==(const Sampler&) const = default;
+  } sampler;
+  int64_t tokens = 0;               // trained on so far
+  std::optional<double> eval_loss;  // of an evaluation at this very step
+  std::optional<double> best_eval_loss;
+  int64_t best_step = 0;         // where it was measured
+  std::string data_fingerprint;  // of the rows in their order: a resumed run must see the same
+  Json extra = Json::object();   // the caller's own
+
+  bool operator==(const RunState&) const = default;
+};
+Json ToJson(const RunState& state);
+Result<RunState> ParseRunState(const Json& json, const std::string& where);
+
+// What must be equal for a resumed run to give the same bits: threads, instruction set, library versions, the Program's
+// hash, and the compiler's decisions. Plain data of the caller; the checkpoint only keeps it.
+struct RunIdentity {
+  std::string program_hash;           // 16 hexadecimal digits
+  Json environment = Json::object();  // {"threads": 2, "isa": "avx512_bf16", "libraries": {"oneDNN": "2.6.3"}}
+  Json decisions = Json::object();
+
+  bool operator==(const RunIdentity&) const = default;
+};
+// "threads 2 -> 4; program 0123.. -> 4567..": what differs, empty if nothing does.
+std::string DescribeDifferences(const RunIdentity& saved, const RunIdentity& now);
+
+struct Manifest {
+  // A part of a tensor: the box [begin, begin + shape) lies as tensor `stored_as` of safetensors file `file`.
+  struct Slice {
+    std::string file, stored_as;
+    Shape begin, shape;
+    std::string checksum;  // ChecksumHex of its bytes
+  };
+  struct Tensor {
+    std::string name;
+    TensorType type;            // global
+    std::vector<Slice> slices;  // today exactly one, the whole
+  };
+  struct File {
+    std::string name;
+    Bytes bytes;
+    // ChecksumHex of the whole file or, for one that holds tensors, of what lies before its data.
+    std::string checksum;
+    bool header_only = false;
+  };
+
+  CheckpointKind kind = CheckpointKind::kLora;
+  RunState state;
+  RunIdentity identity;
+  std::vector<File> files;      // all of the folder but the manifest and the clock; sorted by name
+  std::vector<Tensor> tensors;  // sorted by name
+  // Beside the manifest, since it differs between equal runs: seconds that the run took so far. 0 where unknown.
+  double seconds = 0;
+
+  const Tensor* Find(std::string_view name) const;  // nullptr where absent
+};
+
+// The text ends in its own checksum, so that a changed digit is found.
+std::string FormatManifest(const Manifest& manifest);
+// `where` names the file. Errors: kCorrupt, kUnsupported for another version. `seconds` is not in the text.
+Result<Manifest> ParseManifest(std::string_view text, const std::string& where);
+// Reads FOLDER/manifest.json. kNotFound where there is none: the folder is no (complete) checkpoint.
+Result<Manifest> ReadManifest(Env& env, const std::string& folder);
+
+}  // namespace temper

@@ -1,0 +1,116 @@
+#include "checkpoint/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "format/memory_env_for_test.h"
+
+namespace temper {
+namespace {
+
+Manifest Sample() {
+  Manifest m;
+  m.kind = CheckpointKind::kFull;
+  m.state = {.step = 12, .total_steps = 90, .sampler = {18446744073709551615u, 1, 5}, .tokens = 4096};
+  m.state.best_eval_loss = 0.1;
+  m.state.eval_loss = 2.0000000000000004;
+  m.state.best_step = 3;
+  m.state.data_fingerprint = "f00";
+  m.state.extra = {{"note", "any \"text\"\n"}};
+  m.identity = {"0123456789abcdef", {{"threads", 2}, {"isa", "avx2"}}, {{"chunk", 512}}};
+  m.files = {{"run.yaml", {11}, "00000000000000aa", false}, {"state.safetensors", {900}, "00000000000000bb", true}};
+  m.tensors = {{"a", {DType::kF32, {3, 4}}, {{"state.safetensors", "a", {0, 0}, {3, 4}, "00000000000000cc"}}},
+               {"b", {DType::kF32, {}}, {{"state.safetensors", "x", {}, {}, "00000000000000dd"}}}};
+  return m;
+}
+
+TEST(Manifest, ReadsBackWhatItWrote) {
+  const std::string text = FormatManifest(Sample());
+  const auto m = ParseManifest(text, "m");
+  ASSERT_TRUE(m.ok()) << m.status().message();
+  EXPECT_EQ(m->kind, CheckpointKind::kFull);
+  EXPECT_EQ(m->state, Sample().state);
+  EXPECT_EQ(m->identity, Sample().identity);
+  ASSERT_EQ(m->tensors.size(), 2u);
+  EXPECT_EQ(m->Find("b")->slices[0].stored_as, "x");
+  EXPECT_EQ(m->Find("c"), nullptr);
+  EXPECT_EQ(FormatManifest(*m), text);
+}
+
+TEST(Manifest, EveryChangedByteIsFound) {
+  const std::string text = FormatManifest(Sample());
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (const int bit : {0, 3, 6}) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      EXPECT_FALSE(ParseManifest(changed, "m").ok()) << "byte " << i << " as " << changed[i];
+    }
+  }
+}
+
+TEST(Manifest, EveryCutIsFound) {
+  const std::string text = FormatManifest(Sample());
+  for (size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(ParseManifest(text.substr(0, n), "m").ok()) << n << " bytes";
+}
+
+TEST(Manifest, AnotherVersionIsNamed) {
+  std::string text = FormatManifest(Sample());
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  const auto m = ParseManifest(text, "x/manifest.json");
+  ASSERT_EQ(m.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(m.status().message().find("version 2"), std::string::npos) << m.status().message();
+}
+
+// A manifest with a valid checksum is still not trusted: another program may have written it.
+TEST(Manifest, RefusesWhatLeadsOutOfTheFolder) {
+  for (const char* name : {"../state.safetensors", "/etc/passwd", ".hidden", ""}) {
+    Manifest m = Sample();
+    m.files[1].name = name;
+    m.tensors.clear();
+    EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kCorrupt) << name;
+  }
+  Manifest m = Sample();
+  m.tensors[0].slices[0].file = "other.safetensors";
+  EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kCorrupt);
+}
+
+TEST(Manifest, RefusesPartsOfSeveralRanks) {
+  Manifest m = Sample();
+  m.tensors[0].type.shape = {6, 4};
+  m.tensors[0].slices.push_back({"state.safetensors", "a", {3, 0}, {3, 4}, "00000000000000cc"});
+  EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kUnsupported);
+}
+
+TEST(Manifest, RefusesUnsortedAndRepeatedNames) {
+  Manifest m = Sample();
+  std::swap(m.tensors[0], m.tensors[1]);
+  EXPECT_FALSE(ParseManifest(FormatManifest(m), "m").ok());
+  m.tensors[1] = m.tensors[0];
+  EXPECT_FALSE(ParseManifest(FormatManifest(m), "m").ok());
+}
+
+TEST(Manifest, SecondsAreNotPartOfIt) {
+  Manifest m = Sample();
+  const std::string text = FormatManifest(m);
+  m.seconds = 99;
+  EXPECT_EQ(FormatManifest(m), text);
+  MemoryEnv env;
+  env.files["c/manifest.json"] = text;
+  EXPECT_EQ(ReadManifest(env, "c")->seconds, 0);
+  env.files["c/clock.json"] = "{\"seconds\": 12.5}\n";
+  EXPECT_EQ(ReadManifest(env, "c")->seconds, 12.5);
+  env.files["c/clock.json"] = "no clock";
+  EXPECT_EQ(ReadManifest(env, "c")->seconds, 0);
+}
+
+TEST(RunIdentity, DifferencesAreNamed) {
+  const RunIdentity saved = Sample().identity;
+  EXPECT_EQ(DescribeDifferences(saved, saved), "");
+  RunIdentity now = saved;
+  now.environment["threads"] = 4;
+  now.environment.erase("isa");
+  now.program_hash = "fe";
+  EXPECT_EQ(DescribeDifferences(saved, now), "isa \"avx2\" -> null; threads 2 -> 4; program 0123456789abcdef -> fe");
+}
+
+}  // namespace
+}  // namespace temper

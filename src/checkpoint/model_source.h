@@ -1,0 +1,32 @@
+// What --model may be, resolved: a model folder, an adapter folder, the output folder of a run, or one checkpoint of
+// it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+
+namespace temper {
+
+struct ModelSource {
+  std::string model_folder;    // config.json, tokenizer and weights (what ModelWeights::Open takes)
+  std::string adapter_folder;  // adapter_config.json and adapter_model.safetensors; empty: none
+  std::string checkpoint;  // the checkpoint folder that was given or chosen (the model's or the adapter's); empty: none
+  bool model_is_checkpoint =
+      false;  // model_folder is a full checkpoint: its weights are f32 masters, whatever its config
+  std::vector<std::string> notices;  // what was chosen where there was a choice, for the user
+};
+
+struct ModelSourceRequest {
+  std::string model;          // as the user gave it
+  std::string base;           // overrides the adapter's base_model_name_or_path; empty: as that says
+  bool needs_weights = true;  // false: config.json is enough (plan, training from scratch)
+};
+
+// OUT stands for the finished adapter or model at its top level, else for its newest checkpoint. A base may itself be
+// anything but an adapter. A relative base is looked for in the current folder, then beside the adapter.
+// Errors list what was looked for; the name of a Hub repository is answered with how to download it.
+Result<ModelSource> ResolveModelSource(Env& env, const ModelSourceRequest& request);
+
+}  // namespace temper

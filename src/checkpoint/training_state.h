@@ -1,0 +1,30 @@
+// What of a training Program's memory a checkpoint holds, and how it comes back: for every trainable value X its f32
+// numbers (the master copy, or X itself where training computes in f32) under X's own name, and adam_m:X, adam_v:X.
+//
+// Where they lie: weights of a full run in model.safetensors and adapters in adapter_model.safetensors, so that every
+// checkpoint folder is also a Hugging Face model or a PEFT adapter; moments in state-00000-of-00001.safetensors.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/load_weights.h"
+#include "program/program.h"
+
+namespace temper {
+
+inline constexpr char kModelWeightsFile[] = "model.safetensors";
+inline constexpr char kStateFile[] = "state-00000-of-00001.safetensors";
+inline constexpr char kRunConfigFile[] = "run.yaml";
+
+// `program` is the "train" Program; `buffer` gives its memory (Executor::BufferView(program.FindBuffer(name))).
+// With `buffer` giving Views without memory it still says what will be saved (CheckpointBytes).
+std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer);
+
+// Fills masters, moments and the compute copies (the master rounded once, as AdamW does) of every trainable value.
+// All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected or of another
+// shape is an error that says that the checkpoint is of another model or configuration.
+Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer);
+
+}  // namespace temper

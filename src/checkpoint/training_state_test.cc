@@ -1,0 +1,103 @@
+#include "checkpoint/training_state.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/state_for_test.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+// Buffers as a training Program of one trainable matrix has them, and memory for each.
+struct Memory {
+  Memory(Role role, DType dtype, Shape shape = {3, 5}, const std::string& name = "x.weight") {
+    const TensorType f32{DType::kF32, shape};
+    program.buffers.push_back({name, {dtype, shape}, role, true});
+    program.buffers.push_back({GradientName(name), f32, Role::kGradient});
+    if (dtype != DType::kF32) program.buffers.push_back({MasterName(name), f32, Role::kOptimizerState});
+    program.buffers.push_back({AdamMName(name), f32, Role::kOptimizerState});
+    program.buffers.push_back({AdamVName(name), f32, Role::kOptimizerState});
+    program.buffers.push_back({"frozen.weight", {dtype, {4}}, Role::kWeight});
+    for (const Buffer& b : program.buffers) memory[b.name].resize(static_cast<size_t>(b.type.bytes().v));
+  }
+  View At(const std::string& name) {
+    const int i = program.FindBuffer(name);
+    return i < 0 ? View{} : View{memory[name].data(), program.buffers[static_cast<size_t>(i)].type};
+  }
+  BufferLookup lookup() {
+    return [this](const std::string& name) { return At(name); };
+  }
+  void Fill(const std::string& name, float start) {
+    for (float& x : At(name).as<float>()) x = start += 0.37f;
+  }
+  Status Save(const std::string& out) {
+    CheckpointContents contents;
+    contents.tensors = TrainingState(program, lookup());
+    CheckpointWriter writer(PosixEnv(), {out, {}});
+    TEMPER_RETURN_IF_ERROR(writer.Start(contents));
+    return writer.Finish();
+  }
+
+  Program program;
+  std::map<std::string, std::vector<std::byte>> memory;
+};
+
+TEST(TrainingState, ComesBackBitForBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const ScratchFolder out;
+    Memory saved(Role::kWeight, dtype);
+    saved.Fill(dtype == DType::kF32 ? "x.weight" : "master:x.weight", 1);
+    saved.Fill("adam_m:x.weight", 2);
+    saved.Fill("adam_v:x.weight", 3);
+    if (dtype == DType::kBF16) {  // the compute copy follows from the master
+      for (size_t i = 0; i < 15; ++i)
+        saved.At("x.weight").as<bf16>()[i] = ToBF16(saved.At("master:x.weight").as<float>()[i]);
+    }
+    ASSERT_TRUE(saved.Save(out.path()).ok());
+    const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 0));
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    EXPECT_EQ(reader->Names(), (std::vector<std::string>{"adam_m:x.weight", "adam_v:x.weight", "x.weight"}));
+    Memory loaded(Role::kWeight, dtype);
+    const Status restored = RestoreTrainingState(*reader, loaded.program, loaded.lookup());
+    ASSERT_TRUE(restored.ok()) << restored.message();
+    EXPECT_EQ(loaded.memory, saved.memory);
+  }
+}
+
+TEST(TrainingState, LiesWhereHuggingFaceAndPeftLookForIt) {
+  for (const Role role : {Role::kWeight, Role::kAdapter}) {
+    Memory m(role, DType::kBF16);
+    const auto tensors = TrainingState(m.program, m.lookup());
+    ASSERT_EQ(tensors.size(), 3u);
+    EXPECT_EQ(tensors[0].file, role == Role::kWeight ? kModelWeightsFile : kAdapterWeightsFile);
+    EXPECT_EQ(tensors[0].view.data, m.At("master:x.weight").data);
+    EXPECT_EQ(tensors[1].file, kStateFile);
+  }
+}
+
+TEST(TrainingState, AnotherModelIsRefusedBeforeAnythingIsRead) {
+  const ScratchFolder out;
+  Memory saved(Role::kWeight, DType::kF32);
+  saved.Fill("x.weight", 1);
+  ASSERT_TRUE(saved.Save(out.path()).ok());
+  const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 0));
+  ASSERT_TRUE(reader.ok());
+  Memory wider(Role::kWeight, DType::kF32, {3, 6}), other(Role::kWeight, DType::kF32, {3, 5}, "y.weight");
+  for (Memory* m : {&wider, &other}) {
+    const auto before = m->memory;
+    const Status refused = RestoreTrainingState(*reader, m->program, m->lookup());
+    EXPECT_FALSE(refused.ok());
+    EXPECT_NE(refused.message().find("of another model"), std::string::npos) << refused.message();
+    EXPECT_EQ(m->memory, before);
+  }
+  Program fewer = saved.program;
+  fewer.buffers[0].trainable = false;
+  EXPECT_FALSE(RestoreTrainingState(*reader, fewer, saved.lookup()).ok()) << "tensors nobody asks for";
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,73 @@
+// temper chat: a conversation at the terminal. Prompts go to stderr, the model's words to stdout.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/decoding.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper chat --model FOLDER [--system TEXT] [--option value ...]\n\n"
+    "Talks to a model. One line is one message; an empty line or Ctrl-D ends, /new forgets the conversation.\n";
+
+constexpr int64_t kContext = 4096;  // tokens of conversation kept, where the model allows it
+
+// Tokens of the whole conversation up to where the model speaks next.
+Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages) {
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+  return model.tokenizer->Encode(text, {.add_special = false});
+}
+
+}  // namespace
+
+Result<int> ChatCommand(const Arguments& arguments) {
+  ModelOptions options;
+  SamplingOptions sampling;
+  std::string system;
+  TEMPER_ASSIGN_OR_RETURN(
+      const bool go,
+      ReadCommandOptions(arguments,
+                         {options.Group(), {"Conversation", {{.name = "system", .target = &system, .help = "what the model is told before the first message"}}}, sampling.Group()},
+                         kUsage));
+  if (!go) return 0;
+  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+  TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
+  if (!model.chat_template) {
+    return InvalidArgument(model.opened.folder() + " has no chat template; temper generate continues raw text");
+  }
+  TEMPER_RETURN_IF_ERROR(StartSession(model, options, kContext));
+
+  const bool prompt = isatty(STDIN_FILENO) != 0;
+  const OrderedJson start = system.empty() ? OrderedJson::array() : OrderedJson{{{"role", "system"}, {"content", system}}};
+  OrderedJson messages = start;
+  std::string line;
+  while (true) {
+    if (prompt) std::fputs("you> ", stderr);
+    if (!std::getline(std::cin, line) || line.empty()) break;
+    if (line == "/new") {
+      messages = start;
+      continue;
+    }
+    messages.push_back({{"role", "user"}, {"content", line}});
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeConversation(model, messages));
+    if (static_cast<int64_t>(ids.size()) >= model.session->context()) {
+      LogWarning(fmt::format("the conversation has reached the {} tokens of the context; it starts anew", model.session->context()));
+      messages = start;
+      continue;
+    }
+    model.session->Reset();  // templates may rewrite earlier turns, so the whole conversation is fed
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model, ids, sampling));
+    std::fputc('\n', stdout);
+    messages.push_back({{"role", "assistant"}, {"content", model.tokenizer->Decode(answer)}});
+  }
+  return 0;
+}
+
+}  // namespace temper

@@ -1,0 +1,56 @@
+#include "cli/commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/log.h"
+
+namespace temper {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Result<int> (*run)(const Arguments&);
+};
+
+constexpr Command kCommands[] = {
+    {"train", "fine-tune a model (LoRA or full)", TrainCommand},
+    {"plan", "memory, arithmetic and segments of a run, before it runs", PlanCommand},
+    {"generate", "continue a prompt", GenerateCommand},
+    {"chat", "talk to a model", ChatCommand},
+    {"eval", "loss and perplexity on a data file", EvalCommand},
+    {"data", "preview: what a model will see of a data file", DataCommand},
+    {"export", "write a Hugging Face folder, adapter merged", ExportCommand},
+    {"inspect", "check and list a safetensors file, model, adapter or checkpoint", InspectCommand},
+    {"doctor", "what this machine can do", DoctorCommand},
+    {"version", "version and libraries", VersionCommand},
+};
+
+std::string Usage() {
+  std::string text = "temper fine-tunes large language models on the hardware you have.\n\nusage: temper COMMAND [--option value ...]\n\n";
+  for (const Command& c : kCommands) text += fmt::format("  {:<10} {}\n", c.name, c.summary);
+  return text + "\n`temper COMMAND --help` lists the options of a command.\n";
+}
+
+}  // namespace
+
+int RunCommandLine(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    std::fputs(Usage().c_str(), arguments.empty() ? stderr : stdout);
+    return arguments.empty() ? 2 : 0;
+  }
+  const std::string name = arguments[0] == "--version" ? "version" : arguments[0];
+  for (const Command& command : kCommands) {
+    if (name != command.name) continue;
+    const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
+    if (code.ok()) return *code;
+    LogError(code.status().message());
+    return code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
+  }
+  LogError(fmt::format("there is no command '{}'; see temper --help", name));
+  return 2;
+}
+
+}  // namespace temper

@@ -1,0 +1,34 @@
+// The commands of temper, one file each. A command gets the arguments after its name, prints results to stdout and
+// everything else to stderr, and returns what the process exits with.
+//
+// Exit codes: 0 done; 1 an error, described on stderr; 2 the command line was not understood; 75 stopped by SIGTERM and
+// 130 by SIGINT, in both cases after saving a checkpoint to resume from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace temper {
+
+using Arguments = std::vector<std::string>;
+
+inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run the same again
+inline constexpr int kExitStoppedByInt = 130;  // 128 + SIGINT
+
+int RunCommandLine(const Arguments& arguments);
+
+// Each returns the exit code, or an error that becomes 1 (2 for kInvalidArgument).
+Result<int> TrainCommand(const Arguments& arguments);
+Result<int> PlanCommand(const Arguments& arguments);
+Result<int> GenerateCommand(const Arguments& arguments);
+Result<int> ChatCommand(const Arguments& arguments);
+Result<int> EvalCommand(const Arguments& arguments);
+Result<int> DataCommand(const Arguments& arguments);
+Result<int> ExportCommand(const Arguments& arguments);
+Result<int> InspectCommand(const Arguments& arguments);
+Result<int> DoctorCommand(const Arguments& arguments);
+Result<int> VersionCommand(const Arguments& arguments);
+
+}  // namespace temper

@@ -1,0 +1,33 @@
+// A training run compiled: the same function serves `temper plan` and `temper train`, so the plan is the run.
+#pragma once
+
+#include <vector>
+
+#include "model/lora.h"
+#include "model/model.h"
+#include "program/program.h"
+#include "train/run_config.h"
+
+namespace temper {
+
+struct CompiledRun {
+  std::vector<LoraTarget> targets;  // empty for full fine-tuning
+  std::vector<Program> programs;    // "train", "eval"
+  int64_t parameters = 0, trainable_parameters = 0;
+  int64_t matmul_parameters = 0;    // N of the FLOP count: weights in matrix products, the head included
+  double attention_flops_per_pair = 0;  // forward and backward, all layers, per (query, key) pair attended
+
+  const Program& train() const { return programs[0]; }
+  const Program& eval() const { return programs[1]; }
+  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token plus
+  // attention within documents. What MFU is counted by.
+  Flops ModelFlops(int64_t tokens, double attended_pairs) const;
+};
+
+DType ComputeDType(const RunConfig& config);
+LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
+
+// REQUIRES: `config` is resolved.
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config);
+
+}  // namespace temper

@@ -1,0 +1,76 @@
+// temper data preview: what the model will see of a data file: supervised text, masked text, borders of packed samples.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/commands.h"
+#include "cli/machine.h"
+#include "cli/model_options.h"
+#include "cli/run_data.h"
+#include "data/packing.h"
+#include "data/preview.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper data preview --model FOLDER --data FILE [--option value ...]\n\n"
+    "Shows samples as the model will be trained on them: what is learnt stands out, what is only read is dim.\n";
+
+}  // namespace
+
+Result<int> DataCommand(const Arguments& arguments) {
+  if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
+    return InvalidArgument("temper data knows one command: temper data preview --model FOLDER --data FILE");
+  }
+  ModelChoice choice;
+  std::string data_file;
+  int64_t samples = 2, max_seq_len = 2048, seed = 42;
+  bool train_on_prompt = false, skip_bad_rows = false, packed = false;
+  const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
+  TEMPER_ASSIGN_OR_RETURN(
+      const bool go,
+      ReadCommandOptions(rest,
+                         {{"Preview",
+                           {{.name = "model", .target = &choice.model, .help = "whose tokenizer and chat template are used"},
+                            {.name = "data", .target = &data_file, .help = "file to show"},
+                            {.name = "samples", .target = &samples, .help = "how many samples (or packed rows) to show", .range = {.at_least = 1}},
+                            {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
+                            {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row", .range = {.at_least = 2}},
+                            {.name = "seed", .target = &seed, .help = "of the packing"},
+                            {.name = "train_on_prompt", .target = &train_on_prompt, .help = "learn prompts too"},
+                            {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "count rows that cannot be read instead of stopping"}}}},
+                         kUsage));
+  if (!go) return 0;
+  TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
+  TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
+  const int64_t row = std::min(max_seq_len, model.model().facts().max_positions);
+  TEMPER_ASSIGN_OR_RETURN(const RunData data,
+                          LoadRunData(PosixEnv(), model, {.files = {data_file},
+                                                          .max_seq_len = row,
+                                                          .train_on_prompt = train_on_prompt,
+                                                          .skip_bad_rows = skip_bad_rows,
+                                                          .threads = static_cast<int>(CpuCores())}));
+  DescribeData(data.dataset);
+  const TokenStore& store = data.dataset.store;
+  const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
+  if (!packed) {
+    for (int64_t i = 0; i < std::min(samples, store.size()); ++i) {
+      std::fputs((PreviewSample(store, i, *data.tokenizer, style) + "\n").c_str(), stdout);
+    }
+    return 0;
+  }
+  std::vector<int32_t> all(static_cast<size_t>(store.size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  Packing packing(store, all, {.max_seq_len = row});
+  packing.Pack(static_cast<uint64_t>(seed), 0);
+  for (int64_t r = 0; r < std::min(samples, packing.rows()); ++r) {
+    std::fputs((PreviewRow(store, packing.row(r), row, *data.tokenizer, style) + "\n").c_str(), stdout);
+  }
+  return 0;
+}
+
+}  // namespace temper

@@ -1,0 +1,35 @@
+// A model ready to decode: what `generate` and `chat` share.
+#pragma once
+
+#include <memory>
+
+#include "cli/model_options.h"
+#include "infer/generator.h"
+
+namespace temper {
+
+struct DecodingModel {
+  OpenedModel opened;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::unique_ptr<KernelTable> kernels;
+  std::unique_ptr<DecodeSession> session;
+};
+
+// `wanted_context`: prompt and answer in tokens; the cache holds that many, bounded by the model's positions.
+Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
+Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
+
+struct SamplingOptions {
+  int64_t max_new_tokens = 128;
+  double temperature = 0, top_p = 1;
+  int64_t top_k = 0, seed = 42;
+  OptionGroup Group();
+  SamplingSpec Spec() const;
+};
+
+// Feeds `prompt`, writes the answer to stdout as it comes, flushed token by token, and returns its tokens.
+Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
+                                          const SamplingOptions& sampling);
+
+}  // namespace temper

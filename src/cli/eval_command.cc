@@ -1,0 +1,77 @@
+// temper eval: mean loss and perplexity of a model on a data file, over its supervised tokens.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "cli/run_data.h"
+#include "compile/train_step.h"
+#include "train/trainer.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper eval --model FOLDER --data FILE [--option value ...]\n\n"
+    "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout.\n";
+
+constexpr int64_t kDefaultMaxSeqLen = 2048;
+
+}  // namespace
+
+Result<int> EvalCommand(const Arguments& arguments) {
+  ModelOptions options;
+  std::string data_file;
+  std::optional<int64_t> max_seq_len;
+  bool train_on_prompt = false, skip_bad_rows = false;
+  TEMPER_ASSIGN_OR_RETURN(
+      const bool go,
+      ReadCommandOptions(arguments,
+                         {options.Group(),
+                          {"Data", {{.name = "data", .target = &data_file, .help = "file to measure on"},
+                                    {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row; longer samples are cut", .range = {.at_least = 2}, .default_text = "2048 or the model's, if less"},
+                                    {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
+                                    {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "count rows that cannot be read instead of stopping"}}}},
+                         kUsage));
+  if (!go) return 0;
+  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+  TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  const int threads = options.ResolvedThreads();
+  const int64_t row = max_seq_len.value_or(std::min(kDefaultMaxSeqLen, model.model().facts().max_positions));
+  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model, {.files = {data_file},
+                                                                            .max_seq_len = row,
+                                                                            .train_on_prompt = train_on_prompt,
+                                                                            .skip_bad_rows = skip_bad_rows,
+                                                                            .threads = threads}));
+  DescribeData(data.dataset);
+
+  Graph forward = model.model().Forward({.dtype = options.ResolvedDType(), .tokens = row, .row = row});
+  TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
+  if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
+  TEMPER_ASSIGN_OR_RETURN(const auto programs, CompileForward({{"eval", &forward}}, threads));
+  const auto kernels = MakeCpuKernels({.threads = threads});
+  TEMPER_ASSIGN_OR_RETURN(const auto arena, Arena::Create(programs[0].arena_bytes));
+  TEMPER_ASSIGN_OR_RETURN(const auto executor, Executor::Create(programs[0], *arena, *kernels));
+  TEMPER_RETURN_IF_ERROR(model.Load([&](const std::string& name) {
+    const int i = programs[0].FindBuffer(name);
+    return i < 0 ? View{} : executor->BufferView(i);
+  }));
+
+  const TokenStore& store = data.dataset.store;
+  std::vector<int32_t> samples(static_cast<size_t>(store.size()));
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int32_t>(i);
+  Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false});
+  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, evaluator.Run());
+  std::fputs(fmt::format("{{\"eval_loss\": {}, \"perplexity\": {}, \"tokens\": {}, \"samples\": {}}}\n", report.loss,
+                         std::exp(report.loss), report.tokens, store.size())
+                 .c_str(),
+             stdout);
+  return 0;
+}
+
+}  // namespace temper

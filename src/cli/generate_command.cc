@@ -1,0 +1,58 @@
+// temper generate: continues a prompt. The continuation alone goes to stdout.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/decoding.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper generate --model FOLDER --prompt TEXT [--option value ...]\n\n"
+    "Continues the text; with --chat, answers it as a user's message. Prints the continuation on stdout.\n";
+
+// The prompt's tokens: as text, or as a conversation of one message.
+Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std::string& prompt, bool chat) {
+  if (!chat) return model.tokenizer->Encode(prompt);
+  if (!model.chat_template) {
+    return InvalidArgument(model.opened.folder() + " has no chat template: leave out --chat to continue raw text");
+  }
+  const OrderedJson messages = {{{"role", "user"}, {"content", prompt}}};
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+  return model.tokenizer->Encode(text, {.add_special = false});
+}
+
+}  // namespace
+
+Result<int> GenerateCommand(const Arguments& arguments) {
+  ModelOptions options;
+  SamplingOptions sampling;
+  std::string prompt;
+  bool chat = false;
+  TEMPER_ASSIGN_OR_RETURN(
+      const bool go,
+      ReadCommandOptions(arguments,
+                         {options.Group(),
+                          {"Prompt", {{.name = "prompt", .target = &prompt, .help = "text to continue"},
+                                      {.name = "chat", .target = &chat, .help = "answer the prompt as a message, through the model's chat template"}}},
+                          sampling.Group()},
+                         kUsage));
+  if (!go) return 0;
+  TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+  TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat));
+  if (ids.empty()) return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
+  const auto length = static_cast<int64_t>(ids.size());
+  if (length >= model.opened.model().facts().max_positions) {
+    return InvalidArgument(fmt::format("the prompt has {} tokens, the model takes {}", length, model.opened.model().facts().max_positions));
+  }
+  TEMPER_RETURN_IF_ERROR(StartSession(model, options, length + sampling.max_new_tokens));
+  TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());
+  std::fputc('\n', stdout);
+  return 0;
+}
+
+}  // namespace temper

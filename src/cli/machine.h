@@ -1,0 +1,15 @@
+// What the commands ask of the machine they run on.
+#pragma once
+
+#include "backend/cpu/isa.h"
+#include "tensor/dtype.h"
+#include "train/run_config.h"
+
+namespace temper {
+
+RunFacts MachineFacts();
+// bf16 where this processor computes in it, else f32.
+DType DefaultDType();
+int64_t CpuCores();  // that this process may use
+
+}  // namespace temper

@@ -1,0 +1,29 @@
+// The options by which every command that uses a trained model names it.
+#pragma once
+
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/opened_model.h"
+#include "train/option_set.h"
+#include "train/run_config.h"
+
+namespace temper {
+
+struct ModelOptions {
+  ModelChoice choice;
+  ComputeType dtype = ComputeType::kAuto;
+  std::optional<int64_t> threads;
+
+  OptionGroup Group();  // bound to this
+  DType ResolvedDType() const;
+  int ResolvedThreads() const;
+};
+
+// Reads `arguments` into the options of `groups`. False: --help was asked for and printed.
+Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGroup> groups, const char* usage);
+
+// Error naming the option where a required text is empty.
+Status RequireOption(const std::string& value, const char* option);
+
+}  // namespace temper

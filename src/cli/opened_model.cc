@@ -1,0 +1,98 @@
+#include "cli/opened_model.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/companion_files.h"
+#include "format/model_weights.h"
+
+namespace temper {
+namespace {
+
+std::vector<WeightNames> NamesOf(const Model& model) {
+  std::vector<WeightNames> names;
+  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases});
+  return names;
+}
+
+std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
+  std::vector<AdapterModule> modules;
+  for (const LoraTarget& t : targets) modules.push_back({t.module, t.in, t.out, t.r, t.scale});
+  return modules;
+}
+
+}  // namespace
+
+LoraSpec LoraSpecOf(const AdapterConfig& c) {
+  LoraSpec spec = {.r = c.r,
+          .alpha = c.alpha,
+          .dropout = c.dropout,
+          .rslora = c.rslora,
+          .target_regex = c.target_regex,
+          .target_modules = c.target_modules,
+          .exclude_modules = c.exclude_modules,
+          .rank_pattern = c.rank_pattern,
+          .alpha_pattern = c.alpha_pattern};
+  if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
+  return spec;
+}
+
+Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
+  OpenedModel opened;
+  opened.env_ = &env;
+  TEMPER_ASSIGN_OR_RETURN(opened.source_, ResolveModelSource(env, {.model = choice.model,
+                                                                   .base = choice.base,
+                                                                   .needs_weights = choice.needs_weights}));
+  for (const std::string& notice : opened.source_.notices) LogInfo(notice);
+  if (!choice.adapter.empty()) {
+    if (!opened.source_.adapter_folder.empty()) {
+      return InvalidArgument(fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
+    }
+    // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
+    TEMPER_ASSIGN_OR_RETURN(const ModelSource adapter, ResolveModelSource(env, {.model = choice.adapter, .base = opened.folder()}));
+    if (adapter.adapter_folder.empty()) return InvalidArgument(fmt::format("--adapter {} is no LoRA adapter", choice.adapter));
+    opened.source_.adapter_folder = adapter.adapter_folder;
+  }
+  if (!opened.source_.adapter_folder.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+  }
+  const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
+  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
+  TEMPER_ASSIGN_OR_RETURN(opened.model_, Model::FromConfig(config, config_path));
+  return opened;
+}
+
+Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
+  if (!adapter_) return std::vector<LoraTarget>();
+  return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
+}
+
+Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const { return Tokenizer::Load(*env_, folder()); }
+
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const { return ChatTemplate::Load(*env_, folder()); }
+
+Status OpenedModel::Load(const BufferLookup& buffer) const {
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights files, ModelWeights::Open(*env_, folder()));
+  const std::vector<WeightNames> names = NamesOf(*model_);
+  if (const auto unused = UnusedTensors(files, names); !unused.empty()) {
+    LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
+                           model_->facts().architecture, unused.front()));
+  }
+  TEMPER_RETURN_IF_ERROR(LoadWeights(files, names, buffer));
+  if (!adapter_) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(const AdapterReader adapter, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  return adapter.Load(buffer);
+}
+
+Result<ExportSpec> OpenedModel::ExportPlan() const {
+  ExportSpec spec{.source = source_, .weights = NamesOf(*model_)};
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
+  spec.modules = ModulesOf(targets);
+  return spec;
+}
+
+}  // namespace temper

@@ -1,0 +1,60 @@
+// A model as the commands use it: found, configured, tokenizer at hand; weights are loaded once a Program has a place for
+// them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/export.h"
+#include "checkpoint/load_weights.h"
+#include "checkpoint/model_source.h"
+#include "data/template/chat_template.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/lora.h"
+#include "model/model.h"
+
+namespace temper {
+
+struct ModelChoice {
+  std::string model;    // model folder, adapter folder, output folder or checkpoint
+  std::string base;     // of an adapter; empty: as its configuration says
+  std::string adapter;  // an adapter to put on top of `model`
+  bool needs_weights = true;  // false: config.json is enough
+};
+
+class OpenedModel {
+ public:
+  // Reads configurations only.
+  static Result<OpenedModel> Open(Env& env, const ModelChoice& choice);
+
+  const Model& model() const { return *model_; }
+  const std::string& folder() const { return source_.model_folder; }  // of config.json and tokenizer
+  const std::optional<AdapterConfig>& adapter() const { return adapter_; }
+
+  // The linear modules that the adapter adds to; empty without one.
+  Result<std::vector<LoraTarget>> AdapterTargets() const;
+
+  Result<std::unique_ptr<Tokenizer>> LoadTokenizer() const;
+  // Absent where the model has none. `date`: YYYY-MM-DD that templates see as today.
+  Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
+
+  // Fills weights (and masters) and, where there is one, the adapter.
+  Status Load(const BufferLookup& buffer) const;
+
+  // What `temper export` writes of this model; the caller adds where to.
+  Result<ExportSpec> ExportPlan() const;
+
+ private:
+  OpenedModel() = default;
+
+  Env* env_ = nullptr;
+  ModelSource source_;
+  std::unique_ptr<Model> model_;
+  std::optional<AdapterConfig> adapter_;
+};
+
+LoraSpec LoraSpecOf(const AdapterConfig& config);
+
+}  // namespace temper

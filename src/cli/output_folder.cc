@@ -1,0 +1,47 @@
+#include "cli/output_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint_folder.h"
+
+namespace temper {
+namespace {
+
+// What runs write into their output folder, besides checkpoint-<step> folders.
+constexpr const char* kRunFiles[] = {"run.yaml", "metrics.jsonl", "trace.json", "runs", "adapter_model.safetensors",
+                                     "adapter_config.json", "model.safetensors", "model.safetensors.index.json"};
+
+bool IsRunFile(const std::string& name) {
+  return name.starts_with("checkpoint-") ||
+         std::find(std::begin(kRunFiles), std::end(kRunFiles), name) != std::end(kRunFiles);
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> ClaimOutputFolder(Env& env, const RunConfig::Output& output) {
+  const std::string& out = output.output_dir;
+  if (output.resume) {
+    if (!output.resume->empty()) return std::optional(*output.resume);
+    TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env, out));
+    if (!checkpoints.empty()) return std::optional(checkpoints.back().path);
+    LogInfo(fmt::format("resume      {} has no checkpoint yet: starting from the beginning", out));
+    return std::optional<std::string>();
+  }
+  if (!env.IsFolder(out)) return std::optional<std::string>();
+  TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(out));
+  if (std::none_of(names.begin(), names.end(), IsRunFile)) return std::optional<std::string>();
+  if (!output.overwrite) {
+    return InvalidArgument(fmt::format("{} holds an earlier run: go on with --resume, replace it with --overwrite, or "
+                                       "choose another --output_dir",
+                                       out));
+  }
+  for (const std::string& name : names) {
+    if (IsRunFile(name)) TEMPER_RETURN_IF_ERROR(env.RemoveTree(JoinPath(out, name)));
+  }
+  return std::optional<std::string>();
+}
+
+}  // namespace temper

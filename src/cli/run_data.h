@@ -1,0 +1,32 @@
+// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval` and
+// `data preview`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/opened_model.h"
+#include "data/dataset.h"
+
+namespace temper {
+
+struct DataRequest {
+  std::vector<std::string> files;
+  int64_t max_seq_len = 0;
+  bool train_on_prompt = false, skip_bad_rows = false;
+  int threads = 1;
+};
+
+// A data set with the tokenizer and template that made it.
+struct RunData {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  Dataset dataset;
+};
+
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
+
+// "data.jsonl: 7473 rows (prompt/completion), ..." and warnings about what was cut, dropped or skipped, to stderr.
+void DescribeData(const Dataset& dataset);
+
+}  // namespace temper

@@ -1,0 +1,21 @@
+// What of a run is written down beside its numbers: the resolved configuration, the adapter's description, and what must
+// be equal for the same bits to come out again.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/manifest.h"
+#include "cli/opened_model.h"
+#include "program/program.h"
+#include "train/run_config.h"
+
+namespace temper {
+
+// As YAML that `temper train` takes; without what must not be repeated (resume, overwrite).
+std::string SavedConfig(const RunConfig& config);
+AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
+                              const std::string& base_folder);
+RunIdentity IdentityOf(const Program& train, const std::string& kernels);
+
+}  // namespace temper

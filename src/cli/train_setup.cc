@@ -1,0 +1,54 @@
+#include "cli/train_setup.h"
+
+#include <cstdio>
+
+#include "base/log.h"
+#include "cli/machine.h"
+#include "train/foreign_names.h"
+#include "train/run_options.h"
+
+namespace temper {
+namespace {
+
+RunConfig::Lora LoraOf(const AdapterConfig& a) {
+  RunConfig::Lora lora{.r = a.r, .alpha = a.alpha, .dropout = a.dropout, .exclude_modules = a.exclude_modules,
+                       .use_rslora = a.rslora, .rank_pattern = a.rank_pattern, .alpha_pattern = a.alpha_pattern};
+  if (a.target_regex.empty()) {
+    lora.target_modules = a.target_modules;
+  } else {
+    lora.target_modules = a.target_regex;
+  }
+  return lora;
+}
+
+}  // namespace
+
+Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
+                                                std::vector<OptionGroup> more) {
+  RunConfig config;
+  std::vector<OptionGroup> groups = RunOptionGroups(config);
+  for (OptionGroup& group : more) groups.push_back(std::move(group));
+  const OptionSet options(std::move(groups), ForeignNames());
+  TEMPER_ASSIGN_OR_RETURN(const CommandLine line, ReadCommandLine(arguments, options));
+  if (line.help) {
+    std::fputs(HelpText(usage, options).c_str(), stdout);
+    return std::optional<TrainSetup>();
+  }
+  TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
+  TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
+
+  TEMPER_ASSIGN_OR_RETURN(OpenedModel model,
+                          OpenedModel::Open(PosixEnv(), {.model = config.model.model,
+                                                                  .base = config.model.base,
+                                                                  .adapter = config.model.adapter,
+                                                                  .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch}));
+  RunFacts facts = MachineFacts();
+  facts.model_max_seq_len = model.model().facts().max_positions;
+  facts.positions_are_learned = model.model().facts().positions_are_learned;
+  if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
+  TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
+  for (const std::string& warning : run.warnings) LogWarning(warning);
+  return std::optional<TrainSetup>(TrainSetup{std::move(run), std::move(model)});
+}
+
+}  // namespace temper

@@ -1,0 +1,41 @@
+// Batch: the arrays a training step reads, filled from packed rows. Shapes are fixed: T = rows * max_seq_len tokens,
+// rows one after another.
+//
+//   token_T            the input
+//   target_T           the token that position i should predict (token i+1 of its sample) where that is supervised,
+//   else -1 position_T         place within its sample, from 0 document_start_T   index in the T axis of its sample's
+//   first token: token i attends to [document_start_T[i], i]
+//
+// Padding: token 0, target -1, position 0, document_start its own index; nothing sees it, it sees only itself.
+// The last token of a sample predicts nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "data/packing.h"
+#include "data/token_store.h"
+
+namespace temper {
+
+// Spans of one length; the caller owns the memory.
+struct BatchArrays {
+  std::span<int32_t> token_T, target_T, position_T, document_start_T;
+};
+
+struct BatchCounts {
+  int64_t tokens = 0;      // real ones
+  int64_t supervised = 0;  // targets that are not -1: what the loss is divided by
+  BatchCounts& operator+=(const BatchCounts& o) {
+    tokens += o.tokens;
+    supervised += o.supervised;
+    return *this;
+  }
+};
+
+// Rows [first_row, first_row + rows) of the epoch that `packing` holds; places of `arrays` beyond them become padding.
+// REQUIRES: the arrays' length is a multiple of max_seq_len and holds the rows. Allocates nothing.
+BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
+                      const BatchArrays& arrays);
+
+}  // namespace temper

@@ -1,0 +1,135 @@
+#include "data/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace temper {
+namespace {
+
+struct Arrays {
+  explicit Arrays(size_t n) : token(n, -7), target(n, -7), position(n, -7), start(n, -7) {}
+  BatchArrays view() { return {token, target, position, start}; }
+  std::vector<int32_t> token, target, position, start;
+};
+
+std::vector<int32_t> Ids(int64_t n) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+TokenStore RandomStore(uint32_t seed, int n, int max) {
+  std::mt19937 random(seed);
+  TokenStore store;
+  for (int s = 0; s < n; ++s) {
+    std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max));
+    std::vector<uint8_t> flags(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(random() % 1000);
+      flags[i] = random() % 2;
+    }
+    store.Add(tokens, flags);
+  }
+  return store;
+}
+
+TEST(Batch, ArraysOfTwoSamplesByHand) {
+  TokenStore store;
+  store.Add(std::vector<int32_t>{11, 12, 13}, std::vector<uint8_t>{1, 0, 1});
+  store.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  const Packing packing(store, Ids(2), {.max_seq_len = 6, .shuffle = false});
+  Arrays a(12);
+  const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
+  EXPECT_EQ(a.token, (std::vector<int32_t>{11, 12, 13, 21, 22, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(a.target, (std::vector<int32_t>{-1, 13, -1, 22, -1, -1, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(a.position, (std::vector<int32_t>{0, 1, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(a.start, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(counts.tokens, 5);
+  EXPECT_EQ(counts.supervised, 2);
+}
+
+TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const TokenStore store = RandomStore(seed, 60, 20);
+    Packing packing(store, Ids(60), {.max_seq_len = 24, .packing = seed % 4 != 3});
+    packing.Pack(seed, 1);
+    Arrays a(static_cast<size_t>(packing.rows()) * 24);
+    const BatchCounts counts = FillBatch(store, packing, 0, packing.rows(), a.view());
+    EXPECT_EQ(counts.tokens, store.total_tokens());
+    EXPECT_EQ(counts.supervised, store.total_supervised());
+    int64_t targets = 0;
+    for (size_t i = 0; i < a.token.size(); ++i) {
+      const auto start = static_cast<size_t>(a.start[i]);
+      ASSERT_LE(start, i);
+      ASSERT_EQ(start / 24, i / 24) << "a document reaches across rows";
+      ASSERT_EQ(a.position[i], static_cast<int32_t>(i - start));
+      ASSERT_EQ(a.position[start], 0);
+      for (size_t j = start; j <= i; ++j) ASSERT_EQ(a.start[j], a.start[i]);
+      if (a.target[i] < 0) continue;
+      ++targets;
+      ASSERT_EQ(a.target[i], a.token[i + 1]);
+      ASSERT_EQ(a.start[i + 1], a.start[i]) << "a target in another document";
+    }
+    EXPECT_EQ(targets, store.total_supervised());
+  }
+}
+
+// However a batch is cut into micro-batches, every token has the same input, target and position.
+TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
+  const TokenStore store = RandomStore(5, 80, 20);
+  Packing packing(store, Ids(80), {.max_seq_len = 24});
+  packing.Pack(3, 0);
+  const int64_t rows = packing.rows();
+  Arrays whole(static_cast<size_t>(rows) * 24);
+  const BatchCounts counts = FillBatch(store, packing, 0, rows, whole.view());
+  for (const int64_t micro : {1, 2, 3, 5}) {
+    Arrays all(0);
+    BatchCounts sum;
+    for (int64_t first = 0; first < rows; first += micro) {
+      Arrays part(static_cast<size_t>(micro) * 24);
+      const int64_t n = std::min(micro, rows - first);
+      sum += FillBatch(store, packing, first, n, part.view());
+      const auto used = static_cast<int64_t>(n * 24);
+      all.token.insert(all.token.end(), part.token.begin(), part.token.begin() + used);
+      all.target.insert(all.target.end(), part.target.begin(), part.target.begin() + used);
+      all.position.insert(all.position.end(), part.position.begin(), part.position.begin() + used);
+      for (int64_t i = 0; i < used; ++i) {
+        all.start.push_back(part.start[static_cast<size_t>(i)] + static_cast<int32_t>(first * 24));
+      }
+    }
+    EXPECT_EQ(all.token, whole.token);
+    EXPECT_EQ(all.target, whole.target);
+    EXPECT_EQ(all.position, whole.position);
+    EXPECT_EQ(all.start, whole.start);
+    EXPECT_EQ(sum.tokens, counts.tokens);
+    EXPECT_EQ(sum.supervised, counts.supervised);
+  }
+}
+
+TEST(Batch, NoRowsAreAllPadding) {
+  TokenStore store;
+  store.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  const Packing packing(store, Ids(1), {.max_seq_len = 4});
+  Arrays a(4);
+  const BatchCounts counts = FillBatch(store, packing, 1, 0, a.view());
+  EXPECT_EQ(counts.tokens + counts.supervised, 0);
+  EXPECT_EQ(a.target, std::vector<int32_t>(4, -1));
+  EXPECT_EQ(a.start, (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(BatchDeathTest, ArraysOfAnotherShapeAreABug) {
+  TokenStore store;
+  store.Add(std::vector<int32_t>{1, 2}, std::vector<uint8_t>{1, 1});
+  const Packing packing(store, Ids(1), {.max_seq_len = 4});
+  Arrays a(6);
+  EXPECT_DEATH(FillBatch(store, packing, 0, 1, a.view()), "rows of 4 in arrays of 6");
+  Arrays b(4);
+  EXPECT_DEATH(FillBatch(store, packing, 0, 2, b.view()), "");
+}
+
+}  // namespace
+}  // namespace temper

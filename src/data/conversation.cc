@@ -1,0 +1,203 @@
+#include "data/conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace temper {
+namespace {
+
+const OrderedJson* Find(const OrderedJson& object, std::string_view key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRoles = {{
+    {"human", "user"},
+    {"user", "user"},
+    {"gpt", "assistant"},
+    {"assistant", "assistant"},
+    {"chatgpt", "assistant"},
+    {"bing", "assistant"},
+    {"bard", "assistant"},
+    {"model", "assistant"},
+    {"system", "system"},
+    {"developer", "system"},
+    {"observation", "tool"},
+    {"tool", "tool"},
+    {"function_response", "tool"},
+    {"function_call", "function_call"},
+    {"function-call", "function_call"},
+    {"tool_call", "function_call"},
+}};
+
+// The calls of a function_call turn: JSON text of one {name, arguments} or a list of them.
+Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where) {
+  OrderedJson parsed = value;
+  if (value.is_string()) {
+    TEMPER_ASSIGN_OR_RETURN(parsed, ParseOrderedJson(value.get_ref<const std::string&>(), where + ", function call"));
+  }
+  if (!parsed.is_array()) parsed = OrderedJson::array({std::move(parsed)});
+  OrderedJson calls = OrderedJson::array();
+  for (OrderedJson& function : parsed) {
+    if (!function.is_object() || !Find(function, "name")) {
+      return Corrupt(where + ": a function call should be {\"name\": ..., \"arguments\": ...}");
+    }
+    OrderedJson call = OrderedJson::object();
+    call["type"] = "function";
+    call["function"] = std::move(function);
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+// Text parts joined; anything else (images, audio) is refused.
+Result<std::string> JoinParts(const OrderedJson& parts, const std::string& where) {
+  std::string text;
+  for (const OrderedJson& part : parts) {
+    const OrderedJson* piece = &part;
+    if (part.is_object()) {
+      const OrderedJson* type = Find(part, "type");
+      if (type && *type != "text") {
+        return Unsupported(fmt::format("{}: content of type {}: Temper trains on text only", where, type->dump()));
+      }
+      piece = Find(part, "text");
+      if (!piece) piece = Find(part, "value");
+    }
+    if (!piece || !piece->is_string()) return Corrupt(where + ": a part of 'content' has no text");
+    text += piece->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+Status ParseArguments(OrderedJson& calls, const std::string& where) {
+  if (!calls.is_array()) return Corrupt(where + ": 'tool_calls' should be a list");
+  for (OrderedJson& call : calls) {
+    if (!call.is_object()) return Corrupt(where + ": each of 'tool_calls' should be an object");
+    auto function = call.find("function");
+    if (function == call.end() || !function->is_object()) continue;
+    auto arguments = function->find("arguments");
+    if (arguments == function->end() || !arguments->is_string()) continue;
+    // Templates print arguments with tojson: text would come out quoted twice. Text that is no JSON stays text.
+    auto parsed = ParseOrderedJson(arguments->get_ref<const std::string&>(), where);
+    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
+  }
+  return OkStatus();
+}
+
+// Brings the names under which data sets switch a message off into one: "weight": 0.
+Status UnifyWeight(OrderedJson& message, const std::string& where) {
+  bool learnt = true;
+  for (const char* key : {"weight", "loss_weight", "loss", "train"}) {
+    const auto it = message.find(key);
+    if (it == message.end()) continue;
+    if (it->is_boolean()) {
+      learnt &= it->get<bool>();
+    } else if (it->is_number()) {
+      const double weight = it->get<double>();
+      if (weight != 0 && weight != 1) {
+        return Unsupported(fmt::format("{}: '{}' is {}: only 0 and 1 are supported", where, key, weight));
+      }
+      learnt &= weight == 1;
+    } else if (!it->is_null()) {
+      return Corrupt(fmt::format("{}: '{}' should be 0 or 1", where, key));
+    }
+    message.erase(it);
+  }
+  if (!learnt) message["weight"] = 0;
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::string& where) {
+  if (!turns.is_array()) return Corrupt(where + ": 'conversations' should be a list of turns");
+  OrderedJson messages = OrderedJson::array();
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const OrderedJson& turn = turns[i];
+    const std::string place = fmt::format("{}, turn {}", where, i + 1);
+    if (!turn.is_object()) return Corrupt(place + " should be an object {\"from\": ..., \"value\": ...}");
+    const OrderedJson* from = Find(turn, "from");
+    if (!from) from = Find(turn, "role");
+    const OrderedJson* value = Find(turn, "value");
+    if (!value) value = Find(turn, "content");
+    if (!from || !from->is_string()) return Corrupt(place + ": 'from' is missing");
+    const std::string& name = from->get_ref<const std::string&>();
+    const auto* role = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == name; });
+    if (role == kRoles.end()) return Corrupt(fmt::format("{}: unknown speaker \"{}\"", place, name));
+    if (!value && (role->second == "function_call" || !Find(turn, "tool_calls")))
+      return Corrupt(place + ": 'value' is missing");
+
+    OrderedJson message = OrderedJson::object();
+    if (role->second == "function_call") {
+      TEMPER_ASSIGN_OR_RETURN(OrderedJson calls, ToolCalls(*value, place));
+      message["role"] = "assistant";
+      message["content"] = "";
+      message["tool_calls"] = std::move(calls);
+    } else {
+      message["role"] = std::string(role->second);
+      message["content"] = value ? *value : OrderedJson("");
+    }
+    for (const auto& [key, field] : turn.items()) {
+      if (key != "from" && key != "role" && key != "value" && key != "content") message[key] = field;
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
+  if (!messages.is_array() || messages.empty()) return Corrupt(where + ": 'messages' should be a list of messages");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    OrderedJson& message = messages[i];
+    const std::string place = fmt::format("{}, message {}", where, i + 1);
+    if (!message.is_object()) return Corrupt(place + " should be an object {\"role\": ..., \"content\": ...}");
+    const OrderedJson* role = Find(message, "role");
+    if (!role || !role->is_string()) return Corrupt(place + ": 'role' is missing");
+    const OrderedJson* calls = Find(message, "tool_calls");
+    const OrderedJson* content = Find(message, "content");
+    if (!content) {
+      if (!calls) return Corrupt(place + ": 'content' is missing");
+      message["content"] = "";
+    } else if (content->is_array()) {
+      TEMPER_ASSIGN_OR_RETURN(std::string text, JoinParts(*content, place));
+      message["content"] = std::move(text);
+    } else if (!content->is_string()) {
+      return Corrupt(fmt::format("{}: 'content' should be text but is {}", place, content->type_name()));
+    }
+    if (calls) TEMPER_RETURN_IF_ERROR(ParseArguments(message["tool_calls"], place));
+    TEMPER_RETURN_IF_ERROR(UnifyWeight(message, place));
+  }
+  return OkStatus();
+}
+
+bool IsLearnt(const OrderedJson& message) {
+  return message["role"] == "assistant" && !message.contains("weight");
+}
+
+Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where) {
+  OrderedJson list = tools;
+  if (tools.is_string()) {
+    const std::string& text = tools.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson();
+    TEMPER_ASSIGN_OR_RETURN(list, ParseOrderedJson(text, where + ", tools"));
+  }
+  if (list.is_null()) return OrderedJson();
+  if (!list.is_array()) return Corrupt(where + ": 'tools' should be a list");
+  for (OrderedJson& tool : list) {
+    if (!tool.is_object()) return Corrupt(where + ": each of 'tools' should be an object");
+    if (tool.contains("function") || !tool.contains("name")) continue;
+    OrderedJson wrapped = OrderedJson::object();
+    wrapped["type"] = "function";
+    wrapped["function"] = std::move(tool);
+    tool = std::move(wrapped);
+  }
+  if (list.empty()) return OrderedJson();
+  return list;
+}
+
+}  // namespace temper

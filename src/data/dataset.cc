@@ -1,0 +1,144 @@
+#include "data/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "data/records.h"
+#include "data/shuffle.h"
+
+namespace temper {
+namespace {
+
+// Rows are read by one thread and tokenised by all, a block at a time: large enough that starting the threads (50 us
+// each) does not count, small enough that the texts in memory do not.
+constexpr size_t kBlockRows = 1024;
+constexpr size_t kBlockBytes = 4 << 20;
+
+struct RowOutcome {
+  Status status;
+  std::vector<Sample> samples;
+  DataStatistics statistics;
+};
+
+// work(i) for each i below n, on `threads` threads, in no order.
+template <class Work>
+void ForEach(size_t n, int threads, const Work& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < n; i = next++) work(i);
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads && static_cast<size_t>(t) < n; ++t) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+}
+
+class Loader {
+ public:
+  Loader(const RowTokenizer& tokenizer, const DatasetOptions& options, Dataset& out)
+      : tokenizer_(tokenizer), options_(options), out_(out) {}
+
+  Status LoadFile(Env& env, const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, path));
+    DataFile file{.path = path, .format = reader->format(), .format_place = reader->format_place()};
+    std::vector<RawRow> block;
+    for (bool more = true; more;) {
+      block.clear();
+      size_t bytes = 0;
+      while (block.size() < kBlockRows && bytes < kBlockBytes) {
+        RawRow row;
+        TEMPER_ASSIGN_OR_RETURN(more, reader->Next(row));
+        if (!more) break;
+        bytes += row.text.size();
+        block.push_back(std::move(row));
+      }
+      file.rows += static_cast<int64_t>(block.size());
+      TEMPER_RETURN_IF_ERROR(LoadBlock(*reader, block));
+    }
+    out_.files.push_back(std::move(file));
+    return OkStatus();
+  }
+
+ private:
+  Status LoadBlock(const RecordReader& reader, std::vector<RawRow>& block) {
+    std::vector<RowOutcome> outcomes(block.size());
+    ForEach(block.size(), options_.threads, [&](size_t i) {
+      RowOutcome& outcome = outcomes[i];
+      auto record = reader.Parse(block[i]);
+      std::string().swap(block[i].text);
+      outcome.status = record.status();
+      if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
+    });
+    for (RowOutcome& outcome : outcomes) {
+      ++out_.statistics.rows;
+      if (!outcome.status.ok()) {
+        if (!options_.skip_bad_rows) return outcome.status;
+        out_.statistics.Add({.bad_rows = 1, .problems = {outcome.status.message()}});
+        continue;
+      }
+      out_.statistics.Add(outcome.statistics);
+      for (const Sample& sample : outcome.samples) out_.store.Add(sample.tokens, sample.supervised);
+    }
+    if (out_.store.size() >= std::numeric_limits<int32_t>::max()) {
+      return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
+    }
+    return OkStatus();
+  }
+
+  const RowTokenizer& tokenizer_;
+  const DatasetOptions& options_;
+  Dataset& out_;
+};
+
+}  // namespace
+
+Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                            const ChatTemplate* chat_template, const DatasetOptions& options) {
+  if (paths.empty()) return InvalidArgument("no data file is given (--data FILE)");
+  TEMPER_ASSIGN_OR_RETURN(const auto row_tokenizer, RowTokenizer::Create(tokenizer, chat_template, options.tokenize));
+  Dataset out;
+  Loader loader(*row_tokenizer, options, out);
+  for (const std::string& path : paths) TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, path));
+  if (out.statistics.supervised == 0) {
+    const DataStatistics& s = out.statistics;
+    std::string why = fmt::format(
+        "no token of {}{} is supervised, so there is nothing to learn: {} rows, {} of them bad, "
+        "{} with nothing supervised within max_seq_len {}",
+        paths[0], paths.size() > 1 ? " (and the other files)" : "", s.rows, s.bad_rows, s.dropped_rows,
+        options.tokenize.max_seq_len);
+    if (!s.problems.empty()) why += ". First problem: " + s.problems[0];
+    return Corrupt(std::move(why));
+  }
+  return out;
+}
+
+Result<DataSplit> SplitForEvaluation(int64_t samples, double amount, uint64_t seed) {
+  TEMPER_CHECK(samples >= 0 && samples < std::numeric_limits<int32_t>::max()) << samples << " samples";
+  if (!(amount >= 0))
+    return InvalidArgument(fmt::format("{} samples to evaluate on: give a fraction or a number", amount));
+  const double wanted = amount >= 1 ? std::floor(amount) : std::ceil(amount * static_cast<double>(samples));
+  if (wanted >= static_cast<double>(samples) && wanted > 0) {
+    return InvalidArgument(
+        fmt::format("{} of {} samples kept for evaluation leaves none to train on", wanted, samples));
+  }
+  std::vector<int32_t> ids(static_cast<size_t>(samples));
+  std::iota(ids.begin(), ids.end(), 0);
+  Shuffle(seed, "data.split", 0, ids);
+  const auto border = ids.begin() + static_cast<int64_t>(wanted);
+  DataSplit split;
+  split.evaluation.assign(ids.begin(), border);
+  split.train.assign(border, ids.end());
+  std::sort(split.evaluation.begin(), split.evaluation.end());
+  std::sort(split.train.begin(), split.train.end());
+  return split;
+}
+
+}  // namespace temper

@@ -1,0 +1,206 @@
+// Real data sets under real tokenizers. The data is not part of the repository: see docs on TEMPER_TEST_DATA.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "data/records.h"
+#include "data/sampler.h"
+
+namespace temper {
+namespace {
+
+class RealData : public testing::Test {
+ protected:
+  // Skips the test where the data is not there.
+  void SetUp() override {
+    const char* root = std::getenv("TEMPER_TEST_DATA");
+    if (!root || !std::filesystem::exists(root)) GTEST_SKIP() << "TEMPER_TEST_DATA names no folder of test data";
+    root_ = root;
+  }
+  std::string Path(const std::string& name) const { return JoinPath(root_, name); }
+  bool Has(const std::string& name) const { return std::filesystem::exists(Path(name)); }
+  // A folder, or a SentencePiece model on its own.
+  const Tokenizer& Load(const std::string& name) {
+    std::string folder = Path(name);
+    if (name.ends_with(".model")) {
+      folder = JoinPath(testing::TempDir(), "real_data_sentencepiece");
+      std::filesystem::remove_all(folder);
+      std::filesystem::create_directories(folder);
+      std::filesystem::create_symlink(Path(name), JoinPath(folder, "tokenizer.model"));
+    }
+    auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
+    TEMPER_CHECK(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = *std::move(tokenizer);
+    return *tokenizer_;
+  }
+
+  std::string root_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+std::string Fnv1a(const TokenStore& store) {
+  uint64_t hash = 0xCBF29CE484222325;
+  const auto add = [&](uint32_t value, int bytes) {
+    for (int b = 0; b < bytes; ++b) hash = (hash ^ (value >> (8 * b) & 0xFF)) * 0x100000001B3;
+  };
+  for (int64_t s = 0; s < store.size(); ++s) {
+    for (int64_t i = 0; i < store.length(s); ++i) {
+      add(static_cast<uint32_t>(store.tokens(s)[static_cast<size_t>(i)]), 4);
+      add(store.supervised(s, i), 1);
+    }
+  }
+  std::string hex;
+  for (int shift = 60; shift >= 0; shift -= 4) hex += "0123456789abcdef"[hash >> shift & 15];
+  return hex;
+}
+
+// Every token and every flag as tests/data/make_dataset_goldens.py computes them with Hugging Face's tokenizers.
+TEST_F(RealData, TokensAndFlagsAreThoseOfTheGoldens) {
+  auto goldens = ReadJsonFile(PosixEnv(), JoinPath(TEMPER_SOURCE_DIR, "tests/data/dataset_goldens.json"));
+  ASSERT_TRUE(goldens.ok()) << goldens.status().message();
+  std::string loaded;
+  int compared = 0;
+  for (const Json& golden : *goldens) {
+    const auto folder = golden["tokenizer"].get<std::string>(), data = golden["data"].get<std::string>();
+    if (!Has(folder) || !Has(data)) continue;
+    if (folder != loaded) Load(folder);
+    loaded = folder;
+    SCOPED_TRACE(folder + ", " + data);
+    const auto set = LoadDataset(PosixEnv(), {Path(data)}, *tokenizer_, nullptr,
+                                 {.tokenize = {.max_seq_len = golden["max_seq_len"].get<int64_t>()}, .threads = 2});
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    EXPECT_EQ(set->store.size(), golden["samples"]);
+    EXPECT_EQ(set->store.total_tokens(), golden["tokens"]);
+    EXPECT_EQ(set->store.total_supervised(), golden["supervised"]);
+    EXPECT_EQ(set->statistics.cut_rows, golden["cut_rows"]);
+    EXPECT_EQ(set->statistics.dropped_rows, golden["dropped_rows"]);
+    EXPECT_EQ(set->statistics.split_borders, golden["split_borders"]);
+    EXPECT_EQ(Fnv1a(set->store), golden["fnv1a"]);
+    ++compared;
+  }
+  if (compared == 0) GTEST_SKIP() << "none of the goldens' data is in " << root_;
+}
+
+// What generation starts from is what training saw, for every question of GSM8K; and no character is lost or added.
+TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
+  const std::string data = "datasets/gsm8k/test.jsonl";
+  int compared = 0;
+  for (const char* folder :
+       {"models/tinystories-656k", "tokenizers/llama2/tokenizer.model", "tokenizers/phi-3-mini", "tokenizers/qwen2"}) {
+    if (!Has(folder) || !Has(data)) continue;
+    ++compared;
+    SCOPED_TRACE(folder);
+    const Tokenizer& tokenizer = Load(folder);
+    const auto rows = RowTokenizer::Create(tokenizer, nullptr, {});
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    const auto reader = RecordReader::Open(PosixEnv(), Path(data));
+    ASSERT_TRUE(reader.ok());
+    EXPECT_EQ((*reader)->format(), RecordFormat::kQuestionAnswer);
+    RawRow raw;
+    int n = 0;
+    for (auto more = (*reader)->Next(raw); more.ok() && *more; more = (*reader)->Next(raw), ++n) {
+      const auto record = (*reader)->Parse(raw);
+      ASSERT_TRUE(record.ok()) << record.status().message();
+      std::vector<Sample> samples;
+      DataStatistics statistics;
+      ASSERT_TRUE((*rows)->Tokenize(*record, samples, statistics).ok());
+      ASSERT_EQ(samples.size(), 1u);
+      const auto& [tokens, supervised] = samples[0];
+      const auto prompt = tokenizer.Encode(PromptText(*record));
+      ASSERT_TRUE(prompt.ok());
+      ASSERT_TRUE(std::equal(prompt->begin(), prompt->end(), tokens.begin())) << record->where;
+      for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(supervised[i] != 0, i >= prompt->size()) << record->where;
+      EXPECT_EQ(tokens.back(), tokenizer.eos());
+      // The vocabulary of the story model lacks "*" and "=".
+      if (folder != std::string("models/tinystories-656k")) {
+        ASSERT_EQ(tokenizer.Decode(tokens), PromptText(*record) + CompletionText(*record)) << record->where;
+      }
+    }
+    EXPECT_EQ(n, 1319);
+  }
+  if (compared == 0) GTEST_SKIP() << "no tokenizers or no GSM8K in " << root_;
+}
+
+TEST_F(RealData, FormatsAndRowsOfPublishedDataSetsAreRecognised) {
+  struct Expected {
+    const char* path;
+    RecordFormat format;
+    int64_t rows;
+  };
+  int seen = 0;
+  for (const auto& [path, format, rows] :
+       {Expected{"datasets/gsm8k/train.jsonl", RecordFormat::kQuestionAnswer, 7473},
+        {"datasets/axolotl/alpaca.json", RecordFormat::kInstruction, 2},
+        {"datasets/axolotl/conversation.json", RecordFormat::kConversations, 1},
+        {"datasets/axolotl/conversation.missingturns.json", RecordFormat::kConversations, 1},
+        {"datasets/llama-factory/glaive_toolcall_en_demo.json", RecordFormat::kConversations, 300},
+        {"datasets/llama-factory/identity.json", RecordFormat::kInstruction, 91},
+        {"datasets/llama-factory/v1_sft_demo.jsonl", RecordFormat::kMessages, 500},
+        {"datasets/torchtune/alpaca_tiny.json", RecordFormat::kInstruction, 100},
+        {"datasets/torchtune/chat_tiny.json", RecordFormat::kConversations, 1},
+        {"datasets/torchtune/instruct_tiny.json", RecordFormat::kInstruction, 2},
+        {"datasets/xtuner/openai_sft.jsonl", RecordFormat::kMessages, 128},
+        {"datasets/text/tinyshakespeare.txt", RecordFormat::kTextFile, 1}}) {
+    if (!Has(path)) continue;
+    SCOPED_TRACE(path);
+    const auto reader = RecordReader::Open(PosixEnv(), Path(path));
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    EXPECT_EQ((*reader)->format(), format);
+    RawRow raw;
+    int64_t n = 0;
+    for (auto more = (*reader)->Next(raw); more.ok() && *more; more = (*reader)->Next(raw), ++n) {
+      const auto record = (*reader)->Parse(raw);
+      ASSERT_TRUE(record.ok()) << record.status().message();
+    }
+    EXPECT_EQ(n, rows);
+    ++seen;
+  }
+  if (Has("datasets/torchtune/hh_rlhf_tiny.json")) {
+    const auto preferences = RecordReader::Open(PosixEnv(), Path("datasets/torchtune/hh_rlhf_tiny.json"));
+    ASSERT_FALSE(preferences.ok());
+    EXPECT_NE(preferences.status().message().find("preference data"), std::string::npos);
+    ++seen;
+  }
+  if (seen == 0) GTEST_SKIP() << "no data sets in " << root_;
+}
+
+// From file to arrays: an epoch over Shakespeare predicts every token of the text exactly once, in 256-token rows.
+TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
+  const std::string data = "datasets/text/tinyshakespeare.txt", model = "models/tinystories-656k";
+  if (!Has(data) || !Has(model)) GTEST_SKIP() << data << " or " << model << " is not in " << root_;
+  const Tokenizer& tokenizer = Load(model);
+  const auto set = LoadDataset(PosixEnv(), {Path(data)}, tokenizer, nullptr, {.tokenize = {.max_seq_len = 256}});
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  const auto text = ReadTextFile(PosixEnv(), Path(data));
+  auto expected = *tokenizer.Encode(*text);
+  expected.push_back(*tokenizer.eos());
+  std::vector<int64_t> counts(static_cast<size_t>(tokenizer.vocab_size()), 0);
+  for (size_t i = 1; i < expected.size(); ++i) ++counts[static_cast<size_t>(expected[i])];
+
+  std::vector<int32_t> ids(static_cast<size_t>(set->store.size()));
+  std::iota(ids.begin(), ids.end(), 0);
+  Sampler sampler(set->store, ids, {.max_seq_len = 256}, 42);
+  EXPECT_GT(sampler.packing().efficiency(), 0.999);
+  constexpr int64_t kRows = 8;
+  std::vector<int32_t> token(kRows * 256), target(kRows * 256), position(kRows * 256), start(kRows * 256);
+  const auto steps = StepsOf(sampler.rows_per_epoch(), kRows, 1);
+  ASSERT_TRUE(steps.ok());
+  BatchCounts sum;
+  for (int64_t step = 0; step < steps->total; ++step) {
+    const auto batch = sampler.NextBatch(kRows);
+    sum += FillBatch(set->store, sampler.packing(), batch.first_row, batch.rows, {token, target, position, start});
+    for (const int32_t t : target) {
+      if (t >= 0) --counts[static_cast<size_t>(t)];
+    }
+  }
+  EXPECT_EQ(sum.supervised, static_cast<int64_t>(expected.size()) - 1);
+  for (const int64_t left : counts) ASSERT_EQ(left, 0);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,152 @@
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/fake_tokenizer.h"
+#include "data/records.h"
+
+namespace temper {
+namespace {
+
+std::string Write(const std::string& name, const std::string& text) {
+  const std::string path = JoinPath(testing::TempDir(), "dataset_" + name);
+  auto file = PosixEnv().OpenForWrite(path);
+  EXPECT_TRUE(file.ok());
+  EXPECT_TRUE((*file)->Append(text).ok() && (*file)->Close().ok());
+  return path;
+}
+
+Result<Dataset> Load(const std::vector<std::string>& paths, DatasetOptions options = {}) {
+  static const FakeTokenizer tokenizer;
+  return LoadDataset(PosixEnv(), paths, tokenizer, nullptr, options);
+}
+
+std::string TextOf(const TokenStore& store, int64_t sample) {
+  return FakeTokenizer().Decode(store.tokens(sample), false);
+}
+
+void ExpectError(const Result<Dataset>& result, const std::vector<std::string>& hints) {
+  ASSERT_FALSE(result.ok());
+  for (const std::string& hint : hints) {
+    EXPECT_NE(result.status().message().find(hint), std::string::npos) << result.status().message();
+  }
+}
+
+TEST(Dataset, ReadsFilesOfDifferentFormatsInTheirOrder) {
+  const auto data =
+      Load({Write("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n"),
+            Write("b.json", "[{\"question\":\"c\",\"answer\":\"d\"},\n{\"question\":\"e\",\"answer\":\"f\"}]"),
+            Write("c.txt", "\xEF\xBB\xBFone\r\ntwo\n")});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  ASSERT_EQ(data->store.size(), 4);
+  EXPECT_EQ(TextOf(data->store, 0), "<s>ab</s>");
+  EXPECT_EQ(TextOf(data->store, 1), "<s>c d</s>");
+  EXPECT_EQ(TextOf(data->store, 2), "<s>e f</s>");
+  EXPECT_EQ(TextOf(data->store, 3), "<s>one\ntwo\n</s>");
+  ASSERT_EQ(data->files.size(), 3u);
+  EXPECT_EQ(data->files[0].format, RecordFormat::kPromptCompletion);
+  EXPECT_EQ(data->files[1].format, RecordFormat::kQuestionAnswer);
+  EXPECT_EQ(data->files[1].rows, 2);
+  EXPECT_EQ(data->files[2].format, RecordFormat::kTextFile);
+  EXPECT_EQ(data->statistics.rows, 4);
+  EXPECT_EQ(data->statistics.samples, 4);
+  EXPECT_EQ(data->statistics.tokens, data->store.total_tokens());
+  EXPECT_EQ(data->statistics.supervised, data->store.total_supervised());
+}
+
+TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
+  std::string rows;
+  for (int i = 0; i < 5000; ++i) {  // several blocks
+    rows += "{\"prompt\":\"" + std::to_string(i) + "\",\"completion\":\"" +
+            std::string(static_cast<size_t>(i * 7919 % 60), 'x') + "\"}\n";
+    if (i % 100 == 7) rows += "{broken " + std::to_string(i) + "\n";
+  }
+  const std::string path = Write("many.jsonl", rows);
+  const auto one = Load({path}, {.tokenize = {.max_seq_len = 50}, .skip_bad_rows = true});
+  ASSERT_TRUE(one.ok()) << one.status().message();
+  EXPECT_EQ(one->statistics.bad_rows, 50);
+  EXPECT_EQ(one->statistics.rows, 5050);
+  EXPECT_GT(one->statistics.cut_rows, 0);
+  ASSERT_EQ(one->statistics.problems.size(), 5u);
+  EXPECT_NE(one->statistics.problems[0].find("line 9: not valid JSON"), std::string::npos);
+  for (const int threads : {2, 7}) {
+    const auto more = Load({path}, {.tokenize = {.max_seq_len = 50}, .skip_bad_rows = true, .threads = threads});
+    ASSERT_TRUE(more.ok());
+    EXPECT_EQ(more->store.Fingerprint(), one->store.Fingerprint());
+    EXPECT_EQ(more->statistics.problems, one->statistics.problems);
+    EXPECT_EQ(more->statistics.cut_tokens, one->statistics.cut_tokens);
+    // Which of several bad rows is reported does not depend on luck either.
+    const auto failed = Load({path}, {.threads = threads});
+    ExpectError(failed, {"many.jsonl line 9: not valid JSON"});
+  }
+}
+
+TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
+  const std::string good = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
+  ExpectError(Load({Write("broken.jsonl", good + "\n{\"prompt\": \"a\", \n" + good)}),
+              {"broken.jsonl line 3: not valid JSON"});
+  ExpectError(Load({Write("first.jsonl", "{oops\n" + good)}), {"first.jsonl line 1: not valid JSON"});
+  ExpectError(Load({Write("mixed.jsonl", good + good + "{\"question\":\"a\",\"answer\":\"b\"}\n")}),
+              {"mixed.jsonl line 3: 'prompt' is missing", "read as prompt/completion because of its line 1"});
+  ExpectError(Load({Write("mixed.json", "[{\"text\":\"a\"},\n7]")}), {"mixed.json row 2 (line 2)"});
+  ExpectError(Load({Write("latin1.jsonl", good + "{\"prompt\":\"\xE9\",\"completion\":\"b\"}\n")}),
+              {"latin1.jsonl line 2", "UTF-8"});
+  ExpectError(Load({Write("latin1.txt", "one\ntwo \xE9t\xE9\n")}), {"latin1.txt line 2 (byte 8): not UTF-8", "iconv"});
+  ExpectError(Load({Write("unknown.jsonl", "{\"foo\":1}\n{\"bar\":1}\n")}), {"unknown.jsonl line 1", "'foo'"});
+  ExpectError(Load({Write("surrogate.jsonl", good + "{\"prompt\":\"\\ud800\",\"completion\":\"b\"}\n")}),
+              {"surrogate.jsonl line 2"});
+}
+
+TEST(Dataset, FilesWithoutAnythingToLearnAreErrors) {
+  ExpectError(Load({}), {"--data"});
+  ExpectError(Load({Write("empty.jsonl", "")}), {"empty.jsonl is empty"});
+  ExpectError(Load({Write("empty.txt", "\xEF\xBB\xBF\r\n")}), {"empty.txt is empty"});
+  ExpectError(Load({Write("empty.json", "[ ]")}), {"empty.json holds no rows"});
+  ExpectError(Load({"/nonexistent/data.jsonl"}), {"/nonexistent/data.jsonl"});
+  ExpectError(Load({Write("long.jsonl", "{\"prompt\":\"aaaaaaaaaa\",\"completion\":\"b\"}\n")},
+                   {.tokenize = {.max_seq_len = 4}}),
+              {"long.jsonl is supervised", "1 with nothing supervised within max_seq_len 4"});
+  ExpectError(
+      Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"\"}\n")},
+           {.skip_bad_rows = true}),
+      {"2 of them bad", "First problem: ", "bad.jsonl line 1"});
+  ExpectError(Load({Write("chat.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n")}),
+              {"chat template"});
+}
+
+TEST(Dataset, SkippedRowsAreCounted) {
+  const std::string good = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
+  const auto data =
+      Load({Write("skip.jsonl", "{oops\n" + good + "[]\n" + good + "{\"prompt\":\"a\"}\n")}, {.skip_bad_rows = true});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(data->statistics.rows, 5);
+  EXPECT_EQ(data->statistics.bad_rows, 3);
+  EXPECT_EQ(data->store.size(), 2);
+  // A list whose structure is broken hides the rows behind the break: that is never skipped.
+  ExpectError(Load({Write("skip.json", "[" + good + "oops" + good + "]")}, {.skip_bad_rows = true}),
+              {"skip.json line 2"});
+}
+
+TEST(SplitForEvaluation, PartsAreDisjointCompleteAndRepeatable) {
+  const auto split = SplitForEvaluation(1000, 0.1, 3);
+  ASSERT_TRUE(split.ok());
+  EXPECT_EQ(split->evaluation.size(), 100u);
+  std::set<int32_t> all(split->train.begin(), split->train.end());
+  all.insert(split->evaluation.begin(), split->evaluation.end());
+  EXPECT_EQ(all.size(), 1000u);
+  EXPECT_EQ(*all.rbegin(), 999);
+  EXPECT_EQ(SplitForEvaluation(1000, 0.1, 3)->evaluation, split->evaluation);
+  EXPECT_NE(SplitForEvaluation(1000, 0.1, 4)->evaluation, split->evaluation);
+  EXPECT_TRUE(std::is_sorted(split->train.begin(), split->train.end()));
+  EXPECT_EQ(SplitForEvaluation(1000, 7, 3)->evaluation.size(), 7u);
+  EXPECT_EQ(SplitForEvaluation(5, 0.01, 3)->evaluation.size(), 1u);
+  EXPECT_EQ(SplitForEvaluation(5, 0, 3)->train.size(), 5u);
+  for (const double amount : {5.0, 6.0, -1.0, 1e300}) EXPECT_FALSE(SplitForEvaluation(5, amount, 3).ok()) << amount;
+  EXPECT_FALSE(SplitForEvaluation(1, 0.5, 3).ok());
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,117 @@
+#include "data/packing.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "data/shuffle.h"
+
+namespace temper {
+
+Packing::Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options)
+    : options_(options), ids_(samples.begin(), samples.end()) {
+  TEMPER_CHECK(options.max_seq_len > 0 && options.max_seq_len < std::numeric_limits<int32_t>::max())
+      << "max_seq_len " << options.max_seq_len;
+  TEMPER_CHECK(ids_.size() < static_cast<size_t>(std::numeric_limits<int32_t>::max())) << ids_.size() << " samples";
+  const size_t n = ids_.size();
+  const auto max_len = static_cast<size_t>(options.max_seq_len);
+  lengths_.reserve(n);
+  by_length_.assign(max_len + 2, 0);
+  for (const int32_t id : ids_) {
+    const int64_t length = store.length(id);
+    TEMPER_CHECK(length <= options.max_seq_len)
+        << "sample " << id << " of " << length << " tokens in rows of " << options.max_seq_len;
+    lengths_.push_back(static_cast<int32_t>(length));
+    tokens_ += length;
+  }
+  order_.resize(n);
+  row_of_.resize(n);
+  placed_.resize(n);
+  row_begin_.resize(n + 1);
+  next_row_.resize(n);
+  room_.resize(max_len + 1);
+  room_bits_.resize(max_len / 64 + 1);
+  row_order_.reserve(n);
+  Pack(/*seed=*/0, /*epoch=*/0);  // counts the rows
+}
+
+double Packing::efficiency() const {
+  if (rows_ == 0) return 0;
+  return static_cast<double>(tokens_) / (static_cast<double>(rows_) * static_cast<double>(options_.max_seq_len));
+}
+
+void Packing::Pack(uint64_t seed, int64_t epoch) {
+  const size_t n = ids_.size();
+  // placed_ serves as the shuffled list that the counting sort reads: ties are broken by its order.
+  std::iota(placed_.begin(), placed_.end(), 0);
+  if (options_.shuffle) Shuffle(seed, "data.samples", epoch, placed_);
+  if (options_.packing) {
+    std::fill(by_length_.begin(), by_length_.end(), 0);
+    const auto bucket = [&](int32_t i) {
+      return static_cast<size_t>(options_.max_seq_len - lengths_[static_cast<size_t>(i)]);
+    };
+    for (size_t i = 0; i < n; ++i) ++by_length_[bucket(static_cast<int32_t>(i)) + 1];
+    std::partial_sum(by_length_.begin(), by_length_.end(), by_length_.begin());
+    for (const int32_t i : placed_) order_[static_cast<size_t>(by_length_[bucket(i)]++)] = i;
+    Place();
+  } else {
+    order_ = placed_;
+    std::iota(row_of_.begin(), row_of_.end(), 0);
+    rows_ = static_cast<int64_t>(n);
+  }
+  // Counting sort by row: within a row the samples stay in order_'s order.
+  std::fill(row_begin_.begin(), row_begin_.end(), 0);
+  for (const int32_t row : row_of_) ++row_begin_[static_cast<size_t>(row) + 1];
+  std::partial_sum(row_begin_.begin(), row_begin_.end(), row_begin_.begin());
+  for (size_t i = 0; i < n; ++i) {
+    placed_[static_cast<size_t>(row_begin_[static_cast<size_t>(row_of_[i])]++)] = ids_[static_cast<size_t>(order_[i])];
+  }
+  // The begins have moved to the ends: shift them back.
+  std::copy_backward(row_begin_.begin(), row_begin_.end() - 1, row_begin_.end());
+  row_begin_[0] = 0;
+  row_order_.resize(static_cast<size_t>(rows_));
+  std::iota(row_order_.begin(), row_order_.end(), 0);
+  if (options_.shuffle) Shuffle(seed, "data.rows", epoch, row_order_);
+}
+
+void Packing::Place() {
+  constexpr int32_t kNone = -1;
+  std::fill(room_.begin(), room_.end(), kNone);
+  std::fill(room_bits_.begin(), room_bits_.end(), 0);
+  const auto push = [&](int32_t row, size_t room) {
+    next_row_[static_cast<size_t>(row)] = room_[room];
+    room_[room] = row;
+    room_bits_[room / 64] |= uint64_t{1} << (room % 64);
+  };
+  // The smallest room of at least `want` that some row has; 32 words at most for rows of 2,048.
+  const auto find = [&](size_t want) -> size_t {
+    size_t word = want / 64;
+    uint64_t bits = room_bits_[word] & (~uint64_t{0} << (want % 64));
+    while (bits == 0) {
+      if (++word == room_bits_.size()) return room_.size();
+      bits = room_bits_[word];
+    }
+    return word * 64 + static_cast<size_t>(std::countr_zero(bits));
+  };
+  int32_t rows = 0;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    const auto length = static_cast<size_t>(lengths_[static_cast<size_t>(order_[i])]);
+    size_t room = find(length);
+    int32_t row;
+    if (room == room_.size()) {
+      row = rows++;
+      room = static_cast<size_t>(options_.max_seq_len);
+    } else {
+      row = room_[room];
+      room_[room] = next_row_[static_cast<size_t>(row)];
+      if (room_[room] == kNone) room_bits_[room / 64] &= ~(uint64_t{1} << (room % 64));
+    }
+    row_of_[i] = row;
+    if (room > length) push(row, room - length);
+  }
+  rows_ = rows;
+}
+
+}  // namespace temper

@@ -1,0 +1,70 @@
+// Packing: which samples share a row of max_seq_len tokens in which epoch.
+//
+// Best fit, longest first, over the whole epoch: each sample goes to the row it leaves the least room in. Samples are
+// never split, every sample is in exactly one row. Which of several samples of one length goes where, and the order of
+// the rows, is shuffled per epoch. The outcome depends on the samples' lengths, the seed and the epoch only.
+//
+// The number of rows depends on the lengths alone (samples of one length are interchangeable), so it is the same in
+// every epoch and steps can be counted beforehand.
+//
+// All memory is taken in the constructor (20 bytes per sample and about as much per row); Pack allocates nothing, so a
+// new epoch may begin between two training steps. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/token_store.h"
+
+namespace temper {
+
+struct PackingOptions {
+  int64_t max_seq_len = 2048;
+  bool packing = true;  // false: every sample has a row of its own
+  bool shuffle = true;  // false: rows in the order of their samples (evaluation); seed and epoch do not matter
+};
+
+class Packing {
+ public:
+  // `samples` of `store`, each in every epoch. REQUIRES: none is longer than max_seq_len; fewer than 2^31 of them.
+  // `store` is read here only.
+  Packing(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options);
+
+  // Fills in the rows of `epoch`. About 0.1 us per sample.
+  void Pack(uint64_t seed, int64_t epoch);
+
+  int64_t rows() const { return rows_; }  // per epoch
+  // Ids of the samples in row `row` of the epoch packed last, in their order within it. Rows come in training order.
+  std::span<const int32_t> row(int64_t row) const {
+    const auto r = static_cast<size_t>(row_order_[static_cast<size_t>(row)]);
+    return std::span(placed_).subspan(static_cast<size_t>(row_begin_[r]),
+                                      static_cast<size_t>(row_begin_[r + 1] - row_begin_[r]));
+  }
+
+  int64_t tokens() const { return tokens_; }  // in the samples: what an epoch trains on
+  // The part of the rows' places that hold tokens, 0 to 1.
+  double efficiency() const;
+  const PackingOptions& options() const { return options_; }
+
+ private:
+  void Place();  // samples_, longest first, into rows
+
+  const PackingOptions options_;
+  int64_t rows_ = 0;
+  int64_t tokens_ = 0;
+  std::vector<int32_t> ids_;      // as given
+  std::vector<int32_t> lengths_;  // of ids_[i]
+  // Scratch and outcome of Pack; indices are places in ids_.
+  std::vector<int32_t> order_;       // longest first
+  std::vector<int32_t> by_length_;   // begin of each length in order_
+  std::vector<int32_t> row_of_;      // of order_[i]
+  std::vector<int32_t> room_;        // rows with l free places: head of a list per l
+  std::vector<int32_t> next_row_;    // the list's links
+  std::vector<uint64_t> room_bits_;  // which lists are not empty, 64 per word
+  std::vector<int64_t> row_begin_;   // in placed_
+  std::vector<int32_t> placed_;      // sample ids, row by row
+  std::vector<int32_t> row_order_;   // training order of the rows
+};
+
+}  // namespace temper

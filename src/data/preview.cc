@@ -1,0 +1,90 @@
+#include "data/preview.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kGreen = "\x1b[32m", kDim = "\x1b[2m", kReset = "\x1b[0m";
+
+// Bytes below space (but line ends and tabs), DEL, and C1 controls (U+0080 to U+009F, in UTF-8 C2 80 to C2 9F).
+std::string Harmless(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
+      out += fmt::format("\\x{:02x}", next);
+      ++i;
+    } else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", c);
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  return out;
+}
+
+// The text that tokens [begin, end) add to what stands before them.
+std::string TextOf(std::span<const int32_t> tokens, size_t begin, size_t end, const Tokenizer& tokenizer) {
+  const std::string before = tokenizer.Decode(tokens.first(begin), /*skip_special=*/false);
+  std::string all = tokenizer.Decode(tokens.first(end), /*skip_special=*/false);
+  if (all.starts_with(before)) return all.substr(before.size());
+  // A character whose bytes lie on both sides reads differently with and without its rest.
+  return tokenizer.Decode(tokens.subspan(begin, end - begin), /*skip_special=*/false);
+}
+
+int64_t SupervisedOf(const TokenStore& store, int64_t sample) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < store.length(sample); ++i) n += store.supervised(sample, i);
+  return n;
+}
+
+std::string Body(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer, const PreviewOptions& options) {
+  const auto tokens = store.tokens(sample);
+  const auto shown = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
+  std::string out;
+  for (size_t begin = 0; begin < shown;) {
+    const bool supervised = store.supervised(sample, static_cast<int64_t>(begin));
+    size_t end = begin + 1;
+    while (end < shown && store.supervised(sample, static_cast<int64_t>(end)) == supervised) ++end;
+    const std::string text = Harmless(TextOf(tokens, begin, end, tokenizer));
+    if (options.colour) {
+      out += fmt::format("{}{}{}", supervised ? kGreen : kDim, text, kReset);
+    } else {
+      out += supervised ? "[[" + text + "]]" : text;
+    }
+    begin = end;
+  }
+  if (shown < tokens.size()) out += fmt::format("\n... {} more tokens", tokens.size() - shown);
+  out += '\n';
+  return out;
+}
+
+}  // namespace
+
+std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
+                          const PreviewOptions& options) {
+  return fmt::format("--- sample {}: {} tokens, {} supervised ---\n", sample, store.length(sample),
+                     SupervisedOf(store, sample)) +
+         Body(store, sample, tokenizer, options);
+}
+
+std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,
+                       const Tokenizer& tokenizer, const PreviewOptions& options) {
+  int64_t tokens = 0, supervised = 0;
+  for (const int32_t sample : samples) {
+    tokens += store.length(sample);
+    supervised += SupervisedOf(store, sample);
+  }
+  std::string out =
+      fmt::format("=== row of {} samples: {} of {} tokens ({:.1f} %), {} supervised ===\n", samples.size(), tokens,
+                  max_seq_len, 100.0 * static_cast<double>(tokens) / static_cast<double>(max_seq_len), supervised);
+  for (const int32_t sample : samples) out += PreviewSample(store, sample, tokenizer, options);
+  return out;
+}
+
+}  // namespace temper

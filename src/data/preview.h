@@ -1,0 +1,29 @@
+// Preview: what the model will see, for a person's eyes (temper data preview): supervised text, masked text, where
+// packed samples meet, and the counts. Pure functions of their arguments; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "data/token_store.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace temper {
+
+struct PreviewOptions {
+  // true: supervised green, masked dim, by ANSI sequences. false: supervised text stands between [[ and ]].
+  bool colour = false;
+  int64_t max_tokens = 2000;  // per sample; what is left out is said
+};
+
+// One sample: a line of counts, then its text, special tokens spelled out. Control characters in the text are shown as
+// \xNN, so that data cannot drive the terminal.
+std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
+                          const PreviewOptions& options);
+
+// A packed row: its samples one after another under a line that tells how full the row of `max_seq_len` is.
+std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,
+                       const Tokenizer& tokenizer, const PreviewOptions& options);
+
+}  // namespace temper

@@ -1,0 +1,60 @@
+#include "data/preview.h"
+
+#include <gtest/gtest.h>
+
+#include "data/fake_tokenizer.h"
+
+namespace temper {
+namespace {
+
+TokenStore StoreOf(const std::vector<std::pair<std::string, std::string>>& rows) {
+  TokenStore store;
+  const FakeTokenizer tokenizer;
+  for (const auto& [masked, supervised] : rows) {
+    auto tokens = *tokenizer.Encode(masked);
+    std::vector<uint8_t> flags(tokens.size(), 0);
+    const auto tail = tokenizer.Encode(supervised, {.add_special = false});
+    for (const int32_t id : *tail) {
+      tokens.push_back(id);
+      flags.push_back(1);
+    }
+    store.Add(tokens, flags);
+  }
+  return store;
+}
+
+TEST(Preview, PlainTextMarksWhatIsSupervised) {
+  const TokenStore store = StoreOf({{"Why? ", "So.</s>"}});
+  EXPECT_EQ(PreviewSample(store, 0, FakeTokenizer(), {}),
+            "--- sample 0: 10 tokens, 4 supervised ---\n<s>Why? [[So.</s>]]\n");
+}
+
+TEST(Preview, ColourIsGreenForSupervisedAndDimForMasked) {
+  const TokenStore store = StoreOf({{"a", "b"}});
+  EXPECT_EQ(PreviewSample(store, 0, FakeTokenizer(), {.colour = true}),
+            "--- sample 0: 3 tokens, 1 supervised ---\n\x1b[2m<s>a\x1b[0m\x1b[32mb\x1b[0m\n");
+}
+
+TEST(Preview, RowsShowTheirSamplesAndHowFullTheyAre) {
+  const TokenStore store = StoreOf({{"a", "b"}, {"c", "d"}});
+  const std::vector<int32_t> row = {1, 0};
+  EXPECT_EQ(PreviewRow(store, row, 8, FakeTokenizer(), {}),
+            "=== row of 2 samples: 6 of 8 tokens (75.0 %), 2 supervised ===\n"
+            "--- sample 1: 3 tokens, 1 supervised ---\n<s>c[[d]]\n"
+            "--- sample 0: 3 tokens, 1 supervised ---\n<s>a[[b]]\n");
+}
+
+TEST(Preview, DataCannotDriveTheTerminal) {
+  const TokenStore store = StoreOf({{"a", "\x1b]0;title\x07\x7f\xC2\x9B\r\nb\tc\xC3\xA9"}});
+  const std::string text = PreviewSample(store, 0, FakeTokenizer(), {});
+  EXPECT_NE(text.find("[[\\x1b]0;title\\x07\\x7f\\x9b\\x0d\nb\tc\xC3\xA9]]"), std::string::npos) << text;
+}
+
+TEST(Preview, LongSamplesAreShortenedAndSaySo) {
+  const TokenStore store = StoreOf({{"a", std::string(100, 'b')}});
+  const std::string text = PreviewSample(store, 0, FakeTokenizer(), {.max_tokens = 12});
+  EXPECT_NE(text.find("<s>a[[bbbbbbbbbb]]\n... 90 more tokens\n"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace temper

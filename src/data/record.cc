@@ -1,0 +1,285 @@
+#include "data/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "data/conversation.h"
+
+namespace temper {
+namespace {
+
+// nullptr where the key is absent or null.
+const OrderedJson* Find(const OrderedJson& row, const char* key) {
+  const auto it = row.find(key);
+  return it == row.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::string KeysOf(const OrderedJson& row) {
+  std::string keys;
+  int n = 0;
+  for (const auto& [key, value] : row.items()) {
+    if (++n > 12) return keys + ", ...";
+    keys += fmt::format("{}'{}'", n == 1 ? "" : ", ", key.substr(0, 40));
+  }
+  return keys.empty() ? "none" : keys;
+}
+
+Result<std::string> Text(const OrderedJson& row, const char* key, const std::string& where) {
+  const OrderedJson* value = Find(row, key);
+  if (!value) return Corrupt(fmt::format("{}: '{}' is missing; the row has {}", where, key, KeysOf(row)));
+  if (!value->is_string()) {
+    return Corrupt(fmt::format("{}: '{}' should be text but is {}", where, key, value->type_name()));
+  }
+  return value->get<std::string>();
+}
+
+Result<std::string> TextOr(const OrderedJson& row, const char* key, const std::string& where) {
+  if (!Find(row, key)) return std::string();
+  return Text(row, key, where);
+}
+
+bool IsConversation(const OrderedJson& row) {
+  return row.is_array() && !row.empty() &&
+         std::all_of(row.begin(), row.end(), [](const OrderedJson& m) { return m.is_object() && m.contains("role"); });
+}
+
+OrderedJson Message(const char* role, std::string content) {
+  OrderedJson message = OrderedJson::object();
+  message["role"] = role;
+  message["content"] = std::move(content);
+  return message;
+}
+
+// Paragraphs of a prompt that is put together from several fields.
+std::string Join(const std::string& head, const std::string& tail) {
+  return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
+}
+
+Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const std::string& where) {
+  Record record{.kind = RecordKind::kMessages, .where = where};
+  if (row.is_object()) {
+    TEMPER_ASSIGN_OR_RETURN(const std::string system, TextOr(row, "system", where));
+    const bool has_system = messages.is_array() && !messages.empty() && messages[0].is_object() &&
+                            messages[0].value("role", OrderedJson()) == "system";
+    if (!system.empty() && !has_system && messages.is_array()) {
+      messages.insert(messages.begin(), Message("system", system));
+    }
+    if (const OrderedJson* tools = Find(row, "tools")) {
+      TEMPER_ASSIGN_OR_RETURN(record.tools, NormalizeTools(*tools, where));
+    }
+  }
+  TEMPER_RETURN_IF_ERROR(NormalizeMessages(messages, where));
+  record.messages = std::move(messages);
+  return record;
+}
+
+// TRL's conversational form: both fields are lists of messages, and only the second is learnt.
+Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where) {
+  OrderedJson messages = *Find(row, "prompt");
+  for (OrderedJson& message : messages) {
+    if (message.is_object()) message["weight"] = 0;
+  }
+  for (const OrderedJson& message : *Find(row, "completion")) messages.push_back(message);
+  return Conversation(std::move(messages), row, where);
+}
+
+Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const std::string& where) {
+  Record record{.kind = RecordKind::kPrompt, .where = where};
+  record.is_instruction = format != RecordFormat::kPromptCompletion;
+  TEMPER_ASSIGN_OR_RETURN(record.system, TextOr(row, "system", where));
+  if (format == RecordFormat::kPromptCompletion) {
+    const OrderedJson* prompt = Find(row, "prompt");
+    const OrderedJson* completion = Find(row, "completion");
+    if (prompt && completion && prompt->is_array() && completion->is_array()) return PromptOfMessages(row, where);
+    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "prompt", where));
+    TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "completion", where));
+    return record;
+  }
+  if (format == RecordFormat::kQuestionAnswer) {
+    TEMPER_ASSIGN_OR_RETURN(record.prompt, Text(row, "question", where));
+    TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, "answer", where));
+    return record;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const std::string instruction, Text(row, "instruction", where));
+  TEMPER_ASSIGN_OR_RETURN(const std::string input, TextOr(row, "input", where));
+  TEMPER_ASSIGN_OR_RETURN(record.completion, Text(row, Find(row, "output") ? "output" : "response", where));
+  record.prompt = Join(instruction, input);
+  const OrderedJson* history = Find(row, "history");
+  if (history && !history->empty()) {
+    OrderedJson messages = OrderedJson::array();
+    if (!history->is_array()) return Corrupt(where + ": 'history' should be a list of [question, answer]");
+    for (const OrderedJson& turn : *history) {
+      if (!turn.is_array() || turn.size() != 2 || !turn[0].is_string() || !turn[1].is_string()) {
+        return Corrupt(where + ": 'history' should be a list of [question, answer]");
+      }
+      messages.push_back(Message("user", turn[0].get<std::string>()));
+      messages.push_back(Message("assistant", turn[1].get<std::string>()));
+    }
+    messages.push_back(Message("user", record.prompt));
+    messages.push_back(Message("assistant", record.completion));
+    return Conversation(std::move(messages), row, where);
+  }
+  return record;
+}
+
+Result<std::vector<int32_t>> Integers(const OrderedJson& row, const char* key, const std::string& where) {
+  const OrderedJson* list = Find(row, key);
+  if (!list || !list->is_array()) return Corrupt(fmt::format("{}: '{}' should be a list of integers", where, key));
+  std::vector<int32_t> out;
+  out.reserve(list->size());
+  for (const OrderedJson& value : *list) {
+    if (!value.is_number_integer()) return Corrupt(fmt::format("{}: '{}' should be a list of integers", where, key));
+    // Unsigned values above the range of int64 come out negative or huge; both are outside.
+    const int64_t v = value.get<int64_t>();
+    if (v > std::numeric_limits<int32_t>::max() || v < std::numeric_limits<int32_t>::min()) {
+      return Corrupt(fmt::format("{}: {} in '{}' is no token", where, v, key));
+    }
+    out.push_back(static_cast<int32_t>(v));
+  }
+  return out;
+}
+
+Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
+  Record record{.kind = RecordKind::kTokens, .where = where};
+  TEMPER_ASSIGN_OR_RETURN(record.input_ids, Integers(row, "input_ids", where));
+  record.labels = record.input_ids;
+  if (Find(row, "labels")) {
+    TEMPER_ASSIGN_OR_RETURN(record.labels, Integers(row, "labels", where));
+  }
+  std::vector<int32_t> mask(record.input_ids.size(), 1);
+  if (Find(row, "attention_mask")) {
+    TEMPER_ASSIGN_OR_RETURN(mask, Integers(row, "attention_mask", where));
+  }
+  if (record.labels.size() != record.input_ids.size() || mask.size() != record.input_ids.size()) {
+    return Corrupt(fmt::format("{}: {} input_ids, {} labels, {} attention_mask: they should be as many", where,
+                               record.input_ids.size(), record.labels.size(), mask.size()));
+  }
+  size_t kept = 0;  // padding that the file's author masked out is dropped
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const int32_t id = record.input_ids[i], label = record.labels[i];
+    if (mask[i] == 0) continue;
+    if (id < 0) return Corrupt(fmt::format("{}: input_ids[{}] is {}: no token", where, i, id));
+    if (label >= 0 && label != id) {
+      return Corrupt(
+          fmt::format("{}: labels[{}] is {} but input_ids[{}] is {}: a label is its own token, or -100 where "
+                      "it is not to be learnt (labels are not shifted)",
+                      where, i, label, i, id));
+    }
+    record.input_ids[kept] = id;
+    record.labels[kept++] = label;
+  }
+  record.input_ids.resize(kept);
+  record.labels.resize(kept);
+  return record;
+}
+
+}  // namespace
+
+std::string_view FormatName(RecordFormat format) {
+  switch (format) {
+    case RecordFormat::kTokens:
+      return "tokens (input_ids)";
+    case RecordFormat::kMessages:
+      return "messages";
+    case RecordFormat::kConversations:
+      return "conversations (ShareGPT)";
+    case RecordFormat::kPromptCompletion:
+      return "prompt/completion";
+    case RecordFormat::kQuestionAnswer:
+      return "question/answer";
+    case RecordFormat::kInstruction:
+      return "instruction (Alpaca)";
+    case RecordFormat::kText:
+      return "text";
+    case RecordFormat::kTextFile:
+      return "plain text file";
+  }
+  return "?";
+}
+
+Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& where) {
+  if (IsConversation(row)) return RecordFormat::kMessages;
+  if (!row.is_object()) {
+    return Corrupt(fmt::format("{}: a row should be an object or a list of messages but is {}{}", where,
+                               row.is_array() ? "another list" : row.type_name(),
+                               row.is_array() ? "; a file that is one JSON list should be named .json" : ""));
+  }
+  const auto has = [&](const char* key) { return Find(row, key) != nullptr; };
+  if (has("input_ids")) return RecordFormat::kTokens;
+  if (has("messages")) return RecordFormat::kMessages;
+  if (has("conversations")) return RecordFormat::kConversations;
+  if (has("prompt") && has("completion")) return RecordFormat::kPromptCompletion;
+  if (has("question") && has("answer")) return RecordFormat::kQuestionAnswer;
+  if (has("instruction") && (has("output") || has("response"))) return RecordFormat::kInstruction;
+  if (has("text")) return RecordFormat::kText;
+  if (has("chosen") && has("rejected")) {
+    return Unsupported(where + ": preference data (chosen, rejected); Temper trains on single answers");
+  }
+  return Corrupt(
+      fmt::format("{}: no known format. The row has {}; Temper reads prompt + completion, question + answer, "
+                  "instruction [+ input] + output, messages, conversations, text, or input_ids [+ labels]",
+                  where, KeysOf(row)));
+}
+
+Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where) {
+  if (format == RecordFormat::kMessages && IsConversation(row)) {
+    return Conversation(std::move(row), OrderedJson(), where);
+  }
+  if (!row.is_object()) {
+    return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
+  }
+  switch (format) {
+    case RecordFormat::kTokens:
+      return TokensRecord(row, where);
+    case RecordFormat::kMessages: {
+      const OrderedJson* messages = Find(row, "messages");
+      if (!messages) return Corrupt(fmt::format("{}: 'messages' is missing; the row has {}", where, KeysOf(row)));
+      return Conversation(*messages, row, where);
+    }
+    case RecordFormat::kConversations: {
+      const OrderedJson* turns = Find(row, "conversations");
+      if (!turns) return Corrupt(fmt::format("{}: 'conversations' is missing; the row has {}", where, KeysOf(row)));
+      TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
+      return Conversation(std::move(messages), row, where);
+    }
+    case RecordFormat::kText:
+    case RecordFormat::kTextFile: {
+      Record record{.kind = RecordKind::kText, .where = where};
+      TEMPER_ASSIGN_OR_RETURN(record.text, Text(row, "text", where));
+      return record;
+    }
+    default:
+      return PromptRecord(row, format, where);
+  }
+}
+
+std::string PromptText(const Record& record) {
+  return Join(record.system, record.prompt);
+}
+
+// The space belongs to the completion, so that the prompt stays what a person would type; and it is a space because
+// tokenizers begin a word with it, where a line end would merge with a question mark before it ("?\n" is one token of
+// GPT-like vocabularies).
+std::string CompletionText(const Record& record) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::string& prompt = record.prompt;
+  const std::string& completion = record.completion;
+  const bool apart = !record.is_instruction || prompt.empty() || kSpace.find(prompt.back()) != kSpace.npos ||
+                     completion.empty() || kSpace.find(completion.front()) != kSpace.npos;
+  return apart ? completion : " " + completion;
+}
+
+Record AsConversation(const Record& record) {
+  TEMPER_CHECK(record.kind == RecordKind::kPrompt) << record.where << " is a conversation already";
+  Record out{.kind = RecordKind::kMessages, .where = record.where};
+  out.messages = OrderedJson::array();
+  if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
+  out.messages.push_back(Message("user", record.prompt));
+  out.messages.push_back(Message("assistant", record.completion));
+  return out;
+}
+
+}  // namespace temper

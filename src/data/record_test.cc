@@ -1,0 +1,172 @@
+#include "data/record.h"
+
+#include <gtest/gtest.h>
+
+#include "data/conversation.h"
+
+namespace temper {
+namespace {
+
+Result<Record> Read(const std::string& text) {
+  auto row = ParseOrderedJson(text, "f line 7");
+  EXPECT_TRUE(row.ok()) << row.status().message();
+  TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(*row, "f line 7"));
+  return MakeRecord(*std::move(row), format, "f line 7");
+}
+
+void ExpectError(const std::string& text, const std::string& hint) {
+  const auto record = Read(text);
+  ASSERT_FALSE(record.ok()) << text;
+  EXPECT_NE(record.status().message().find(hint), std::string::npos) << record.status().message();
+  EXPECT_NE(record.status().message().find("f line 7"), std::string::npos) << record.status().message();
+}
+
+std::vector<int> Learnt(const Record& record) {
+  std::vector<int> learnt;
+  for (const auto& message : record.messages) learnt.push_back(IsLearnt(message));
+  return learnt;
+}
+
+void ExpectPrompt(const std::string& text, const std::string& prompt, const std::string& completion) {
+  const auto record = Read(text);
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->kind, RecordKind::kPrompt);
+  EXPECT_EQ(PromptText(*record), prompt) << text;
+  EXPECT_EQ(CompletionText(*record), completion) << text;
+}
+
+void ExpectMessages(const std::string& text, const std::string& messages) {
+  const auto record = Read(text);
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->kind, RecordKind::kMessages);
+  EXPECT_EQ(record->messages.dump(), OrderedJson::parse(messages).dump());
+}
+
+TEST(Record, PromptAndCompletionAreTakenAsTheyAre) {
+  ExpectPrompt(R"({"prompt": "2+2=", "completion": "4"})", "2+2=", "4");
+  ExpectPrompt(R"({"prompt": "2+2=", "completion": "4", "system": "Add.", "id": 3})", "Add.\n\n2+2=", "4");
+  ExpectPrompt(R"({"prompt": "", "completion": ""})", "", "");
+}
+
+TEST(Record, QuestionAndAnswerAreKeptApart) {
+  ExpectPrompt(R"({"question": "Why?", "answer": "So."})", "Why?", " So.");
+  ExpectPrompt(R"({"question": "Why? ", "answer": "So."})", "Why? ", "So.");
+  ExpectPrompt(R"({"question": "Why?", "answer": "\nSo."})", "Why?", "\nSo.");
+}
+
+TEST(Record, AlpacaFieldsMakeOnePrompt) {
+  ExpectPrompt(R"({"instruction": "Add.", "input": "2 2", "output": "4"})", "Add.\n\n2 2", " 4");
+  ExpectPrompt(R"({"instruction": "Add.", "input": "", "output": "4", "text": "whole"})", "Add.", " 4");
+  ExpectPrompt(R"({"instruction": "Add.", "input": null, "response": "4", "system": "S"})", "S\n\nAdd.", " 4");
+  ExpectMessages(R"({"instruction": "C", "output": "D", "system": "S", "history": [["A", "B"]]})",
+                 R"([{"role":"system","content":"S"},{"role":"user","content":"A"},{"role":"assistant","content":"B"},
+                     {"role":"user","content":"C"},{"role":"assistant","content":"D"}])");
+}
+
+TEST(Record, InstructionsCanBeConversations) {
+  const auto record = Read(R"({"instruction": "Add.", "input": "2 2", "output": "4", "system": "S"})");
+  ASSERT_TRUE(record.ok());
+  EXPECT_TRUE(record->is_instruction);
+  const Record chat = AsConversation(*record);
+  EXPECT_EQ(
+      chat.messages.dump(),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"Add.\n\n2 2"},{"role":"assistant","content":"4"}])");
+  EXPECT_FALSE(Read(R"({"prompt": "2+2=", "completion": "4"})")->is_instruction);
+}
+
+TEST(Record, MessagesKeepTheirOrderAndExtraKeys) {
+  ExpectMessages(R"({"messages": [{"content": "hi", "role": "user", "name": "bob"}]})",
+                 R"([{"content": "hi", "role": "user", "name": "bob"}])");
+  ExpectMessages(R"([{"role": "user", "content": "hi"}])", R"([{"role": "user", "content": "hi"}])");
+  ExpectMessages(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "value": "b"}]}]})",
+      R"([{"role": "user", "content": "ab"}])");
+  ExpectMessages(
+      R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})",
+      R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}])");
+}
+
+TEST(Record, WeightsOfMessagesSayWhatIsLearnt) {
+  const auto record = Read(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "weight": 0}, {"role": "assistant", "content": "c", "loss_weight": 1.0},
+      {"role": "assistant", "content": "d", "train": false}]})");
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 1, 0}));
+  EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0})");
+  EXPECT_EQ(record->messages[2].dump(), R"({"role":"assistant","content":"c"})");
+  EXPECT_EQ(record->messages[3].dump(), R"({"role":"assistant","content":"d","weight":0})");
+  ExpectError(R"({"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]})", "only 0 and 1");
+}
+
+TEST(Record, ShareGptTurnsBecomeMessages) {
+  ExpectMessages(
+      R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "system": "S"})",
+      R"([{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
+  ExpectMessages(
+      R"({"conversations": [{"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+                     {"from": "observation", "value": "3"}]})",
+      R"([{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]},
+                     {"role":"tool","content":"3"}])");
+  ExpectError(R"({"conversations": [{"from": "alien", "value": "a"}]})", "unknown speaker \"alien\"");
+  ExpectError(R"({"conversations": [{"from": "human"}]})", "turn 1: 'value' is missing");
+  ExpectError(R"({"conversations": [{"from": "function_call", "value": "no json"}]})", "not valid JSON");
+  ExpectError(R"({"conversations": [{"from": "function_call", "tool_calls": []}]})", "'value' is missing");
+}
+
+TEST(Record, ToolsAreBroughtIntoOneForm) {
+  const std::string expected = R"([{"type":"function","function":{"name":"f","parameters":{}}}])";
+  for (const char* tools : {R"([{"type":"function","function":{"name":"f","parameters":{}}}])",
+                            R"([{"name":"f","parameters":{}}])", R"("[{\"name\":\"f\",\"parameters\":{}}]")"}) {
+    const auto record =
+        Read(std::string(R"({"messages": [{"role": "user", "content": "a"}], "tools": )") + tools + "}");
+    ASSERT_TRUE(record.ok()) << record.status().message();
+    EXPECT_EQ(record->tools.dump(), expected);
+  }
+  EXPECT_TRUE(Read(R"({"messages": [{"role": "user", "content": "a"}], "tools": ""})")->tools.is_null());
+  EXPECT_TRUE(Read(R"({"messages": [{"role": "user", "content": "a"}], "tools": []})")->tools.is_null());
+}
+
+TEST(Record, ConversationalPromptsLearnTheCompletionOnly) {
+  const auto record = Read(R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+      {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}], "system": "S"})");
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->messages.size(), 5u);
+  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 0, 0, 0, 1}));
+}
+
+TEST(Record, ReadyTokensKeepLabelsAndLosePadding) {
+  const auto record = Read(R"({"input_ids": [0, 5, 6, 7, 0], "labels": [-100, -100, 6, 7, -100],
+                               "attention_mask": [0, 1, 1, 1, 0]})");
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->input_ids, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(record->labels, (std::vector<int32_t>{-100, 6, 7}));
+  EXPECT_EQ(Read(R"({"input_ids": [5, 6]})")->labels, (std::vector<int32_t>{5, 6}));
+  ExpectError(R"({"input_ids": [5, 6], "labels": [6, -100]})", "labels are not shifted");
+  ExpectError(R"({"input_ids": [5, 6], "labels": [5]})", "as many");
+  ExpectError(R"({"input_ids": [5, -6]})", "no token");
+  ExpectError(R"({"input_ids": [5, 99999999999]})", "no token");
+  ExpectError(R"({"input_ids": [5, 18446744073709551615]})", "no token");
+  ExpectError(R"({"input_ids": [5, 1.5]})", "list of integers");
+  ExpectError(R"({"input_ids": "5"})", "list of integers");
+}
+
+TEST(Record, ErrorsNameTheRowAndTheField) {
+  ExpectError(R"({"prompt": "a", "completion": 3})", "'completion' should be text but is number");
+  ExpectError(R"({"prompt": "a", "answer": "b"})", "The row has 'prompt', 'answer'");
+  ExpectError(R"({})", "The row has none");
+  ExpectError(R"([])", "list");
+  ExpectError(R"([{"instruction": "a"}])", ".json");
+  ExpectError(R"(3)", "is number");
+  ExpectError(R"({"chosen": [], "rejected": []})", "preference");
+  ExpectError(R"({"messages": []})", "list of messages");
+  ExpectError(R"({"messages": "hi"})", "list of messages");
+  ExpectError(R"({"messages": [7]})", "message 1 should be an object");
+  ExpectError(R"({"messages": [{"content": "a"}]})", "message 1: 'role' is missing");
+  ExpectError(R"({"messages": [{"role": "user"}]})", "message 1: 'content' is missing");
+  ExpectError(R"({"messages": [{"role": "user", "content": 3}]})", "'content' should be text");
+  ExpectError(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}]}]})", "text only");
+  ExpectError(R"({"messages": [{"role": "user", "content": "a"}], "system": 3})", "'system' should be text");
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,121 @@
+#include "data/records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "data/tokenizer/unicode.h"
+
+namespace temper {
+namespace {
+
+// Rows that may be broken before the first good one; more are a file of something else.
+constexpr int kDetectRows = 32;
+// A document is tokenised in one piece; an English one of this size has 250 million tokens.
+constexpr Bytes kMaxTextFile = GiB(1);
+
+bool IsTextFile(std::string_view path) {
+  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
+    if (path.ends_with(ending)) return true;
+  }
+  return false;
+}
+
+Result<std::string> ReadDocument(Env& env, const std::string& path) {
+  TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, kMaxTextFile));
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return Corrupt(fmt::format("{} is empty: there is no text to train on", path));
+  }
+  if (const size_t valid = unicode::ValidPrefix(text); valid < text.size()) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(valid), '\n');
+    return Corrupt(fmt::format("{} line {} (byte {}): not UTF-8. Convert the file first, e.g. iconv -f LATIN1 -t UTF-8",
+                               path, line, valid));
+  }
+  size_t out = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    text[out++] = text[i];
+  }
+  text.resize(out);
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path) {
+  std::unique_ptr<RecordReader> reader(new RecordReader(path));
+  if (IsTextFile(path)) {
+    RawRow row{.number = 1, .line = 1};
+    TEMPER_ASSIGN_OR_RETURN(row.text, ReadDocument(env, path));
+    reader->format_ = RecordFormat::kTextFile;
+    reader->seen_.push_back(std::move(row));
+    return reader;
+  }
+  TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path));
+  TEMPER_RETURN_IF_ERROR(reader->Detect());
+  return reader;
+}
+
+std::string RecordReader::Place(const RawRow& row) const {
+  if (!rows_ || rows_->layout() == RowLayout::kLines) return fmt::format("line {}", row.line);
+  return fmt::format("row {} (line {})", row.number, row.line);
+}
+
+std::string RecordReader::Where(const RawRow& row) const {
+  return path_ + " " + Place(row);
+}
+
+Status RecordReader::Detect() {
+  Status first_error;
+  for (int n = 0; n < kDetectRows; ++n) {
+    RawRow row;
+    TEMPER_ASSIGN_OR_RETURN(const bool more, rows_->Next(row));
+    if (!more) break;
+    Status problem = row.error;
+    bool known = false;
+    if (problem.ok()) {
+      const auto parsed = ParseOrderedJson(row.text, Where(row));
+      problem = parsed.status();
+      if (parsed.ok()) {
+        const auto format = DetectFormat(*parsed, Where(row));
+        problem = format.status();
+        known = format.ok();
+        if (known) format_ = *format;
+        if (known) format_row_ = {.number = row.number, .line = row.line};
+      }
+    }
+    seen_.push_back(std::move(row));
+    if (known) return OkStatus();
+    if (first_error.ok()) first_error = problem;
+  }
+  if (seen_.empty()) return Corrupt(fmt::format("{} holds no rows", path_));
+  return first_error;
+}
+
+Result<bool> RecordReader::Next(RawRow& row) {
+  if (!seen_.empty()) {
+    row = std::move(seen_.front());
+    seen_.pop_front();
+    return true;
+  }
+  if (!rows_) return false;
+  return rows_->Next(row);
+}
+
+Result<Record> RecordReader::Parse(const RawRow& row) const {
+  if (!row.error.ok()) return row.error;
+  const std::string where = Where(row);
+  if (format_ == RecordFormat::kTextFile) {
+    return Record{.kind = RecordKind::kText, .where = path_, .text = row.text};
+  }
+  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseOrderedJson(row.text, where));
+  Result<Record> record = MakeRecord(std::move(json), format_, where);
+  if (record.ok() || row.number == format_row_.number) return record;
+  return Status(record.status().code(), fmt::format("{}. The file was read as {} because of its {}",
+                                                    record.status().message(), FormatName(format_), format_place()));
+}
+
+}  // namespace temper

@@ -1,0 +1,52 @@
+// RecordReader: a data file (.jsonl, .json, .txt) as a stream of rows and what they mean.
+//
+//   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
+//   RawRow row;
+//   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(row); ... }
+//
+// The format is detected once per file, from the first of its rows that has one, and every row must then have it.
+// Memory is bounded by the longest row. A .txt (.text, .md) file is one row: the whole document, CRLF made LF.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "data/record.h"
+#include "data/row_reader.h"
+
+namespace temper {
+
+class RecordReader {
+ public:
+  // Errors: as RowReader::Open, and a file of which none of the first rows is known.
+  static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path);
+
+  // False after the last row. An error is final. One thread at a time.
+  Result<bool> Next(RawRow& row);
+
+  // The row's meaning, or what is wrong with it. Any thread.
+  Result<Record> Parse(const RawRow& row) const;
+
+  RecordFormat format() const { return format_; }
+  // The row that decided: "line 1", or "row 3 (line 40)" where rows are no lines.
+  std::string format_place() const { return Place(format_row_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit RecordReader(std::string path) : path_(std::move(path)) {}
+  Status Detect();
+  std::string Place(const RawRow& row) const;
+  std::string Where(const RawRow& row) const;
+
+  const std::string path_;
+  RecordFormat format_ = RecordFormat::kText;
+  RawRow format_row_{.number = 1, .line = 1};  // without its text
+  std::unique_ptr<RowReader> rows_;            // null for a text file
+  std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
+};
+
+}  // namespace temper

@@ -1,0 +1,73 @@
+// libFuzzer target: any bytes as a data file. A row is cut, parsed, made a record and tokenised, or is an error.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "data/dataset.h"
+#include "data/fake_tokenizer.h"
+
+namespace temper {
+namespace {
+
+// One file in memory; its name chooses how it is read.
+class FuzzFile final : public RandomAccessFile {
+ public:
+  FuzzFile(std::string path, std::string bytes) : path_(std::move(path)), bytes_(std::move(bytes)) {}
+  Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
+    if (offset < 0 || static_cast<size_t>(offset) + out.size() > bytes_.size()) return Corrupt("read beyond the end");
+    std::memcpy(out.data(), bytes_.data() + offset, out.size());
+    return OkStatus();
+  }
+  Bytes size() const override { return {static_cast<int64_t>(bytes_.size())}; }
+  const std::string& path() const override { return path_; }
+
+ private:
+  const std::string path_, bytes_;
+};
+
+class FuzzEnv final : public Env {
+ public:
+  explicit FuzzEnv(std::string bytes) : bytes_(std::move(bytes)) {}
+  Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
+    return std::unique_ptr<RandomAccessFile>(std::make_unique<FuzzFile>(path, bytes_));
+  }
+  bool IsFile(const std::string&) override { return true; }
+  bool IsFolder(const std::string&) override { return false; }
+  // Reading data writes nothing.
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& p, bool) override { return IoError(p); }
+  Status Rename(const std::string& from, const std::string&) override { return IoError(from); }
+  Status RemoveFile(const std::string& p) override { return IoError(p); }
+  Status RemoveTree(const std::string& p) override { return IoError(p); }
+  Status CreateFolders(const std::string& p) override { return IoError(p); }
+  Status SyncFolder(const std::string& p) override { return IoError(p); }
+  Status Truncate(const std::string& p, int64_t) override { return IoError(p); }
+  Result<std::vector<std::string>> List(const std::string& p) override { return IoError(p); }
+  Result<Bytes> FreeSpace(const std::string& p) override { return IoError(p); }
+
+ private:
+  const std::string bytes_;
+};
+
+}  // namespace
+}  // namespace temper
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  using namespace temper;
+  static const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
+  const char* names[] = {"f.jsonl", "f.json", "f.txt", "f"};
+  FuzzEnv env(std::string(reinterpret_cast<const char*>(data) + 1, size - 1));
+  const DatasetOptions options{.tokenize = {.max_seq_len = 2 + data[0] / 16, .train_on_prompt = (data[0] & 8) != 0},
+                               .skip_bad_rows = (data[0] & 4) != 0};
+  const auto dataset = LoadDataset(env, {names[data[0] % 4]}, tokenizer, nullptr, options);
+  if (!dataset.ok()) return 0;
+  for (int64_t s = 0; s < dataset->store.size(); ++s) {
+    const int64_t n = dataset->store.length(s);
+    TEMPER_CHECK(n >= 2 && n <= options.tokenize.max_seq_len) << n;
+    TEMPER_CHECK(dataset->store.supervised(s, n - 1) && !dataset->store.supervised(s, 0)) << s;
+  }
+  TEMPER_CHECK(dataset->store.total_supervised() == dataset->statistics.supervised) << "counts differ";
+  return 0;
+}

@@ -1,0 +1,67 @@
+#include "data/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace temper {
+
+Sampler::Sampler(const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& options,
+                 uint64_t seed)
+    : packing_(store, samples, options), state_{.seed = seed} {
+  packing_.Pack(state_.seed, state_.epoch);
+}
+
+Sampler::Batch Sampler::NextBatch(int64_t rows) {
+  TEMPER_CHECK(rows > 0 && rows_per_epoch() > 0) << rows << " rows wanted of " << rows_per_epoch();
+  if (state_.next_row == rows_per_epoch()) {
+    state_ = {.seed = state_.seed, .epoch = state_.epoch + 1, .next_row = 0};
+    packing_.Pack(state_.seed, state_.epoch);
+  }
+  const Batch batch{
+      .first_row = state_.next_row, .rows = std::min(rows, rows_per_epoch() - state_.next_row), .epoch = state_.epoch};
+  state_.next_row += batch.rows;
+  return batch;
+}
+
+Status Sampler::Restore(const SamplerState& state) {
+  if (state.epoch < 0 || state.next_row < 0 || state.next_row > rows_per_epoch()) {
+    return Corrupt(
+        fmt::format("the saved sampler stands at row {} of epoch {}, but the data set has {} rows per epoch: "
+                    "the data or max_seq_len has changed since the checkpoint",
+                    state.next_row, state.epoch, rows_per_epoch()));
+  }
+  state_ = state;
+  packing_.Pack(state_.seed, state_.epoch);
+  return OkStatus();
+}
+
+double Sampler::epochs_done() const {
+  if (rows_per_epoch() == 0) return 0;
+  return static_cast<double>(state_.epoch) +
+         static_cast<double>(state_.next_row) / static_cast<double>(rows_per_epoch());
+}
+
+Result<StepCount> StepsOf(int64_t rows_per_epoch, int64_t rows_per_step, double epochs, int64_t max_steps) {
+  if (rows_per_epoch <= 0) return InvalidArgument("the data set has no rows to train on");
+  if (rows_per_step <= 0)
+    return InvalidArgument(fmt::format("a step of {} rows: it needs at least one", rows_per_step));
+  StepCount steps;
+  steps.per_epoch = (rows_per_epoch - 1) / rows_per_step + 1;
+  if (max_steps > 0) {
+    steps.total = max_steps;
+    return steps;
+  }
+  const double total = std::ceil(epochs * static_cast<double>(steps.per_epoch));
+  // 2^53: beyond it a double no longer counts in ones, and no run gets there.
+  if (!(epochs > 0) || !(total <= 0x1p53)) {
+    return InvalidArgument(fmt::format("num_train_epochs is {}: it should be above 0 (or set max_steps)", epochs));
+  }
+  steps.total = static_cast<int64_t>(total);
+  return steps;
+}
+
+}  // namespace temper

@@ -1,0 +1,133 @@
+#include "data/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace temper {
+namespace {
+
+TokenStore RandomStore(uint32_t seed, int n, int max) {
+  std::mt19937 random(seed);
+  TokenStore store;
+  for (int s = 0; s < n; ++s) {
+    const std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max), s);
+    store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+  }
+  return store;
+}
+
+std::vector<int32_t> Ids(int64_t n) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+// The samples of a batch, row by row.
+std::vector<std::vector<int32_t>> Contents(const Sampler& sampler, const Sampler::Batch& batch) {
+  std::vector<std::vector<int32_t>> rows;
+  for (int64_t r = 0; r < batch.rows; ++r) {
+    const auto row = sampler.packing().row(batch.first_row + r);
+    rows.emplace_back(row.begin(), row.end());
+  }
+  return rows;
+}
+
+TEST(Sampler, SeesEverySampleOncePerEpochAndCountsItsSteps) {
+  const TokenStore store = RandomStore(1, 300, 20);
+  for (const int64_t rows_per_step : {1, 7, 16, 1000}) {
+    Sampler sampler(store, Ids(300), {.max_seq_len = 32}, 42);
+    const auto steps = StepsOf(sampler.rows_per_epoch(), rows_per_step, 3);
+    ASSERT_TRUE(steps.ok());
+    int64_t done = 0;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<int> seen(300, 0);
+      for (int64_t step = 0; step < steps->per_epoch; ++step, ++done) {
+        const auto batch = sampler.NextBatch(rows_per_step);
+        ASSERT_EQ(batch.epoch, epoch);
+        ASSERT_GT(batch.rows, 0);
+        ASSERT_LE(batch.rows, rows_per_step);
+        for (const auto& row : Contents(sampler, batch)) {
+          for (const int32_t id : row) ++seen[static_cast<size_t>(id)];
+        }
+      }
+      ASSERT_EQ(seen, std::vector<int>(300, 1)) << "epoch " << epoch;
+      EXPECT_DOUBLE_EQ(sampler.epochs_done(), static_cast<double>(epoch + 1));
+    }
+    EXPECT_EQ(done, steps->total);
+  }
+}
+
+TEST(Sampler, GoesOnFromItsStateAsIfNeverStopped) {
+  const TokenStore store = RandomStore(2, 100, 20);
+  Sampler straight(store, Ids(100), {.max_seq_len = 32}, 7);
+  for (int stop = 0; stop < 60; ++stop) {
+    // A fresh process: the sampler is made anew, with a seed that the state overrides.
+    Sampler resumed(store, Ids(100), {.max_seq_len = 32}, 1234);
+    ASSERT_TRUE(resumed.Restore(straight.state()).ok());
+    Sampler twin(store, Ids(100), {.max_seq_len = 32}, 99);
+    ASSERT_TRUE(twin.Restore(straight.state()).ok());
+    for (int k = 0; k < 30; ++k) {
+      const auto a = resumed.NextBatch(3), b = twin.NextBatch(3);
+      ASSERT_EQ(Contents(resumed, a), Contents(twin, b));
+    }
+    Sampler next(store, Ids(100), {.max_seq_len = 32}, 5);
+    ASSERT_TRUE(next.Restore(straight.state()).ok());
+    const auto expected = straight.NextBatch(3);
+    const auto got = next.NextBatch(3);
+    ASSERT_EQ(Contents(straight, expected), Contents(next, got)) << "stopped before batch " << stop;
+    ASSERT_EQ(straight.state(), next.state());
+  }
+  EXPECT_GT(straight.state().epoch, 0);
+}
+
+// The order of rows does not depend on how many of them a step takes: only where steps end does.
+TEST(Sampler, OrderWithinAnEpochIsIndependentOfTheBatchSize) {
+  const TokenStore store = RandomStore(3, 200, 20);
+  const auto order = [&](int64_t rows_per_step) {
+    Sampler sampler(store, Ids(200), {.max_seq_len = 32}, 11);
+    std::vector<std::vector<int32_t>> all;
+    for (int64_t rows = 0; rows < 2 * sampler.rows_per_epoch();) {
+      const auto batch = sampler.NextBatch(rows_per_step);
+      for (auto& row : Contents(sampler, batch)) all.push_back(std::move(row));
+      rows += batch.rows;
+    }
+    return all;
+  };
+  const auto one = order(1);
+  EXPECT_EQ(order(4), one);
+  EXPECT_EQ(order(13), one);
+  EXPECT_EQ(order(10000), one);
+}
+
+TEST(Sampler, RefusesAStateOfOtherData) {
+  const TokenStore store = RandomStore(4, 10, 20);
+  Sampler sampler(store, Ids(10), {.max_seq_len = 20, .packing = false}, 1);
+  EXPECT_TRUE(sampler.Restore({.seed = 1, .epoch = 3, .next_row = 10}).ok());
+  EXPECT_EQ(sampler.NextBatch(2).epoch, 4);
+  for (const SamplerState& bad : {SamplerState{1, 0, 11}, SamplerState{1, -1, 0}, SamplerState{1, 0, -1}}) {
+    const Status status = sampler.Restore(bad);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("has changed"), std::string::npos);
+  }
+}
+
+TEST(Sampler, StepsAreCountedAsTrainerDoes) {
+  // Trainer: ceil(ceil(rows / rows per step) * epochs).
+  EXPECT_EQ(StepsOf(10, 4, 1)->per_epoch, 3);
+  EXPECT_EQ(StepsOf(10, 4, 3)->total, 9);
+  EXPECT_EQ(StepsOf(8, 4, 3)->total, 6);
+  EXPECT_EQ(StepsOf(10, 4, 0.5)->total, 2);
+  EXPECT_EQ(StepsOf(10, 4, 3, 5)->total, 5);
+  EXPECT_EQ(StepsOf(1, 1000, 1)->total, 1);
+  EXPECT_FALSE(StepsOf(0, 4, 3).ok());
+  EXPECT_FALSE(StepsOf(10, 0, 3).ok());
+  EXPECT_FALSE(StepsOf(10, 4, 0).ok());
+  EXPECT_FALSE(StepsOf(10, 4, std::numeric_limits<double>::quiet_NaN()).ok());
+  EXPECT_FALSE(StepsOf(10, 4, 1e300).ok());
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,13 @@
+// The shuffles of the data pipeline: a pure function of (seed, name, epoch), the same on every machine and version.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace temper {
+
+// Permutes `items` by Fisher and Yates with Philox draws: every order is equally likely. O(n), allocates nothing.
+void Shuffle(uint64_t seed, std::string_view name, int64_t epoch, std::span<int32_t> items);
+
+}  // namespace temper

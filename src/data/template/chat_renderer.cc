@@ -1,0 +1,109 @@
+#include "data/template/chat_renderer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/template/value_json.h"
+
+namespace temper {
+namespace {
+
+// Whether a message asks to be supervised: "weight" (0 or 1, OpenAI's key) or "train" (true or false).
+Result<bool> WantsTraining(const OrderedJson& message, const std::string& where) {
+  const auto weight = message.find("weight"), train = message.find("train");
+  if (weight != message.end() && !weight->is_null()) {
+    if (weight->is_boolean()) return weight->get<bool>();
+    if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
+    return InvalidArgument(fmt::format("{}: 'weight' should be 0 or 1 but is {}", where, weight->dump()));
+  }
+  if (train != message.end() && !train->is_null()) {
+    if (train->is_boolean()) return train->get<bool>();
+    return InvalidArgument(fmt::format("{}: 'train' should be true or false but is {}", where, train->dump()));
+  }
+  return true;
+}
+
+// The message as the template sees it. Reasoning goes by several names; as transformers, fill in those that templates
+// read: "reasoning_content", and "thinking" for gpt-oss.
+OrderedJson ForTemplate(const OrderedJson& message) {
+  const OrderedJson* reasoning = nullptr;
+  for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto it = message.find(key);
+    if (!reasoning && it != message.end() && !it->is_null()) reasoning = &*it;
+  }
+  OrderedJson out = OrderedJson::object();
+  if (reasoning) out["thinking"] = *reasoning;
+  for (const auto& [key, value] : message.items()) {
+    if (key != "weight" && key != "train") out[key] = value;
+  }
+  if (reasoning) out["reasoning_content"] = *reasoning;
+  return out;
+}
+
+}  // namespace
+
+Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template,
+                                        const ChatTemplate::SpecialTokens& special_tokens, const OrderedJson& messages,
+                                        const OrderedJson& tools, const ChatOptions& options) try {
+  if (!messages.is_array()) {
+    return InvalidArgument(fmt::format("the messages should be a list but are {}", messages.type_name()));
+  }
+  if (!tools.is_null() && !tools.is_array()) {
+    return InvalidArgument(fmt::format("the tools should be a list but are {}", tools.type_name()));
+  }
+  ChatRenderer out(jinja_template);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& message = messages[i];
+    const std::string where = fmt::format("message {}", i + 1);
+    if (!message.is_object()) {
+      return InvalidArgument(fmt::format("{} should be an object but is {}", where, message.type_name()));
+    }
+    const auto role = message.find("role");
+    if (role == message.end() || !role->is_string()) {
+      return InvalidArgument(fmt::format("{} has no 'role' (one of system, user, assistant, tool)", where));
+    }
+    TEMPER_ASSIGN_OR_RETURN(const bool wanted, WantsTraining(message, where));
+    const bool assistant = *role == "assistant";
+    out.messages_.push_back({jinja::FromJson(ForTemplate(message)), assistant, assistant && wanted});
+  }
+  const auto set = [&](const std::string& name, jinja::Value value) {
+    const auto it = std::find_if(out.variables_.begin(), out.variables_.end(),
+                                 [&](const auto& variable) { return variable.first == name; });
+    if (it == out.variables_.end()) {
+      out.variables_.emplace_back(name, std::move(value));
+    } else {
+      it->second = std::move(value);
+    }
+  };
+  for (const auto& [name, token] : special_tokens) set(name, jinja::Value::String(token));
+  if (options.variables) {
+    if (!options.variables->is_object()) return InvalidArgument("the template's variables should be an object");
+    for (const auto& [name, value] : options.variables->items()) set(name, jinja::FromJson(value));
+  }
+  set("tools", tools.empty() ? jinja::Value() : jinja::FromJson(tools));
+  set("documents", jinja::Value());
+  out.options_ = {.now = options.today, .limits = options.limits};
+  return out;
+} catch (const jinja::TemplateError& error) {
+  return Status(error.code(), error.what());
+}
+
+Result<RenderedTemplate> ChatRenderer::Render(size_t count, bool add_generation_prompt,
+                                              const char* replaced_content) const {
+  Template::Variables variables = variables_;
+  std::vector<jinja::Value> shown;
+  for (size_t i = 0; i < count; ++i) shown.push_back(messages_[i].value);
+  if (replaced_content) {
+    jinja::DictBuilder message;
+    for (const auto& [key, value] : shown.back().dict().entries) message.Set(key, value);
+    message.Set("content", jinja::Value::String(replaced_content));
+    shown.back() = message.Build();
+  }
+  variables.emplace_back("messages", jinja::Value::List(std::move(shown)));
+  variables.emplace_back("add_generation_prompt", jinja::Value::Bool(add_generation_prompt));
+  return template_->RenderVariables(variables, options_);
+}
+
+}  // namespace temper

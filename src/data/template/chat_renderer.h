@@ -1,0 +1,44 @@
+// Renders prefixes of one conversation: what the public side of ChatTemplate and the derivation of spans share.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "data/template/chat_template.h"
+#include "data/template/value.h"
+
+namespace temper {
+
+// One conversation, ready to be rendered up to any message. Refers to what it is made from.
+class ChatRenderer {
+ public:
+  struct Message {
+    jinja::Value value;  // without the keys "weight" and "train"
+    bool assistant = false;
+    bool supervised = false;
+  };
+
+  static Result<ChatRenderer> Make(const Template& jinja_template, const ChatTemplate::SpecialTokens& special_tokens,
+                                   const OrderedJson& messages, const OrderedJson& tools, const ChatOptions& options);
+
+  const std::vector<Message>& messages() const { return messages_; }
+  const Template& jinja_template() const { return *template_; }
+
+  // The first `count` messages. `replaced_content`: not null to put it in the place of the last one's content.
+  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
+                                  const char* replaced_content = nullptr) const;
+
+ private:
+  explicit ChatRenderer(const Template& t) : template_(&t) {}
+
+  const Template* template_;
+  std::vector<Message> messages_;
+  Template::Variables variables_;  // all but the messages
+  RenderOptions options_;
+};
+
+// The texts and spans of a conversation; `eos_token` may be empty.
+Result<std::vector<RenderedChat>> DeriveSpans(const ChatRenderer& chat, const std::string& eos_token);
+
+}  // namespace temper

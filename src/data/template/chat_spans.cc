@@ -1,0 +1,210 @@
+// Which bytes of a rendered conversation the assistant wrote. The steps, for each assistant turn that is supervised:
+//
+// 1. F, the conversation up to and with the turn, is a text in which the turn is the last: what the model produced when
+//    it had seen nothing more. Its own span ends at the end of F, less the white space that follows the end-of-turn
+//    token.
+// 2. Where the template has {% generation %} blocks, the blocks of the turn are its spans. Else the span begins
+//    a. at |P|, where the prompt P (the messages before, with add_generation_prompt) is a prefix of F;
+//    b. else at the turn's content, found by rendering two texts in its place that differ from the first character on:
+//       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
+//       <think>
+//         that its turns do not have);
+//       - behind P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
+//         the turn's content, which is what generation from P gives.
+// 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
+//    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/template/chat_renderer.h"
+#include "data/template/unicode.h"
+
+namespace temper {
+namespace {
+
+// Two contents that no template treats specially; they share no first character.
+constexpr const char* kProbes[] = {"Qzx7probe", "Vkw3probe"};
+
+size_t CommonPrefix(std::string_view a, std::string_view b) {
+  const size_t n = std::min(a.size(), b.size());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(n), b.begin()).first -
+                             a.begin());
+}
+
+std::string_view WithoutTrailingSpace(std::string_view text) {
+  return jinja::Strip(text, nullptr, false, true);
+}
+
+// A turn rendered as the last one.
+struct Turn {
+  size_t message = 0;
+  std::string text;
+  std::vector<TextSpan> spans;
+};
+
+class Deriver {
+ public:
+  Deriver(const ChatRenderer& chat, const std::string& eos_token) : chat_(chat), eos_token_(eos_token) {}
+
+  Result<std::vector<RenderedChat>> Run() {
+    const auto& messages = chat_.messages();
+    std::vector<Turn> turns;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (!messages[i].supervised) continue;
+      TEMPER_ASSIGN_OR_RETURN(Turn turn, RenderTurn(i));
+      turns.push_back(std::move(turn));
+    }
+    if (turns.empty()) {
+      return InvalidArgument(
+          "the conversation has no assistant message to train on; add one, or remove \"weight\": 0 or \"train\": "
+          "false");
+    }
+    return Group(std::move(turns));
+  }
+
+ private:
+  Status Fail(size_t message, std::string_view why) const {
+    return InvalidArgument(
+        fmt::format("{}: cannot tell what the assistant wrote in message {}: {}; put {{% generation %}} ... "
+                    "{{% endgeneration %}} around it in the template",
+                    chat_.jinja_template().where(), message + 1, why));
+  }
+
+  Result<Turn> RenderTurn(size_t i) {
+    TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, chat_.Render(i + 1, false));
+    Turn turn{i, std::move(rendered.text), {}};
+    if (chat_.jinja_template().has_generation_blocks() && !rendered.generation_lost) {
+      TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
+      // A template may keep its blocks for some kinds of turns; one without any is found by its prompt.
+      if (!turn.spans.empty()) return turn;
+    }
+    TEMPER_RETURN_IF_ERROR(FindSpan(turn));
+    return turn;
+  }
+
+  // The blocks of message i: those behind the blocks of the messages before it.
+  Result<std::vector<TextSpan>> GenerationSpans(size_t i, const std::vector<TextSpan>& all) {
+    size_t before = 0;
+    const bool first = std::none_of(chat_.messages().begin(), chat_.messages().begin() + static_cast<int64_t>(i),
+                                    [](const auto& message) { return message.assistant; });
+    if (!first) {
+      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate prefix, chat_.Render(i, false));
+      before = prefix.generations.size();
+    }
+    std::vector<TextSpan> out;
+    for (size_t k = std::min(before, all.size()); k < all.size(); ++k) {
+      if (all[k].begin < all[k].end) out.push_back(all[k]);
+    }
+    return out;
+  }
+
+  Status FindSpan(Turn& turn) {
+    const Result<RenderedTemplate> prompt = chat_.Render(turn.message, true);
+    size_t begin = 0;
+    if (prompt.ok() && !prompt->text.empty() && turn.text.starts_with(prompt->text)) {
+      begin = prompt->text.size();
+    } else {
+      TEMPER_ASSIGN_OR_RETURN(begin, ContentBegin(turn));
+      const Result<RenderedTemplate> before = chat_.Render(turn.message, false);
+      const bool history_stands = before.ok() && turn.text.starts_with(WithoutEos(before->text));
+      if (!history_stands && prompt.ok() && turn.message > 0) {
+        turn.text = prompt->text + turn.text.substr(begin);
+        begin = prompt->text.size();
+      }
+    }
+    const size_t end = SpanEnd(turn.message, turn.text);
+    if (begin >= end) return Fail(turn.message, "the template prints nothing for it");
+    turn.spans = {{begin, end}};
+    return OkStatus();
+  }
+
+  // Where the content of the turn begins in its text.
+  Result<size_t> ContentBegin(const Turn& turn) const {
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, chat_.Render(turn.message + 1, false, kProbes[0]));
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, chat_.Render(turn.message + 1, false, kProbes[1]));
+    const size_t begin = CommonPrefix(a.text, b.text);
+    if (a.text.compare(begin, std::char_traits<char>::length(kProbes[0]), kProbes[0]) != 0) {
+      return Fail(turn.message, "the template does not print its content");
+    }
+    if (turn.text.compare(0, begin, a.text, 0, begin) != 0) {
+      return Fail(turn.message, "the text before its content depends on the content");
+    }
+    return begin;
+  }
+
+  // White space behind the end-of-turn token is the next turn's business. Where the content itself comes last there is
+  // no such token, and white space is all that ends the turn.
+  size_t SpanEnd(size_t message, std::string_view text) const {
+    const std::string_view trimmed = WithoutTrailingSpace(text);
+    const jinja::Value* content = chat_.messages()[message].value.dict().Find("content");
+    if (content && content->IsString()) {
+      const std::string_view said = WithoutTrailingSpace(content->text());
+      if (!said.empty() && trimmed.ends_with(said)) return text.size();
+    }
+    return trimmed.size();
+  }
+
+  std::string_view WithoutEos(std::string_view text) const {
+    if (!eos_token_.empty() && text.ends_with(eos_token_)) text.remove_suffix(eos_token_.size());
+    return text;
+  }
+
+  // Whether `turn` stands unchanged at the start of `text`, and how far.
+  std::optional<size_t> HeldBy(const std::string& text, const Turn& turn) const {
+    if (text.starts_with(turn.text)) return turn.text.size();
+    const std::string_view cut = WithoutEos(turn.text);
+    if (cut.size() == turn.text.size() || !text.starts_with(cut)) return std::nullopt;
+    return SpanEnd(turn.message, cut);
+  }
+
+  Result<std::vector<RenderedChat>> Group(std::vector<Turn> turns) const {
+    std::vector<RenderedChat> out;
+    std::vector<bool> held(turns.size(), false);
+    for (size_t j = turns.size(); j-- > 0;) {
+      if (held[j]) continue;
+      RenderedChat chat;
+      for (size_t i = 0; i < j; ++i) {
+        if (held[i]) continue;
+        const auto upto = HeldBy(turns[j].text, turns[i]);
+        if (!upto) continue;
+        held[i] = true;
+        for (const TextSpan& span : turns[i].spans) {
+          chat.assistant.push_back({span.begin, std::min(span.end, *upto)});
+        }
+      }
+      chat.assistant.insert(chat.assistant.end(), turns[j].spans.begin(), turns[j].spans.end());
+      chat.text = std::move(turns[j].text);
+      held[j] = true;
+      TEMPER_RETURN_IF_ERROR(Check(chat, turns[j].message));
+      out.push_back(std::move(chat));
+    }
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+
+  // What the header promises of a RenderedChat. A fault of the template, not of ours, so an error.
+  Status Check(const RenderedChat& chat, size_t message) const {
+    size_t end = 0, supervised = 0;
+    for (const TextSpan& span : chat.assistant) {
+      if (span.begin < end || span.end <= span.begin || span.end > chat.text.size()) {
+        return Fail(message, "its text overlaps that of another turn");
+      }
+      end = span.end;
+      supervised += span.end - span.begin;
+    }
+    if (supervised == chat.text.size()) return Fail(message, "the template prints no prompt before it");
+    return OkStatus();
+  }
+
+  const ChatRenderer& chat_;
+  const std::string& eos_token_;
+};
+
+}  // namespace
+
+Result<std::vector<RenderedChat>> DeriveSpans(const ChatRenderer& chat, const std::string& eos_token) {
+  return Deriver(chat, eos_token).Run();
+}
+
+}  // namespace temper

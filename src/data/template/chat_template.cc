@@ -1,0 +1,157 @@
+#include "data/template/chat_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "data/template/chat_renderer.h"
+
+namespace temper {
+namespace {
+
+// tokenizer_config.json lists added tokens, at most some thousands of them.
+constexpr Bytes kMaxConfig = MiB(64);
+constexpr Bytes kMaxTemplate = MiB(4);
+
+using Sources = std::map<std::string, std::pair<std::string, std::string>>;  // name: (source, where)
+
+Result<Json> ReadObject(Env& env, const std::string& path) {
+  if (!env.IsFile(path)) return Json::object();
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, kMaxConfig));
+  TEMPER_ASSIGN_OR_RETURN(Json json, ParseJson(text, path));
+  if (!json.is_object()) return Corrupt(fmt::format("{}: should be an object but is {}", path, json.type_name()));
+  return json;
+}
+
+// "chat_template" of a JSON file: a text, or a list of {name, template}, or an object of texts by name.
+Status AddFromJson(const Json& config, const std::string& path, Sources& sources) {
+  const auto it = config.find("chat_template");
+  if (it == config.end() || it->is_null()) return OkStatus();
+  const auto malformed = [&] {
+    return Corrupt(fmt::format("{}: 'chat_template' should be a text or a list of {{name, template}}", path));
+  };
+  const auto add = [&](const Json& name, const Json& source) {
+    if (!name.is_string() || !source.is_string()) return malformed();
+    const std::string key = name.get<std::string>();
+    sources[key] = {source.get<std::string>(),
+                    fmt::format("{}, chat_template{}", path, key == "default" ? "" : " " + key)};
+    return OkStatus();
+  };
+  if (it->is_string()) return add("default", *it);
+  if (it->is_object()) {
+    for (const auto& [name, source] : it->items()) TEMPER_RETURN_IF_ERROR(add(name, source));
+    return OkStatus();
+  }
+  if (!it->is_array()) return malformed();
+  for (const Json& entry : *it) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) return malformed();
+    TEMPER_RETURN_IF_ERROR(add(entry["name"], entry["template"]));
+  }
+  return OkStatus();
+}
+
+Status AddFromFiles(Env& env, const std::string& folder, Sources& sources) {
+  const auto add = [&](const std::string& name, const std::string& path) -> Status {
+    TEMPER_ASSIGN_OR_RETURN(std::string source, ReadTextFile(env, path, kMaxTemplate));
+    sources[name] = {std::move(source), path};
+    return OkStatus();
+  };
+  const std::string main = JoinPath(folder, "chat_template.jinja");
+  if (env.IsFile(main)) TEMPER_RETURN_IF_ERROR(add("default", main));
+  const std::string more = JoinPath(folder, "additional_chat_templates");
+  if (!env.IsFolder(more)) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(more));
+  constexpr std::string_view kSuffix = ".jinja";
+  for (const std::string& name : names) {
+    if (!name.ends_with(kSuffix)) continue;
+    TEMPER_RETURN_IF_ERROR(add(name.substr(0, name.size() - kSuffix.size()), JoinPath(more, name)));
+  }
+  return OkStatus();
+}
+
+// Those that transformers hands to every template, where the model has them. A token is a text or {"content": text}.
+ChatTemplate::SpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
+  ChatTemplate::SpecialTokens out;
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    for (const Json* object : {&config, &map}) {
+      const auto it = object->find(key);
+      if (it == object->end()) continue;
+      const Json* token = &*it;
+      if (token->is_object() && token->contains("content")) token = &(*token)["content"];
+      if (token->is_string()) {
+        out.emplace_back(key, token->get<std::string>());
+        break;
+      }
+      if (it->is_null()) break;  // the model says that it has none
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::string& model_folder) {
+  const std::string config_path = JoinPath(model_folder, "tokenizer_config.json");
+  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadObject(env, config_path));
+  Sources sources;
+  TEMPER_RETURN_IF_ERROR(AddFromFiles(env, model_folder, sources));
+  if (sources.empty()) TEMPER_RETURN_IF_ERROR(AddFromJson(config, config_path, sources));
+  if (sources.empty()) {
+    const std::string path = JoinPath(model_folder, "chat_template.json");
+    TEMPER_ASSIGN_OR_RETURN(const Json json, ReadObject(env, path));
+    TEMPER_RETURN_IF_ERROR(AddFromJson(json, path, sources));
+  }
+  if (sources.empty()) return std::optional<ChatTemplate>();
+  const auto main = sources.find("default");
+  if (main == sources.end()) {
+    std::string names;
+    for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
+    return NotFound(
+        fmt::format("{}: the model has chat templates ({}) but none of them is named 'default'; write the "
+                    "one to use to chat_template.jinja",
+                    model_folder, names));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const Json map, ReadObject(env, JoinPath(model_folder, "special_tokens_map.json")));
+  TEMPER_ASSIGN_OR_RETURN(ChatTemplate out,
+                          FromSource(main->second.first, main->second.second, ReadSpecialTokens(config, map)));
+  if (const auto it = sources.find("tool_use"); it != sources.end()) {
+    TEMPER_ASSIGN_OR_RETURN(Template tool_use, Template::Parse(it->second.first, it->second.second));
+    out.tool_use_ = std::move(tool_use);
+  }
+  return std::optional<ChatTemplate>(std::move(out));
+}
+
+Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string where, SpecialTokens special_tokens) {
+  TEMPER_ASSIGN_OR_RETURN(Template parsed, Template::Parse(std::move(source), std::move(where)));
+  ChatTemplate out(std::move(parsed));
+  out.special_tokens_ = std::move(special_tokens);
+  return out;
+}
+
+std::string ChatTemplate::eos_token() const {
+  for (const auto& [name, token] : special_tokens_) {
+    if (name == "eos_token") return token;
+  }
+  return "";
+}
+
+Result<std::string> ChatTemplate::Render(const OrderedJson& messages, const OrderedJson& tools,
+                                         bool add_generation_prompt, const ChatOptions& options) const {
+  const Template& chosen = tool_use_ && tools.is_array() && !tools.empty() ? *tool_use_ : default_;
+  TEMPER_ASSIGN_OR_RETURN(const ChatRenderer chat,
+                          ChatRenderer::Make(chosen, special_tokens_, messages, tools, options));
+  TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, chat.Render(chat.messages().size(), add_generation_prompt));
+  return std::move(rendered.text);
+}
+
+Result<std::vector<RenderedChat>> ChatTemplate::RenderWithSpans(const OrderedJson& messages, const OrderedJson& tools,
+                                                                const ChatOptions& options) const {
+  const Template& chosen = tool_use_ && tools.is_array() && !tools.empty() ? *tool_use_ : default_;
+  TEMPER_ASSIGN_OR_RETURN(const ChatRenderer chat,
+                          ChatRenderer::Make(chosen, special_tokens_, messages, tools, options));
+  return DeriveSpans(chat, eos_token());
+}
+
+}  // namespace temper

@@ -1,0 +1,80 @@
+// A model's chat template: conversations to text, and to text with the spans that training supervises.
+//
+// What is supervised is what the assistant wrote, its end-of-turn token included, at every turn that the data does not
+// exclude. A span is right when the text before it is what the model is given when it has to write that turn:
+//
+//   prompt  P = the messages before the turn, rendered with add_generation_prompt
+//   turn    F = the same messages and the turn
+//   span    [|P|, |F|)                     where P is a prefix of F
+//
+// Several turns share one text T only where each one's F is a prefix of T. Templates that rewrite earlier turns (Qwen3
+// drops their <think> blocks) break that; then the conversation becomes several texts, each with the turns that are
+// true in it, so that every turn is still trained exactly as it will be used. See spans.cc for the steps, docs/design/
+// for why.
+//
+// A ChatTemplate is immutable: any number of threads may use it at once.
+#pragma once
+
+#include <ctime>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "data/template/jinja.h"
+#include "format/json.h"
+
+namespace temper {
+
+struct ChatOptions {
+  // What strftime_now gives a template. Fixed by the caller, so that a run can be repeated.
+  std::tm today = Epoch();
+  // More variables for the template, e.g. {"enable_thinking": false, "date_string": "26 Jul 2024"}; null for none.
+  // They win over the special tokens. Must outlive the call.
+  const OrderedJson* variables = nullptr;
+  RenderLimits limits;
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<TextSpan> assistant;  // never empty; ascending, disjoint, none of them empty or all of the text
+};
+
+class ChatTemplate {
+ public:
+  // The template of a model folder, or nothing where it has none. Looked for, as transformers does, in
+  // chat_template.jinja and additional_chat_templates/*.jinja, then "chat_template" of tokenizer_config.json (a text,
+  // or a list of {name, template}), then chat_template.json. A template named "tool_use" is used where there are tools.
+  // bos_token, eos_token and the like come from tokenizer_config.json or special_tokens_map.json.
+  static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder);
+  // `where` names the template in errors. `special_tokens`: {"bos_token", "<s>"}, ...
+  using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+  static Result<ChatTemplate> FromSource(std::string source, std::string where, SpecialTokens special_tokens = {});
+
+  // `messages`: an array of objects with a "role"; `tools`: an array of JSON schemas, or null (an empty array is as
+  // null).
+  Result<std::string> Render(const OrderedJson& messages, const OrderedJson& tools, bool add_generation_prompt,
+                             const ChatOptions& options = {}) const;
+
+  // The texts to train on, usually one. A message with "weight": 0 or "train": false is not supervised (neither key
+  // reaches the template). What follows the last supervised turn is cut off. An error where nothing is supervised, or
+  // where a turn's span cannot be derived.
+  Result<std::vector<RenderedChat>> RenderWithSpans(const OrderedJson& messages, const OrderedJson& tools,
+                                                    const ChatOptions& options = {}) const;
+
+  const std::string& where() const { return default_.where(); }
+  const SpecialTokens& special_tokens() const { return special_tokens_; }
+  // Empty where the model names none.
+  std::string eos_token() const;
+
+ private:
+  explicit ChatTemplate(Template t) : default_(std::move(t)) {}
+
+  Template default_;
+  std::optional<Template> tool_use_;
+  SpecialTokens special_tokens_;
+};
+
+}  // namespace temper

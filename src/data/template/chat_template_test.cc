@@ -1,0 +1,354 @@
+#include "data/template/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace temper {
+namespace {
+
+constexpr const char* kChatMl =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+OrderedJson Parse(const std::string& text) {
+  auto json = ParseOrderedJson(text, "test");
+  EXPECT_TRUE(json.ok()) << json.status().message();
+  return *std::move(json);
+}
+
+ChatTemplate Make(const std::string& source) {
+  auto t = ChatTemplate::FromSource(source, "test.jinja", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  EXPECT_TRUE(t.ok()) << t.status().message();
+  return *std::move(t);
+}
+
+const OrderedJson& TwoTurns() {
+  static const OrderedJson messages =
+      Parse(R"([{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"},
+      {"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2"}])");
+  return messages;
+}
+
+// Each text with its spans in brackets: "prompt[answer]...".
+std::vector<std::string> Marked(const Result<std::vector<RenderedChat>>& chats) {
+  EXPECT_TRUE(chats.ok()) << chats.status().message();
+  std::vector<std::string> out;
+  if (!chats.ok()) return out;
+  for (const RenderedChat& chat : *chats) {
+    std::string marked = chat.text;
+    for (auto span = chat.assistant.rbegin(); span != chat.assistant.rend(); ++span) {
+      marked.insert(span->end, "]");
+      marked.insert(span->begin, "[");
+    }
+    out.push_back(marked);
+  }
+  return out;
+}
+std::vector<std::string> Spans(const std::string& source, const OrderedJson& messages = TwoTurns()) {
+  return Marked(Make(source).RenderWithSpans(messages, nullptr));
+}
+std::string SpanError(const std::string& source, const OrderedJson& messages = TwoTurns()) {
+  const auto chats = Make(source).RenderWithSpans(messages, nullptr);
+  if (chats.ok()) {
+    ADD_FAILURE() << Marked(chats)[0];
+    return "";
+  }
+  return chats.status().message();
+}
+using Texts = std::vector<std::string>;
+
+TEST(ChatTemplate, SupervisesEveryTurnWithItsEndToken) {
+  EXPECT_EQ(Spans(kChatMl), Texts{"<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n[a1<|im_end|>]\n"
+                                  "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\n[a2<|im_end|>]\n"});
+}
+
+TEST(ChatTemplate, ExcludesTurnsThatTheDataExcludes) {
+  const auto expected = Texts{
+      "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\na1<|im_end|>\n"
+      "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\n[a2<|im_end|>]\n"};
+  for (const char* key : {R"("weight": 0)", R"("weight": 0.0)", R"("train": false)"}) {
+    OrderedJson messages = TwoTurns();
+    messages[1].update(Parse(std::string("{") + key + "}"));
+    EXPECT_EQ(Spans(kChatMl, messages), expected);
+    EXPECT_EQ(Make(kChatMl).Render(messages, nullptr, false)->find("weight"), std::string::npos);
+  }
+  OrderedJson messages = TwoTurns();
+  messages[1]["weight"] = 2;
+  EXPECT_EQ(SpanError(kChatMl, messages), "message 2: 'weight' should be 0 or 1 but is 2");
+}
+
+TEST(ChatTemplate, KeysThatOnlySteerTrainingDoNotReachTheTemplate) {
+  const OrderedJson messages = Parse(R"([{"role": "assistant", "content": "x", "weight": 1, "train": true}])");
+  EXPECT_EQ(*Make("{{ messages[0] | tojson }}").Render(messages, nullptr, false),
+            R"({"role": "assistant", "content": "x"})");
+}
+
+TEST(ChatTemplate, CutsWhatFollowsTheLastSupervisedTurn) {
+  OrderedJson messages = TwoTurns();
+  messages[3]["weight"] = 0;
+  EXPECT_EQ(Spans(kChatMl, messages), Texts{"<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n[a1<|im_end|>]\n"});
+}
+
+TEST(ChatTemplate, RefusesAConversationWithNothingToTrainOn) {
+  OrderedJson messages = TwoTurns();
+  messages[1]["weight"] = messages[3]["weight"] = 0;
+  EXPECT_NE(SpanError(kChatMl, messages).find("no assistant message to train on"), std::string::npos);
+  EXPECT_NE(SpanError(kChatMl, OrderedJson::array()).find("no assistant message"), std::string::npos);
+}
+
+// Qwen3 and DeepSeek: what earlier turns thought is not shown again.
+constexpr const char* kDropsEarlierThoughts =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last else m.content.split('</think>')[-1] }}<end>\n"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+TEST(ChatTemplate, SplitsAConversationWhoseEarlierTurnsAreRewritten) {
+  OrderedJson messages = TwoTurns();
+  messages[1]["content"] = "<think>t1</think>a1";
+  messages[3]["content"] = "<think>t2</think>a2";
+  EXPECT_EQ(Spans(kDropsEarlierThoughts, messages),
+            (Texts{"<user>q1<end>\n<assistant>[<think>t1</think>a1<end>]\n",
+                   "<user>q1<end>\n<assistant>a1<end>\n<user>q2<end>\n<assistant>[<think>t2</think>a2<end>]\n"}));
+}
+
+TEST(ChatTemplate, KeepsOneTextWhereNothingWasRewritten) {
+  OrderedJson messages = TwoTurns();
+  messages[3]["content"] = "<think>t2</think>a2";
+  EXPECT_EQ(Spans(kDropsEarlierThoughts, messages),
+            Texts{"<user>q1<end>\n<assistant>[a1<end>]\n<user>q2<end>\n<assistant>[<think>t2</think>a2<end>]\n"});
+}
+
+TEST(ChatTemplate, ForgivesAnEosAtTheEndOfTheConversationOnly) {  // Phi-3
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant>{% else %}{{ eos_token }}{% endif %}"),
+            Texts{"<user>q1<end>\n<assistant>[a1<end>]\n<user>q2<end>\n<assistant>[a2<end>\n</s>]"});
+}
+
+TEST(ChatTemplate, AGenerationPromptThatTurnsLackIsNotPartOfTheText) {  // DeepSeek-R1
+  EXPECT_EQ(
+      Spans("{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}"
+            "{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}"),
+      Texts{"<s><user>q1<assistant>[a1</s>]<user>q2<assistant>[a2</s>]"});
+}
+
+TEST(ChatTemplate, AContentLikeTheGenerationPromptIsStillSupervisedWhole) {
+  const OrderedJson messages =
+      Parse(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "<thing>"}])");
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant><think>\n{% endif %}",
+                  messages),
+            Texts{"<user>q<end><assistant>[<thing><end>]"});
+}
+
+TEST(ChatTemplate, ASystemMessageThatMovesWithTheLastTurnStaysInThePrompt) {  // Mistral Nemo
+  const OrderedJson messages = Parse(R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q1"},
+      {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
+      {"role": "assistant", "content": "a2"}])");
+  EXPECT_EQ(Spans("{% set s = messages[0].content %}{{ bos_token }}{% for m in messages[1:] %}{% if m.role == 'user' %}"
+                  "[INST]{% if loop.last %}{{ s + ' ' }}{% endif %}{{ m.content }}[/INST]{% else %}"
+                  "{{ m.content + eos_token }}{% endif %}{% endfor %}",
+                  messages),
+            (Texts{"<s>[INST]S q1[/INST][a1</s>]", "<s>[INST]q1[/INST]a1</s>[INST]S q2[/INST][a2</s>]"}));
+}
+
+TEST(ChatTemplate, UsesGenerationBlocks) {
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}."
+                  "{% endgeneration %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}"),
+            Texts{"<user>q1<assistant>[a1.]<user>q2<assistant>[a2.]"});
+}
+
+TEST(ChatTemplate, GenerationBlocksFollowTheirMessages) {
+  OrderedJson messages = TwoTurns();
+  messages[1]["train"] = false;
+  // Two blocks per turn, and the first turn's excluded.
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+                  "{% endgeneration %}|{% generation %}<end>{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+                  "{% endfor %}",
+                  messages),
+            Texts{"<user>q1<assistant>a1|<end><user>q2<assistant>[a2]|[<end>]"});
+}
+
+TEST(ChatTemplate, AGenerationBlockInAMacroIsFoundByItsPrompt) {
+  EXPECT_EQ(Spans("{% macro turn(m) %}{% generation %}{{ m.content }}<end>{% endgeneration %}{% endmacro %}"
+                  "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{{ turn(m) }}{% else %}"
+                  "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"),
+            Texts{"<user>q1<assistant>[a1<end>]<user>q2<assistant>[a2<end>]"});
+}
+
+TEST(ChatTemplate, ToolCallsAreSupervised) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+      {"role": "tool", "content": "r"}, {"role": "assistant", "content": "a"}])");
+  EXPECT_EQ(Spans("{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls %}"
+                  "{{ c.function | tojson }}{% endfor %}<end>{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant>{% endif %}",
+                  messages),
+            Texts{"<user>q<end><assistant>[{\"name\": \"f\", \"arguments\": {\"x\": 1}}<end>]<tool>r<end>"
+                  "<assistant>[a<end>]"});
+}
+
+TEST(ChatTemplate, AnAssistantMayBegin) {
+  const OrderedJson messages = Parse(R"([{"role": "assistant", "content": "hi"}, {"role": "user", "content": "q"},
+                                         {"role": "assistant", "content": "a"}])");
+  // With no message at all this template fails, so there is no prompt to compare with.
+  EXPECT_EQ(Spans("{{ '(' + messages[0].role + ')' }}{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>"
+                  "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+                  messages),
+            Texts{"(assistant)<assistant>[hi<end>]<user>q<end><assistant>[a<end>]"});
+}
+
+TEST(ChatTemplate, RefusesATemplateThatHidesTheTurn) {
+  EXPECT_NE(SpanError("{{ messages | length }}").find("message 2"), std::string::npos);
+  EXPECT_NE(SpanError("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}").find("message 2"),
+            std::string::npos);
+  // No text before the turn: all of it would be supervised.
+  const OrderedJson greeting = Parse(R"([{"role": "assistant", "content": "hi"}])");
+  EXPECT_NE(SpanError("{{ messages[0].content }}", greeting).find("message 1"), std::string::npos);
+}
+
+TEST(ChatTemplate, PassesOnWhatTheTemplateRefuses) {
+  EXPECT_EQ(SpanError("{{ raise_exception('roles must alternate') }}"),
+            "test.jinja, line 1: the template refuses this conversation: roles must alternate");
+}
+
+TEST(ChatTemplate, RefusesMessagesThatAreNotMessages) {
+  EXPECT_EQ(SpanError(kChatMl, Parse("{}")), "the messages should be a list but are object");
+  EXPECT_EQ(SpanError(kChatMl, Parse("[1]")), "message 1 should be an object but is number");
+  EXPECT_EQ(SpanError(kChatMl, Parse(R"([{"content": "x"}])")),
+            "message 1 has no 'role' (one of system, user, assistant, tool)");
+  EXPECT_FALSE(Make(kChatMl).Render(TwoTurns(), Parse("{}"), false).ok());
+}
+
+TEST(ChatTemplate, GivesTheTemplateItsVariables) {
+  const ChatTemplate t = Make(
+      "{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ tools is none }}{{ documents is none }}"
+      "{{ add_generation_prompt }}{{ enable_thinking }}{{ strftime_now('%Y') }}");
+  const OrderedJson variables = {{"enable_thinking", false}, {"eos_token", "E"}};
+  ChatOptions options;
+  options.today.tm_year = 124;
+  options.variables = &variables;
+  EXPECT_EQ(*t.Render(TwoTurns(), nullptr, true, options), "<s>EFalseTrueTrueTrueFalse2024");
+  EXPECT_EQ(*t.Render(TwoTurns(), OrderedJson::array(), false), "<s></s>FalseTrueTrueFalse1970");
+}
+
+TEST(ChatTemplate, ReasoningIsFoundUnderEachOfItsNames) {
+  const OrderedJson messages = Parse(R"([{"role": "assistant", "content": "x", "reasoning": "r"}])");
+  EXPECT_EQ(*Make("{{ messages[0].reasoning_content }}{{ messages[0].thinking }}").Render(messages, nullptr, false),
+            "rr");
+}
+
+class ChatTemplateFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("temper_chat_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_ / "additional_chat_templates");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void Write(const std::string& name, std::string_view text) {
+    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), (folder_ / name).string(), text).ok());
+  }
+  std::string Rendered(const OrderedJson& tools = nullptr) {
+    auto t = ChatTemplate::Load(PosixEnv(), folder_.string());
+    if (!t.ok()) return t.status().message();
+    if (!*t) return "(none)";
+    return *(*t)->Render(TwoTurns(), tools, false);
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(ChatTemplateFolder, HasNoneWhereNothingNamesOne) {
+  EXPECT_EQ(Rendered(), "(none)");
+  Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": null})");
+  EXPECT_EQ(Rendered(), "(none)");
+}
+
+TEST_F(ChatTemplateFolder, ReadsEveryPlaceInTransformersOrder) {
+  Write("chat_template.json", R"({"chat_template": "from json {{ bos_token }}"})");
+  EXPECT_EQ(Rendered(), "from json ");
+  Write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false},
+                                     "chat_template": "from config {{ bos_token }}{{ eos_token }}"})");
+  EXPECT_EQ(Rendered(), "from config <s></s>");
+  Write("chat_template.jinja", "from jinja {{ bos_token }}{{ eos_token }}\n");
+  EXPECT_EQ(Rendered(), "from jinja <s></s>");
+}
+
+TEST_F(ChatTemplateFolder, FillsMissingTokensFromTheSpecialTokensMap) {
+  Write("special_tokens_map.json", R"({"bos_token": {"content": "<b>"}, "eos_token": "<e>", "pad_token": "<p>"})");
+  Write("tokenizer_config.json", R"({"bos_token": null, "eos_token": "</s>",
+                                     "chat_template": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}"})");
+  EXPECT_EQ(Rendered(), "|</s>|<p>");
+}
+
+TEST_F(ChatTemplateFolder, ChoosesTheToolTemplateWhereThereAreTools) {
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
+                                                       {"name": "tool_use", "template": "tools {{ tools | length }}"}]})");
+  EXPECT_EQ(Rendered(), "plain");
+  EXPECT_EQ(Rendered(OrderedJson::array()), "plain");
+  EXPECT_EQ(Rendered(Parse("[{}, {}]")), "tools 2");
+  Write("chat_template.jinja", "main file");
+  Write("additional_chat_templates/tool_use.jinja", "tool file");
+  EXPECT_EQ(Rendered(), "main file");
+  EXPECT_EQ(Rendered(Parse("[{}]")), "tool file");
+}
+
+TEST_F(ChatTemplateFolder, SaysWhichFileIsWrong) {
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
+  EXPECT_NE(Rendered().find("none of them is named 'default'"), std::string::npos);
+  Write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_NE(Rendered().find("tokenizer_config.json: 'chat_template' should be"), std::string::npos);
+  Write("tokenizer_config.json", "{");
+  EXPECT_NE(Rendered().find("tokenizer_config.json"), std::string::npos);
+  Write("tokenizer_config.json", R"({"chat_template": "a\n{% if %}"})");
+  EXPECT_NE(Rendered().find("tokenizer_config.json, chat_template, line 2"), std::string::npos);
+  Write("chat_template.jinja", "{{ x");
+  EXPECT_NE(Rendered().find("chat_template.jinja, line 1"), std::string::npos);
+}
+
+// For every real template: each span follows the very prompt that generation would start from, or stands at its
+// content.
+TEST(ChatTemplate, SpansOfRealTemplatesAreWhatTheAssistantSaid) {
+  const char* root = std::getenv("TEMPER_TEST_DATA");
+  if (!root || !PosixEnv().IsFolder(JoinPath(root, "chat_templates"))) {
+    GTEST_SKIP() << "no chat_templates in TEMPER_TEST_DATA";
+  }
+  const std::string folder = JoinPath(root, "chat_templates");
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "Question one?"},
+      {"role": "assistant", "content": "Answer one."}, {"role": "user", "content": "Question two?"},
+      {"role": "assistant", "content": "<think>\nReason two.\n</think>\n\nAnswer two."}])");
+  int templates = 0;
+  const auto names = PosixEnv().List(folder);
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".jinja")) continue;
+    ++templates;
+    SCOPED_TRACE(name);
+    auto t = ChatTemplate::FromSource(*ReadTextFile(PosixEnv(), JoinPath(folder, name)), name,
+                                      {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    ASSERT_TRUE(t.ok()) << t.status().message();
+    // Templates for tools only do not take a conversation without.
+    const OrderedJson tools = name.find("tool_use") == name.npos ? OrderedJson() : Parse(R"([{"type": "function",
+        "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}])");
+    const auto chats = t->RenderWithSpans(messages, tools);
+    ASSERT_TRUE(chats.ok()) << chats.status().message();
+    std::vector<std::string> said;
+    for (const RenderedChat& chat : *chats) {
+      for (const TextSpan& span : chat.assistant) said.push_back(chat.text.substr(span.begin, span.end - span.begin));
+    }
+    ASSERT_EQ(said.size(), 2u);
+    EXPECT_NE(said[0].find("Answer one."), std::string::npos) << said[0];
+    EXPECT_NE(said[1].find("Answer two."), std::string::npos) << said[1];
+    for (const std::string& text : said) {
+      EXPECT_EQ(text.find("Question"), std::string::npos) << text;
+      EXPECT_FALSE(text.ends_with('\n')) << text;
+      EXPECT_TRUE(text.ends_with('>')) << text << ": no end-of-turn token";
+    }
+  }
+  EXPECT_GT(templates, 0);
+}
+
+}  // namespace
+}  // namespace temper

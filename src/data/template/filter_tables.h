@@ -1,0 +1,16 @@
+// Where filters.h's FindFilter looks; each table lives beside its filters.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+
+#include "data/template/ast.h"
+
+namespace temper::jinja {
+
+using FilterTable = std::unordered_map<std::string_view, FilterFunction>;
+
+const FilterTable& TextFilters();
+const FilterTable& SequenceFilters();
+
+}  // namespace temper::jinja

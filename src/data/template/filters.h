@@ -1,0 +1,13 @@
+// Jinja's filters: {{ value | name(arguments) }}.
+#pragma once
+
+#include <string_view>
+
+#include "data/template/ast.h"
+
+namespace temper::jinja {
+
+// Null where there is none of that name. The function throws TemplateError.
+FilterFunction FindFilter(std::string_view name);
+
+}  // namespace temper::jinja

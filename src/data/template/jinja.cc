@@ -1,0 +1,88 @@
+#include "data/template/jinja.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "data/template/interpreter.h"
+#include "data/template/parser.h"
+#include "data/template/unicode.h"
+#include "data/template/value_json.h"
+
+namespace temper {
+namespace {
+
+// Real chat templates have at most a few tens of kilobytes.
+constexpr size_t kMaxSource = 4 << 20;
+
+Status ToStatus(const jinja::TemplateError& error, const std::string& where) {
+  if (error.line() == 0) return Status(error.code(), fmt::format("{}: {}", where, error.what()));
+  return Status(error.code(), fmt::format("{}, line {}: {}", where, error.line(), error.what()));
+}
+
+}  // namespace
+
+struct Template::Parsed {
+  std::string where;
+  jinja::ParsedTemplate tree;
+};
+
+Result<Template> Template::Parse(std::string source, std::string where) {
+  if (source.size() > kMaxSource) {
+    return InvalidArgument(
+        fmt::format("{}: a template of {} is too long", where, ToString(Bytes{static_cast<int64_t>(source.size())})));
+  }
+  if (!jinja::IsValidUtf8(source)) return Corrupt(fmt::format("{}: the template is not valid UTF-8", where));
+  auto parsed = std::make_shared<Parsed>();
+  parsed->where = std::move(where);
+  try {
+    parsed->tree = jinja::ParseTemplate(source);
+  } catch (const jinja::TemplateError& error) {
+    return ToStatus(error, parsed->where);
+  }
+  return Template(std::move(parsed));
+}
+
+Result<RenderedTemplate> Template::RenderWithGenerations(const OrderedJson& context,
+                                                         const RenderOptions& options) const {
+  if (!context.is_object()) return InvalidArgument(fmt::format("{}: the context is not an object", where()));
+  Variables variables;
+  try {
+    for (const auto& [name, value] : context.items()) variables.emplace_back(name, jinja::FromJson(value));
+  } catch (const jinja::TemplateError& error) {
+    return ToStatus(error, where());
+  }
+  return RenderVariables(variables, options);
+}
+
+Result<RenderedTemplate> Template::RenderVariables(const Variables& variables, const RenderOptions& options) const {
+  try {
+    jinja::Budget budget(options.limits.steps, options.limits.work.v, options.limits.text.v);
+    const jinja::Budget::Scope scope(budget);
+    jinja::Interpreter interpreter(variables, options.now);
+    RenderedTemplate out;
+    out.text = interpreter.Render(parsed_->tree.body);
+    for (const auto& span : interpreter.generations()) out.generations.push_back({span.begin, span.end});
+    out.generation_lost = interpreter.lost_generation();
+    return out;
+  } catch (const jinja::TemplateError& error) {
+    return ToStatus(error, where());
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory(fmt::format("{}: no memory left to render the template", where()));
+  }
+}
+
+Result<std::string> Template::Render(const OrderedJson& context, const RenderOptions& options) const {
+  TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, RenderWithGenerations(context, options));
+  return std::move(rendered.text);
+}
+
+bool Template::has_generation_blocks() const {
+  return parsed_->tree.has_generation;
+}
+const std::string& Template::where() const {
+  return parsed_->where;
+}
+
+}  // namespace temper

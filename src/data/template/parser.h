@@ -1,0 +1,18 @@
+// Template source to a tree, by jinja2's grammar.
+#pragma once
+
+#include <string_view>
+
+#include "data/template/ast.h"
+
+namespace temper::jinja {
+
+struct ParsedTemplate {
+  Body body;
+  bool has_generation = false;  // somewhere a {% generation %} block
+};
+
+// Throws TemplateError with the line of the fault.
+ParsedTemplate ParseTemplate(std::string_view source);
+
+}  // namespace temper::jinja

@@ -1,0 +1,329 @@
+// The methods of Python's str.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "data/template/access.h"
+#include "data/template/format.h"
+#include "data/template/parameters.h"
+#include "data/template/text_search.h"
+#include "data/template/unicode.h"
+
+namespace temper::jinja {
+namespace {
+
+// A result of the same kind: a method of Markup gives Markup.
+Value Like(const Value& self, std::string text) {
+  return Value::String(std::move(text), self.markup());
+}
+
+template <std::string (*transform)(std::string_view)>
+Value Transform(Interpreter&, const Value& self, const Arguments&) {
+  Budget::Charge(4 * static_cast<int64_t>(self.text().size()));
+  return Like(self, transform(self.text()));
+}
+
+template <bool left, bool right>
+Value StripMethod(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("strip", arguments, {"chars"});
+  const std::string_view chars = p.HasNotNone(0) ? std::string_view(p.Text(0)) : std::string_view();
+  // Each character is looked up in the set.
+  Budget::Charge(static_cast<int64_t>(self.text().size()) + static_cast<int64_t>(chars.size()));
+  if (chars.size() > 256) Budget::Step(static_cast<int64_t>(self.text().size() * (chars.size() / 64)));
+  return Like(self, std::string(Strip(self.text(), p.HasNotNone(0) ? &chars : nullptr, left, right)));
+}
+
+template <bool from_right>
+Value Split(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("split", arguments, {"sep", "maxsplit"});
+  const int64_t limit = p.Int(1, -1);
+  std::vector<std::string_view> parts = p.HasNotNone(0) ? SplitText(self.text(), p.Text(0), limit, from_right)
+                                                        : SplitSpace(self.text(), limit, from_right);
+  std::vector<Value> out;
+  out.reserve(parts.size());
+  for (std::string_view part : parts) out.push_back(Like(self, std::string(part)));
+  return Value::List(std::move(out));
+}
+
+Value SplitLines(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("splitlines", arguments, {"keepends"});
+  std::vector<Value> out;
+  for (std::string_view line : jinja::SplitLines(self.text(), p.Flag(0, false))) {
+    out.push_back(Like(self, std::string(line)));
+  }
+  return Value::List(std::move(out));
+}
+
+template <bool from_right>
+Value Partition(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("partition", arguments, {"sep"}, 1);
+  const std::string& separator = p.Text(0);
+  if (separator.empty()) Fail("empty separator");
+  const std::string_view text = self.text();
+  const size_t at = from_right ? FindLast(text, separator) : FindFirst(text, separator, 0);
+  const auto piece = [&](std::string_view s) { return Like(self, std::string(s)); };
+  if (at == text.npos) {
+    return from_right ? Value::Tuple({piece(""), piece(""), piece(text)})
+                      : Value::Tuple({piece(text), piece(""), piece("")});
+  }
+  return Value::Tuple({piece(text.substr(0, at)), piece(separator), piece(text.substr(at + separator.size()))});
+}
+
+// The bytes of self between the code point indices given as arguments `first` and `first` + 1, and where they start.
+struct Window {
+  std::string_view text;
+  size_t offset;
+  bool valid;  // false where start lies beyond the end
+};
+Window WindowOf(const Value& self, const Parameters& p, size_t first) {
+  const int64_t length = self.text_length();
+  const auto index = [&](size_t i, int64_t fallback) {
+    if (!p.HasNotNone(i)) return fallback;
+    const int64_t v = p.Int(i, 0);
+    return v < 0 ? std::max<int64_t>(v + length, 0) : v;
+  };
+  const int64_t start = index(first, 0), stop = std::min(index(first + 1, length), length);
+  const std::string_view text = self.text();
+  if (start > length || start > stop) return {{}, text.size(), false};
+  const size_t begin = ByteOffset(text, start);
+  return {text.substr(begin, ByteOffset(text.substr(begin), stop - start)), begin, true};
+}
+
+template <bool at_end>
+Value StartsOrEndsWith(Interpreter&, const Value& self, const Arguments& arguments) {
+  const char* name = at_end ? "endswith" : "startswith";
+  const Parameters p(name, arguments, {"prefix", "start", "end"}, 1);
+  const Window window = WindowOf(self, p, 1);
+  const auto matches = [&](const Value& affix) {
+    RequireDefined(affix);
+    if (!affix.IsString()) {
+      Fail(fmt::format("{} first arg must be str or a tuple of str, not {}", name, TypeName(affix)));
+    }
+    Budget::Charge(static_cast<int64_t>(affix.text().size()));
+    return window.valid && (at_end ? window.text.ends_with(affix.text()) : window.text.starts_with(affix.text()));
+  };
+  if (!p[0].Is(Type::kTuple)) return Value::Bool(matches(p[0]));
+  for (const Value& affix : p[0].items()) {
+    if (matches(affix)) return Value::Bool(true);
+  }
+  return Value::Bool(false);
+}
+
+template <bool from_right, bool must_exist>
+Value Find(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("find", arguments, {"sub", "start", "end"}, 1);
+  const Window window = WindowOf(self, p, 1);
+  const std::string& wanted = p.Text(0);
+  size_t at = std::string_view::npos;
+  if (window.valid) at = from_right ? FindLast(window.text, wanted) : FindFirst(window.text, wanted, 0);
+  if (at != std::string_view::npos) {
+    return Value::Int(CountCodePoints(std::string_view(self.text()).substr(0, window.offset + at)));
+  }
+  if (must_exist) Fail("substring not found");
+  return Value::Int(-1);
+}
+
+Value Count(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("count", arguments, {"sub", "start", "end"}, 1);
+  const Window window = WindowOf(self, p, 1);
+  if (!window.valid) return Value::Int(0);
+  return Value::Int(CountText(window.text, p.Text(0)));
+}
+
+Value Replace(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("replace", arguments, {"old", "new", "count"}, 2);
+  return Like(self, ReplaceText(self.text(), p.Text(0), p.Text(1), p.Int(2, -1)));
+}
+
+Value RemovePrefix(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("removeprefix", arguments, {"prefix"}, 1);
+  return Like(self, self.text().starts_with(p.Text(0)) ? self.text().substr(p.Text(0).size()) : self.text());
+}
+Value RemoveSuffix(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("removesuffix", arguments, {"suffix"}, 1);
+  const bool has = self.text().ends_with(p.Text(0));
+  return Like(self, has ? self.text().substr(0, self.text().size() - p.Text(0).size()) : self.text());
+}
+
+Value Join(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("join", arguments, {"iterable"}, 1);
+  std::string out;
+  const Elements elements(p[0]);
+  for (size_t i = 0; i < elements->size(); ++i) {
+    const Value& item = (*elements)[i];
+    if (!item.IsString()) {
+      Fail(fmt::format("sequence item {}: expected str instance, {} found", i, TypeName(item)));
+    }
+    if (i > 0) AppendText(out, self.text());
+    AppendText(out, self.markup() && !item.markup() ? EscapeHtml(item.text()) : item.text());
+  }
+  return Like(self, std::move(out));
+}
+
+// Where the text goes in the wider field.
+enum class Justify { kLeft, kRight, kCenter };
+
+template <Justify justify>
+Value Pad(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("justify", arguments, {"width", "fillchar"}, 1);
+  const std::string fill = p.Has(1) ? p.Text(1) : " ";
+  if (CountCodePoints(fill) != 1) Fail("The fill character must be exactly one character long");
+  const int64_t width = p.Int(0, 0);
+  const int64_t missing = width - self.text_length();
+  if (missing <= 0) return self;
+  // CPython puts the odd space to the left when the width is odd.
+  const int64_t left = justify == Justify::kLeft    ? 0
+                       : justify == Justify::kRight ? missing
+                                                    : missing / 2 + (missing & width & 1);
+  std::string out;
+  AppendRepeated(out, fill, left);
+  AppendText(out, self.text());
+  AppendRepeated(out, fill, missing - left);
+  return Like(self, std::move(out));
+}
+
+Value ZeroFill(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("zfill", arguments, {"width"}, 1);
+  const std::string& text = self.text();
+  const size_t sign = !text.empty() && (text[0] == '+' || text[0] == '-') ? 1 : 0;
+  std::string out = text.substr(0, sign);
+  AppendRepeated(out, "0", p.Int(0, 0) - self.text_length());
+  AppendText(out, std::string_view(text).substr(sign));
+  return Like(self, std::move(out));
+}
+
+Value ExpandTabs(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("expandtabs", arguments, {"tabsize"});
+  const int64_t size = p.Int(0, 8);
+  std::string out;
+  int64_t column = 0;
+  const std::string& text = self.text();
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const char32_t c = NextCodePoint(text, at);
+    if (c == '\t') {
+      if (size <= 0) continue;
+      AppendRepeated(out, " ", size - column % size);
+      column += size - column % size;
+    } else {
+      AppendText(out, std::string_view(text).substr(start, at - start));
+      column = c == '\n' || c == '\r' ? 0 : column + 1;
+    }
+  }
+  return Like(self, std::move(out));
+}
+
+// Every character satisfies it, and there is one.
+template <bool (*predicate)(char32_t)>
+Value AllAre(Interpreter&, const Value& self, const Arguments&) {
+  const std::string& text = self.text();
+  Budget::Charge(static_cast<int64_t>(text.size()) * 8);
+  for (size_t at = 0; at < text.size();) {
+    if (!predicate(NextCodePoint(text, at))) return Value::Bool(false);
+  }
+  return Value::Bool(!text.empty());
+}
+
+Value IsAsciiMethod(Interpreter&, const Value& self, const Arguments&) {
+  return Value::Bool(self.text_length() == static_cast<int64_t>(self.text().size()));
+}
+Value IsPrintableMethod(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  return self.text().empty() ? Value::Bool(true) : AllAre<IsPrintable>(interpreter, self, arguments);
+}
+Value IsUpperMethod(Interpreter&, const Value& self, const Arguments&) {
+  Budget::Charge(static_cast<int64_t>(self.text().size()) * 8);
+  return Value::Bool(IsUpperText(self.text()));
+}
+Value IsLowerMethod(Interpreter&, const Value& self, const Arguments&) {
+  Budget::Charge(static_cast<int64_t>(self.text().size()) * 8);
+  return Value::Bool(IsLowerText(self.text()));
+}
+Value IsTitleMethod(Interpreter&, const Value& self, const Arguments&) {
+  const std::string& text = self.text();
+  Budget::Charge(static_cast<int64_t>(text.size()) * 8);
+  bool any = false, in_word = false;
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = NextCodePoint(text, at);
+    const bool upper = IsUpper(c) || IsTitle(c), lower = IsLower(c);
+    if ((upper && in_word) || (lower && !in_word)) return Value::Bool(false);
+    in_word = upper || lower;
+    any |= in_word;
+  }
+  return Value::Bool(any);
+}
+Value IsIdentifierMethod(Interpreter&, const Value& self, const Arguments&) {
+  const std::string& text = self.text();
+  for (size_t at = 0; at < text.size();) {
+    const bool first = at == 0;
+    const char32_t c = NextCodePoint(text, at);
+    if (c != '_' && !IsAlpha(c) && (first || !IsAlnum(c))) return Value::Bool(false);
+  }
+  return Value::Bool(!text.empty());
+}
+
+Value FormatMethod(Interpreter&, const Value& self, const Arguments& arguments) {
+  return FormatBraces(self, arguments);
+}
+Value FormatMapMethod(Interpreter&, const Value& self, const Arguments& arguments) {
+  const Parameters p("format_map", arguments, {"mapping"}, 1);
+  if (!p[0].Is(Type::kDict)) Fail("format_map() needs a mapping");
+  Arguments named;
+  for (const auto& [key, value] : p[0].dict().entries) {
+    if (key.IsString()) named.keywords.emplace_back(key.text(), value);
+  }
+  return FormatBraces(self, named);
+}
+
+}  // namespace
+
+MethodFunction FindStringMethod(std::string_view name) {
+  static const std::unordered_map<std::string_view, MethodFunction> kMethods = {
+      {"capitalize", Transform<Capitalize>},
+      {"center", Pad<Justify::kCenter>},
+      {"count", Count},
+      {"endswith", StartsOrEndsWith<true>},
+      {"expandtabs", ExpandTabs},
+      {"find", Find<false, false>},
+      {"format", FormatMethod},
+      {"format_map", FormatMapMethod},
+      {"index", Find<false, true>},
+      {"isalnum", AllAre<IsAlnum>},
+      {"isalpha", AllAre<IsAlpha>},
+      {"isascii", IsAsciiMethod},
+      {"isdecimal", AllAre<IsDecimal>},
+      {"isdigit", AllAre<IsDigit>},
+      {"isidentifier", IsIdentifierMethod},
+      {"islower", IsLowerMethod},
+      {"isnumeric", AllAre<IsNumeric>},
+      {"isprintable", IsPrintableMethod},
+      {"isspace", AllAre<IsSpace>},
+      {"istitle", IsTitleMethod},
+      {"isupper", IsUpperMethod},
+      {"join", Join},
+      {"ljust", Pad<Justify::kLeft>},
+      {"lower", Transform<Lower>},
+      {"lstrip", StripMethod<true, false>},
+      {"partition", Partition<false>},
+      {"removeprefix", RemovePrefix},
+      {"removesuffix", RemoveSuffix},
+      {"replace", Replace},
+      {"rfind", Find<true, false>},
+      {"rindex", Find<true, true>},
+      {"rjust", Pad<Justify::kRight>},
+      {"rpartition", Partition<true>},
+      {"rsplit", Split<true>},
+      {"rstrip", StripMethod<false, true>},
+      {"split", Split<false>},
+      {"splitlines", SplitLines},
+      {"startswith", StartsOrEndsWith<false>},
+      {"strip", StripMethod<true, true>},
+      {"swapcase", Transform<SwapCase>},
+      {"title", Transform<TitleCase>},
+      {"upper", Transform<Upper>},
+      {"zfill", ZeroFill},
+  };
+  const auto it = kMethods.find(name);
+  return it == kMethods.end() ? nullptr : it->second;
+}
+
+}  // namespace temper::jinja

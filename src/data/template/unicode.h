@@ -1,0 +1,42 @@
+// Text as Python's str sees it: UTF-8 in memory, code points in every index, the properties and case mappings of the
+// Unicode Character Database. Pure functions; any thread. Bytes that are not UTF-8 are never read out of bounds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace temper::jinja {
+
+// The code point at byte `position`, which moves behind it. REQUIRES: position < text.size(). A broken sequence gives
+// U+FFFD and moves by one byte.
+char32_t NextCodePoint(std::string_view text, size_t& position);
+void AppendUtf8(std::string& out, char32_t code_point);
+std::u32string ToCodePoints(std::string_view text);
+
+bool IsValidUtf8(std::string_view text);
+int64_t CountCodePoints(std::string_view text);
+// Byte offset of code point `index`, or text.size() where there are fewer. O(n).
+size_t ByteOffset(std::string_view text, int64_t index);
+
+bool IsSpace(char32_t c);
+bool IsAlpha(char32_t c);
+bool IsDecimal(char32_t c);
+bool IsDigit(char32_t c);
+bool IsNumeric(char32_t c);
+bool IsAlnum(char32_t c);
+bool IsPrintable(char32_t c);
+bool IsUpper(char32_t c);
+bool IsLower(char32_t c);
+bool IsTitle(char32_t c);
+
+std::string Upper(std::string_view text);
+std::string Lower(std::string_view text);
+std::string Capitalize(std::string_view text);
+std::string TitleCase(std::string_view text);  // str.title, not Jinja's filter
+std::string SwapCase(std::string_view text);
+
+// Without the code points of `chars` (white space where null) at the chosen ends.
+std::string_view Strip(std::string_view text, const std::string_view* chars, bool left, bool right);
+
+}  // namespace temper::jinja

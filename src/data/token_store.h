@@ -1,0 +1,51 @@
+// TokenStore: every sample of a data set, tokenised, in one flat array: 4 bytes and 1 bit per token, 8 bytes per
+// sample.
+//
+// A sample is what attention may see together: one row of the data set, or one window of a long text. Samples never
+// change once added. Reading from any thread; Add by one thread while nobody reads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace temper {
+
+class TokenStore {
+ public:
+  // supervised[i]: predicting tokens[i] is part of the loss. The first token of a sample is predicted by nothing, so
+  // its flag is stored as 0. REQUIRES: as many flags as tokens, at least one token.
+  void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised);
+
+  int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t length(int64_t sample) const { return offsets_[At(sample) + 1] - offsets_[At(sample)]; }
+  std::span<const int32_t> tokens(int64_t sample) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(offsets_[At(sample)]), static_cast<size_t>(length(sample)));
+  }
+  bool supervised(int64_t sample, int64_t i) const {
+    const auto bit = static_cast<uint64_t>(offsets_[At(sample)] + i);
+    return (supervised_[bit / 64] >> (bit % 64)) & 1;
+  }
+
+  int64_t total_tokens() const { return offsets_.back(); }
+  int64_t total_supervised() const { return total_supervised_; }
+  int64_t longest() const { return longest_; }
+  Bytes memory() const;  // touched; growing reserves more addresses, but no memory behind them
+
+  // Hash of all tokens, flags and borders: a resumed run compares it, so that a changed data file is noticed.
+  uint64_t Fingerprint() const;
+
+ private:
+  static size_t At(int64_t sample) { return static_cast<size_t>(sample); }
+
+  std::vector<int32_t> tokens_;
+  std::vector<uint64_t> supervised_;  // bit i: token i of tokens_
+  std::vector<int64_t> offsets_ = {0};
+  int64_t total_supervised_ = 0;
+  int64_t longest_ = 0;
+};
+
+}  // namespace temper

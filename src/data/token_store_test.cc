@@ -1,0 +1,57 @@
+#include "data/token_store.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace temper {
+namespace {
+
+TEST(TokenStore, GivesBackWhatWasAdded) {
+  std::mt19937 random(1);
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<uint8_t>> flags;
+  TokenStore store;
+  int64_t total = 0, supervised = 0;
+  for (int s = 0; s < 200; ++s) {
+    const size_t n = 1 + random() % 150;
+    auto& t = tokens.emplace_back(n);
+    auto& f = flags.emplace_back(n);
+    for (size_t i = 0; i < n; ++i) {
+      t[i] = static_cast<int32_t>(random() % 100000);
+      f[i] = random() % 2;
+      supervised += i > 0 && f[i];
+    }
+    total += static_cast<int64_t>(n);
+    store.Add(t, f);
+  }
+  ASSERT_EQ(store.size(), 200);
+  EXPECT_EQ(store.total_tokens(), total);
+  EXPECT_EQ(store.total_supervised(), supervised);
+  for (int64_t s = 0; s < store.size(); ++s) {
+    const auto& t = tokens[static_cast<size_t>(s)];
+    ASSERT_TRUE(std::equal(t.begin(), t.end(), store.tokens(s).begin(), store.tokens(s).end()));
+    for (int64_t i = 0; i < store.length(s); ++i) {
+      // The first token of a sample is predicted by nothing.
+      ASSERT_EQ(store.supervised(s, i), i > 0 && flags[static_cast<size_t>(s)][static_cast<size_t>(i)]);
+    }
+  }
+  EXPECT_LE(store.memory().v, total * 4 + total / 8 + 201 * 8 + 64);
+}
+
+TEST(TokenStore, FingerprintChangesWithTokensFlagsAndBorders) {
+  const auto print = [](std::vector<std::vector<int32_t>> samples, uint8_t flag) {
+    TokenStore store;
+    for (const auto& s : samples) store.Add(s, std::vector<uint8_t>(s.size(), flag));
+    return store.Fingerprint();
+  };
+  const uint64_t base = print({{1, 2, 3}, {4}}, 1);
+  EXPECT_EQ(print({{1, 2, 3}, {4}}, 1), base);
+  EXPECT_NE(print({{1, 2, 4}, {4}}, 1), base);
+  EXPECT_NE(print({{1, 2, 3}, {4}}, 0), base);
+  EXPECT_NE(print({{1, 2}, {3, 4}}, 1), base);
+  EXPECT_EQ(TokenStore().Fingerprint(), TokenStore().Fingerprint());
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,315 @@
+#include "data/tokenize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "data/conversation.h"
+
+namespace temper {
+namespace {
+
+constexpr EncodeOptions kPlain = {.add_special = false};
+// Bad rows whose messages are kept: enough to see what is wrong with a file.
+constexpr size_t kProblemsKept = 5;
+// Every border inside a piece encodes the piece again, so the pieces of a template that prints no special tokens are
+// ended here: a conversation of n turns costs n times this, not n times itself.
+constexpr size_t kPieceBytes = 16 << 10;
+
+bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
+  return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
+}
+
+}  // namespace
+
+void DataStatistics::Add(const DataStatistics& o) {
+  rows += o.rows;
+  bad_rows += o.bad_rows;
+  cut_rows += o.cut_rows;
+  cut_tokens += o.cut_tokens;
+  dropped_rows += o.dropped_rows;
+  split_borders += o.split_borders;
+  longest_row = std::max(longest_row, o.longest_row);
+  samples += o.samples;
+  tokens += o.tokens;
+  supervised += o.supervised;
+  stopping_samples += o.stopping_samples;
+  for (const std::string& problem : o.problems) {
+    if (problems.size() < kProblemsKept) problems.push_back(problem);
+  }
+}
+
+RowTokenizer::RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                           const TokenizeOptions& options)
+    : tokenizer_(tokenizer), chat_template_(chat_template), options_(options) {}
+
+Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& tokenizer,
+                                                           const ChatTemplate* chat_template,
+                                                           const TokenizeOptions& options) {
+  if (options.max_seq_len < 2) {
+    return InvalidArgument(fmt::format(
+        "max_seq_len is {}: a row needs at least 2 tokens, one to see and one to predict", options.max_seq_len));
+  }
+  if (!tokenizer.eos()) {
+    return InvalidArgument(
+        "the tokenizer names no EOS token, so the model could not learn to stop: set eos_token in "
+        "tokenizer_config.json");
+  }
+  if (options.instructions_as_conversations && !chat_template) {
+    return InvalidArgument("instructions cannot be made conversations: the model has no chat template");
+  }
+  std::unique_ptr<RowTokenizer> out(new RowTokenizer(tokenizer, chat_template, options));
+  out->eos_ = *tokenizer.eos();
+  // What add_special puts in front of any text; what it would put behind (EOS of some) is added here where it is due.
+  TEMPER_ASSIGN_OR_RETURN(const auto bare, tokenizer.Encode("a", kPlain));
+  TEMPER_ASSIGN_OR_RETURN(const auto framed, tokenizer.Encode("a"));
+  const auto at = std::search(framed.begin(), framed.end(), bare.begin(), bare.end());
+  out->front_.assign(framed.begin(), at);
+  return out;
+}
+
+bool RowTokenizer::EndsTurn(int32_t id) const {
+  const auto& stops = tokenizer_.stop_ids();
+  return id == eos_ || std::binary_search(stops.begin(), stops.end(), id);
+}
+
+// The tokens of `text` as they are behind `context`, which is a special token or a line end: neither merges with what
+// follows in vocabularies that we know, and with it in front no "start of text" space is put before `text`.
+Result<std::vector<int32_t>> RowTokenizer::EncodeBehind(const std::string& context, std::string_view text) const {
+  if (context.empty()) return tokenizer_.Encode(text, kPlain);
+  TEMPER_ASSIGN_OR_RETURN(const auto head, tokenizer_.Encode(context, kPlain));
+  TEMPER_ASSIGN_OR_RETURN(auto ids, tokenizer_.Encode(context + std::string(text), kPlain));
+  if (!StartsWith(ids, head)) return tokenizer_.Encode(text, kPlain);
+  ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(head.size()));
+  return ids;
+}
+
+// Encodes the concatenation so that what stands before each border has the tokens it would have if the text ended
+// there. A piece is the text since the last special token that ends a part; its encoding must extend that of its
+// beginning.
+Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const {
+  std::string context, piece;
+  std::vector<int32_t> piece_ids;
+  int borders = 0;  // inside the piece
+  for (const Part& part : parts) {
+    if (part.text.empty()) continue;
+    if (piece.empty() || (borders >= 2 && piece.size() > kPieceBytes)) {
+      if (!piece.empty()) context = "\n";
+      piece.clear();
+      piece_ids.clear();
+      borders = 0;
+    }
+    ++borders;
+    piece += part.text;
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, piece));
+    if (!StartsWith(ids, piece_ids)) {
+      ++statistics.split_borders;
+      context = "\n";
+      piece = part.text;
+      piece_ids.clear();
+      borders = 1;
+      TEMPER_ASSIGN_OR_RETURN(ids, EncodeBehind(context, piece));
+    }
+    sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
+    sample.supervised.resize(sample.tokens.size(), part.supervised);
+    if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
+      const std::string spelling = tokenizer_.IdToToken(ids.back());
+      if (!spelling.empty() && piece.ends_with(spelling)) {
+        context = spelling;
+        piece.clear();
+        ids.clear();
+      }
+    }
+    piece_ids = std::move(ids);
+  }
+  return OkStatus();
+}
+
+Result<Sample> RowTokenizer::TokenizePrompt(const Record& record, DataStatistics& statistics) const {
+  Sample sample{.tokens = front_, .supervised = std::vector<uint8_t>(front_.size(), 0)};
+  const std::string prompt = PromptText(record), completion = CompletionText(record);
+  TEMPER_RETURN_IF_ERROR(EncodeParts({{prompt, false}, {completion, true}}, sample, statistics));
+  const bool has_eos = !completion.empty() && !sample.tokens.empty() && EndsTurn(sample.tokens.back());
+  if (!has_eos) {
+    sample.tokens.push_back(eos_);
+    sample.supervised.push_back(1);
+  }
+  return sample;
+}
+
+Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>& samples,
+                                      DataStatistics& statistics) const {
+  if (!chat_template_) {
+    return InvalidArgument(record.where +
+                           ": messages need a chat template, and the model has none: put one into its "
+                           "tokenizer_config.json (chat_template), or use prompt/completion rows");
+  }
+  std::vector<RenderedChat> chats;
+  if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
+    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, options_.chat);
+    if (!rendered.ok()) return rendered.status().WithContext(record.where);
+    chats = *std::move(rendered);
+    // Where everything is learnt, the last text has it all; the others would only repeat it.
+    if (options_.train_on_prompt) chats.erase(chats.begin(), chats.end() - 1);
+  } else if (options_.train_on_prompt) {
+    auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false, options_.chat);
+    if (!text.ok()) return text.status().WithContext(record.where);
+    chats.push_back({.text = *std::move(text)});
+  } else {
+    ++statistics.dropped_rows;
+  }
+  for (const RenderedChat& chat : chats) {
+    TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(chat, statistics));
+    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), samples, statistics));
+  }
+  return OkStatus();
+}
+
+Result<Sample> RowTokenizer::TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const {
+  const std::string_view text = chat.text;
+  std::vector<Part> parts;
+  size_t at = 0;
+  for (const TextSpan& span : chat.assistant) {
+    parts.push_back({text.substr(at, span.begin - at), false});
+    parts.push_back({text.substr(span.begin, span.end - span.begin), true});
+    at = span.end;
+  }
+  parts.push_back({text.substr(at), false});
+  Sample sample;
+  TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
+
+  // {% generation %} blocks may leave the token that ends the turn outside: the model must learn it all the same.
+  std::optional<size_t> last;
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (!sample.supervised[i] && i > 0 && sample.supervised[i - 1] && EndsTurn(sample.tokens[i]) &&
+        !EndsTurn(sample.tokens[i - 1])) {
+      sample.supervised[i] = 1;
+    }
+    if (sample.supervised[i]) last = i;
+  }
+  if (!last) return sample;
+  sample.tokens.resize(*last + 1);
+  sample.supervised.resize(*last + 1);
+  if (!EndsTurn(sample.tokens[*last]) && !tokenizer_.IsSpecial(sample.tokens[*last])) {
+    sample.tokens.push_back(eos_);
+    sample.supervised.push_back(1);
+  }
+  return sample;
+}
+
+Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
+  const int64_t vocab_size = options_.vocab_size > 0 ? options_.vocab_size : tokenizer_.vocab_size();
+  Sample sample;
+  for (size_t i = 0; i < record.input_ids.size(); ++i) {
+    if (record.input_ids[i] >= vocab_size) {
+      return Corrupt(
+          fmt::format("{}: input_ids[{}] is {}, but the model knows {} tokens: these ids are of another "
+                      "tokenizer",
+                      record.where, i, record.input_ids[i], vocab_size));
+    }
+    sample.tokens.push_back(record.input_ids[i]);
+    sample.supervised.push_back(record.labels[i] >= 0);
+  }
+  return sample;
+}
+
+void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const {
+  bool stops = false;
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    statistics.supervised += sample.supervised[i];
+    stops |= sample.supervised[i] && EndsTurn(sample.tokens[i]);
+  }
+  ++statistics.samples;
+  statistics.tokens += static_cast<int64_t>(sample.tokens.size());
+  statistics.stopping_samples += stops;
+}
+
+Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
+                                  DataStatistics& statistics) const {
+  Sample whole{.tokens = front_};
+  TEMPER_RETURN_IF_ERROR(EncodeParts({{record.text, true}}, whole, statistics));
+  if (whole.tokens.size() == front_.size()) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  TEMPER_RETURN_IF_ERROR(CheckFront(record, whole));
+  if (!EndsTurn(whole.tokens.back())) whole.tokens.push_back(eos_);
+  const size_t n = whole.tokens.size();
+  statistics.longest_row = std::max(statistics.longest_row, static_cast<int64_t>(n));
+  const auto window = static_cast<size_t>(options_.max_seq_len);
+  for (size_t begin = 0; begin + 1 < n; begin += window - 1) {
+    const size_t size = std::min(window, n - begin);
+    Sample sample;
+    sample.tokens.assign(whole.tokens.begin() + static_cast<int64_t>(begin),
+                         whole.tokens.begin() + static_cast<int64_t>(begin + size));
+    sample.supervised.assign(size, 1);
+    sample.supervised[0] = 0;
+    Count(sample, statistics);
+    samples.push_back(std::move(sample));
+  }
+  return OkStatus();
+}
+
+Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) const {
+  const auto bos = tokenizer_.bos();
+  if (!bos || sample.tokens.size() < 2 || sample.tokens[0] != *bos || sample.tokens[1] != *bos) return OkStatus();
+  // Where one token serves as both (OPT), an empty row is BOS EOS, and ready-made ids may mean it so.
+  if (*bos == eos_ && (sample.tokens.size() == 2 || record.kind == RecordKind::kTokens)) return OkStatus();
+  return Corrupt(
+      fmt::format("{}: begins with BOS twice. The tokenizer puts {} in front itself: remove it from the text "
+                  "(or one of the two from the chat template)",
+                  record.where, tokenizer_.IdToToken(*bos)));
+}
+
+// What all rows but texts have in common: the mask of the first token, the cut, the dropped tail.
+Status RowTokenizer::Finish(const Record& record, Sample sample, std::vector<Sample>& samples,
+                            DataStatistics& statistics) const {
+  TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
+  const auto length = static_cast<int64_t>(sample.tokens.size());
+  statistics.longest_row = std::max(statistics.longest_row, length);
+  if (length > options_.max_seq_len) {
+    ++statistics.cut_rows;
+    statistics.cut_tokens += length - options_.max_seq_len;
+    sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
+  }
+  sample.supervised.resize(sample.tokens.size());
+  if (options_.train_on_prompt && record.kind != RecordKind::kTokens) {
+    std::fill(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
+  }
+  if (!sample.supervised.empty()) sample.supervised[0] = 0;
+  while (!sample.supervised.empty() && !sample.supervised.back()) {
+    sample.supervised.pop_back();
+    sample.tokens.pop_back();
+  }
+  if (sample.tokens.empty()) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
+  Count(sample, statistics);
+  samples.push_back(std::move(sample));
+  return OkStatus();
+}
+
+Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const {
+  switch (record.kind) {
+    case RecordKind::kText:
+      return TokenizeText(record, samples, statistics);
+    case RecordKind::kMessages:
+      return TokenizeMessages(record, samples, statistics);
+    case RecordKind::kTokens: {
+      TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeIds(record));
+      return Finish(record, std::move(sample), samples, statistics);
+    }
+    case RecordKind::kPrompt:
+      break;
+  }
+  if (options_.instructions_as_conversations && record.is_instruction) {
+    return TokenizeMessages(AsConversation(record), samples, statistics);
+  }
+  TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizePrompt(record, statistics));
+  return Finish(record, std::move(sample), samples, statistics);
+}
+
+}  // namespace temper

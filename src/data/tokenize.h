@@ -1,0 +1,109 @@
+// RowTokenizer: a record becomes samples: tokens, and for each whether predicting it is part of the loss.
+//
+// Training must see what inference will see, so the tokens of a prompt are those of the prompt encoded alone: that is
+// what generation starts from. If prompt and completion encoded together begin with them (nearly always), that encoding
+// is taken; where a token would reach across the border ("un|able"), the completion is encoded on its own behind the
+// prompt. The same holds at every border of a conversation between what the template writes and what the assistant
+// says. A border behind a special token is exact by itself: tokenizers never merge across one.
+//
+//   prompt/completion   [what the tokenizer puts in front (BOS)] prompt COMPLETION EOS
+//   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
+//                       EOS if the last span ends without one. One sample per text that the template needs: templates
+//                       that rewrite earlier turns need several (chat_template.h)
+//   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every token
+//   is
+//                       predicted exactly once
+//   tokens              as they are
+//
+// Capitals are supervised; all are with train_on_prompt. What follows the last supervised token influences no loss and
+// is dropped. Rows longer than max_seq_len are cut at the end; a row with nothing supervised left is dropped; both
+// counted.
+//
+// Immutable after Create; Tokenize may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "data/record.h"
+#include "data/template/chat_template.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace temper {
+
+struct TokenizeOptions {
+  int64_t max_seq_len = 2048;
+  bool train_on_prompt = false;
+  // Question/answer and Alpaca rows go through the chat template as one user turn and its answer, as a chat would.
+  bool instructions_as_conversations = false;
+  ChatOptions chat;        // what the template sees besides the messages
+  int64_t vocab_size = 0;  // of the model: bound of ready-made input_ids; 0: the tokenizer's
+};
+
+struct Sample {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> supervised;  // as many; [0] is always 0
+};
+
+// What happened to the rows; the caller prints it.
+struct DataStatistics {
+  int64_t rows = 0;           // read, good or bad
+  int64_t bad_rows = 0;       // skipped (skip_bad_rows)
+  int64_t cut_rows = 0;       // longer than max_seq_len, cut at the end
+  int64_t cut_tokens = 0;     // lost by that
+  int64_t dropped_rows = 0;   // nothing supervised (left)
+  int64_t split_borders = 0;  // borders that a token would have crossed
+  int64_t longest_row = 0;    // tokens, before cutting (plain text is never cut)
+  int64_t samples = 0;
+  int64_t tokens = 0;      // in the samples
+  int64_t supervised = 0;  // of those
+  // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
+  int64_t stopping_samples = 0;
+  std::vector<std::string> problems;  // of the first bad rows
+
+  void Add(const DataStatistics& other);
+};
+
+class RowTokenizer {
+ public:
+  // `chat_template` may be null: records of messages are then an error. Both must outlive this. Errors: a max_seq_len
+  // below 2, a tokenizer without EOS.
+  static Result<std::unique_ptr<RowTokenizer>> Create(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                                                      const TokenizeOptions& options);
+
+  // Appends the record's samples (none, one, or many for a text) and counts them. Errors name the record's place.
+  Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+
+ private:
+  // A stretch of text, and whether it is to be learnt.
+  struct Part {
+    std::string_view text;
+    bool supervised = false;
+  };
+
+  RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
+
+  Status EncodeParts(const std::vector<Part>& parts, Sample& sample, DataStatistics& statistics) const;
+  Result<std::vector<int32_t>> EncodeBehind(const std::string& context, std::string_view text) const;
+  Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
+  Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Result<Sample> TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const;
+  Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Result<Sample> TokenizeIds(const Record& record) const;
+  Status CheckFront(const Record& record, const Sample& sample) const;
+  Status Finish(const Record& record, Sample sample, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  void Count(const Sample& sample, DataStatistics& statistics) const;
+  bool EndsTurn(int32_t id) const;
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate* const chat_template_;
+  const TokenizeOptions options_;
+  std::vector<int32_t> front_;  // what the tokenizer puts in front of a text
+  int32_t eos_ = 0;
+};
+
+}  // namespace temper

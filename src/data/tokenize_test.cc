@@ -1,0 +1,315 @@
+#include "data/tokenize.h"
+
+#include <gtest/gtest.h>
+
+#include "data/fake_tokenizer.h"
+
+namespace temper {
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Flags = std::vector<uint8_t>;
+constexpr int32_t kBos = FakeTokenizer::kBos, kEos = FakeTokenizer::kEos, kImEnd = FakeTokenizer::kImEnd;
+
+ChatTemplate Template(const std::string& source) {
+  auto chat = ChatTemplate::FromSource(source, "test template", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  TEMPER_CHECK(chat.ok()) << chat.status().message();
+  return *std::move(chat);
+}
+
+ChatTemplate ChatMl() {
+  return Template(
+      "{% for m in messages %}{% if m.role == 'evil' %}{{ raise_exception('no evil') }}{% endif %}"
+      "<|im_start|>{{ m.role }}:{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+}
+
+Record Prompt(std::string prompt, std::string completion) {
+  Record r{.kind = RecordKind::kPrompt, .where = "f line 1"};
+  r.prompt = std::move(prompt);
+  r.completion = std::move(completion);
+  return r;
+}
+
+Record Text(std::string text) {
+  Record r{.kind = RecordKind::kText, .where = "f line 1"};
+  r.text = std::move(text);
+  return r;
+}
+
+Record Chat(const std::string& messages) {
+  Record r{.kind = RecordKind::kMessages, .where = "f line 1"};
+  r.messages = OrderedJson::parse(messages);
+  return r;
+}
+
+struct Outcome {
+  Status status;
+  std::vector<Sample> samples;
+  DataStatistics statistics;
+};
+
+Outcome RunRow(const Tokenizer& tokenizer, const Record& record, TokenizeOptions options = {},
+               const ChatTemplate* chat = nullptr) {
+  Outcome out;
+  const auto rows = RowTokenizer::Create(tokenizer, chat, options);
+  out.status = rows.status();
+  if (rows.ok()) out.status = (*rows)->Tokenize(record, out.samples, out.statistics);
+  for (const Sample& sample : out.samples) {
+    EXPECT_EQ(sample.tokens.size(), sample.supervised.size());
+    EXPECT_EQ(sample.supervised[0], 0);
+  }
+  return out;
+}
+
+// What is supervised, spelled out; and the whole.
+std::string Learnt(const Tokenizer& tokenizer, const Sample& sample) {
+  Ids ids;
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (sample.supervised[i]) ids.push_back(sample.tokens[i]);
+  }
+  return tokenizer.Decode(ids, false);
+}
+std::string Whole(const Tokenizer& tokenizer, const Sample& sample) {
+  return tokenizer.Decode(sample.tokens, false);
+}
+
+TEST(RowTokenizer, LearnsTheCompletionAndEosOnly) {
+  const FakeTokenizer tokenizer;
+  const Outcome out = RunRow(tokenizer, Prompt("ab", "cd"));
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(out.samples[0].tokens, (Ids{kBos, 'a', 'b', 'c', 'd', kEos}));
+  EXPECT_EQ(out.samples[0].supervised, (Flags{0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(out.statistics.tokens, 6);
+  EXPECT_EQ(out.statistics.supervised, 3);
+  EXPECT_EQ(out.statistics.stopping_samples, 1);
+}
+
+TEST(RowTokenizer, TrainOnPromptLearnsAllButTheFirstToken) {
+  const FakeTokenizer tokenizer;
+  const Outcome out = RunRow(tokenizer, Prompt("ab", "cd"), {.train_on_prompt = true});
+  EXPECT_EQ(out.samples[0].supervised, (Flags{0, 1, 1, 1, 1, 1}));
+}
+
+TEST(RowTokenizer, EosIsNotDoubledAndBosTwiceIsAnError) {
+  const FakeTokenizer tokenizer;
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "cd</s>")).samples[0].tokens, (Ids{kBos, 'a', 'b', 'c', 'd', kEos}));
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab</s>", "")).samples[0].tokens, (Ids{kBos, 'a', 'b', kEos, kEos}));
+  for (const Record& record : {Prompt("<s>ab", "cd"), Text("<s>ab"), Prompt("", "<s>ab")}) {
+    const Outcome out = RunRow(tokenizer, record);
+    ASSERT_FALSE(out.status.ok());
+    EXPECT_NE(out.status.message().find("f line 1: begins with BOS twice"), std::string::npos) << out.status.message();
+  }
+}
+
+// The prompt's tokens are what generation starts from, also where the tokenizer would merge across the border.
+TEST(RowTokenizer, PromptTokensAreThoseOfThePromptAlone) {
+  const FakeTokenizer tokenizer({"un", "able", "unable", "u"});
+  const auto prompt_alone = tokenizer.Encode("i am un");
+  const Outcome merged = RunRow(tokenizer, Prompt("i am un", "able"));
+  ASSERT_EQ(merged.samples.size(), 1u);
+  const Ids& ids = merged.samples[0].tokens;
+  EXPECT_EQ(Ids(ids.begin(), ids.begin() + static_cast<int64_t>(prompt_alone->size())), *prompt_alone);
+  EXPECT_EQ(Learnt(tokenizer, merged.samples[0]), "able</s>");
+  EXPECT_EQ(merged.statistics.split_borders, 1);
+  const Outcome apart = RunRow(tokenizer, Prompt("i am ", "unable"));
+  EXPECT_EQ(Learnt(tokenizer, apart.samples[0]), "unable</s>");
+  EXPECT_EQ(apart.statistics.split_borders, 0);
+}
+
+// SentencePiece puts a space before a text: it must not come back in the middle of one.
+TEST(RowTokenizer, NoSpaceAppearsAtTheBorder) {
+  const FakeTokenizer tokenizer({"un", "able", "unable"}, /*dummy_prefix=*/true);
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, Prompt("ab", "cd")).samples[0]), "<s>_abcd</s>");
+  const Outcome merged = RunRow(tokenizer, Prompt("un", "able"));
+  EXPECT_EQ(merged.statistics.split_borders, 1);
+  EXPECT_EQ(Whole(tokenizer, merged.samples[0]), "<s>_unable</s>");
+}
+
+TEST(RowTokenizer, OverlongRowsAreCutAtTheEndAndCounted) {
+  const FakeTokenizer tokenizer;
+  const Outcome cut = RunRow(tokenizer, Prompt("abc", "defg"), {.max_seq_len = 6});
+  EXPECT_EQ(cut.samples[0].tokens, (Ids{kBos, 'a', 'b', 'c', 'd', 'e'}));
+  EXPECT_EQ(cut.statistics.cut_rows, 1);
+  EXPECT_EQ(cut.statistics.cut_tokens, 3);
+  EXPECT_EQ(cut.statistics.longest_row, 9);
+  EXPECT_EQ(cut.statistics.stopping_samples, 0);
+  const Outcome dropped = RunRow(tokenizer, Prompt("abcdefgh", "x"), {.max_seq_len = 6});
+  EXPECT_TRUE(dropped.status.ok());
+  EXPECT_TRUE(dropped.samples.empty());
+  EXPECT_EQ(dropped.statistics.dropped_rows, 1);
+  EXPECT_EQ(RunRow(tokenizer, Prompt("abc", "d"), {.max_seq_len = 6}).statistics.cut_rows, 0);  // exactly full
+}
+
+TEST(RowTokenizer, LongTextsBecomeWindowsThatPredictEveryTokenOnce) {
+  const FakeTokenizer tokenizer;
+  for (size_t n = 1; n < 40; ++n) {
+    std::string text;
+    for (size_t i = 0; i < n; ++i) text += static_cast<char>('A' + i);
+    for (const int64_t window : {2, 3, 7, 64}) {
+      const Outcome out = RunRow(tokenizer, Text(text), {.max_seq_len = window});
+      std::string predicted;
+      for (size_t s = 0; s < out.samples.size(); ++s) {
+        ASSERT_LE(static_cast<int64_t>(out.samples[s].tokens.size()), window);
+        if (s + 1 < out.samples.size()) {
+          ASSERT_EQ(static_cast<int64_t>(out.samples[s].tokens.size()), window);
+          ASSERT_EQ(out.samples[s + 1].tokens[0], out.samples[s].tokens.back());
+        }
+        predicted += Learnt(tokenizer, out.samples[s]);
+      }
+      ASSERT_EQ(predicted, text + "</s>") << "window " << window;
+      ASSERT_EQ(out.statistics.supervised, static_cast<int64_t>(n) + 1);
+      ASSERT_EQ(out.statistics.cut_rows, 0);
+    }
+  }
+  EXPECT_EQ(RunRow(tokenizer, Text("")).statistics.dropped_rows, 1);
+}
+
+TEST(RowTokenizer, ChatsLearnWhatTheAssistantSaysAndItsEnd) {
+  const FakeTokenizer tokenizer;
+  // The second leaves the token that ends the turn outside of its generation blocks.
+  for (const ChatTemplate& chat :
+       {ChatMl(),
+        Template("{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+                 "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n"
+                 "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}")}) {
+    const Outcome out = RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+        {"role":"user","content":"c"},{"role":"assistant","content":"de"},{"role":"user","content":"unanswered"}])"),
+                               {}, &chat);
+    ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+    EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "b<|im_end|>de<|im_end|>");
+    // No BOS is put before what a template printed, and nothing that cannot be learnt from follows.
+    EXPECT_EQ(Whole(tokenizer, out.samples[0]),
+              "<|im_start|>user:a<|im_end|>\n<|im_start|>assistant:b<|im_end|>\n<|im_start|>user:c<|im_end|>\n"
+              "<|im_start|>assistant:de<|im_end|>");
+    EXPECT_EQ(out.samples[0].tokens.back(), kImEnd);
+    EXPECT_EQ(out.statistics.stopping_samples, 1);
+  }
+}
+
+TEST(RowTokenizer, ATurnThatTheTemplateLeavesOpenIsEndedByEos) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}");
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+  EXPECT_EQ(out.samples[0].tokens.front(), kBos);
+  EXPECT_EQ(out.samples[0].tokens.back(), kEos);
+  EXPECT_EQ(Learnt(tokenizer, out.samples[0]).substr(0, 1), "b");
+}
+
+TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat =
+      Template("{{ bos_token }}{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  ASSERT_FALSE(out.status.ok());
+  EXPECT_NE(out.status.message().find("BOS twice"), std::string::npos) << out.status.message();
+}
+
+// Qwen3's template drops the thoughts of earlier turns: each turn is learnt in the text it would be written in.
+TEST(RowTokenizer, ATemplateThatRewritesTurnsGivesASampleForEach) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.thought and loop.last %}({{ m.thought }}){% endif %}"
+      "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const Record record = Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","thought":"x"},
+                                 {"role":"user","content":"c"},{"role":"assistant","content":"d","thought":"y"}])");
+  const Outcome out = RunRow(tokenizer, record, {}, &chat);
+  ASSERT_EQ(out.samples.size(), 2u) << out.status.message();
+  EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "(x)b<|im_end|>");
+  EXPECT_EQ(Learnt(tokenizer, out.samples[1]), "(y)d<|im_end|>");
+  EXPECT_EQ(out.statistics.samples, 2);
+  const Outcome all = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
+  ASSERT_EQ(all.samples.size(), 1u);
+  EXPECT_EQ(Whole(tokenizer, all.samples[0]), Whole(tokenizer, out.samples[1]));
+}
+
+TEST(RowTokenizer, ChatTokensAreThoseOfTheRenderedTextWhereNoTokenCrossesABorder) {
+  const ChatTemplate chat = ChatMl();
+  const Record record = Chat(R"([{"role":"system","content":"be able"},{"role":"user","content":"un able"},
+                                {"role":"assistant","content":"unable"}])");
+  for (const bool dummy_prefix : {false, true}) {
+    const FakeTokenizer tokenizer({"un", "able", "unable", "user", "\n"}, dummy_prefix);
+    const auto text = chat.Render(record.messages, {}, /*add_generation_prompt=*/false);
+    ASSERT_TRUE(text.ok()) << text.status().message();
+    auto whole = tokenizer.Encode(*text, {.add_special = false});
+    ASSERT_EQ(whole->back(), tokenizer.TokenToId("\n"));
+    whole->pop_back();  // behind the last turn
+    const Outcome out = RunRow(tokenizer, record, {.train_on_prompt = true}, &chat);
+    EXPECT_EQ(out.samples[0].tokens, *whole);
+    EXPECT_EQ(out.statistics.split_borders, 0);
+  }
+}
+
+TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
+  const ChatTemplate chat = ChatMl();
+  const FakeTokenizer tokenizer({":un", ":"});
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"un"}])"), {}, &chat);
+  EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "un<|im_end|>");
+  EXPECT_EQ(out.statistics.split_borders, 1);
+}
+
+TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"a","weight":0},
+                           {"role":"user","content":"q"},{"role":"assistant","content":"b"}])");
+  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
+  record.messages[3]["weight"] = 0;
+  const Outcome none = RunRow(tokenizer, record, {}, &chat);
+  EXPECT_TRUE(none.status.ok()) << none.status.message();
+  EXPECT_EQ(none.statistics.dropped_rows, 1);
+  // Learning everything needs no assistant.
+  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
+}
+
+TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  Record record = Prompt("ab", "cd");
+  record.is_instruction = true;
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record).samples[0]), "<s>ab cd</s>");
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
+            "<|im_start|>user:ab<|im_end|>\n<|im_start|>assistant:cd<|im_end|>");
+  EXPECT_FALSE(RunRow(tokenizer, record, {.instructions_as_conversations = true}).status.ok());
+  // The halves of one text are never taken apart.
+  record.is_instruction = false;
+  EXPECT_EQ(Whole(tokenizer, RunRow(tokenizer, record, {.instructions_as_conversations = true}, &chat).samples[0]),
+            "<s>abcd</s>");
+}
+
+TEST(RowTokenizer, ReadyTokensAreTakenAsTheyAre) {
+  const FakeTokenizer tokenizer;
+  Record record{.kind = RecordKind::kTokens, .where = "f line 1"};
+  record.input_ids = {5, 6, 7, 8};
+  record.labels = {-100, -100, 7, -100};
+  const Outcome out = RunRow(tokenizer, record, {.train_on_prompt = true});
+  EXPECT_EQ(out.samples[0].tokens, (Ids{5, 6, 7}));
+  EXPECT_EQ(out.samples[0].supervised, (Flags{0, 0, 1}));
+  record.input_ids[1] = 5000;
+  const Outcome bad = RunRow(tokenizer, record);
+  EXPECT_NE(bad.status.message().find("input_ids[1] is 5000"), std::string::npos) << bad.status.message();
+  EXPECT_TRUE(RunRow(tokenizer, record, {.vocab_size = 6000}).status.ok());
+}
+
+TEST(RowTokenizer, ErrorsSayWhatIsMissing) {
+  const FakeTokenizer tokenizer;
+  EXPECT_NE(RunRow(tokenizer, Chat("[]")).status.message().find("chat template"), std::string::npos);
+  EXPECT_FALSE(RunRow(tokenizer, Prompt("a", "b"), {.max_seq_len = 1}).status.ok());
+  const ChatTemplate chat = ChatMl();
+  const Outcome out =
+      RunRow(tokenizer, Chat(R"([{"role":"evil","content":"a"},{"role":"assistant","content":"b"}])"), {}, &chat);
+  EXPECT_NE(out.status.message().find("f line 1"), std::string::npos) << out.status.message();
+  EXPECT_NE(out.status.message().find("no evil"), std::string::npos) << out.status.message();
+  FakeTokenizer endless;
+  endless.RemoveEos();
+  EXPECT_NE(RunRow(endless, Prompt("a", "b")).status.message().find("EOS"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,146 @@
+// Ids and texts against those that transformers and tokenizers give (tests/tokenizer/make_goldens.py).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "data/tokenizer/memory_folder.h"
+#include "data/tokenizer/stream_decoder.h"
+#include "data/tokenizer/tokenizer.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+const std::string kFolder = TEMPER_SOURCE_DIR "/tests/tokenizer";
+
+const Json& Goldens() {
+  static const Json goldens = [] {
+    auto json = ReadJsonFile(PosixEnv(), kFolder + "/goldens.json");
+    EXPECT_TRUE(json.ok()) << json.status().message();
+    return json.ok() ? *json : Json::object();
+  }();
+  return goldens;
+}
+
+std::string Format(std::string text, const Json& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string mark = "{" + std::to_string(i) + "}";
+    for (size_t at = text.find(mark); at != text.npos; at = text.find(mark, at)) {
+      text.replace(at, mark.size(), tokens[i].get<std::string>());
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> TextsFor(const Json& golden, bool is_short) {
+  std::vector<std::string> texts;
+  if (is_short) {
+    for (const Json& i : Goldens()["short"]) texts.push_back(Goldens()["texts"][i.get<size_t>()]);
+  } else {
+    for (const Json& text : Goldens()["texts"]) texts.push_back(text);
+  }
+  if (golden["tokens"].empty()) return texts;
+  for (const Json& text : Goldens()["special_texts"]) texts.push_back(Format(text, golden["tokens"]));
+  return texts;
+}
+
+void ExpectIds(const Json& golden, const Tokenizer& tokenizer, bool is_short) {
+  const std::vector<std::string> texts = TextsFor(golden, is_short);
+  ASSERT_EQ(texts.size(), golden["ids"].size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto ids = tokenizer.Encode(texts[i]);
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_EQ(*ids, golden["ids"][i].get<std::vector<int32_t>>()) << "text " << i << ": '" << texts[i] << "'";
+    if (golden.contains("text"))
+      EXPECT_EQ(tokenizer.Decode(*ids, /*skip_special=*/false), golden["text"][i]) << "text " << i;
+    StreamDecoder stream(tokenizer);
+    std::string streamed;
+    for (const int32_t id : *ids) streamed += stream.Push(id);
+    streamed += stream.Finish();
+    EXPECT_EQ(streamed, tokenizer.Decode(*ids)) << "text " << i << ": '" << texts[i] << "'";
+  }
+}
+
+// A case's folder in memory; false where it needs outside data that is not there.
+bool Assemble(const Json& golden, MemoryFolder& folder) {
+  const char* data = std::getenv("TEMPER_TEST_DATA");
+  for (const auto& [name, source] : golden["files"].items()) {
+    const std::string where = source.get<std::string>();
+    const bool outside = where.starts_with("data:");
+    if (outside && !data) return false;
+    const std::string path = JoinPath(outside ? data : kFolder, where.substr(where.find(':') + 1));
+    if (outside && !PosixEnv().IsFile(path)) return false;
+    auto text = ReadTextFile(PosixEnv(), path);
+    EXPECT_TRUE(text.ok()) << text.status().message();
+    folder.files[name] = text.ok() ? *text : "";
+  }
+  for (const auto& [name, content] : golden["config"].items()) folder.files[name] = content.dump();
+  return true;
+}
+
+void ExpectCase(const Json& golden) {
+  SCOPED_TRACE(golden["name"].get<std::string>());
+  MemoryFolder folder;
+  if (!Assemble(golden, folder)) return;
+  const auto tokenizer = Tokenizer::Load(folder, MemoryFolder::kPath);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  ExpectIds(golden, **tokenizer, /*is_short=*/false);
+  const auto expect_id = [&](const char* role, std::optional<int32_t> id) {
+    if (!golden.contains(role)) return;
+    EXPECT_EQ(id, golden[role].is_null() ? std::nullopt : std::optional<int32_t>(golden[role].get<int32_t>())) << role;
+  };
+  expect_id("bos", (*tokenizer)->bos());
+  expect_id("eos", (*tokenizer)->eos());
+  expect_id("pad", (*tokenizer)->pad());
+}
+
+bool IsOutside(const Json& golden) {
+  return golden["files"].dump().find("data:") != std::string::npos;
+}
+
+TEST(TokenizerGoldens, OwnTokenizersGiveTheIdsOfTransformersAndTokenizers) {
+  int cases = 0;
+  for (const Json& golden : Goldens()["cases"]) {
+    if (IsOutside(golden)) continue;
+    ExpectCase(golden);
+    ++cases;
+  }
+  EXPECT_EQ(cases, 5);
+}
+
+TEST(TokenizerGoldens, PublishedTokenizersGiveTheIdsOfTransformersAndTokenizers) {
+  if (!std::getenv("TEMPER_TEST_DATA")) GTEST_SKIP() << "TEMPER_TEST_DATA is not set";
+  int cases = 0;
+  for (const Json& golden : Goldens()["cases"]) {
+    MemoryFolder folder;
+    if (!IsOutside(golden) || !Assemble(golden, folder)) continue;
+    ExpectCase(golden);
+    ++cases;
+  }
+  if (cases == 0) GTEST_SKIP() << "TEMPER_TEST_DATA has no tokenizers/";
+}
+
+TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) {
+  for (const Json& golden : Goldens()["variants"]) {
+    SCOPED_TRACE(golden["name"].get<std::string>());
+    auto json = ReadJsonFile(PosixEnv(), kFolder + "/" + golden["base"].get<std::string>() + "/tokenizer.json");
+    ASSERT_TRUE(json.ok()) << json.status().message();
+    for (const auto& [key, value] : golden["patch"].items()) {
+      if (key == "model") {
+        (*json)[key].merge_patch(value);
+      } else {
+        (*json)[key] = value;
+      }
+    }
+    MemoryFolder folder;
+    folder.files["tokenizer.json"] = json->dump();
+    const auto tokenizer = Tokenizer::Load(folder, MemoryFolder::kPath);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    ExpectIds(golden, **tokenizer, /*is_short=*/true);
+  }
+  EXPECT_GE(Goldens()["variants"].size(), 50u);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,80 @@
+#include "data/tokenizer/regex.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+std::vector<std::string> Matches(const std::string& pattern, const std::string& text) {
+  auto regex = Regex::Compile(pattern, "f.json");
+  EXPECT_TRUE(regex.ok()) << regex.status().message();
+  RegexScratch scratch;
+  std::vector<Span> spans;
+  const Status status = regex->Cover(text, scratch, spans);
+  EXPECT_TRUE(status.ok()) << status.message();
+  std::vector<std::string> found;
+  for (const Span& span : spans) {
+    if (span.is_match) found.push_back(text.substr(span.begin, span.end - span.begin));
+  }
+  return found;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Regex, ReadsPatternsAsOnigurumaDoes) {
+  EXPECT_EQ(Matches(R"(\s)", "a\u00A0b\u180Ec\u0085d\u3000"), (Texts{"\u00A0", "\u0085", "\u3000"}));  // not U+180E
+  EXPECT_EQ(Matches(R"(\w+)", "naïve\u0301 x_1 ④ ⓐ"), (Texts{"naïve\u0301", "x_1", "ⓐ"}));
+  EXPECT_EQ(Matches(R"(\h+|[\h-]+)", "xyz beef-01"), (Texts{"beef", "-01"}));
+  EXPECT_EQ(Matches(R"(^\p{Han}$)", "猫\n狗\nab"), (Texts{"猫", "狗"}));  // ^ and $ at every line
+  EXPECT_EQ(Matches(R"(\p{Katakana})", "カー"), (Texts{"カ"}));           // the script, not its extensions
+  EXPECT_EQ(Matches(R"((?m:a.b))", "a\nb"), (Texts{"a\nb"}));             // Ruby's m: the dot matches all
+  EXPECT_EQ(Matches(R"([]x]\u0061)", "]a xa b"), (Texts{"]a", "xa"}));
+  EXPECT_EQ(Matches(R"((?i:'s))", "'S 'ſ"), (Texts{"'S", "'ſ"}));
+}
+
+TEST(Regex, SkipsTheEmptyMatchBehindAMatch) {
+  EXPECT_EQ(Matches("x*", "axxb"), (Texts{"", "xx", ""}));
+  EXPECT_EQ(Matches("", "猫b"), (Texts{"", "", ""}));
+}
+
+TEST(Regex, EscapesEveryLiteral) {
+  std::string all;
+  for (char c = 1; c > 0; ++c) all += c;
+  EXPECT_EQ(Matches(Regex::Escape(all), "x" + all + "x"), Texts{all});
+}
+
+TEST(Regex, RefusesWhatItWouldReadDifferently) {
+  for (const char* pattern :
+       {"[a-z&&[^b]]", "[a[bc]]", "a{1,2}+", R"(\C)", R"([\W])", "(", "[", R"(\)", R"(\u12)", R"(\p)"}) {
+    const auto regex = Regex::Compile(pattern, "f.json");
+    ASSERT_FALSE(regex.ok()) << pattern;
+    EXPECT_NE(regex.status().message().find("f.json"), std::string::npos);
+  }
+}
+
+// Each takes exponential or quadratic time in Oniguruma too.
+TEST(Regex, GivesUpOnCatastrophicBacktracking) {
+  for (const char* pattern : {"(?:a+)+[bd]", "(?:a|aa)+[bd]", "(?:a?){60}a{60}[bd]"}) {
+    auto regex = Regex::Compile(pattern, "f.json");
+    ASSERT_TRUE(regex.ok());
+    RegexScratch scratch;
+    std::vector<Span> spans;
+    const Status status = regex->Cover(std::string(5000, 'a'), scratch, spans);
+    EXPECT_NE(status.message().find("f.json"), std::string::npos) << pattern;
+    EXPECT_TRUE(regex->Cover("aab", scratch, spans).ok());  // the scratch is as good as new
+  }
+}
+
+// A search that fails from every start is quadratic, with any engine; the limits must hold here as well.
+TEST(Regex, EndsOnLongTexts) {
+  for (const char* pattern : {R"(\s+$x|\s+y)", "a*[bd]", R"(\s*[\r\n]+|\s+(?!\S)|\s+)", R"(\p{L}+)"}) {
+    auto regex = Regex::Compile(pattern, "f.json");
+    ASSERT_TRUE(regex.ok());
+    RegexScratch scratch;
+    std::vector<Span> spans;
+    for (const char c : {'a', ' '}) (void)regex->Cover(std::string(1'000'000, c), scratch, spans).ok();
+  }
+}
+
+}  // namespace
+}  // namespace temper

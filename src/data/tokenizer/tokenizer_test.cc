@@ -1,0 +1,331 @@
+#include "data/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "data/tokenizer/memory_folder.h"
+#include "data/tokenizer/stream_decoder.h"
+#include "data/tokenizer/unicode.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+const std::string kFolder = TEMPER_SOURCE_DIR "/tests/tokenizer/";
+
+std::unique_ptr<Tokenizer> LoadOwn(const std::string& name) {
+  auto made = Tokenizer::Load(PosixEnv(), kFolder + name);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+Json OwnJson(const std::string& name) {
+  return *ReadJsonFile(PosixEnv(), kFolder + name + "/tokenizer.json");
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadFiles(std::map<std::string, std::string> files) {
+  MemoryFolder folder;
+  folder.files = std::move(files);
+  return Tokenizer::Load(folder, MemoryFolder::kPath);
+}
+
+std::string LoadError(std::map<std::string, std::string> files) {
+  const auto made = LoadFiles(std::move(files));
+  EXPECT_FALSE(made.ok());
+  return made.status().message();
+}
+
+std::string RandomText(std::mt19937& random, size_t characters) {
+  std::string text;
+  for (size_t i = 0; i < characters; ++i) {
+    static constexpr char32_t kLimits[] = {0x80, 0x80, 0x800, 0x10000, 0x110000};
+    char32_t c = random() % kLimits[random() % 5];
+    if (c >= 0xD800 && c < 0xE000) c = ' ';
+    unicode::Append(text, c);
+  }
+  return text;
+}
+
+TEST(Tokenizer, ByteLevelRoundTripsAnyText) {
+  const auto tokenizer = LoadOwn("tiny_byte_level");
+  std::mt19937 random(1);
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = RandomText(random, random() % 60);
+    const auto ids = tokenizer->Encode(text, {.add_special = false, .parse_special = false});
+    ASSERT_TRUE(ids.ok());
+    // "<|sep|>" takes spaces with it, but random text does not spell it.
+    EXPECT_EQ(tokenizer->Decode(*ids), text);
+  }
+}
+
+TEST(Tokenizer, ByteFallbackRoundTripsAnyTextButALeadingSpaceMark) {
+  for (const char* name : {"tiny_llama2", "tiny_sentencepiece"}) {
+    const auto tokenizer = LoadOwn(name);
+    std::mt19937 random(2);
+    for (int i = 0; i < 200; ++i) {
+      const std::string text = "x" + RandomText(random, random() % 40);
+      if (text.find("\xE2\x96\x81") != text.npos || text.find('\0') != text.npos) continue;  // ▁ means a space
+      const auto ids = tokenizer->Encode(text, {.add_special = false, .parse_special = false});
+      ASSERT_TRUE(ids.ok());
+      EXPECT_EQ(tokenizer->Decode(*ids), text) << name;
+    }
+  }
+}
+
+TEST(Tokenizer, ReadsBytesThatAreNoUtf8AsReplacementCharacters) {
+  const auto tokenizer = LoadOwn("tiny_byte_level");
+  const auto ids = tokenizer->Encode("a\xFF\xE2\x96z\xED\xA0\x80");
+  const auto same = tokenizer->Encode("a\uFFFD\uFFFDz\uFFFD\uFFFD\uFFFD");
+  ASSERT_TRUE(ids.ok() && same.ok());
+  EXPECT_EQ(*ids, *same);
+}
+
+TEST(Tokenizer, SpecialTokensInTheTextAreParsedOnlyIfWanted) {
+  const auto tokenizer = LoadOwn("tiny_byte_level");
+  const auto parsed = tokenizer->Encode("<|end|>", {.add_special = false});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(*parsed, std::vector<int32_t>{*tokenizer->TokenToId("<|end|>")});
+  const auto plain = tokenizer->Encode("<|end|>", {.add_special = false, .parse_special = false});
+  ASSERT_TRUE(plain.ok());
+  for (const int32_t id : *plain) EXPECT_FALSE(tokenizer->IsSpecial(id));
+  EXPECT_EQ(tokenizer->Decode(*plain), "<|end|>");
+}
+
+TEST(Tokenizer, AddsSpecialTokensOnlyIfWanted) {
+  const auto tokenizer = LoadOwn("tiny_sentencepiece");
+  const auto with = tokenizer->Encode("the cat"), without = tokenizer->Encode("the cat", {.add_special = false});
+  ASSERT_TRUE(with.ok() && without.ok());
+  ASSERT_EQ(with->size(), without->size() + 1);
+  EXPECT_EQ(with->front(), *tokenizer->bos());
+  EXPECT_EQ(tokenizer->Decode(*with), "the cat");
+}
+
+TEST(Tokenizer, ManyThreadsGetTheIdsOfOne) {
+  for (const char* name : {"tiny_byte_level", "tiny_sentencepiece"}) {
+    const auto tokenizer = LoadOwn(name);
+    std::mt19937 random(3);
+    std::vector<std::string> texts;
+    std::vector<std::vector<int32_t>> expected;
+    for (int i = 0; i < 64; ++i) {
+      texts.push_back("the river " + RandomText(random, 50) + " and the sea");
+      expected.push_back(*tokenizer->Encode(texts.back()));
+    }
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong = 0;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 500; ++i) {
+          const size_t which = static_cast<size_t>(i * 7 + t) % texts.size();
+          if (*tokenizer->Encode(texts[which]) != expected[which]) ++wrong;
+          if (tokenizer->Decode(expected[which]).empty()) ++wrong;
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// A million bytes in one word: n log n takes below a second, n squared hours.
+TEST(Tokenizer, AWordOfAMegabyteIsNoTrouble) {
+  std::mt19937 random(4);
+  std::string letters, marks;
+  for (int i = 0; i < 1'000'000; ++i) letters += static_cast<char>('a' + random() % 4);
+  for (int i = 0; i < 250'000; ++i) marks += i % 2 ? "\xCC\x81" : "\xCC\xA3";  // combining marks in the wrong order
+  auto nfc = OwnJson("tiny_byte_level");
+  nfc["normalizer"] = {{"type", "NFC"}};
+  const auto normalizing = LoadFiles({{"tokenizer.json", nfc.dump()}});
+  ASSERT_TRUE(normalizing.ok());
+  for (const std::string& text : {letters, std::string(1'000'000, 'a'), std::string(1'000'000, ' '), "a" + marks}) {
+    for (const char* name : {"tiny_byte_level", "tiny_llama2"}) {
+      const auto tokenizer = LoadOwn(name);
+      const auto ids = tokenizer->Encode(text, {.add_special = false});
+      ASSERT_TRUE(ids.ok()) << ids.status().message();
+      EXPECT_EQ(tokenizer->Decode(*ids).size(), text.size());
+    }
+    EXPECT_TRUE((*normalizing)->Encode(text).ok());
+  }
+}
+
+TEST(Tokenizer, FindsBosEosPadAndStopIds) {
+  std::map<std::string, std::string> files = {{"tokenizer.json", OwnJson("tiny_byte_level").dump()}};
+  // The model's ids count where the tokenizer's files are silent; ids that are no token do not.
+  files["config.json"] = R"({"bos_token_id": 0, "eos_token_id": [1, 2, 99999, -1], "pad_token_id": -1})";
+  auto made = LoadFiles(files);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ((*made)->bos(), 0);
+  EXPECT_EQ((*made)->eos(), 1);
+  EXPECT_EQ((*made)->pad(), std::nullopt);
+  EXPECT_EQ((*made)->stop_ids(), (std::vector<int32_t>{1, 2}));
+  // tokenizer_config.json comes first, and its null means none.
+  files["tokenizer_config.json"] = R"({"bos_token": null, "eos_token": {"content": "<|pad|>"}})";
+  files["special_tokens_map.json"] = R"({"eos_token": "<|begin|>", "pad_token": "<|end|>"})";
+  made = LoadFiles(files);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ((*made)->bos(), std::nullopt);
+  EXPECT_EQ((*made)->eos(), 2);
+  EXPECT_EQ((*made)->pad(), 1);
+}
+
+TEST(Tokenizer, TokenizerConfigSaysWhetherBosAndEosAreAdded) {
+  std::map<std::string, std::string> files = {{"tokenizer.json", OwnJson("tiny_byte_level").dump()}};
+  files["tokenizer_config.json"] =
+      R"({"bos_token": "<|begin|>", "eos_token": "<|end|>", "add_bos_token": false, "add_eos_token": true})";
+  const auto made = LoadFiles(files);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const auto ids = (*made)->Encode("the");
+  ASSERT_TRUE(ids.ok());
+  EXPECT_NE(ids->front(), 0);
+  EXPECT_EQ(ids->back(), 1);
+}
+
+TEST(Tokenizer, TokenizerConfigAddsTokensThatTokenizerJsonLacks) {
+  std::map<std::string, std::string> files = {{"tokenizer.json", OwnJson("tiny_byte_level").dump()}};
+  const auto plain = LoadFiles(files);
+  ASSERT_TRUE(plain.ok());
+  const int64_t next = (*plain)->vocab_size();
+  files["tokenizer_config.json"] =
+      R"({"added_tokens_decoder": {")" + std::to_string(next) + R"(": {"content": "<|call|>", "special": true}}})";
+  const auto made = LoadFiles(files);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ((*made)->vocab_size(), next + 1);
+  const auto ids = (*made)->Encode("a<|call|>b", {.add_special = false});
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ((*ids)[1], next);
+  EXPECT_EQ((*made)->Decode(*ids), "ab");
+  // An id that transformers would not give it is a lie.
+  files["tokenizer_config.json"] = R"({"added_tokens_decoder": {"5000": {"content": "<|call|>", "special": true}}})";
+  EXPECT_NE(LoadError(files).find("<|call|>"), std::string::npos);
+}
+
+TEST(Tokenizer, SaysWhatItDoesNotSupportAndWhatItDoes) {
+  auto json = OwnJson("tiny_byte_level");
+  json["model"]["type"] = "WordPiece";
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'WordPiece' is not supported; BPE is"),
+            std::string::npos);
+  json = OwnJson("tiny_byte_level");
+  json["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'UnicodeScripts' is not supported"), std::string::npos);
+  json["pre_tokenizer"] = nullptr;
+  json["normalizer"] = {{"type", "Precompiled"}};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'Precompiled' is not supported"), std::string::npos);
+  json["normalizer"] = nullptr;
+  json["model"]["dropout"] = 0.1;
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("dropout"), std::string::npos);
+  EXPECT_NE(LoadError({{"tokenizer.model", "IQ== 0\nIg== 1\n"}}).find("tokenizer.json"), std::string::npos);
+  EXPECT_NE(LoadError({{"vocab.json", "{}"}}).find("has no tokenizer"), std::string::npos);
+  EXPECT_NE(LoadError({{"vocab.json", "{}"},
+                       {"merges.txt", ""},
+                       {"tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})"}})
+                .find("CLIPTokenizer"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, NamesTheMergeAndTheTokenThatAreWrong) {
+  auto json = OwnJson("tiny_byte_level");
+  json["model"]["merges"][3] = {"zzzz", "y"};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("merge 3 ('zzzz' 'y') uses 'zzzz'"), std::string::npos);
+  json["model"]["merges"][3] = "one two three";
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("merge 3 is not two tokens"), std::string::npos);
+  json = OwnJson("tiny_byte_level");
+  json["model"]["vocab"]["odd"] = 4'000'000'000;
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'odd'"), std::string::npos);
+  EXPECT_NE(
+      LoadError({{"vocab.json", R"({"a": 0, "b": 1})"}, {"merges.txt", "#version: 0.2\na b\n"}}).find("uses 'ab'"),
+      std::string::npos);
+}
+
+TEST(Tokenizer, APostProcessorMayOnlyAddTokens) {
+  auto json = OwnJson("tiny_byte_level");
+  json["post_processor"]["special_tokens"]["<|begin|>"]["ids"] = {100'000};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("100000, which is no token"), std::string::npos);
+}
+
+TEST(Tokenizer, RefusesAFileOfAHundredMegabytesAtOnce) {
+  EXPECT_NE(LoadError({{"tokenizer.json", std::string(100 << 20, '[')}}).find("tokenizer.json"), std::string::npos);
+}
+
+// Each of these files would take time or memory without bound.
+TEST(Tokenizer, StopsFilesThatGrowTheTextWithoutBound) {
+  auto json = OwnJson("tiny_byte_level");
+  Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<Json>(60, doubling)}};
+  auto made = LoadFiles({{"tokenizer.json", json.dump()}});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_FALSE((*made)->Encode("aaaa").ok());
+
+  json = OwnJson("tiny_byte_level");
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", std::vector<Json>(60, doubling)}};
+  made = LoadFiles({{"tokenizer.json", json.dump()}});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_LT((*made)->Decode(*(*made)->Encode("a b a")).size(), 1u << 20);
+
+  json = OwnJson("tiny_byte_level");
+  Json spelling = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::vector<Json>(60, spelling)}};
+  made = LoadFiles({{"tokenizer.json", json.dump()}});
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_FALSE((*made)->Encode("ééé").ok());
+}
+
+TEST(Tokenizer, TruncatedFilesAreErrorsNotCrashes) {
+  for (const char* name :
+       {"tiny_byte_level/tokenizer.json", "tiny_llama2/tokenizer.json", "tiny_sentencepiece/tokenizer.model"}) {
+    const std::string whole = *ReadTextFile(PosixEnv(), kFolder + name);
+    for (size_t n = 0; n < whole.size(); n += whole.size() / 40 + 1) {
+      MemoryFolder folder;
+      folder.files[BaseName(name)] = whole.substr(0, n);
+      const auto made = Tokenizer::Load(folder, MemoryFolder::kPath);
+      // A model cut between two pieces is a smaller model.
+      if (made.ok()) EXPECT_TRUE(std::string(name).ends_with(".model")) << name << " cut to " << n;
+    }
+  }
+}
+
+TEST(Tokenizer, RoundTripsAMegabyteOfEnglish) {
+  const char* data = std::getenv("TEMPER_TEST_DATA");
+  const std::string path = data ? JoinPath(data, "datasets/text/tinyshakespeare.txt") : "";
+  if (!data || !PosixEnv().IsFile(path)) GTEST_SKIP() << "TEMPER_TEST_DATA is not set or lacks datasets/text";
+  const std::string text = *ReadTextFile(PosixEnv(), path);
+  const auto tokenizer = LoadOwn("tiny_byte_level");
+  const auto ids = tokenizer->Encode(text, {.add_special = false});
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(tokenizer->Decode(*ids), text);
+}
+
+TEST(StreamDecoder, GivesOutCompleteCharactersOnly) {
+  for (const char* name : {"tiny_byte_level", "tiny_llama2", "tiny_sentencepiece", "tiny_gpt2"}) {
+    const auto tokenizer = LoadOwn(name);
+    const std::string text = "the cat 😀 猫 und Ü, кот <|x|>  🚀🚀";
+    const auto ids = tokenizer->Encode(text);
+    ASSERT_TRUE(ids.ok());
+    StreamDecoder stream(*tokenizer);
+    std::string all;
+    for (const int32_t id : *ids) {
+      const std::string part = stream.Push(id);
+      EXPECT_EQ(unicode::ValidPrefix(part), part.size());
+      EXPECT_EQ(part.find(unicode::kReplacement), part.npos);
+      all += part;
+    }
+    EXPECT_EQ(all + stream.Finish(), text) << name;
+  }
+}
+
+TEST(StreamDecoder, DoesNotWaitForeverForBytesThatAreNoCharacter) {
+  const auto tokenizer = LoadOwn("tiny_byte_level");
+  const auto lead = tokenizer->TokenToId("ð");  // byte F0
+  ASSERT_TRUE(lead);
+  StreamDecoder stream(*tokenizer);
+  std::string all;
+  for (int i = 0; i < 1000; ++i) all += stream.Push(*lead);
+  EXPECT_GT(all.size(), 3 * 900u);
+  all += stream.Finish();
+  EXPECT_EQ(all, tokenizer->Decode(std::vector<int32_t>(1000, *lead)));
+}
+
+}  // namespace
+}  // namespace temper

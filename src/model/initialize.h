@@ -1,0 +1,25 @@
+// First values of what is trained: a new LoRA adapter, or a model from scratch. A value is a function of (seed, the
+// tensor's name, the element's place), so it does not depend on threads or ranks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/lora.h"
+#include "model/model.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+// Memory of the buffer with that name; no data where there is none.
+using BufferOf = std::function<View(const std::string& name)>;
+
+// A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the base.
+// Fills masters where there are any.
+void InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const BufferOf& buffer);
+
+// Matrices ~ N(0, initializer_range^2), biases 0, norm weights 1, as transformers' _init_weights.
+void InitializeModel(const Model& model, uint64_t seed, const BufferOf& buffer);
+
+}  // namespace temper

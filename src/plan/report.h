@@ -1,0 +1,24 @@
+// The report of `temper plan`: what a compiled step will hold in memory at its fullest moment, by class, and what it will
+// compute. All numbers come from the Program that `temper train` executes; none is estimated.
+#pragma once
+
+#include <string>
+
+#include "program/program.h"
+
+namespace temper {
+
+struct PlanFacts {
+  std::string model;               // as the user gave it
+  std::string architecture;
+  std::string method, dtype, recompute;
+  int64_t parameters = 0, trainable_parameters = 0;
+  int64_t rows = 0, row_tokens = 0, micro_batches = 0;
+  Flops model_flops;               // of a step of full rows, each one document: what MFU counts
+  Bytes available;                 // memory of this machine; 0: unknown
+};
+
+std::string PlanText(const Program& train, const PlanFacts& facts);
+std::string PlanJson(const Program& train, const PlanFacts& facts);
+
+}  // namespace temper

@@ -1,0 +1,81 @@
+// The training loop: steps until the run is done or asked to stop; logs, evaluates and saves on the way.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "runtime/trace.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/run_config.h"
+#include "train/tensorboard.h"
+#include "train/trainer.h"
+
+namespace temper {
+
+// What of a run must outlive it to go on bit for bit, besides weights and optimizer states.
+struct RunProgress {
+  int64_t step = 0;
+  SamplerState sampler;
+  int64_t tokens = 0;  // real tokens trained on
+  double seconds = 0;  // spent training, over all resumptions
+  std::optional<double> best_eval_loss;
+  int64_t best_step = 0;
+};
+
+// Keeps checkpoints. Save returns while the writing goes on; memory that is still being read must not change until
+// WaitUntilRead returns.
+class Saver {
+ public:
+  virtual ~Saver() = default;
+  virtual Status Save(const RunProgress& progress, std::optional<double> eval_loss) = 0;
+  virtual Status WaitUntilRead() = 0;
+  virtual Status Finish() = 0;  // everything saved is durable
+};
+
+// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns. A second signal ends the
+// process at once.
+void InstallStopHandler();
+int StopSignal();  // 0: none
+
+enum class LoopEnd { kDone, kStopped };
+
+class TrainingLoop {
+ public:
+  // Everything must outlive the loop; null where optional.
+  struct Parts {
+    const RunConfig& config;
+    Trainer& trainer;
+    Evaluator* evaluator = nullptr;
+    Saver& saver;
+    MetricsLog& metrics;
+    TensorBoardWriter* tensorboard = nullptr;
+    ProgressDisplay& display;
+    Trace* trace = nullptr;
+    int64_t total_steps = 0;
+    Bytes device_peak;
+    std::function<Flops(const StepReport&)> model_flops;
+    double peak_flops_per_second = 0;  // 0: unknown, MFU is then absent
+  };
+
+  TrainingLoop(const Parts& parts, RunProgress start) : p_(parts), progress_(start) {}
+  Result<LoopEnd> Run();
+  const RunProgress& progress() const { return progress_; }
+
+ private:
+  Status Log(const StepReport& report);
+  Status Evaluate();
+  Status Save();
+
+  const Parts p_;
+  RunProgress progress_;
+  // Since the last logged row.
+  double window_loss_ = 0, window_seconds_ = 0, window_flops_ = 0;
+  int64_t window_steps_ = 0, window_tokens_ = 0;
+  double steady_seconds_per_step_ = 0;  // running mean, for the ETA
+  std::optional<double> last_eval_loss_;
+  int64_t last_eval_step_ = -1, last_save_step_ = -1;
+};
+
+}  // namespace temper

@@ -1,0 +1,99 @@
+// Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars, runs
+// the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out.
+// Both own their host arrays, made once; a step allocates nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/sampler.h"
+#include "runtime/executor.h"
+#include "train/schedule.h"
+
+namespace temper {
+
+// The host's side of the micro-batches of one step.
+class HostBatches {
+ public:
+  // Arrays for `micro_batches` times what one run of `executor`'s Program takes.
+  HostBatches(const Executor& executor, int64_t micro_batches);
+
+  int64_t tokens_per_micro_batch() const { return tokens_; }
+  int64_t micro_batches() const { return micro_batches_; }
+  BatchArrays Arrays(int64_t micro_batch);
+  std::span<const float> losses() const { return loss_; }
+  void SetRng(uint64_t seed, int64_t step);
+  std::span<const HostArray> io() const { return io_; }
+
+ private:
+  const int64_t tokens_, micro_batches_;
+  std::vector<int32_t> token_, target_, position_, document_start_;
+  std::vector<int64_t> rng_;
+  std::vector<float> loss_;
+  std::vector<HostArray> io_;
+};
+
+struct TrainerSpec {
+  int64_t micro_batches = 1, rows_per_micro_batch = 1;
+  Schedule schedule;
+  double beta1 = 0.9, beta2 = 0.999;
+  uint64_t seed = 42;
+};
+
+struct StepReport {
+  int64_t step = 0;  // done, from 1
+  double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
+  int64_t tokens = 0;                // real tokens of this step
+  double attended_pairs = 0;         // sum over documents of length^2 / 2: what attention's arithmetic is counted by
+};
+
+class Trainer {
+ public:
+  // `executor` runs the "train" Program; it and `store` must outlive the trainer.
+  Trainer(Executor& executor, const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& packing,
+          const TrainerSpec& spec);
+
+  // One optimizer step. Errors: a loss or norm that is not finite, naming the samples; the weights are then spoilt and
+  // must not be saved.
+  Result<StepReport> Step(const Executor::RunOptions& options);
+
+  int64_t step() const { return step_; }
+  const Sampler& sampler() const { return sampler_; }
+  // Goes on where a checkpoint was taken.
+  Status Restore(int64_t step, const SamplerState& sampler);
+
+ private:
+  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report) const;
+
+  Executor& executor_;
+  const TokenStore& store_;
+  const TrainerSpec spec_;
+  Sampler sampler_;
+  HostBatches batches_;
+  View scalars_, clip_;
+  int64_t step_ = 0;
+};
+
+struct EvaluationReport {
+  double loss = 0;      // mean over supervised tokens
+  int64_t tokens = 0;   // supervised
+};
+
+class Evaluator {
+ public:
+  // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
+  Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& packing);
+  // REQUIRES: at least one supervised token among the samples.
+  Result<EvaluationReport> Run();
+
+ private:
+  Executor& executor_;
+  const TokenStore& store_;
+  Packing packing_;
+  HostBatches batch_;
+};
+
+}  // namespace temper

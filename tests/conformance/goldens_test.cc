@@ -1,0 +1,114 @@
+// The reference kernels against PyTorch and transformers: torch_goldens.py made the numbers, in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <span>
+
+#include "backend/cpu/reference/reference.h"
+#include "instruction.h"
+#include "torch_goldens.h"
+
+namespace temper {
+namespace {
+
+using namespace goldens;
+
+// torch_goldens.py's inputs.
+Tensor Wave(double seed, const Shape& shape) {
+  Tensor t({DType::kF64, shape});
+  for (int64_t i = 0; i < shape.elements(); ++i) t.Set(i, 2 * std::sin(seed + 0.7 * static_cast<double>(i)));
+  return t;
+}
+
+// Doubles of order 1 to 10 after tens of operations: 1e-13 is a thousand roundoffs.
+void ExpectGolden(const Tensor& got, std::span<const double> want) {
+  ASSERT_EQ(got.type().shape.elements(), static_cast<int64_t>(want.size()));
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(got[static_cast<int64_t>(i)], want[i], 1e-13 * (1 + std::fabs(want[i]))) << "element " << i;
+  }
+}
+
+std::vector<Tensor> Twin(Op op, std::vector<Tensor> inputs, Attributes attributes) {
+  return RunOn(ReferenceKernels(), {op, std::move(inputs), std::move(attributes)}, 1);
+}
+
+TEST(Goldens, NormsAreTorchs) {
+  const Tensor x = Wave(1, {3, 4}), w = Wave(2, {4}), b = Wave(3, {4});
+  ExpectGolden(Twin(Op::kRmsNorm, {x, w}, {{"eps", 1e-5}})[0], kRmsNorm);
+  ExpectGolden(Twin(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-5}})[0], kLayerNorm);
+}
+
+TEST(Goldens, ActivationsAreTorchs) {
+  const Tensor x = Wave(1, {3, 4});
+  ExpectGolden(Twin(Op::kGelu, {x}, {})[0], kGeluErf);
+  ExpectGolden(Twin(Op::kGelu, {x}, {{"tanh", int64_t{1}}})[0], kGeluTanh);
+  ExpectGolden(Twin(Op::kSwiglu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
+}
+
+TEST(Goldens, RopeIsTransformers) {
+  const Tensor table = Twin(Op::kRopeTable, {Tensor::Ints({0, 5, 9})},
+                            {{"inv_freq", std::vector<double>{1.0, 0.01}}, {"f64", int64_t{1}}})[0];
+  ExpectGolden(Twin(Op::kRope, {Wave(5, {3, 8}), table}, {{"head_dim", int64_t{4}}})[0], kRope);
+}
+
+TEST(Goldens, AttentionAndItsGradientsAreTorchs) {
+  const Tensor q = Wave(6, {5, 12}), k = Wave(7, {5, 6}), v = Wave(8, {5, 6}), start = Tensor::Ints({0, 0, 0, 3, 3});
+  const auto check = [&](int64_t window, std::span<const double> o, std::span<const double> d_q,
+                         std::span<const double> d_k, std::span<const double> d_v) {
+    const Attributes attributes{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.6}, {"window", window}};
+    const auto forward = Twin(Op::kAttention, {q, k, v, start}, attributes);
+    ExpectGolden(forward[0], o);
+    const auto backward =
+        Twin(Op::kAttentionBackward, {Wave(9, {5, 12}), q, k, v, forward[0], forward[1], start}, attributes);
+    ExpectGolden(backward[0], d_q);
+    ExpectGolden(backward[1], d_k);
+    ExpectGolden(backward[2], d_v);
+  };
+  check(0, kAttention, kAttentionDQ, kAttentionDK, kAttentionDV);
+  check(2, kAttentionWindow2, kAttentionWindow2DQ, kAttentionWindow2DK, kAttentionWindow2DV);
+}
+
+TEST(Goldens, CrossEntropyAndItsGradientsAreTorchs) {
+  const auto out = Twin(Op::kLinearCrossEntropy, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})},
+                        {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}});
+  ExpectGolden(out[0], kCrossEntropy);
+  ExpectGolden(out[1], kCrossEntropyDX);
+  ExpectGolden(out[2], kCrossEntropyDW);
+}
+
+TEST(Goldens, ClippingIsTorchsClipGradNorm) {
+  const Tensor gradient = Tensor::Of({DType::kF64, {4}}, {3, -4, 12, 84});  // of the sum over 10 tokens
+  const Tensor sum = Twin(Op::kSumSquares, {gradient}, {})[0];
+  const Tensor scalars = Tensor::Of({DType::kF64, {kNumScalars}}, {1e-3, 0.1, 0.001, 10});
+  const Tensor clip = Twin(Op::kClip, {sum, scalars}, {{"max_norm", 1.0}})[0];
+  // The factor and the norm are stored in f32.
+  EXPECT_NEAR(clip[1], kClipNorm[0], kU * kClipNorm[0]);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(clip[0] * gradient[i], kClippedGradient[i], kU * std::fabs(kClippedGradient[i]));
+  }
+}
+
+TEST(Goldens, CachedAttentionContinuesAttention) {
+  constexpr int64_t kTokens = 7, kCache = 9;
+  const TensorType wide{DType::kF64, {kTokens, 12}};
+  const Tensor q = Wave(1, {kTokens, 12}), k = Wave(2, {kTokens, 6}), v = Wave(3, {kTokens, 6});
+  for (int64_t window : {0, 3}) {
+    const Attributes attributes{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.5}, {"window", window}};
+    const Tensor whole = Twin(Op::kAttention, {q, k, v, Tensor::Ints({0, 0, 0, 0, 0, 0, 0})}, attributes)[0];
+    // A prompt of four tokens, then one at a time.
+    Tensor k_cache({DType::kF64, {kCache, 6}}), v_cache(k_cache.type());
+    for (int64_t begin = 0, count = 4; begin < kTokens; begin += count, count = 1) {
+      const auto rows = [&](const Tensor& x) {
+        return Twin(Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}})[0];
+      };
+      const Tensor length = Tensor::Ints({static_cast<int32_t>(begin)});
+      auto out = Twin(Op::kAttentionCached, {rows(q), rows(k), rows(v), k_cache, v_cache, length}, attributes);
+      for (int64_t i = 0; i < count * 12; ++i) EXPECT_NEAR(out[0][i], whole[begin * 12 + i], 1e-14) << begin;
+      k_cache = std::move(out[1]);
+      v_cache = std::move(out[2]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

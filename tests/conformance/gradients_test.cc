@@ -1,0 +1,265 @@
+// Every gradient rule and every backward kernel against finite differences, in double: a small graph of the op, the
+// loss on top, differentiated by compile/differentiate and executed by the reference kernels, against the same graph's
+// loss at shifted inputs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "backend/cpu/reference/reference.h"
+#include "base/philox.h"
+#include "compile/differentiate.h"
+#include "graph/builder.h"
+#include "instruction.h"
+
+namespace temper {
+namespace {
+
+using Values = std::map<ValueId, Tensor>;  // by the value that owns the address
+
+class OpGraph {
+ public:
+  ValueId Source(const std::string& name, const Shape& shape, bool trainable = true) {
+    const ValueId id = builder_.Source(name, {DType::kF64, shape}, Role::kWeight);
+    graph_.value(id).trainable = trainable;
+    Tensor t = Tensor::Random({DType::kF64, shape}, HashName(name));
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      if (std::fabs(t[i]) < 0.02) t.Set(i, t[i] < 0 ? -0.02 : 0.02);  // no closer to relu's kink than the steps reach
+    }
+    sources_.emplace(id, std::move(t));
+    return id;
+  }
+  // A value whose gradient is needed but which is no parameter: a source behind a cast that changes nothing.
+  ValueId Activation(const std::string& name, const Shape& shape) {
+    return Add(Op::kCast, {Source("source of " + name, shape)}, {{"dtype", std::string("f64")}}, name)[0];
+  }
+  ValueId Given(const std::string& name, Tensor value) {
+    const ValueId id = builder_.Source(name, value.type(), Role::kInput);
+    sources_.emplace(id, std::move(value));
+    return id;
+  }
+  ValueId Positions(int64_t T) {
+    std::vector<int32_t> positions(T);
+    std::iota(positions.begin(), positions.end(), 0);
+    return Given("position", Tensor::Ints(positions));
+  }
+  std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
+    return builder_.Add(op, std::move(inputs), std::move(attributes), name);
+  }
+  const TensorType& type(ValueId id) const { return graph_.value(id).type; }
+
+  // Puts a frozen head and the loss on y_TD, every fourth token without a target.
+  void FinishWithLoss(ValueId y_TD) {
+    const int64_t T = type(y_TD).shape[0], V = 5;
+    std::vector<int32_t> targets(T);
+    for (int64_t t = 0; t < T; ++t) targets[t] = t % 4 == 3 ? -1 : static_cast<int32_t>(t % V);
+    const ValueId head = Source("head", {V, type(y_TD).shape[1]}, /*trainable=*/false);
+    Finish({y_TD, head, Given("target", Tensor::Ints(targets))}, {});
+  }
+  void Finish(std::vector<ValueId> loss_inputs, Attributes attributes) {
+    loss_ = Add(Op::kLinearCrossEntropy, std::move(loss_inputs), std::move(attributes), "loss")[0];
+    ASSERT_TRUE(Verify(graph_).ok()) << Verify(graph_).message();
+    ExpectGradients(/*accumulate=*/false);
+    ExpectGradients(/*accumulate=*/true);
+  }
+
+ private:
+  Values Execute(const Graph& graph, const Values& sources) const {
+    Values values = sources;
+    for (const Node& node : graph.nodes()) {
+      KernelSpec spec{.op = node.op, .attributes = node.attributes};
+      std::vector<std::byte*> in, out;
+      for (ValueId id : node.inputs) {
+        spec.inputs.push_back(graph.value(id).type);
+        in.push_back(values.at(graph.Root(id)).data());
+      }
+      for (ValueId id : node.outputs) {
+        spec.outputs.push_back(graph.value(id).type);
+        out.push_back(values.try_emplace(graph.Root(id), graph.value(id).type).first->second.data());
+      }
+      auto kernel = ReferenceKernels().Make(spec);
+      const Status status = (*kernel)->Run({in.data(), out.data(), nullptr, HashName(node.rng_name)});
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    return values;
+  }
+
+  double LossAt(const Values& sources) const {
+    const Values values = Execute(graph_, sources);
+    const Tensor& loss_T = values.at(loss_);
+    double sum = 0;
+    for (int64_t t = 0; t < loss_T.type().shape.elements(); ++t) sum += loss_T[t];
+    return sum;
+  }
+
+  void ExpectGradients(bool accumulate) const {
+    const Graph graph = Differentiate(graph_, accumulate);
+    ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message() << PrintGraph(graph);
+    // What earlier micro-batches left.
+    Values start = sources_;
+    for (ValueId id = 0; accumulate && id < graph.num_values(); ++id) {
+      const Value& v = graph.value(id);
+      if (v.role == Role::kGradient && graph.Root(id) == id) start.emplace(id, Tensor::Random(v.type, id, 3));
+    }
+    const Values end = Execute(graph, start);
+    int checked = 0;
+    for (const auto& [id, x] : sources_) {
+      if (!graph_.value(id).trainable) continue;
+      const Tensor* gradient = nullptr;
+      const Tensor* before = nullptr;
+      for (ValueId g = 0; g < graph.num_values(); ++g) {
+        if (graph.value(g).name != GradientName(graph_.value(id).name)) continue;
+        gradient = &end.at(graph.Root(g));
+        if (accumulate) before = &start.at(graph.Root(g));
+      }
+      ASSERT_NE(gradient, nullptr) << graph_.value(id).name;
+      for (int64_t i = 0; i < x.type().shape.elements(); ++i) {
+        const double want = Slope(id, i) + (before == nullptr ? 0 : (*before)[i]);
+        // The formula of fourth order errs by h^4 f^(5) / 30 with h = 1e-3, about 1e-13 f^(5), and rounds f / h: 1e-13.
+        ASSERT_NEAR((*gradient)[i], want, 1e-9 * (1 + std::fabs(want)))
+            << graph_.value(id).name << " element " << i << (accumulate ? " accumulated" : "") << "\n"
+            << PrintGraph(graph);
+        ++checked;
+      }
+    }
+    EXPECT_GT(checked, 0);
+  }
+
+  double Slope(ValueId id, int64_t i) const {
+    constexpr double kStep = 1e-3;
+    const auto at = [&](double shift) {
+      Values shifted = sources_;
+      Tensor& x = shifted.at(id);
+      x.Set(i, x[i] + shift);
+      return LossAt(shifted);
+    };
+    return (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
+  }
+
+  Graph graph_;
+  GraphBuilder builder_{&graph_};
+  Values sources_;
+  ValueId loss_ = kNoValue;
+};
+
+constexpr int64_t kT = 6, kD = 4;
+
+TEST(Gradients, OfEmbedding) {
+  OpGraph g;
+  const ValueId table = g.Source("table", {7, kD});
+  const ValueId index = g.Given("index", Tensor::Ints({0, 3, 3, 1, 3, 4}));
+  // The same table twice, as tied positions might: the second use accumulates.
+  const ValueId a = g.Add(Op::kEmbedding, {table, index}, {{"offset", int64_t{0}}}, "a")[0];
+  const ValueId b = g.Add(Op::kEmbedding, {table, index}, {{"offset", int64_t{2}}}, "b")[0];
+  g.FinishWithLoss(g.Add(Op::kAdd, {a, b}, {}, "sum")[0]);
+}
+
+TEST(Gradients, OfLinearWithBiasScaleAndResidual) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 3}), w = g.Source("w", {kD, 3}), bias = g.Source("bias", {kD});
+  const ValueId residual = g.Activation("residual", {kT, kD});
+  const ValueId y =
+      g.Add(Op::kLinear, {x, w, bias, residual}, {{"bias", int64_t{1}}, {"acc", int64_t{1}}, {"scale", 0.7}}, "y")[0];
+  g.FinishWithLoss(y);
+}
+
+TEST(Gradients, OfLinearsThatShareInputAndWeight) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD, kD});
+  const ValueId y = g.Add(Op::kLinear, {x, w}, {}, "y")[0];
+  const ValueId z = g.Add(Op::kLinear, {y, w, x}, {{"acc", int64_t{1}}}, "z")[0];
+  g.FinishWithLoss(z);
+}
+
+TEST(Gradients, OfAddAndCast) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), y = g.Activation("y", {kT, kD});
+  const ValueId sum = g.Add(Op::kAdd, {x, y}, {}, "sum")[0];
+  const ValueId twice = g.Add(Op::kAdd, {sum, x}, {}, "twice")[0];
+  g.FinishWithLoss(g.Add(Op::kCast, {twice}, {{"dtype", std::string("f64")}}, "cast")[0]);
+}
+
+TEST(Gradients, OfRmsNormBesideAResidual) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD});
+  const ValueId y = g.Add(Op::kRmsNorm, {x, w}, {{"eps", 1e-2}}, "y")[0];
+  const ValueId z = g.Add(Op::kRmsNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w}, {{"eps", 1e-2}}, "z")[0];
+  g.FinishWithLoss(z);
+}
+
+TEST(Gradients, OfLayerNormBesideAResidual) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD}), b = g.Source("b", {kD});
+  const ValueId y = g.Add(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-2}}, "y")[0];
+  const ValueId z = g.Add(Op::kLayerNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w, b}, {{"eps", 1e-2}}, "z")[0];
+  g.FinishWithLoss(z);
+}
+
+TEST(Gradients, OfRope) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 8});
+  const Attributes inv_freq{{"inv_freq", std::vector<double>{1.0, 0.1}}, {"f64", int64_t{1}}};
+  const ValueId table = g.Add(Op::kRopeTable, {g.Positions(kT)}, inv_freq, "table")[0];
+  g.FinishWithLoss(g.Add(Op::kRope, {x, table}, {{"head_dim", int64_t{4}}, {"inverse", int64_t{0}}}, "y")[0]);
+}
+
+TEST(Gradients, OfAttentionWithGroupsDocumentsAndAWindow) {
+  for (int64_t window : {0, 2}) {
+    OpGraph g;
+    const ValueId q = g.Activation("q", {kT, 4 * 3}), k = g.Activation("k", {kT, 2 * 3}),
+                  v = g.Activation("v", {kT, 2 * 3});
+    const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+    const ValueId o =
+        g.Add(Op::kAttention, {q, k, v, start},
+              {{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.6}, {"window", window}}, "o")[0];
+    g.FinishWithLoss(o);
+  }
+}
+
+TEST(Gradients, OfSwiglu) {
+  OpGraph g;
+  const ValueId gate = g.Activation("gate", {kT, kD}), up = g.Activation("up", {kT, kD});
+  g.FinishWithLoss(g.Add(Op::kSwiglu, {gate, up}, {}, "h")[0]);
+}
+
+TEST(Gradients, OfRelu) {
+  OpGraph g;
+  g.FinishWithLoss(g.Add(Op::kRelu, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
+}
+
+TEST(Gradients, OfGeluByErfAndTanh) {
+  for (int64_t tanh : {0, 1}) {
+    OpGraph g;
+    g.FinishWithLoss(g.Add(Op::kGelu, {g.Activation("x", {kT, kD})}, {{"tanh", tanh}}, "y")[0]);
+  }
+}
+
+TEST(Gradients, OfDropoutUseTheMaskOfTheForwardPass) {
+  OpGraph g;
+  Tensor rng({DType::kI64, {kNumRngWords}});
+  rng.Set(kRngSeed, 17);
+  rng.Set(kRngStep, 3);
+  const ValueId rng_id = g.Given("rng", std::move(rng));
+  g.FinishWithLoss(g.Add(Op::kDropout, {g.Activation("x", {kT, kD}), rng_id}, {{"p", 0.4}}, "y")[0]);
+}
+
+TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {5, kD});
+  const ValueId x2 = g.Activation("x2", {kT, 2}), w2 = g.Source("w2", {5, 2});
+  const ValueId target = g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, -1}));
+  g.Finish({x, w, target, x2, w2}, {{"pair2", int64_t{1}}});
+}
+
+TEST(Gradients, OfLinearCrossEntropyOfATrainableHeadAndOfAFrozenOne) {
+  for (int trainable = 1; trainable < 4; ++trainable) {
+    OpGraph g;
+    const ValueId x = (trainable & 1) ? g.Activation("x", {kT, kD}) : g.Source("x", {kT, kD}, false);
+    const ValueId w = g.Source("w", {5, kD}, trainable & 2);
+    g.Finish({x, w, g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, -1}))}, {});
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes torch_goldens.h: what PyTorch and transformers give for small inputs, in double, so that the reference kernels
+mean what users of those libraries mean. Needs torch and transformers. Usage: torch_goldens.py > torch_goldens.h"""
+import torch
+import torch.nn.functional as F
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+
+torch.set_default_dtype(torch.float64)
+
+
+def wave(seed, *shape):
+    """The inputs: 2 sin(seed + 0.7 i), so that C++ can make them too."""
+    n = torch.Size(shape).numel()
+    return (2 * torch.sin(seed + 0.7 * torch.arange(n))).reshape(shape).requires_grad_()
+
+
+def show(name, t):
+    numbers = ", ".join(f"{x:.17g}" for x in t.detach().flatten().tolist())
+    print(f"inline constexpr double k{name}[] = {{{numbers}}};")
+
+
+print("// Written by torch_goldens.py; do not edit.\n#pragma once\n\nnamespace temper::goldens {\n")
+print(f"// torch {torch.__version__.split('+')[0]}\n// clang-format off")
+
+x, w, b = wave(1, 3, 4), wave(2, 4), wave(3, 4)
+norm = LlamaRMSNorm(4, eps=1e-5)
+norm.weight.data = w.detach()
+show("RmsNorm", F.rms_norm(x, (4,), w, 1e-5))  # LlamaRMSNorm computes in f32 whatever its input: compared, not shown
+assert torch.allclose(norm(x), F.rms_norm(x, (4,), w, 1e-5), atol=1e-6)
+show("LayerNorm", F.layer_norm(x, (4,), w, b, 1e-5))
+show("GeluErf", F.gelu(x))
+show("GeluTanh", F.gelu(x, approximate="tanh"))
+show("Swiglu", F.silu(x) * wave(4, 3, 4))
+
+# Rope: 3 tokens at positions 0, 5, 9; 2 heads of 4.
+position = torch.tensor([0, 5, 9])
+inv_freq = torch.tensor([1.0, 0.01])
+angles = position[:, None] * inv_freq
+emb = torch.cat((angles, angles), -1)[None]
+q = wave(5, 3, 8).reshape(1, 3, 2, 4).transpose(1, 2)
+show("Rope", apply_rotary_pos_emb(q, q, emb.cos(), emb.sin())[0].transpose(1, 2))
+
+# Attention: 5 tokens in documents {0, 1, 2} and {3, 4}; 4 query heads, 2 key heads of 3; window 2.
+q, k, v = wave(6, 5, 4, 3), wave(7, 5, 2, 3), wave(8, 5, 2, 3)
+t = torch.arange(5)
+document = torch.tensor([0, 0, 0, 1, 1])
+for name, window in (("Attention", 99), ("AttentionWindow2", 2)):
+    seen = (t[None] <= t[:, None]) & (document[None] == document[:, None]) & (t[:, None] - t[None] < window)
+    o = F.scaled_dot_product_attention(
+        q.transpose(0, 1), k.repeat_interleave(2, 1).transpose(0, 1), v.repeat_interleave(2, 1).transpose(0, 1),
+        attn_mask=seen, scale=0.6).transpose(0, 1)
+    show(name, o)
+    grads = torch.autograd.grad((o * wave(9, 5, 4, 3)).sum(), (q, k, v))
+    for which, g in zip("QKV", grads):
+        show(f"{name}D{which}", g)
+
+# The loss of 3 tokens over 5 words, the second without a target; sum over tokens.
+x, w = wave(10, 3, 4), wave(11, 5, 4)
+loss = F.cross_entropy(x @ w.T, torch.tensor([4, -100, 1]), reduction="none")
+show("CrossEntropy", loss)
+d_x, d_w = torch.autograd.grad(loss.sum(), (x, w))
+show("CrossEntropyDX", d_x)
+show("CrossEntropyDW", d_w)
+
+# Clipping the gradient of the mean over 10 tokens, given the sum's.
+p = torch.nn.Parameter(torch.zeros(4))
+p.grad = torch.tensor([3.0, -4.0, 12.0, 84.0]) / 10
+norm = torch.nn.utils.clip_grad_norm_([p], 1.0)
+show("ClippedGradient", p.grad)
+show("ClipNorm", norm)
+
+# AdamW: w, m, v after each of two steps.
+p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+optimizer = torch.optim.AdamW([p], lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
+for step, gradient in ((1, [0.1, -0.2, 3.0]), (2, [-0.4, 0.0, 3.0])):
+    p.grad = torch.tensor(gradient)
+    optimizer.step()
+    state = optimizer.state[p]
+    show(f"AdamwStep{step}", torch.stack((p.data, state["exp_avg"], state["exp_avg_sq"])))
+
+print("// clang-format on\n\n}  // namespace temper::goldens")

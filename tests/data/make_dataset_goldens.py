@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Writes dataset_goldens.json: what real data sets become under real tokenizers, computed with Hugging Face's `tokenizers`.
+
+    pip install tokenizers && python tests/data/make_dataset_goldens.py DATA_FOLDER
+
+DATA_FOLDER is the one that TEMPER_TEST_DATA names. Per case: rows, tokens, supervised tokens, borders that a token would
+have crossed, and a 64-bit FNV-1a hash over (token, flag) of all samples in order. src/data/dataset_real_test.cc compares.
+"""
+import json
+import os
+import sys
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+MASK = (1 << 64) - 1
+
+
+class Hash:
+    def __init__(self):
+        self.value = 0xCBF29CE484222325
+
+    def add(self, number, size):
+        for byte in number.to_bytes(size, "little"):
+            self.value = ((self.value ^ byte) * 0x100000001B3) & MASK
+
+
+# As transformers' Qwen2Converter builds it.
+QWEN2_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+                 r"|\s+(?!\S)|\s+")
+
+
+def load(folder):
+    if os.path.exists(os.path.join(folder, "tokenizer.json")):
+        return Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    bpe = models.BPE.from_file(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
+    tokenizer = Tokenizer(bpe)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(QWEN2_PATTERN), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    added = json.load(open(os.path.join(folder, "added_tokens.json"), encoding="utf-8"))
+    for token, _ in sorted(added.items(), key=lambda item: item[1]):
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+    return tokenizer
+
+
+def encode_behind_newline(tokenizer, text):
+    head = tokenizer.encode("\n", add_special_tokens=False).ids
+    ids = tokenizer.encode("\n" + text, add_special_tokens=False).ids
+    if ids[: len(head)] == head:
+        return ids[len(head):]
+    return tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def prompt_sample(tokenizer, eos, prompt, completion):
+    """The prompt's tokens are those of the prompt alone; returns ids, flags, whether the border was split."""
+    head = tokenizer.encode(prompt).ids
+    whole = tokenizer.encode(prompt + completion).ids
+    split = whole[: len(head)] != head
+    if split:
+        whole = head + encode_behind_newline(tokenizer, completion)
+    whole.append(eos)
+    return whole, [0] * len(head) + [1] * (len(whole) - len(head)), split
+
+
+def text_samples(tokenizer, eos, text, window):
+    ids = tokenizer.encode(text).ids + [eos]
+    for begin in range(0, len(ids) - 1, window - 1):
+        part = ids[begin: begin + window]
+        yield part, [0] + [1] * (len(part) - 1), False
+
+
+def question_answer(path):
+    for line in open(path, encoding="utf-8"):
+        row = json.loads(line)
+        apart = row["question"][-1:].isspace() or row["answer"][:1].isspace()
+        yield row["question"], ("" if apart else " ") + row["answer"]
+
+
+def alpaca(path):
+    for row in json.load(open(path, encoding="utf-8")):
+        prompt = row["instruction"] + ("\n\n" + row["input"] if row.get("input") else "")
+        apart = not prompt or prompt[-1].isspace() or not row["output"] or row["output"][0].isspace()
+        yield prompt, ("" if apart else " ") + row["output"]
+
+
+def summary(samples, window):
+    out = {"samples": 0, "tokens": 0, "supervised": 0, "split_borders": 0, "cut_rows": 0, "dropped_rows": 0}
+    fnv = Hash()
+    for ids, flags, split in samples:
+        out["split_borders"] += split
+        if len(ids) > window:
+            out["cut_rows"] += 1
+            ids, flags = ids[:window], flags[:window]
+        if 1 not in flags:
+            out["dropped_rows"] += 1
+            continue
+        out["samples"] += 1
+        out["tokens"] += len(ids)
+        out["supervised"] += sum(flags)
+        for token, flag in zip(ids, flags):
+            fnv.add(token, 4)
+            fnv.add(flag, 1)
+    out["fnv1a"] = f"{fnv.value:016x}"
+    return out
+
+
+def main():
+    root = sys.argv[1]
+    tokenizers = {
+        "models/tinystories-656k": "<|end_story|>",
+        "tokenizers/phi-3-mini": "<|endoftext|>",
+        "tokenizers/qwen2": "<|im_end|>",
+    }
+    cases = []
+    for folder, eos_text in tokenizers.items():
+        tokenizer = load(os.path.join(root, folder))
+        eos = tokenizer.token_to_id(eos_text)
+        for data, rows, window in [
+            ("datasets/gsm8k/test.jsonl", question_answer, 2048),
+            ("datasets/gsm8k/test.jsonl", question_answer, 160),
+            ("datasets/torchtune/alpaca_tiny.json", alpaca, 2048),
+            ("datasets/llama-factory/identity.json", alpaca, 2048),
+        ]:
+            samples = (prompt_sample(tokenizer, eos, p, c) for p, c in rows(os.path.join(root, data)))
+            cases.append({"tokenizer": folder, "data": data, "max_seq_len": window, **summary(samples, window)})
+        data = "datasets/text/tinyshakespeare.txt"
+        text = open(os.path.join(root, data), encoding="utf-8", newline="").read().replace("\r\n", "\n")
+        cases.append({"tokenizer": folder, "data": data, "max_seq_len": 256,
+                      **summary(text_samples(tokenizer, eos, text, 256), 256)})
+    with open(os.path.join(os.path.dirname(__file__), "dataset_goldens.json"), "w", encoding="utf-8") as out:
+        json.dump(cases, out, indent=1)
+        out.write("\n")
+
+
+main()

@@ -1,0 +1,75 @@
+// kill -9 in the middle of saving, at random moments: what is listed afterwards is whole, and no finished save is lost.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/state_for_test.h"
+
+namespace temper {
+namespace {
+
+constexpr int kKills = 60;
+constexpr int64_t kRows = 20'000;  // 2.4 MB of state: a save takes some milliseconds
+
+// Saves step after step from `first` on until it is killed. Tells each finished step through `done`.
+[[noreturn]] void SaveForEver(const std::string& out, int64_t first, int done) {
+  CheckpointWriter writer(PosixEnv(), {out, 3});
+  for (int64_t step = first;; ++step) {
+    const SampleState state(step, 1, kRows);
+    if (!writer.Start(state.Contents()).ok() || !writer.WaitUntilRead().ok() || !writer.Finish().ok()) _exit(1);
+    if (write(done, &step, sizeof step) != sizeof step) _exit(2);
+  }
+}
+
+TEST(KilledSave, LosesNothingThatWasFinished) {
+  const ScratchFolder scratch;
+  const std::string out = scratch.path() + "/out";
+  std::mt19937 random(7);
+  int64_t newest = 0, mid_save = 0;
+  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+    ASSERT_TRUE(PrepareOutputFolder(PosixEnv(), out, MiB(4)).ok());
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(pipe_ends[0]);
+      SaveForEver(out, newest + 1, pipe_ends[1]);
+    }
+    close(pipe_ends[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution(0, 150'000)(random)));
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
+    int64_t step = 0, finished = newest;
+    while (read(pipe_ends[0], &step, sizeof step) == sizeof step) finished = step;
+    close(pipe_ends[0]);
+    for (const std::string& name : Must(PosixEnv().List(out))) mid_save += name.ends_with(".tmp");
+
+    const auto check = [&] {
+      const auto listed = Must(ListCheckpoints(PosixEnv(), out));
+      for (const CheckpointEntry& entry : listed) ExpectHolds(entry.path, SampleState(entry.step, 1, kRows));
+      if (finished > 0) {
+        ASSERT_FALSE(listed.empty());
+        EXPECT_GE(listed.back().step, finished) << "a finished save is gone";
+      }
+    };
+    check();
+    ASSERT_TRUE(PrepareOutputFolder(PosixEnv(), out, MiB(4)).ok());
+    check();
+    const auto listed = Must(ListCheckpoints(PosixEnv(), out));
+    newest = listed.empty() ? 0 : listed.back().step;
+  }
+  EXPECT_GT(newest, kKills / 4) << "hardly any save finished";
+  EXPECT_GT(mid_save, kKills / 4) << "hardly any save was hit: the test shows nothing";
+}
+
+}  // namespace
+}  // namespace temper
