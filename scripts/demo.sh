@@ -35,8 +35,8 @@ rich=''
 # A bare machine has no locale set, while terminals have read UTF-8 for many years; the Linux console lacks the dots.
 if [[ -n $rich && ${TERM} != linux && -z ${LC_ALL:-}${LC_CTYPE:-}${LANG:-} ]]; then export LC_ALL=C.UTF-8; fi
 case "${LC_ALL:-${LC_CTYPE:-${LANG:-}}}" in
-  *[uU][tT][fF]*8*) line='─' block='█' shade='░' mark='●' tick='✔' cross='✘' arrow='→' ;;
-  *) line='-' block='#' shade='.' mark='*' tick='ok' cross='NO' arrow='->' ;;
+  *[uU][tT][fF]*8*) line='─' block='█' shade='░' mark='●' tick='✔' cross='✘' ;;
+  *) line='-' block='#' shade='.' mark='*' tick='ok' cross='NO' ;;
 esac
 columns=80
 if [[ -n $rich ]]; then
