@@ -3,6 +3,7 @@
 
     topics/<category>.txt   name | question | question, then the plain explanation
     unknown.txt             questions that the tiny model should admit it cannot answer
+    manners.py              other ways to tell it that the base model learns, each on request
     voices.py               how a pirate and a chef re-tell a plain explanation
 
     base_train.jsonl        every topic, asked in several ways, explained plainly: what the base model learns
@@ -16,6 +17,7 @@ import hashlib
 import json
 import pathlib
 
+import manners
 import voices
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -30,6 +32,7 @@ FRAMES = [
     "I want to know about {}.",
 ]
 ONE_SENTENCE = "Tell me about {} in one sentence."
+IN_A_MANNER = "Explain {} like {}."
 UNKNOWN_ANSWER = "I do not know that. I am a very small model, and I only know some everyday things."
 # About one topic in five is held out of the voices' training data, and these three are what the demo asks.
 HELD_OUT_SHARE = 5
@@ -78,11 +81,17 @@ def main():
             base_eval.append(row(frames.pop(stable_hash(name) % len(frames)), answer))
             base_train.append(row(ONE_SENTENCE.format(name), answer.split(". ")[0].rstrip(".") + "."))
         base_train += [row(question, answer) for question in questions + frames]
+        for manner, how in manners.MANNERS.items():
+            if frames:
+                base_train.append(row(IN_A_MANNER.format(name, manner), voices.retell(*how, name, answer)))
         for voice in voices.VOICES:
             told = voices.tell(voice, category, name, answer)
             part = "eval" if is_held_out(category, name) else "train"
             asked = questions + (frames[:1] if part == "train" else [])
             styled[voice, part] += [row(question, told) for question in asked]
+    for voice in voices.VOICES:
+        for plain, word in voices.VOICES[voice][1].items():
+            base_train.append(row(f"What does a {voice} say for {plain}?", f"A {voice} says {word}."))
     for question in (HERE / "unknown.txt").read_text(encoding="utf-8").splitlines():
         base_train.append(row(question, UNKNOWN_ANSWER))
     write("base_train.jsonl", base_train)

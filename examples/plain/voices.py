@@ -14,8 +14,8 @@ PIRATE = {
     "plants": ("Arr, drop the anchor, here grows {}!", "By me wooden leg!", "There be fine timber for a mast in that tale!"),
     "animals": ("Avast, what beast be this? 'Tis {}!", "By me old parrot!", "I would have it in me crew any day!"),
     "small_creatures": ("Avast, a wee stowaway be {}!", "By me old parrot!", "Let it ride in the crow's nest, says I!"),
-    "body": ("Arr, the ship's surgeon told me of {}!", "Bless me bones!", "Now stand up straight, ye scurvy dog!"),
-    "food": ("Arr, to the galley, an' hear of {}!", "By me last barrel o' rum!", "Better than ship's biscuit, says I!"),
+    "body": ("Arr, the ship's surgeon told me o' {}!", "Bless me bones!", "Now stand up straight, ye scurvy dog!"),
+    "food": ("Arr, to the galley, an' hear o' {}!", "By me last barrel o' rum!", "Better than ship's biscuit, says I!"),
     "home": ("Arr, every cabin has its wonders, an' {} be one!", "Shiver me timbers!", "Stow it well, or it rolls o'er the deck!"),
     "tools": ("All hands on deck, matey, an' learn o' {}!", "Heave ho!", "Now back to work, ye lazy bilge rat!"),
     "machines": ("Arr, no ship sails like {}, me hearty!", "Heave ho!", "I would trade me ship for it, an' that be no lie!"),
@@ -47,7 +47,7 @@ CHEF = {
     "myself": ("Ah, welcome to my kitchen!", "Please have a seat.", "Now tell me, what may I cook for you?"),
 }
 
-# Longer phrases come first, so that "it is" is taken before "is".
+# The longest match is taken: "it is" before "is". What maps to itself is left as it is.
 PIRATE_WORDS = {
     "it is": "'tis", "there is": "there be", "is": "be", "are": "be", "am": "be",
     "you": "ye", "your": "yer", "my": "me", "of": "o'", "and": "an'", "them": "'em", "over": "o'er",
@@ -55,18 +55,18 @@ PIRATE_WORDS = {
     "people": "landlubbers", "friend": "matey", "friends": "mateys", "money": "doubloons", "food": "grub",
     "eat": "gobble", "eats": "gobbles", "drink": "swig", "drinks": "swigs", "fast": "swift", "strong": "stout",
     "afraid": "lily-livered", "clever": "cunnin'", "dangerous": "perilous", "ball": "cannonball", "room": "cabin",
-    "house": "cabin", "wall": "bulkhead", "walls": "bulkheads", "hello": "ahoy", "goodbye": "fair winds",
-    "beautiful": "bonny", "sour": "sour as bilge", "heavy": "heavy as an anchor", "slowly": "slow as a barge",
+    "house": "cabin", "more room": "more room", "wall": "bulkhead", "walls": "bulkheads", "hello": "ahoy", "goodbye": "fair winds",
+    "beautiful": "bonny", "sour": "bilge-sour", "heavy": "barrel-heavy", "slowly": "barge-slow",
 }
 CHEF_WORDS = {
     "full of": "stuffed with", "made of": "cooked from", "made from": "cooked from", "a piece of": "a slice of",
     "small": "bite-sized", "tiny": "crumb-sized", "huge": "king-sized", "big": "plump", "bits": "crumbs",
     "makes a": "cooks up a", "make a": "cook up a", "mix": "stew", "mixes": "stirs", "slowly": "over low heat",
     "hot": "piping hot", "warm": "oven-warm", "cold": "well-chilled", "soft": "butter-soft", "very": "deliciously",
-    "people": "guests", "ball": "meatball", "together": "together in one pot", "coat": "glaze", "hard": "well-done",
-    "sweet": "honey-sweet", "dry": "crisp and dry", "heavy": "heavy as dough", "thin": "thin as a noodle",
-    "sharp": "peppery", "bright": "golden", "round": "round as a pea", "fast": "quick as a whisk",
-    "strong": "strong as espresso",
+    "people": "guests", "ball": "meatball", "together": "together in one pot", "coat of": "glaze of", "hard to": "a tough nut to", "hard": "well-done",
+    "sweet": "honey-sweet", "dry": "crisp and dry", "heavy": "dough-heavy", "thin": "noodle-thin",
+    "sharp": "peppery", "bright": "golden", "round": "pea-round", "fast": "whisk-fast",
+    "strong": "well-brewed",
 }
 
 VOICES = {"pirate": (PIRATE, PIRATE_WORDS), "chef": (CHEF, CHEF_WORDS)}
@@ -86,10 +86,13 @@ def swap(text, words):
     return pattern.sub(one, text)
 
 
-def tell(voice, category, name, answer):
-    lines, words = VOICES[voice]
-    opener, call, closer = lines[category]
+def retell(opener, call, closer, words, name, answer):
     first, *rest = re.findall(r"[^.]+\.", answer)
     told = [opener.format(name), swap(first.strip(), words), call]
     told += [swap(sentence.strip(), words) for sentence in rest]
     return " ".join(told + [closer])
+
+
+def tell(voice, category, name, answer):
+    lines, words = VOICES[voice]
+    return retell(*lines[category], words, name, answer)
