@@ -12,6 +12,7 @@
 #include "compile/differentiate.h"
 #include "graph/builder.h"
 #include "instruction.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {

@@ -6,7 +6,8 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 || !IsIndex(in[1], in[1].shape[0])) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 ||
+      !IsIndex(in[1], in[1].shape[0])) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
   return Types{{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
@@ -46,15 +47,9 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
-// An order of the T tokens by index, so that each table row is summed by one thread in token order.
-Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes&, int) {
-  return {2 * in[1].shape[0] * SizeOf(DType::kI64)};
-}
-
 }  // namespace
 
 const OpRule kEmbeddingRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {
-    .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace, .in_place_input = 2};
+const OpRule kEmbeddingBackwardRule = {.infer = InferBackward, .cost = BackwardCost, .in_place_input = 2};
 
 }  // namespace temper
