@@ -187,6 +187,21 @@ TEST(Dropout, DropsTheElementsThatItsTwinDrops) {
   }
 }
 
+TEST(Dropout, KeepsADrawOfExactlyP) {
+  const Tensor x = Tensor::Of({DType::kF32, {1, 100}}, std::vector<double>(100, 1.0));
+  for (Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.isa = isa});
+    for (int64_t i : {0, 17, 66, 99}) {
+      const double u = UniformAt({.seed = 5, .name_hash = 7, .step = 6}, static_cast<uint64_t>(i));
+      const auto kept = [&](double p) {
+        return RunOn(*kernels, {Op::kDropout, {x, Rng(5, 6, 0)}, {{"p", p}}, 7}, 1)[0][i] != 0;
+      };
+      EXPECT_TRUE(kept(u)) << i << " on " << ToString(isa);
+      EXPECT_FALSE(kept(std::nextafter(u, 1.0))) << i << " on " << ToString(isa);
+    }
+  }
+}
+
 TEST(Dropout, OfTheRowsOfABatchIsThatOfTheBatch) {
   for (int64_t columns : {7, 64}) {
     const Tensor whole = Tensor::Random({DType::kF32, {40, columns}}, 13);
