@@ -48,11 +48,6 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
-// An order of the T tokens by index, so that each table row is summed by one thread in token order.
-Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes&, int) {
-  return {2 * in[1].shape[0] * SizeOf(DType::kI64)};
-}
-
 constexpr AttributeSpec kAttributes[] = {OptionalSize("offset")};
 constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab")};
 
@@ -62,7 +57,6 @@ const OpRule kEmbeddingRule = {.attributes = kAttributes, .infer = Infer, .gradi
 const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
                                        .infer = InferBackward,
                                        .cost = BackwardCost,
-                                       .workspace = BackwardWorkspace,
                                        .in_place_input = 2};
 
 }  // namespace temper
