@@ -63,7 +63,8 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
     for (const auto& [pattern, value] : json[key].items()) {
       if (!value.is_number()) return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
       if (std::string_view(key) == "rank_pattern") {
-        if (!value.is_number_integer()) return Corrupt(fmt::format("{}: rank_pattern should map names to whole numbers", path));
+        if (!value.is_number_integer())
+          return Corrupt(fmt::format("{}: rank_pattern should map names to whole numbers", path));
         c.rank_pattern.emplace_back(pattern, value.get<int64_t>());
       } else {
         c.alpha_pattern.emplace_back(pattern, value.get<double>());
@@ -75,7 +76,9 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
 
 std::string FormatAdapterConfig(const AdapterConfig& c) {
   // PEFT writes whole numbers without a fraction; keep files alike.
-  const auto number = [](double x) { return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x); };
+  const auto number = [](double x) {
+    return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x);
+  };
   const auto sorted = [](std::vector<std::string> names) {
     std::sort(names.begin(), names.end());
     return names;

@@ -1,5 +1,5 @@
-// adapter_config.json: what PEFT writes beside a LoRA adapter's tensors. Only what Temper honours is kept; settings that
-// would change the result and that Temper does not have (DoRA, trained biases, modules_to_save, ...) are refused.
+// adapter_config.json: what PEFT writes beside a LoRA adapter's tensors. Only what Temper honours is kept; settings
+// that would change the result and that Temper does not have (DoRA, trained biases, modules_to_save, ...) are refused.
 #pragma once
 
 #include <string>

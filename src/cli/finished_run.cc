@@ -32,9 +32,10 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
 }
 
 void PrintNextCommands(const std::string& out, bool lora) {
-  LogInfo(fmt::format("next:\n  temper chat --model {0}\n  temper generate --model {0} --prompt \"...\"\n  temper export "
-                      "--model {0} --output_dir {0}-{1}",
-                      out, lora ? "merged" : "export"));
+  LogInfo(
+      fmt::format("next:\n  temper chat --model {0}\n  temper generate --model {0} --prompt \"...\"\n  temper export "
+                  "--model {0} --output_dir {0}-{1}",
+                  out, lora ? "merged" : "export"));
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& confi
     files.insert(files.begin(), kModelWeightsFile);
   }
   for (const std::string& name : files) {
-    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
+    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
   }
   PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));
   LogInfo(fmt::format("done        {} steps, {} tokens in {}; {}", progress.step, progress.tokens,

@@ -10,7 +10,9 @@ int64_t CpuCores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-DType DefaultDType() { return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32; }
+DType DefaultDType() {
+  return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+}
 
 RunFacts MachineFacts() {
   return {.cpu_has_bf16 = DefaultDType() == DType::kBF16, .cpu_cores = CpuCores()};

@@ -11,8 +11,14 @@ namespace temper {
 namespace {
 
 // What runs write into their output folder, besides checkpoint-<step> folders.
-constexpr const char* kRunFiles[] = {"run.yaml", "metrics.jsonl", "trace.json", "runs", "adapter_model.safetensors",
-                                     "adapter_config.json", "model.safetensors", "model.safetensors.index.json"};
+constexpr const char* kRunFiles[] = {"run.yaml",
+                                     "metrics.jsonl",
+                                     "trace.json",
+                                     "runs",
+                                     "adapter_model.safetensors",
+                                     "adapter_config.json",
+                                     "model.safetensors",
+                                     "model.safetensors.index.json"};
 
 bool IsRunFile(const std::string& name) {
   return name.starts_with("checkpoint-") ||
@@ -34,9 +40,10 @@ Result<std::optional<std::string>> ClaimOutputFolder(Env& env, const RunConfig::
   TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(out));
   if (std::none_of(names.begin(), names.end(), IsRunFile)) return std::optional<std::string>();
   if (!output.overwrite) {
-    return InvalidArgument(fmt::format("{} holds an earlier run: go on with --resume, replace it with --overwrite, or "
-                                       "choose another --output_dir",
-                                       out));
+    return InvalidArgument(
+        fmt::format("{} holds an earlier run: go on with --resume, replace it with --overwrite, or "
+                    "choose another --output_dir",
+                    out));
   }
   for (const std::string& name : names) {
     if (IsRunFile(name)) TEMPER_RETURN_IF_ERROR(env.RemoveTree(JoinPath(out, name)));

@@ -1,5 +1,5 @@
-// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval` and
-// `data preview`.
+// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval`
+// and `data preview`.
 #pragma once
 
 #include <string>

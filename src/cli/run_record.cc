@@ -45,9 +45,7 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
 RunIdentity IdentityOf(const Program& train, const std::string& kernels) {
   RunIdentity identity;
   identity.program_hash = fmt::format("{:016x}", ProgramHash(train));
-  identity.environment = {{"threads", train.threads},
-                          {"kernels", kernels},
-                          {"temper", TEMPER_VERSION}};
+  identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   return identity;
 }
 

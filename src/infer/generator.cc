@@ -44,8 +44,9 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
   return order[weight.size() - 1];
 }
 
-Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
-                                            const SamplingSpec& sampling, std::span<const int32_t> stop,
+Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
+                                            int64_t max_new_tokens, const SamplingSpec& sampling,
+                                            std::span<const int32_t> stop,
                                             const std::function<bool(int32_t)>& on_token) {
   std::vector<int32_t> produced;
   std::span<const int32_t> next = prompt;
@@ -54,7 +55,8 @@ Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<co
          decoder.length() + static_cast<int64_t>(next.size()) <= decoder.context()) {
     TEMPER_ASSIGN_OR_RETURN(const std::span<const float> logits, decoder.Feed(next));
     if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-      return Numerical("the model's logits are not numbers (NaN): its weights are damaged or the run that made it diverged");
+      return Numerical(
+          "the model's logits are not numbers (NaN): its weights are damaged or the run that made it diverged");
     }
     last = SampleToken(logits, sampling, static_cast<uint64_t>(decoder.length()));
     if (std::find(stop.begin(), stop.end(), last) != stop.end()) break;

@@ -1,5 +1,5 @@
-// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written for
-// one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
+// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written
+// for one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
 #pragma once
 
 #include <memory>

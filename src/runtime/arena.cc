@@ -38,9 +38,9 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   // Huge pages: a GEMM that strides through gigabytes of 4 KiB pages spends its time in TLB misses.
   const Bytes reserved = AlignUp(std::max(size, Bytes{1}), kHugePage) + Bytes{kHugePage};
   const Bytes available = AvailableMemory();
-  void* const raw = reserved <= available
-                        ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                        : MAP_FAILED;
+  void* const raw = reserved <= available ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                          : MAP_FAILED;
   if (raw == MAP_FAILED) {
     return OutOfMemory(fmt::format(
         "the run needs an arena of {} but this machine has {} available. Try --memory.recompute block, a smaller "
@@ -59,7 +59,9 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}));
 }
 
-Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_.v)); }
+Arena::~Arena() {
+  munmap(base_, static_cast<size_t>(reserved_.v));
+}
 
 Bytes AvailableMemory() {
   int64_t bytes = std::numeric_limits<int64_t>::max();
@@ -69,7 +71,9 @@ Bytes AvailableMemory() {
   return {bytes};
 }
 
-Bytes ResidentMemory() { return {std::max<int64_t>(KibibytesOf("/proc/self/status", "VmRSS:"), 0) << 10}; }
+Bytes ResidentMemory() {
+  return {std::max<int64_t>(KibibytesOf("/proc/self/status", "VmRSS:"), 0) << 10};
+}
 
 Bytes PeakResidentMemory() {
   rusage usage;
