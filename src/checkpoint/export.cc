@@ -253,7 +253,7 @@ class Exporter {
       const bool index_is_ours = name == "model.safetensors.index.json" && written.size() > 1;
       if (!IsWeightsFile(name) || index_is_ours || std::find(written.begin(), written.end(), name) != written.end())
         continue;
-      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
+      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)).status());
     }
     return OkStatus();
   }
@@ -262,7 +262,7 @@ class Exporter {
     for (const std::string& name : companions_) {
       if (name == kModelConfigFile) continue;
       const std::string from = JoinPath(spec_.source.model_folder, name);
-      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)));
+      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)).status());
       report_.files.push_back(name);
     }
     TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());
