@@ -253,7 +253,7 @@ class Exporter {
       const bool index_is_ours = name == "model.safetensors.index.json" && written.size() > 1;
       if (!IsWeightsFile(name) || index_is_ours || std::find(written.begin(), written.end(), name) != written.end())
         continue;
-      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)).status());
+      TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
     }
     return OkStatus();
   }
