@@ -32,7 +32,9 @@ class LossKernel final : public Kernel {
         tokens_(spec.inputs[0].shape[0]),
         vocabulary_(spec.inputs[1].shape[0]) {
     const Attributes& a = spec.attributes;
-    const SoftmaxRowKernels& rows = isa >= Isa::kAvx512 ? kSoftmaxRowAvx512 : kSoftmaxRowAvx2;
+    const SoftmaxRowKernels& rows = isa == Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
+                                    : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
+                                                            : kSoftmaxRowAvx2;
     if constexpr (std::is_same_v<T, float>) {
       cross_entropy_ = rows.f32;
     } else {
@@ -67,6 +69,7 @@ class LossKernel final : public Kernel {
       }
       gradient_ = gradient_ || pair.d_x >= 0 || pair.d_w >= 0;
     }
+    TEMPER_CHECK(kLossPiece == kSoftmaxPiece) << kSoftmaxPiece;
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
   }
 
