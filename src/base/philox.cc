@@ -9,23 +9,20 @@ namespace temper {
 uint64_t HashName(std::string_view name) { return XXH64(name.data(), name.size(), 0); }
 
 std::array<uint32_t, 4> Philox(const RngKey& key, uint64_t index) {
-  // Constants of the paper, section 4.3: multipliers and Weyl increments (golden ratio, sqrt(3)-1).
-  constexpr uint64_t kM0 = 0xD2511F53, kM1 = 0xCD9E8D57;
-  constexpr uint32_t kW0 = 0x9E3779B9, kW1 = 0xBB67AE85;
   // Counter: element block and step; key: seed xor name, so that equal (seed, name) of two steps never meet.
   uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
   uint32_t c2 = static_cast<uint32_t>(key.step), c3 = static_cast<uint32_t>(key.step >> 32);
   const uint64_t k = MixedKey(key);
   uint32_t k0 = static_cast<uint32_t>(k), k1 = static_cast<uint32_t>(k >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = kM0 * c0, p1 = kM1 * c2;
+    const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * c0, p1 = uint64_t{kPhiloxMultiplier1} * c2;
     const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
     c0 = n0;
     c2 = n2;
-    k0 += kW0;
-    k1 += kW1;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
   }
   return {c0, c1, c2, c3};
 }

@@ -18,6 +18,10 @@ struct RngKey {
 // XXH64 of a canonical value name. Stable across machines and versions: it is part of the checkpoint's meaning.
 uint64_t HashName(std::string_view name);
 
+// Of the paper, section 4.3: the multipliers, and what the key's words grow by each round (golden ratio, sqrt(3) - 1).
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
+
 // The 64-bit Philox key of a stream; the counter is (index, step). For kernels that draw many blocks at a time.
 constexpr uint64_t MixedKey(const RngKey& key) { return key.seed * 0x9E3779B97F4A7C15ull ^ key.name_hash; }
 

@@ -63,6 +63,7 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
     for (const auto& [pattern, value] : json[key].items()) {
       if (!value.is_number()) return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
       if (std::string_view(key) == "rank_pattern") {
+        if (!value.is_number_integer()) return Corrupt(fmt::format("{}: rank_pattern should map names to whole numbers", path));
         c.rank_pattern.emplace_back(pattern, value.get<int64_t>());
       } else {
         c.alpha_pattern.emplace_back(pattern, value.get<double>());

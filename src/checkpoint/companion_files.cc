@@ -51,7 +51,11 @@ Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& mod
   return names;
 }
 
-Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to) {
+Status CopyFileDurably(Env& env, const std::string& from, const std::string& to) {
+  return CopyAndDigestFile(env, from, to).status();
+}
+
+Result<FileDigest> CopyAndDigestFile(Env& env, const std::string& from, const std::string& to) {
   TEMPER_ASSIGN_OR_RETURN(const auto out, env.OpenForWrite(to));
   TEMPER_ASSIGN_OR_RETURN(const FileDigest digest,
                           ForEachPiece(env, from, [&](std::span<const std::byte> p) { return out->Append(p); }));

@@ -91,7 +91,12 @@ class Resolver {
  private:
   Status TakeModel(const std::string& path, bool checkpoint) {
     source_.model_folder = path;
-    if (!checkpoint) return OkStatus();
+    if (!checkpoint) {
+      // The finished model of a full run lies, in f32, above its checkpoints.
+      TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
+      source_.model_is_checkpoint = !checkpoints.empty();
+      return OkStatus();
+    }
     TEMPER_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(env_, path));
     source_.model_is_checkpoint = true;
     if (source_.checkpoint.empty()) source_.checkpoint = path;

@@ -47,7 +47,7 @@ class Differentiator final : public GradientSink {
   ValueId Pending(int input) const override { return Get(gradients_, Input(node().inputs, input)); }
 
   std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) override {
-    Result<Types> types = RuleOf(op).infer(TypesOf(graph_, inputs), attributes);
+    Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
     TEMPER_CHECK(types.ok()) << "gradient of " << ToString(node().op) << ": " << types.status().message();
     Node backward{.op = op,
                   .inputs = std::move(inputs),
@@ -86,7 +86,7 @@ class Differentiator final : public GradientSink {
     Node& root = graph_.nodes()[at_];
     root.inputs = std::move(inputs);
     root.attributes = std::move(attributes);
-    Result<Types> types = RuleOf(root.op).infer(TypesOf(graph_, root.inputs), root.attributes);
+    Result<Types> types = InferTypes(root.op, TypesOf(graph_, root.inputs), root.attributes);
     TEMPER_CHECK(types.ok()) << types.status().message();
     std::vector<ValueId> added;
     while (root.outputs.size() < types->size()) {
@@ -100,7 +100,8 @@ class Differentiator final : public GradientSink {
   static ValueId Input(const std::vector<ValueId>& ids, int i) { return ids[static_cast<size_t>(i)]; }
   template <class T>
   T Get(const std::vector<T>& per_value, ValueId id) const {
-    return static_cast<size_t>(id) < per_value.size() ? per_value[static_cast<size_t>(id)] : T(std::is_same_v<T, ValueId> ? kNoValue : 0);
+    return static_cast<size_t>(id) < per_value.size() ? per_value[static_cast<size_t>(id)]
+                                                      : T(std::is_same_v<T, ValueId> ? kNoValue : 0);
   }
   template <class T>
   void Set(std::vector<T>& per_value, ValueId id, T x) {
@@ -133,13 +134,15 @@ class Differentiator final : public GradientSink {
   const bool accumulate_;
   const size_t forward_nodes_;
   size_t at_ = 0;
-  Node current_;  // a copy: emitting nodes moves the graph's
+  Node current_;                    // a copy: emitting nodes moves the graph's
   std::vector<char> needs_;         // per forward value: a trainable value reaches it
   std::vector<ValueId> gradients_;  // per forward value: its gradient so far
 };
 
 }  // namespace
 
-Graph Differentiate(const Graph& forward, bool accumulate) { return Differentiator(forward, accumulate).Run(); }
+Graph Differentiate(const Graph& forward, bool accumulate) {
+  return Differentiator(forward, accumulate).Run();
+}
 
 }  // namespace temper

@@ -15,21 +15,24 @@ std::vector<int> CountUses(const Graph& graph) {
   return uses;
 }
 
-bool IsPersistent(Role role) { return role != Role::kActivation; }
+bool IsPersistent(Role role) {
+  return role != Role::kActivation;
+}
 
 // The linear node into which `residual` can be folded so that `product` becomes product + residual: the maker of
 // `product`, or, where that already accumulates (a LoRA branch on its base product), the maker of what it accumulates.
 // -1 where there is none.
 class ResidualFolder {
  public:
-  explicit ResidualFolder(const Graph& graph) : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1) {}
+  explicit ResidualFolder(const Graph& graph)
+      : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1) {}
 
   void Made(ValueId id, size_t node) { maker_[id] = static_cast<int>(node); }
   int MakerOf(ValueId id) const { return maker_[id]; }
 
   int Target(ValueId product, ValueId residual, int block) const {
     const int at = maker_[product];
-    if (at < 0 || uses_[product] != 1) return -1;
+    if (at < 0 || uses_[product] != 1 || IsPersistent(graph_.value(product).role)) return -1;
     const Node& linear = graph_.nodes()[static_cast<size_t>(at)];
     if (linear.op != Op::kLinear || linear.block != block) return -1;
     if (linear.attributes.Flag("acc")) return Target(linear.inputs.back(), residual, block);
@@ -55,7 +58,8 @@ Graph Fuse(const Graph& graph) {
     const Node& add = graph.nodes()[i];
     if (add.op != Op::kAdd) continue;
     for (int side = 0; side < 2; ++side) {
-      const ValueId product = add.inputs[static_cast<size_t>(side)], residual = add.inputs[static_cast<size_t>(1 - side)];
+      const ValueId product = add.inputs[static_cast<size_t>(side)],
+                    residual = add.inputs[static_cast<size_t>(1 - side)];
       const int at = folder.Target(product, residual, add.block);
       if (at < 0 || folded[static_cast<size_t>(at)]) continue;
       Node& linear = nodes[static_cast<size_t>(at)];
@@ -87,13 +91,13 @@ Graph UpdateInPlace(const Graph& graph) {
   }
   for (size_t i = 0; i < result.nodes().size(); ++i) {
     const Node& node = result.nodes()[i];
-    const int position = RuleOf(node.op).in_place_input;
-    if (position < 0 || position >= static_cast<int>(node.inputs.size())) continue;
+    const int position = OverwritableInput(node.op, node.attributes, static_cast<int>(node.inputs.size()), 0);
+    if (position < 0) continue;
     const ValueId in = node.inputs[static_cast<size_t>(position)], out = node.outputs[0];
     const bool twice = std::count(node.inputs.begin(), node.inputs.end(), in) > 1;
     Value& value = result.value(out);
-    if (twice || taken[in] || !made[in] || IsPersistent(result.value(in).role) || IsPersistent(value.role) ||
-        value.updates != kNoValue || last_use[in] != static_cast<int>(i) ||
+    if (twice || taken[in] || !made[in] || IsPersistent(result.value(result.Root(in)).role) ||
+        IsPersistent(value.role) || value.updates != kNoValue || last_use[in] != static_cast<int>(i) ||
         !(result.value(in).type == value.type)) {
       continue;
     }

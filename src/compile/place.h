@@ -14,8 +14,8 @@
 
 namespace temper {
 
-// A graph and the micro-batches that it is run for: [begin, end). `loads` says whether each is preceded by loading its
-// inputs and followed by storing its outputs.
+// A graph and the micro-batches that it is run for: [begin, end). Each is preceded by loading its inputs and followed
+// by storing its outputs, except where the graph is an update.
 struct Stage {
   const Graph* graph = nullptr;
   int micro_batch_begin = 0, micro_batch_end = 1;

@@ -169,6 +169,50 @@ TEST_F(RealData, FormatsAndRowsOfPublishedDataSetsAreRecognised) {
   if (seen == 0) GTEST_SKIP() << "no data sets in " << root_;
 }
 
+// Published conversations under Qwen2's own template and tokenizer: the supervised tokens are the assistant's words and
+// the token that ends its turn, nothing else; and every such turn is there.
+TEST_F(RealData, ConversationsLearnExactlyWhatTheAssistantSaid) {
+  const std::string folder = "tokenizers/qwen2";
+  if (!Has(folder)) GTEST_SKIP() << folder << " is not in " << root_;
+  const Tokenizer& tokenizer = Load(folder);
+  const auto chat = ChatTemplate::Load(PosixEnv(), Path(folder));
+  ASSERT_TRUE(chat.ok() && *chat);
+  const auto rows = RowTokenizer::Create(tokenizer, &**chat, {});
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  int turns = 0;
+  for (const char* data : {"datasets/xtuner/openai_sft.jsonl", "datasets/llama-factory/v1_sft_demo.jsonl",
+                           "datasets/torchtune/chat_tiny.json"}) {
+    if (!Has(data)) continue;
+    const auto reader = RecordReader::Open(PosixEnv(), Path(data));
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    RawRow raw;
+    for (auto more = (*reader)->Next(raw); more.ok() && *more; more = (*reader)->Next(raw)) {
+      const auto record = (*reader)->Parse(raw);
+      ASSERT_TRUE(record.ok()) << record.status().message();
+      std::string expected, got;
+      for (const auto& message : record->messages) {
+        if (message["role"] != "assistant") continue;
+        expected += message["content"].get<std::string>() + "<|im_end|>";
+        ++turns;
+      }
+      std::vector<Sample> samples;
+      DataStatistics statistics;
+      const Status status = (*rows)->Tokenize(*record, samples, statistics);
+      ASSERT_TRUE(status.ok()) << status.message();
+      for (const Sample& sample : samples) {
+        std::vector<int32_t> learnt;
+        for (size_t i = 0; i < sample.tokens.size(); ++i) {
+          if (sample.supervised[i]) learnt.push_back(sample.tokens[i]);
+        }
+        got += tokenizer.Decode(learnt, /*skip_special=*/false);
+      }
+      ASSERT_EQ(got, expected) << record->where;
+    }
+  }
+  if (turns == 0) GTEST_SKIP() << "no conversations in " << root_;
+  EXPECT_GT(turns, 500);
+}
+
 // From file to arrays: an epoch over Shakespeare predicts every token of the text exactly once, in 256-token rows.
 TEST_F(RealData, AnEpochOverShakespearePredictsEveryTokenOnce) {
   const std::string data = "datasets/text/tinyshakespeare.txt", model = "models/tinystories-656k";

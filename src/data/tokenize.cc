@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/conversation.h"
+#include "data/row_reader.h"
 
 namespace temper {
 namespace {
@@ -17,6 +18,22 @@ constexpr size_t kProblemsKept = 5;
 // Every border inside a piece encodes the piece again, so the pieces of a template that prints no special tokens are
 // ended here: a conversation of n turns costs n times this, not n times itself.
 constexpr size_t kPieceBytes = 16 << 10;
+
+// Deriving what the assistant wrote renders the conversation up to each of its turns and keeps the texts: time grows
+// with messages * messages (10 s at this bound), memory with turns * bytes.
+constexpr size_t kMaxMessages = 4096;
+constexpr Bytes kMaxTurnTexts = GiB(1);
+
+Status CheckSize(const OrderedJson& messages, const std::string& where) {
+  const auto turns = std::count_if(messages.begin(), messages.end(), IsLearnt);
+  // A row has at most RowReader::kMaxRow bytes, so few turns are always within the bound.
+  const bool few = RowReader::kMaxRow * turns <= kMaxTurnTexts;
+  const Bytes size = few ? Bytes{0} : Bytes{static_cast<int64_t>(messages.dump().size())};
+  if (messages.size() <= kMaxMessages && size * turns <= kMaxTurnTexts) return OkStatus();
+  return Unsupported(
+      fmt::format("{}: a conversation of {} messages, {} of them to be learnt: too long to be one; split it", where,
+                  messages.size(), turns));
+}
 
 bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
   return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
@@ -148,6 +165,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   std::vector<RenderedChat> chats;
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
+    TEMPER_RETURN_IF_ERROR(CheckSize(record.messages, record.where));
     auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, options_.chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);

@@ -268,6 +268,26 @@ TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
 }
 
+TEST(RowTokenizer, ConversationsThatWouldTakeForeverAreErrors) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  const auto conversation = [](int turns, size_t length) {
+    Record record{.kind = RecordKind::kMessages, .where = "f line 1"};
+    record.messages = OrderedJson::array();
+    for (int i = 0; i < turns; ++i) {
+      record.messages.push_back({{"role", "user"}, {"content", std::string(length, 'u')}});
+      record.messages.push_back({{"role", "assistant"}, {"content", "a"}});
+    }
+    return record;
+  };
+  EXPECT_TRUE(RunRow(tokenizer, conversation(100, 1000), {}, &chat).status.ok());
+  for (const Record& record : {conversation(2100, 1), conversation(120, 100000)}) {
+    const Outcome out = RunRow(tokenizer, record, {}, &chat);
+    ASSERT_FALSE(out.status.ok());
+    EXPECT_NE(out.status.message().find("f line 1: a conversation of"), std::string::npos) << out.status.message();
+  }
+}
+
 TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();

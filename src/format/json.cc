@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace temper {
@@ -54,11 +55,16 @@ class Builder final : public nlohmann::detail::json_sax_dom_parser<J> {
 
 template <class J>
 Result<J> Parse(std::string_view text, const std::string& where) {
+  // nlohmann's lexer takes a NUL for the end of the text and would ignore whatever follows it.
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    return Corrupt(fmt::format("{}: not valid JSON at {}: a NUL byte", where, Position(text, nul)));
+  }
   J root;
   Builder<J> builder(root);
   if (J::sax_parse(text.begin(), text.end(), &builder)) return root;
   if (builder.too_deep()) return Corrupt(fmt::format("{}: JSON nested deeper than {} levels", where, kMaxDepth));
-  return Corrupt(fmt::format("{}: not valid JSON at {}: {}", where, Position(text, builder.position()), builder.what()));
+  return Corrupt(
+      fmt::format("{}: not valid JSON at {}: {}", where, Position(text, builder.position()), builder.what()));
 }
 
 Status WrongType(const Json& value, const char* key, const char* wanted, const std::string& where) {
@@ -74,7 +80,9 @@ const Json* Find(const Json& object, const char* key) {
 
 }  // namespace
 
-Result<Json> ParseJson(std::string_view text, const std::string& where) { return Parse<Json>(text, where); }
+Result<Json> ParseJson(std::string_view text, const std::string& where) {
+  return Parse<Json>(text, where);
+}
 Result<OrderedJson> ParseOrderedJson(std::string_view text, const std::string& where) {
   return Parse<OrderedJson>(text, where);
 }
@@ -87,6 +95,9 @@ Result<Json> ReadJsonFile(Env& env, const std::string& path) {
 Result<int64_t> IntOr(const Json& object, const char* key, int64_t fallback, const std::string& where) {
   const Json* value = Find(object, key);
   if (!value) return fallback;
+  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    return Corrupt(fmt::format("{}: '{}' is {}, which is too large", where, key, value->get<uint64_t>()));
+  }
   if (value->is_number_integer()) return value->get<int64_t>();
   return WrongType(*value, key, "an integer", where);
 }

@@ -21,6 +21,27 @@ TEST(Json, RefusesDocumentsDeepEnoughToExhaustTheStack) {
   EXPECT_TRUE(ParseJson(std::string(200, '[') + std::string(200, ']'), "fine.json").ok());
 }
 
+TEST(Json, RefusesANulByteWhereverItStands) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"{}\0junk"s, "{}\0"s, "\0{}"s, "{\0}"s, "[1,\0 2]"s, "[\"a\0b\"]"s, "\0"s}) {
+    const auto r = ParseJson(text, "f.json");
+    ASSERT_FALSE(r.ok());
+    EXPECT_NE(r.status().message().find("NUL"), std::string::npos) << r.status().message();
+    EXPECT_FALSE(ParseOrderedJson(text, "f.json").ok());
+  }
+  const auto r = ParseJson("{}\n\0"s, "f.json");
+  EXPECT_NE(r.status().message().find("line 2, column 1"), std::string::npos) << r.status().message();
+  EXPECT_TRUE(ParseJson("[\"\\u0000\"]", "f.json").ok()) << "escaped, it is a character like any other";
+}
+
+TEST(Json, RefusesIntegersThatDoNotFit) {
+  const auto j = ParseJson(R"({"most": 9223372036854775807, "more": 9223372036854775808, "least": -9223372036854775808})", "f");
+  ASSERT_TRUE(j.ok());
+  EXPECT_EQ(*IntOr(*j, "most", 0, "f"), INT64_MAX);
+  EXPECT_EQ(*IntOr(*j, "least", 0, "f"), INT64_MIN);
+  EXPECT_FALSE(IntOr(*j, "more", 0, "f").ok());
+}
+
 TEST(Json, TypedLookupsNameTheKeyThatIsWrong) {
   const auto j = ParseJson(R"({"n": 3, "s": "x", "none": null})", "f.json");
   ASSERT_TRUE(j.ok());

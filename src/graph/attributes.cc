@@ -32,6 +32,17 @@ struct Reader {
   }
 };
 
+bool IsKey(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+bool IsPlain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c >= ' ' && c <= '~' && c != '"' && c != '}'; });
+}
+
 bool ParseNumber(std::string_view token, double* out) {
   const auto r = std::from_chars(token.data(), token.data() + token.size(), *out);
   return r.ec == std::errc() && r.ptr == token.data() + token.size();
@@ -39,14 +50,15 @@ bool ParseNumber(std::string_view token, double* out) {
 
 bool ParseValue(Reader& in, AttributeValue* out) {
   if (in.Eat('"')) {
-    *out = std::string(in.Until("\""));
-    return in.Eat('"');
+    const std::string_view text = in.Until("\"");
+    *out = std::string(text);
+    return IsPlain(text) && in.Eat('"');
   }
   if (in.Eat('[')) {
     std::vector<double> list;
     while (!in.Eat(']')) {
       if (!list.empty() && !(in.Eat(',') && in.Eat(' '))) return false;
-      double d;
+      double d = 0;
       if (!ParseNumber(in.Until(",]"), &d)) return false;
       list.push_back(d);
     }
@@ -55,12 +67,12 @@ bool ParseValue(Reader& in, AttributeValue* out) {
   }
   const std::string_view token = in.Until(",}");
   if (token.find_first_of(".eni") != std::string_view::npos) {
-    double d;
+    double d = 0;
     if (!ParseNumber(token, &d)) return false;
     *out = d;
     return true;
   }
-  int64_t i;
+  int64_t i = 0;
   const auto r = std::from_chars(token.data(), token.data() + token.size(), i);
   *out = i;
   return r.ec == std::errc() && r.ptr == token.data() + token.size();
@@ -73,6 +85,8 @@ Attributes::Attributes(std::initializer_list<std::pair<std::string, AttributeVal
 }
 
 void Attributes::Set(std::string key, AttributeValue value) {
+  const auto* text = std::get_if<std::string>(&value);
+  TEMPER_CHECK(IsKey(key) && (text == nullptr || IsPlain(*text))) << "attribute " << key << " cannot be printed";
   const auto at = std::lower_bound(entries_.begin(), entries_.end(), key,
                                    [](const auto& entry, const std::string& k) { return entry.first < k; });
   if (at != entries_.end() && at->first == key) {
@@ -92,16 +106,27 @@ const AttributeValue* Attributes::Find(std::string_view key) const {
 namespace {
 template <class T>
 const T& Get(const AttributeValue* value, std::string_view key, const Attributes& all) {
-  TEMPER_CHECK(value != nullptr && std::holds_alternative<T>(*value)) << "attribute " << key << " of " << all.ToString();
+  TEMPER_CHECK(value != nullptr && std::holds_alternative<T>(*value))
+      << "attribute " << key << " of " << all.ToString();
   return std::get<T>(*value);
 }
 }  // namespace
 
-int64_t Attributes::Int(std::string_view key) const { return Get<int64_t>(Find(key), key, *this); }
-int64_t Attributes::IntOr(std::string_view key, int64_t fallback) const { return Has(key) ? Int(key) : fallback; }
-double Attributes::Double(std::string_view key) const { return Get<double>(Find(key), key, *this); }
-double Attributes::DoubleOr(std::string_view key, double fallback) const { return Has(key) ? Double(key) : fallback; }
-const std::string& Attributes::String(std::string_view key) const { return Get<std::string>(Find(key), key, *this); }
+int64_t Attributes::Int(std::string_view key) const {
+  return Get<int64_t>(Find(key), key, *this);
+}
+int64_t Attributes::IntOr(std::string_view key, int64_t fallback) const {
+  return Has(key) ? Int(key) : fallback;
+}
+double Attributes::Double(std::string_view key) const {
+  return Get<double>(Find(key), key, *this);
+}
+double Attributes::DoubleOr(std::string_view key, double fallback) const {
+  return Has(key) ? Double(key) : fallback;
+}
+const std::string& Attributes::String(std::string_view key) const {
+  return Get<std::string>(Find(key), key, *this);
+}
 const std::vector<double>& Attributes::Doubles(std::string_view key) const {
   return Get<std::vector<double>>(Find(key), key, *this);
 }
@@ -135,7 +160,7 @@ Result<Attributes> Attributes::Parse(std::string_view text) {
     good = first || (in.Eat(',') && in.Eat(' '));
     const std::string key(in.Until("="));
     AttributeValue value;
-    good = good && in.Eat('=') && ParseValue(in, &value);
+    good = good && IsKey(key) && !attributes.Has(key) && in.Eat('=') && ParseValue(in, &value);
     if (good) attributes.Set(key, std::move(value));
   }
   if (!good || !in.rest.empty()) return Corrupt(fmt::format("not a list of attributes: {}", text));

@@ -1,5 +1,8 @@
 // Attributes: the constants of a node (head counts, eps, flags), as sorted (key, value) pairs that print and read back
 // exactly. Looked up when a kernel is made, never on the step path.
+//
+// Keys are identifiers (letters, digits, '_'); strings hold printable ASCII without '"' and '}', so the text form needs
+// no escapes.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +24,11 @@ class Attributes {
   Attributes() = default;
   Attributes(std::initializer_list<std::pair<std::string, AttributeValue>> entries);
 
+  // REQUIRES: key and value are such as the text form can hold.
   void Set(std::string key, AttributeValue value);
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
+  // nullptr where the key is absent.
+  const AttributeValue* Find(std::string_view key) const;
 
   // REQUIRES: the key is present with that type, unless a fallback is given.
   int64_t Int(std::string_view key) const;
@@ -36,11 +42,10 @@ class Attributes {
 
   const std::vector<std::pair<std::string, AttributeValue>>& entries() const { return entries_; }
   std::string ToString() const;                            // {eps=1e-05, heads=12}: doubles in shortest round-trip form
-  static Result<Attributes> Parse(std::string_view text);  // the inverse
+  static Result<Attributes> Parse(std::string_view text);  // the inverse; a key stands once
   friend bool operator==(const Attributes&, const Attributes&) = default;
 
  private:
-  const AttributeValue* Find(std::string_view key) const;
   std::vector<std::pair<std::string, AttributeValue>> entries_;  // sorted by key
 };
 

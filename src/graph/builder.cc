@@ -16,9 +16,10 @@ ValueId GraphBuilder::Source(std::string name, TensorType type, Role role) {
 
 std::vector<ValueId> GraphBuilder::Add(Op op, std::vector<ValueId> inputs, Attributes attributes,
                                        const std::string& name, Role role) {
-  const Result<Types> types = RuleOf(op).infer(TypesOf(*graph_, inputs), attributes);
+  const Result<Types> types = InferTypes(op, TypesOf(*graph_, inputs), attributes);
   TEMPER_CHECK(types.ok()) << prefix_ << name << ": " << types.status().message();
-  Node node{.op = op, .inputs = std::move(inputs), .attributes = std::move(attributes), .block = block_, .phase = phase_};
+  Node node{
+      .op = op, .inputs = std::move(inputs), .attributes = std::move(attributes), .block = block_, .phase = phase_};
   for (size_t i = 0; i < types->size(); ++i) {
     node.outputs.push_back(graph_->AddValue(
         {.name = prefix_ + name + (i ? "." + std::to_string(i) : ""), .type = (*types)[i], .role = role}));
@@ -39,7 +40,9 @@ ValueId GraphBuilder::Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O, const s
   return Add(Op::kLinear, std::move(inputs), {{"acc", int64_t{0}}, {"bias", int64_t{bias_O != kNoValue}}}, name)[0];
 }
 
-ValueId GraphBuilder::Sum(ValueId a, ValueId b, const std::string& name) { return Add(Op::kAdd, {a, b}, {}, name)[0]; }
+ValueId GraphBuilder::Sum(ValueId a, ValueId b, const std::string& name) {
+  return Add(Op::kAdd, {a, b}, {}, name)[0];
+}
 
 ValueId GraphBuilder::RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
   return Add(Op::kRmsNorm, {x_TD, w_D}, {{"eps", eps}}, name)[0];

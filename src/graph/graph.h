@@ -85,8 +85,9 @@ class Graph {
   std::unordered_map<std::string, ValueId> by_name_;  // first value of each name
 };
 
-// OK, or a text naming the node, the values and what is wrong: use before definition, a value written twice, types that
-// disagree with the op's shape rule, an update of a value that is used later or by another type, unknown ids.
+// OK, or a text naming the node, the values and what is wrong: use before definition or of what is never made, a value
+// written twice, attributes or types that disagree with the op's rule, an update of a value that is used later, of
+// another type, or that the op cannot write over while it reads it, unknown ids, names that cannot be printed.
 Status Verify(const Graph& graph);
 
 // One line per value and node; ReadGraph(PrintGraph(g)) equals g.

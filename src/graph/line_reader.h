@@ -1,5 +1,6 @@
-// LineReader: the cursor with which the text forms of Graph and Program are read back. Every method returns false and may
-// leave the cursor anywhere where the line holds something else; nothing throws.
+// LineReader: the cursor with which the text forms of Graph and Program are read back. Every method returns false and
+// may leave the cursor anywhere where the line holds something else; nothing throws. Sizes are bounded such that no sum
+// or product that the ops' rules make of them overflows.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,10 @@ namespace temper {
 
 class LineReader {
  public:
+  // Elements of one tensor: 2^40 are 2 TiB of bf16. Rules multiply them by at most 2^23 (threads, padding, element
+  // size).
+  static constexpr int64_t kMaxElements = int64_t{1} << 40;
+
   explicit LineReader(std::string_view line) : rest_(line) {}
 
   bool Eat(std::string_view token) {
@@ -50,9 +55,11 @@ class LineReader {
     rest_.remove_prefix(n + 1);
     *out = TensorType{*dtype, {}};
     while (!Eat("]")) {
-      int64_t d;
+      int64_t d = 0;
       if (out->shape.rank() > 0 && !Eat(", ")) return false;
-      if (out->shape.rank() == Shape::kMaxRank || !Number(&d) || d < 0) return false;
+      if (out->shape.rank() == Shape::kMaxRank || !Number(&d) || d < 1 || d > kMaxElements / out->shape.elements()) {
+        return false;
+      }
       out->shape.Append(d);
     }
     return true;
@@ -60,7 +67,7 @@ class LineReader {
   bool IdList(std::vector<int>* out) {
     if (!Eat("(")) return false;
     while (!Eat(")")) {
-      int id;
+      int id = 0;
       if (!out->empty() && !Eat(", ")) return false;
       if (!Eat("%") || !Number(&id)) return false;
       out->push_back(id);

@@ -2,7 +2,79 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace temper {
+namespace {
+
+const char* NameOf(AttributeSpec::Kind kind) {
+  switch (kind) {
+    case AttributeSpec::Kind::kFlag:
+      return "0 or 1";
+    case AttributeSpec::Kind::kSize:
+      return "an integer that is not negative";
+    case AttributeSpec::Kind::kDouble:
+      return "a finite number with a point";
+    case AttributeSpec::Kind::kString:
+      return "a string";
+    case AttributeSpec::Kind::kDoubles:
+      return "a list of finite numbers";
+  }
+  return "";
+}
+
+bool Fits(const AttributeValue& value, AttributeSpec::Kind kind) {
+  const auto* integer = std::get_if<int64_t>(&value);
+  const auto* number = std::get_if<double>(&value);
+  const auto* list = std::get_if<std::vector<double>>(&value);
+  switch (kind) {
+    case AttributeSpec::Kind::kFlag:
+      return integer != nullptr && (*integer == 0 || *integer == 1);
+    case AttributeSpec::Kind::kSize:
+      return integer != nullptr && *integer >= 0;
+    case AttributeSpec::Kind::kDouble:
+      return number != nullptr && std::isfinite(*number);
+    case AttributeSpec::Kind::kString:
+      return std::holds_alternative<std::string>(value);
+    case AttributeSpec::Kind::kDoubles:
+      return list != nullptr && std::all_of(list->begin(), list->end(), [](double x) { return std::isfinite(x); });
+  }
+  return false;
+}
+
+Status CheckAttributes(Op op, const Attributes& attributes) {
+  const std::span<const AttributeSpec> specs = RuleOf(op).attributes;
+  for (const auto& [key, value] : attributes.entries()) {
+    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const AttributeSpec& s) { return key == s.key; });
+    if (spec == specs.end()) return Corrupt(fmt::format("[{}] has no attribute '{}'", ToString(op), key));
+    if (!Fits(value, spec->kind)) {
+      return Corrupt(fmt::format("[{}] attribute '{}' should be {}: {}", ToString(op), key, NameOf(spec->kind),
+                                 attributes.ToString()));
+    }
+  }
+  for (const AttributeSpec& spec : specs) {
+    if (spec.required && !attributes.Has(spec.key)) {
+      return Corrupt(fmt::format("[{}] needs the attribute '{}': {}", ToString(op), spec.key, attributes.ToString()));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Types> InferTypes(Op op, const Types& inputs, const Attributes& attributes) {
+  TEMPER_RETURN_IF_ERROR(CheckAttributes(op, attributes));
+  return RuleOf(op).infer(inputs, attributes);
+}
+
+int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output) {
+  const OpRule& rule = RuleOf(op);
+  const int input = rule.overwrites != nullptr ? rule.overwrites(attributes, num_inputs, output)
+                    : output == 0              ? rule.in_place_input
+                                               : -1;
+  return input < num_inputs ? input : -1;
+}
 
 Types TypesOf(const Graph& graph, std::span<const ValueId> ids) {
   Types types;

@@ -1,4 +1,5 @@
-// The rules of an op: its output types, its gradient, its cost. One file per op in graph/ops/, one table in registry.cc.
+// The rules of an op: its output types, its gradient, its cost. One file per op in graph/ops/, one table in
+// registry.cc.
 #pragma once
 
 #include <span>
@@ -16,6 +17,14 @@ struct Cost {
 };
 
 using Types = std::vector<TensorType>;
+
+// An attribute that an op knows. Flags are 0 or 1; sizes are integers >= 0; absent means 0, 0.0 or "" unless required.
+struct AttributeSpec {
+  enum class Kind : uint8_t { kFlag, kSize, kDouble, kString, kDoubles };
+  const char* key;
+  Kind kind;
+  bool required = false;
+};
 
 // What a gradient rule may do: see the gradients of the node's outputs, emit backward nodes, deliver gradients of the
 // node's inputs. Implemented by compile/differentiate.
@@ -43,8 +52,11 @@ class GradientSink {
 };
 
 struct OpRule {
+  // All that a node of this op may have.
+  std::span<const AttributeSpec> attributes;
   // Output types from inputs and attributes. Wrong operands are bugs of the caller: returned as an error so that a
-  // Program read from text can be refused, CHECKed by the builder.
+  // Program read from text can be refused, CHECKed by the builder. REQUIRES: the attributes are such as `attributes`
+  // says; InferTypes checks that first.
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
@@ -53,9 +65,17 @@ struct OpRule {
   Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;
   // Output 0 may be written over this input where nothing uses the input later (-1: never).
   int in_place_input = -1;
+  // The input that another output may be written over (accumulators, states, caches), or -1; nullptr: none may.
+  int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
 };
 
 const OpRule& RuleOf(Op op);
+
+// The input that output `output` of an op may be written over, or -1.
+int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output);
+
+// The output types of an op, or an error for attributes or operands that do not fit.
+Result<Types> InferTypes(Op op, const Types& inputs, const Attributes& attributes);
 
 Cost CostOf(const Graph& graph, const Node& node);
 Bytes WorkspaceOf(const Graph& graph, const Node& node, int threads);

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "graph/graph.h"
 #include "graph/rule.h"
 
@@ -26,6 +28,19 @@ Status Bad(const Graph& graph, size_t index, const std::string& what) {
   return Corrupt(fmt::format("{}: {}", Describe(graph, index), what));
 }
 
+// Names stand in quotes in the text form.
+Status CheckNames(const Graph& graph) {
+  const auto printable = [](const std::string& name) { return name.find_first_of("\"\n") == name.npos; };
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (!printable(graph.value(id).name))
+      return Corrupt(fmt::format("value %{} has a quote or a line break in its name", id));
+  }
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    if (!printable(graph.nodes()[i].rng_name)) return Bad(graph, i, "has a quote or a line break in its rng name");
+  }
+  return OkStatus();
+}
+
 Status CheckIds(const Graph& graph) {
   const auto known = [&](ValueId id) { return id >= 0 && id < graph.num_values(); };
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -40,8 +55,8 @@ Status CheckIds(const Graph& graph) {
     const ValueId target = graph.value(id).updates;
     // An update points backwards, so chains end.
     if (target != kNoValue && (target < 0 || target >= id)) {
-      return Corrupt(fmt::format("value %{} {} updates %{}, which is not an earlier value", id, graph.value(id).name,
-                                 target));
+      return Corrupt(
+          fmt::format("value %{} {} updates %{}, which is not an earlier value", id, graph.value(id).name, target));
     }
   }
   return OkStatus();
@@ -57,6 +72,10 @@ Result<Liveness> CheckOrder(const Graph& graph) {
     const Node& node = graph.nodes()[i];
     for (ValueId id : node.inputs) {
       if (is_output[id] && live.made[id] < 0) return Bad(graph, i, fmt::format("uses %{} before it is made", id));
+      const Role role = graph.value(id).role;
+      if (!is_output[id] && (role == Role::kActivation || role == Role::kOutput)) {
+        return Bad(graph, i, fmt::format("uses %{}, an {} that no node makes", id, ToString(role)));
+      }
       live.last_use[id] = static_cast<int>(i);
     }
     for (ValueId id : node.outputs) {
@@ -70,7 +89,7 @@ Result<Liveness> CheckOrder(const Graph& graph) {
 Status CheckTypes(const Graph& graph) {
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    Result<Types> types = RuleOf(node.op).infer(TypesOf(graph, node.inputs), node.attributes);
+    Result<Types> types = InferTypes(node.op, TypesOf(graph, node.inputs), node.attributes);
     if (!types.ok()) return Bad(graph, i, types.status().message());
     if (types->size() != node.outputs.size()) {
       return Bad(graph, i, fmt::format("has {} outputs, its rule gives {}", node.outputs.size(), types->size()));
@@ -78,8 +97,8 @@ Status CheckTypes(const Graph& graph) {
     for (size_t k = 0; k < types->size(); ++k) {
       const TensorType& stated = graph.value(node.outputs[k]).type;
       if (!(stated == (*types)[k])) {
-        return Bad(graph, i, fmt::format("output {} is {} but its rule gives {}", k, stated.ToString(),
-                                         (*types)[k].ToString()));
+        return Bad(graph, i,
+                   fmt::format("output {} is {} but its rule gives {}", k, stated.ToString(), (*types)[k].ToString()));
       }
     }
   }
@@ -92,19 +111,31 @@ Status CheckUpdates(const Graph& graph, const Liveness& live) {
     const ValueId target = graph.value(id).updates;
     if (target == kNoValue) continue;
     const int at = live.made[id];
-    if (at < 0) return Corrupt(fmt::format("%{} {} updates %{} but no node makes it", id, graph.value(id).name, target));
+    if (at < 0)
+      return Corrupt(fmt::format("%{} {} updates %{} but no node makes it", id, graph.value(id).name, target));
     const auto node = static_cast<size_t>(at);
     if (!(graph.value(target).type == graph.value(id).type)) {
       return Bad(graph, node, fmt::format("%{} updates %{} of another type", id, target));
     }
     if (live.last_use[target] > at) {
-      return Bad(graph, node, fmt::format("%{} overwrites %{} {}, which node {} still reads", id, target,
-                                          graph.value(target).name, live.last_use[target]));
+      return Bad(graph, node,
+                 fmt::format("%{} overwrites %{} {}, which node {} still reads", id, target, graph.value(target).name,
+                             live.last_use[target]));
     }
     if (updated_by[target] != kNoValue) {
       return Bad(graph, node, fmt::format("%{} and %{} both update %{}", updated_by[target], id, target));
     }
-    if (live.made[target] > at) return Bad(graph, node, fmt::format("%{} updates %{}, made later", id, target));
+    if (live.made[target] >= at)
+      return Bad(graph, node, fmt::format("%{} updates %{}, made by the same node or later", id, target));
+    const Node& maker = graph.nodes()[node];
+    const auto output = std::find(maker.outputs.begin(), maker.outputs.end(), id) - maker.outputs.begin();
+    const int free =
+        OverwritableInput(maker.op, maker.attributes, static_cast<int>(maker.inputs.size()), static_cast<int>(output));
+    for (size_t k = 0; k < maker.inputs.size(); ++k) {
+      if (maker.inputs[k] == target && static_cast<int>(k) != free) {
+        return Bad(graph, node, fmt::format("%{} overwrites %{}, which the op still reads as input {}", id, target, k));
+      }
+    }
     updated_by[target] = id;
   }
   return OkStatus();
@@ -113,6 +144,7 @@ Status CheckUpdates(const Graph& graph, const Liveness& live) {
 }  // namespace
 
 Status Verify(const Graph& graph) {
+  TEMPER_RETURN_IF_ERROR(CheckNames(graph));
   TEMPER_RETURN_IF_ERROR(CheckIds(graph));
   TEMPER_ASSIGN_OR_RETURN(const Liveness live, CheckOrder(graph));
   TEMPER_RETURN_IF_ERROR(CheckTypes(graph));

@@ -108,8 +108,12 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 }  // namespace
 
-std::string LoraAName(const std::string& module) { return "base_model.model." + module + ".lora_A.weight"; }
-std::string LoraBName(const std::string& module) { return "base_model.model." + module + ".lora_B.weight"; }
+std::string LoraAName(const std::string& module) {
+  return "base_model.model." + module + ".lora_A.weight";
+}
+std::string LoraBName(const std::string& module) {
+  return "base_model.model." + module + ".lora_B.weight";
+}
 
 Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec) {
   TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(spec));
@@ -124,7 +128,8 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
     TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, module->path));
     const Shape& w = forward.value(module->weight).type.shape;
     LoraTarget target{.module = module->path, .in = w[1], .out = w[0], .r = rank.value_or(spec.r)};
-    if (target.r < 1) return InvalidArgument(fmt::format("LoRA rank of {} is {}; it must be at least 1", target.module, target.r));
+    if (target.r < 1)
+      return InvalidArgument(fmt::format("LoRA rank of {} is {}; it must be at least 1", target.module, target.r));
     const double r = static_cast<double>(target.r);
     target.scale = alpha.value_or(spec.alpha) / (spec.rslora ? std::sqrt(r) : r);
     targets.push_back(target);
@@ -134,7 +139,8 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
                                        unmatched.front(), LastComponents(all)));
   }
   if (targets.empty()) {
-    return InvalidArgument(fmt::format("lora.target_modules selects no linear module; this model has {}", LastComponents(all)));
+    return InvalidArgument(
+        fmt::format("lora.target_modules selects no linear module; this model has {}", LastComponents(all)));
   }
   return targets;
 }
@@ -167,12 +173,13 @@ class LoraRewriter {
 
  private:
   ValueId Adapter(const std::string& name, Shape shape, DType dtype) {
-    const ValueId id = graph_.AddValue({.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true});
+    const ValueId id =
+        graph_.AddValue({.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true});
     return id;
   }
 
   ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
-    Result<Types> types = RuleOf(op).infer(TypesOf(graph_, inputs), attributes);
+    Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
     TEMPER_CHECK(types.ok()) << types.status().message();
     const ValueId out = graph_.AddValue({.name = name, .type = (*types)[0]});
     graph_.AddNode({.op = op,
@@ -194,7 +201,8 @@ class LoraRewriter {
     }
     Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
     if (scale != 1.0) attributes.Set("scale", scale);
-    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.module), {t.r, t.in}, dtype)}, attributes, t.module + ".lora_A");
+    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.module), {t.r, t.in}, dtype)}, attributes,
+                t.module + ".lora_A");
   }
 
   void AddToLinear(const Node& node, const LoraTarget& t) {

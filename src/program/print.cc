@@ -20,11 +20,15 @@ namespace {
 
 constexpr struct {
   const char* name;
-  Bytes MemoryByClass::* member;
-} kClasses[] = {{"weights", &MemoryByClass::weights},         {"adapters", &MemoryByClass::adapters},
-                {"gradients", &MemoryByClass::gradients},     {"optimizer", &MemoryByClass::optimizer},
-                {"activations", &MemoryByClass::activations}, {"workspace", &MemoryByClass::workspace},
-                {"inputs_outputs", &MemoryByClass::inputs_outputs}, {"caches", &MemoryByClass::caches}};
+  Bytes MemoryByClass::*member;
+} kClasses[] = {{"weights", &MemoryByClass::weights},
+                {"adapters", &MemoryByClass::adapters},
+                {"gradients", &MemoryByClass::gradients},
+                {"optimizer", &MemoryByClass::optimizer},
+                {"activations", &MemoryByClass::activations},
+                {"workspace", &MemoryByClass::workspace},
+                {"inputs_outputs", &MemoryByClass::inputs_outputs},
+                {"caches", &MemoryByClass::caches}};
 
 constexpr struct {
   Call::Kind kind;
@@ -45,9 +49,9 @@ class ProgramReader {
  public:
   bool Line(std::string_view line) {
     LineReader in(line);
+    if (!has_head_) return in.Eat("program ") && ReadHead(in);
     if (in.Eat("  operand ")) return ReadOperand(in);
     if (in.Eat("  ")) return ReadInstruction(in);
-    if (in.Eat("program ")) return ReadHead(in);
     if (in.Eat("peak ")) return ReadPeak(in);
     if (in.Eat("buffer ")) return ReadBuffer(in);
     if (in.Eat("segment ")) return ReadSegment(in);
@@ -57,10 +61,12 @@ class ProgramReader {
     }
     return false;
   }
+  bool has_head() const { return has_head_; }
   Program Take() { return std::move(program_); }
 
  private:
   bool ReadHead(LineReader& in) {
+    has_head_ = true;
     return in.Quoted(&program_.name) && in.Eat(" threads=") && in.Number(&program_.threads) && in.Eat(" arena=") &&
            in.Number(&program_.arena_bytes.v) && in.Eat(" workspace=") && in.Number(&program_.workspace_offset.v) &&
            in.Eat("+") && in.Number(&program_.workspace_bytes.v) && in.AtEnd();
@@ -74,7 +80,8 @@ class ProgramReader {
   bool ReadBuffer(LineReader& in) {
     Buffer b;
     std::string_view role;
-    if (!in.Quoted(&b.name) || !in.Eat(" ") || !in.Type(&b.type) || !in.Eat(" ") || !in.Word(&role) || !ParseRole(role)) {
+    if (!in.Quoted(&b.name) || !in.Eat(" ") || !in.Type(&b.type) || !in.Eat(" ") || !in.Word(&role) ||
+        !ParseRole(role)) {
       return false;
     }
     b.role = *ParseRole(role);
@@ -142,6 +149,7 @@ class ProgramReader {
   }
 
   Program program_;
+  bool has_head_ = false;  // the first line
 };
 
 }  // namespace
@@ -189,6 +197,7 @@ Result<Program> ReadProgram(std::string_view text) {
     }
     text.remove_prefix(std::min(n + 1, text.size()));
   }
+  if (!reader.has_head()) return Corrupt("program text is empty");
   Program program = reader.Take();
   TEMPER_RETURN_IF_ERROR(Verify(program));
   return program;

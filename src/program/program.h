@@ -20,6 +20,10 @@ namespace temper {
 // Every address handed to a kernel is a multiple of this: a cache line, and the widest vector.
 inline constexpr int64_t kAlignment = 64;
 
+// Bounds of what a Program may say, far from where sums of sizes overflow.
+inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 50;
+inline constexpr int kMaxThreads = 1024;
+
 // A persistent, named region of the arena.
 struct Buffer {
   std::string name;  // of its Graph source: "model.norm.weight", "grad:...", "token"
@@ -48,8 +52,8 @@ struct Segment {
 struct Binding {
   int segment = 0;
   int block = kBlockBefore;
-  std::vector<Bytes> offsets;          // one per operand, into the arena
-  std::vector<uint64_t> rng_hashes;    // one per instruction; 0 where it draws nothing
+  std::vector<Bytes> offsets;        // one per operand, into the arena
+  std::vector<uint64_t> rng_hashes;  // one per instruction; 0 where it draws nothing
 };
 
 // One entry of the schedule.
@@ -92,7 +96,10 @@ struct Program {
 // Sums over the schedule.
 Cost CostOfStep(const Program& program);
 
-// Rejects a Program whose addresses leave the arena, are misaligned, or whose operands do not fit its ops' rules.
+// Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
+// misaligned, persistent buffers or the workspace overlapping each other, an operand across the edge of a buffer, an
+// output that overlaps another operand of its instruction, scratch that the workspace does not hold, operands that do
+// not fit their op's rule, segments, bindings or buffers that do not exist.
 Status Verify(const Program& program);
 
 // Text form; ReadProgram(PrintProgram(p)) prints the same text again.

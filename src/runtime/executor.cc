@@ -34,6 +34,9 @@ Status Executor::FillConstants() {
     if (!buffer.name.starts_with(kPrefix) || parsed.ec != std::errc()) {
       return Corrupt(fmt::format("constant buffer '{}' does not say its value", buffer.name));
     }
+    if (buffer.type.dtype != DType::kF32 && buffer.type.dtype != DType::kBF16) {
+      return Corrupt(fmt::format("constant buffer '{}' is {}", buffer.name, buffer.type.ToString()));
+    }
     const View view{arena_.At(buffer.offset), buffer.type};
     DispatchFloat(buffer.type.dtype, [&]<class T>() {
       for (T& element : view.as<T>()) element = FromFloat<T>(static_cast<float>(x));
@@ -43,8 +46,8 @@ Status Executor::FillConstants() {
 }
 
 Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena& arena, KernelTable& kernels) {
-  TEMPER_CHECK(program.arena_bytes <= arena.size()) << "program " << program.name << " needs " << program.arena_bytes.v
-                                                    << " bytes, the arena has " << arena.size().v;
+  TEMPER_CHECK(program.arena_bytes <= arena.size())
+      << "program " << program.name << " needs " << program.arena_bytes.v << " bytes, the arena has " << arena.size().v;
   std::unique_ptr<Executor> executor(new Executor(program, arena));
   std::vector<size_t> first_kernel;  // per segment
   std::vector<std::vector<Cost>> costs;

@@ -90,7 +90,6 @@ TEST(Goldens, ClippingIsTorchsClipGradNorm) {
 
 TEST(Goldens, CachedAttentionContinuesAttention) {
   constexpr int64_t kTokens = 7, kCache = 9;
-  const TensorType wide{DType::kF64, {kTokens, 12}};
   const Tensor q = Wave(1, {kTokens, 12}), k = Wave(2, {kTokens, 6}), v = Wave(3, {kTokens, 6});
   for (int64_t window : {0, 3}) {
     const Attributes attributes{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.5}, {"window", window}};

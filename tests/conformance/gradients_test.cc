@@ -12,6 +12,7 @@
 #include "compile/differentiate.h"
 #include "graph/builder.h"
 #include "instruction.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {
@@ -240,6 +241,7 @@ TEST(Gradients, OfDropoutUseTheMaskOfTheForwardPass) {
   Tensor rng({DType::kI64, {kNumRngWords}});
   rng.Set(kRngSeed, 17);
   rng.Set(kRngStep, 3);
+  rng.Set(kRngFirstToken, 2);
   const ValueId rng_id = g.Given("rng", std::move(rng));
   g.FinishWithLoss(g.Add(Op::kDropout, {g.Activation("x", {kT, kD}), rng_id}, {{"p", 0.4}}, "y")[0]);
 }

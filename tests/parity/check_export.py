@@ -2,7 +2,10 @@
 """Loads a model (and adapter) that Temper wrote with transformers (and PEFT) and compares logits with Temper's.
 
     python tests/parity/check_export.py --model OUT_HF [--adapter OUT_PEFT] --logits LOGITS.safetensors [--dtype bf16]
+    python tests/parity/check_export.py --model OUT_HF --same_as BASE [--same_adapter ADAPTER] --text FILE | --ids FILE
     python tests/parity/check_export.py --model OUT_HF --text FILE | --ids FILE      # only prints the best next tokens
+
+With --same_as the logits are compared with those of BASE (and ADAPTER, unmerged, by PEFT): what an export must equal.
 
 FILE: a text, tokenised with the model's tokenizer; or token ids separated by blanks or commas.
 
@@ -18,22 +21,22 @@ import torch
 import transformers
 
 
-def load(arguments):
+def load(path, adapter, arguments):
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[arguments.dtype]
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        arguments.model, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+        path, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     faults = {kind: list(names) for kind, names in report.items() if names}
     if faults:
-        sys.exit(f"{arguments.model} does not load cleanly: {faults}")
-    if arguments.adapter:
+        sys.exit(f"{path} does not load cleanly: {faults}")
+    if adapter:
         import peft
-        model = peft.PeftModel.from_pretrained(model, arguments.adapter)
+        model = peft.PeftModel.from_pretrained(model, adapter)
         loaded = peft.get_peft_model_state_dict(model)
-        stored = safetensors.torch.load_file(f"{arguments.adapter}/adapter_model.safetensors")
+        stored = safetensors.torch.load_file(f"{adapter}/adapter_model.safetensors")
         wrong = [n for n in loaded if n not in stored or not torch.equal(loaded[n].float(), stored[n].float())]
         wrong += [n for n in stored if n not in loaded and ".base_layer." not in n]
         if wrong:
-            sys.exit(f"{arguments.adapter} does not load cleanly: {wrong}")
+            sys.exit(f"{adapter} does not load cleanly: {wrong}")
     return model.eval()
 
 
@@ -59,6 +62,8 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--adapter")
     parser.add_argument("--logits")
+    parser.add_argument("--same_as")
+    parser.add_argument("--same_adapter")
     parser.add_argument("--ids")
     parser.add_argument("--text")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
@@ -68,16 +73,22 @@ def main():
 
     stored = safetensors.torch.load_file(arguments.logits) if arguments.logits else None
     ids = document_ids(arguments, stored)
-    model = load(arguments)
-    with torch.no_grad():
-        ours = torch.stack([model(input_ids=row[None], use_cache=False).logits[0].float() for row in ids])
-    if stored is None:
+
+    def logits(model):
+        with torch.no_grad():
+            return torch.stack([model(input_ids=row[None], use_cache=False).logits[0].float() for row in ids])
+
+    ours = logits(load(arguments.model, arguments.adapter, arguments))
+    if stored is None and not arguments.same_as:
         for token, row in zip(ids[0].tolist(), ours[0]):
             best = row.topk(5)
             pairs = ", ".join(f"{i}: {v:.4f}" for v, i in zip(best.values.tolist(), best.indices.tolist()))
             print(f"after {token:6d}   {pairs}")
         return
-    theirs = stored["logits"].float().reshape(ours.shape)
+    if arguments.same_as:
+        theirs = logits(load(arguments.same_as, arguments.same_adapter, arguments))
+    else:
+        theirs = stored["logits"].float().reshape(ours.shape)
     error = (ours - theirs).abs().max().item() / ours.abs().max().item()
     agree = (ours.argmax(-1) == theirs.argmax(-1)).float().mean().item()
     kl = torch.nn.functional.kl_div(

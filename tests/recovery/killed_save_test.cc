@@ -27,9 +27,20 @@ constexpr int64_t kRows = 20'000;  // 2.4 MB of state: a save takes some millise
   }
 }
 
+// How long a save takes on this disk, in microseconds.
+int64_t MicrosecondsOfASave() {
+  const ScratchFolder out;
+  const SampleState state(1, 1, kRows);
+  CheckpointWriter writer(PosixEnv(), {out.path(), {}});
+  const auto begin = std::chrono::steady_clock::now();
+  TEMPER_CHECK(writer.Start(state.Contents()).ok() && writer.Finish().ok());
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
+}
+
 TEST(KilledSave, LosesNothingThatWasFinished) {
   const ScratchFolder scratch;
   const std::string out = scratch.path() + "/out";
+  const int64_t longest_life = 4 * MicrosecondsOfASave();
   std::mt19937 random(7);
   int64_t newest = 0, mid_save = 0;
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {
@@ -43,7 +54,8 @@ TEST(KilledSave, LosesNothingThatWasFinished) {
       SaveForEver(out, newest + 1, pipe_ends[1]);
     }
     close(pipe_ends[1]);
-    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution(0, 150'000)(random)));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::uniform_int_distribution<int64_t>(0, longest_life)(random)));
     ASSERT_EQ(kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);

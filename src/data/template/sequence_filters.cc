@@ -77,7 +77,6 @@ Value First(Interpreter&, const Value& v, Arguments arguments) {
 
 Value Last(Interpreter&, const Value& v, Arguments arguments) {
   RequireNoArguments(arguments);
-  RequireDefined(v);
   if (v.Is(Type::kIterator)) Fail("'generator' object is not reversible; add '| list' before '| last'");
   const Elements elements(v);
   return elements->empty() ? Value::UndefinedHint("No last item, sequence was empty.") : elements->back();
@@ -97,7 +96,6 @@ Value Items(Interpreter&, const Value& v, Arguments arguments) {
 
 Value Reverse(Interpreter&, const Value& v, Arguments arguments) {
   RequireNoArguments(arguments);
-  RequireDefined(v);
   if (v.IsString()) return GetSlice(v, Value(), Value(), Value::Int(-1));
   if (!IsIterable(v)) Fail("argument must be iterable");
   std::vector<Value> items = *Elements(v);

@@ -124,13 +124,14 @@ Value Center(Interpreter& interpreter, const Value& v, Arguments arguments) {
 
 Value Truncate(Interpreter&, const Value& v, Arguments arguments) {
   const Parameters p("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const std::string& text = RequireText(v, "truncate");
   const int64_t length = p.Int(0, 255), leeway = p.HasNotNone(3) ? p.Int(3, 5) : 5;
   const std::string end = p.Has(2) ? p.Text(2) : "...";
   const int64_t kept = length - CountCodePoints(end);
   if (kept < 0) Fail(fmt::format("expected length >= {}, got {}", CountCodePoints(end), length));
   if (leeway < 0) Fail(fmt::format("expected leeway >= 0, got {}", leeway));
-  if (leeway >= v.text_length() || v.text_length() - leeway <= length) return v;
+  const int64_t size = Length(v).value_or(std::numeric_limits<int64_t>::max());
+  if (leeway >= size || size - leeway <= length) return v;  // whatever it is
+  const std::string& text = RequireText(v, "truncate");
   std::string out = text.substr(0, ByteOffset(text, kept));
   if (!p.Flag(1, false)) {
     const size_t space = out.rfind(' ');
@@ -322,6 +323,8 @@ Value ToJsonFilter(Interpreter&, const Value& v, Arguments arguments) {
 Value FileSizeFormat(Interpreter& interpreter, const Value& v, Arguments arguments) {
   const Parameters p("filesizeformat", arguments, {"binary"});
   const bool binary = p.Flag(0, false);
+  const auto readable = v.IsString() ? ReadFloat(v.text()) : std::optional<double>();
+  if (!v.IsNumber() && !readable) Fail(fmt::format("filesizeformat needs a number, not {}", Repr(v)));
   const Value number = FloatFilter(interpreter, v, {});
   const double bytes = number.number(), base = binary ? 1024 : 1000;
   if (bytes == 1) return Value::String("1 Byte");

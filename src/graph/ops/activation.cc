@@ -10,11 +10,16 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
   return Types{in[0]};
 }
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !(in[0] == in[1])) return BadOperands(Op::kGeluBackward, "two values alike", in, a);
+  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]))
+    return BadOperands(Op::kGeluBackward, "two values alike", in, a);
   return Types{in[0]};
 }
-Cost CheapCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 1); }
-Cost GeluCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 20); }
+Cost CheapCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 1);
+}
+Cost GeluCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 20);
+}
 
 void ReluGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
@@ -22,15 +27,18 @@ void ReluGradient(GradientSink& sink) {
 }
 void GeluGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
-  sink.Contribute(0, sink.Emit(Op::kGeluBackward, {sink.OutputGradient(0), sink.node().inputs[0]},
-                               sink.node().attributes)[0]);
+  sink.Contribute(
+      0, sink.Emit(Op::kGeluBackward, {sink.OutputGradient(0), sink.node().inputs[0]}, sink.node().attributes)[0]);
 }
+
+constexpr AttributeSpec kGeluAttributes[] = {Flag("tanh")};
 
 }  // namespace
 
 const OpRule kReluRule = {.infer = Infer, .gradient = ReluGradient, .cost = CheapCost, .in_place_input = 0};
 const OpRule kReluBackwardRule = {.infer = InferBackward, .cost = CheapCost, .in_place_input = 0};
-const OpRule kGeluRule = {.infer = Infer, .gradient = GeluGradient, .cost = GeluCost};
-const OpRule kGeluBackwardRule = {.infer = InferBackward, .cost = GeluCost, .in_place_input = 0};
+const OpRule kGeluRule = {.attributes = kGeluAttributes, .infer = Infer, .gradient = GeluGradient, .cost = GeluCost};
+const OpRule kGeluBackwardRule = {
+    .attributes = kGeluAttributes, .infer = InferBackward, .cost = GeluCost, .in_place_input = 0};
 
 }  // namespace temper

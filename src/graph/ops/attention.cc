@@ -21,11 +21,15 @@ Heads HeadsOf(const TensorType& q, const TensorType& k, const TensorType& v, con
   return good ? Heads{q.shape[0], h, kv, q.shape[1] / h} : Heads{};
 }
 
+TensorType LseType(const TensorType& q, const Attributes& a) {
+  return {StatisticDType(q.dtype), {q.shape[0], a.Int("heads")}};
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 4 || HeadsOf(in[0], in[1], in[2], a).heads == 0 || !IsIndex(in[3], in[0].shape[0])) {
     return BadOperands(Op::kAttention, "(q_T(H*E), k_T(K*E), v_T(K*E), document_start_T)", in, a);
   }
-  return Types{in[0], {StatisticDType(in[0].dtype), {in[0].shape[0], a.Int("heads")}}};
+  return Types{in[0], LseType(in[0], a)};
 }
 
 // Shapes do not show document lengths, so this is the cost of one causal document as long as a row (attribute `row`,
@@ -57,7 +61,7 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   if (in.size() != 7 || HeadsOf(in[1], in[2], in[3], a).heads == 0 || !(in[0] == in[1]) || !(in[4] == in[1]) ||
-      !IsIndex(in[6], in[0].shape[0])) {
+      !(in[5] == LseType(in[1], a)) || !IsIndex(in[6], in[0].shape[0])) {
     return BadOperands(Op::kAttentionBackward, "(d_o, q, k, v, o, lse_TH, document_start_T)", in, a);
   }
   return Types{in[1], in[2], in[3]};
@@ -95,11 +99,27 @@ Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int th
   return AttentionScratchOf({in[0].shape[0], in[3].shape[0], head_dim}, false, threads).bytes;
 }
 
+// The caches grow where they are.
+int CachedOverwrites(const Attributes&, int, int output) {
+  return output == 0 ? -1 : 2 + output;
+}
+
+constexpr AttributeSpec kAttributes[] = {Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"),
+                                         OptionalSize("row")};
+
 }  // namespace
 
-const OpRule kAttentionRule = {
-    .infer = Infer, .gradient = Gradient, .cost = ForwardCost, .workspace = ForwardWorkspace};
-const OpRule kAttentionBackwardRule = {.infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
-const OpRule kAttentionCachedRule = {.infer = InferCached, .cost = CachedCost, .workspace = CachedWorkspace};
+const OpRule kAttentionRule = {.attributes = kAttributes,
+                               .infer = Infer,
+                               .gradient = Gradient,
+                               .cost = ForwardCost,
+                               .workspace = ForwardWorkspace};
+const OpRule kAttentionBackwardRule = {
+    .attributes = kAttributes, .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
+const OpRule kAttentionCachedRule = {.attributes = kAttributes,
+                                     .infer = InferCached,
+                                     .cost = CachedCost,
+                                     .workspace = CachedWorkspace,
+                                     .overwrites = CachedOverwrites};
 
 }  // namespace temper

@@ -6,7 +6,8 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 || !IsIndex(in[1], in[1].shape[0])) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 ||
+      !IsIndex(in[1], in[1].shape[0]) || a.IntOr("offset", 0) > in[0].shape[0]) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
   return Types{{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
@@ -30,7 +31,8 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = a.Flag("acc") ? 3 : 2;
-  if (in.size() != want || !IsMatrix(in[0]) || !IsIndex(in[1], in[0].shape[0])) {
+  if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsIndex(in[1], in[0].shape[0]) ||
+      a.IntOr("offset", 0) > a.Int("vocab")) {
     return BadOperands(Op::kEmbeddingBackward, "(d_x_TD, index_T, [acc_VD])", in, a);
   }
   const TensorType d_table{GradientDType(in[0].dtype), {a.Int("vocab"), in[0].shape[1]}};
@@ -46,15 +48,15 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
-// An order of the T tokens by index, so that each table row is summed by one thread in token order.
-Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes&, int) {
-  return {2 * in[1].shape[0] * SizeOf(DType::kI64)};
-}
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab")};
 
 }  // namespace
 
-const OpRule kEmbeddingRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {
-    .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace, .in_place_input = 2};
+const OpRule kEmbeddingRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
+                                       .infer = InferBackward,
+                                       .cost = BackwardCost,
+                                       .in_place_input = 2};
 
 }  // namespace temper

@@ -1,32 +1,36 @@
-// LayerNorm: y = (x - mean) * rstd * w + b over the last dim, variance without Bessel's correction (Ba et al. 2016; torch).
+// LayerNorm: y = (x - mean) * rstd * w + b over the last dim, variance without Bessel's correction (Ba et al. 2016;
+// torch).
 #include "graph/ops/rules.h"
 
 namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 3 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsVector(in[1], in[0].shape[1]) ||
-      !IsVector(in[2], in[0].shape[1])) {
+  if (in.size() != 3 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsFloatVector(in[1], in[0].shape[1]) ||
+      !(in[2] == in[1])) {
     return BadOperands(Op::kLayerNorm, "(x_TD, w_D, b_D)", in, a);
   }
   const TensorType statistic{StatisticDType(in[0].dtype), {in[0].shape[0]}};
   return Types{in[0], statistic, statistic};
 }
-Cost ForwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 7); }
+Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 7);
+}
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
   const bool grad_w = sink.Needs(1) || sink.Needs(2);
   if (!sink.Needs(0) && !grad_w) return;
   TEMPER_CHECK(sink.Needs(1) == sink.Needs(2)) << "layer_norm weight and bias are trained together or not at all";
-  std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.outputs[1], node.outputs[2]};
+  std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.outputs[1],
+                                 node.outputs[2]};
   const ValueId acc = sink.Needs(0) ? sink.Pending(0) : kNoValue;
   const bool acc_w = grad_w && sink.Pending(1) != kNoValue;
   if (acc != kNoValue) inputs.push_back(acc);
   if (acc_w) inputs.insert(inputs.end(), {sink.Pending(1), sink.Pending(2)});
-  const auto outputs = sink.Emit(
-      Op::kLayerNormBackward, inputs,
-      {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}});
+  const auto outputs =
+      sink.Emit(Op::kLayerNormBackward, inputs,
+                {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}});
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (grad_w) {
     sink.Deliver(1, outputs[1]);
@@ -36,17 +40,22 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = 5 + a.Flag("acc") + 2 * a.Flag("acc_w");
-  if (in.size() != want || !IsMatrix(in[0]) || !(in[0] == in[1]) || !IsVector(in[2], in[0].shape[1]) ||
-      !IsVector(in[3], in[0].shape[0]) || !IsVector(in[4], in[0].shape[0]) || (a.Flag("acc") && !(in[5] == in[0]))) {
-    return BadOperands(Op::kLayerNormBackward, "(d_y_TD, x_TD, w_D, mean_T, rstd_T, [acc_TD], [acc_w_D, acc_b_D])", in, a);
+  if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !(in[0] == in[1]) ||
+      !IsFloatVector(in[2], in[0].shape[1]) || !IsStatistic(in[3], in[0]) || !IsStatistic(in[4], in[0]) ||
+      (a.Flag("acc") && !(in[5] == in[0]))) {
+    return BadOperands(Op::kLayerNormBackward, "(d_y_TD, x_TD, w_D, mean_T, rstd_T, [acc_TD], [acc_w_D, acc_b_D])", in,
+                       a);
   }
   Types out = {in[0]};
   const TensorType d_w{GradientDType(in[0].dtype), in[2].shape};
   if (a.Flag("grad_w")) out.insert(out.end(), {d_w, d_w});
-  if (a.Flag("acc_w") && !(in.back() == d_w)) return BadOperands(Op::kLayerNormBackward, "acc like d_w, d_b", in, a);
+  if (a.Flag("acc_w") && !(a.Flag("grad_w") && in.back() == d_w && in[in.size() - 2] == d_w))
+    return BadOperands(Op::kLayerNormBackward, "acc like d_w, d_b", in, a);
   return out;
 }
-Cost BackwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 12); }
+Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 12);
+}
 
 // d_w and d_b are summed by fixed blocks of rows: two partial rows per 64 rows.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int) {
@@ -54,10 +63,23 @@ Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int)
   return {2 * ((in[0].shape[0] + 63) / 64) * in[0].shape[1] * SizeOf(GradientDType(in[0].dtype))};
 }
 
+// d_x over acc, d_w over acc_w, d_b over acc_b.
+int Overwrites(const Attributes& a, int num_inputs, int output) {
+  if (output == 0) return a.Flag("acc") ? 5 : -1;
+  return a.Flag("acc_w") ? num_inputs - 3 + output : -1;
+}
+
+constexpr AttributeSpec kAttributes[] = {Double("eps")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w")};
+
 }  // namespace
 
-const OpRule kLayerNormRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kLayerNormBackwardRule = {
-    .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace, .in_place_input = 5};
+const OpRule kLayerNormRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kLayerNormBackwardRule = {.attributes = kBackwardAttributes,
+                                       .infer = InferBackward,
+                                       .cost = BackwardCost,
+                                       .workspace = BackwardWorkspace,
+                                       .in_place_input = 5,
+                                       .overwrites = Overwrites};
 
 }  // namespace temper

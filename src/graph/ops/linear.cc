@@ -13,14 +13,15 @@ Flops GemmFlops(int64_t t, int64_t i, int64_t o) {
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t want = 2 + a.Flag("bias") + a.Flag("acc");
   if (in.size() != want || !IsMatrix(in[0]) || !IsMatrix(in[1]) || in[0].shape[1] != in[1].shape[1] ||
-      in[0].dtype != in[1].dtype) {
+      !IsFloat(in[0]) || in[0].dtype != in[1].dtype) {
     return BadOperands(Op::kLinear, "(x_TI, w_OI, [bias_O], [acc_TO])", in, a);
   }
   TensorType y{in[0].dtype, {in[0].shape[0], in[1].shape[0]}};
   if (a.Has("out")) {
     TEMPER_ASSIGN_OR_RETURN(y.dtype, ParseDType(a.String("out")));
+    if (!IsFloat(y)) return BadOperands(Op::kLinear, "a floating 'out'", in, a);
   }
-  if (a.Flag("bias") && !IsVector(in[2], y.shape[1])) return BadOperands(Op::kLinear, "bias_O", in, a);
+  if (a.Flag("bias") && !IsFloatVector(in[2], y.shape[1])) return BadOperands(Op::kLinear, "bias_O", in, a);
   if (a.Flag("acc") && !(in.back() == y)) return BadOperands(Op::kLinear, "acc_TO like y", in, a);
   return Types{y};
 }
@@ -49,7 +50,7 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
   if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsMatrix(in[1]) || in[0].shape[1] != in[1].shape[0] ||
-      in[0].dtype != in[1].dtype) {
+      !IsFloat(in[0]) || in[0].dtype != in[1].dtype) {
     return BadOperands(Op::kLinearDx, "(d_y_TO, w_OI, [acc_TI])", in, a);
   }
   const TensorType d_x{in[0].dtype, {in[0].shape[0], in[1].shape[1]}};
@@ -59,7 +60,7 @@ Result<Types> InferDx(const Types& in, const Attributes& a) {
 
 Result<Types> InferDw(const Types& in, const Attributes& a) {
   if (in.size() != 2u + a.Flag("acc") || !IsMatrix(in[0]) || !IsMatrix(in[1]) || in[0].shape[0] != in[1].shape[0] ||
-      in[0].dtype != in[1].dtype) {
+      !IsFloat(in[0]) || in[0].dtype != in[1].dtype) {
     return BadOperands(Op::kLinearDw, "(d_y_TO, x_TI, [acc_OI])", in, a);
   }
   const TensorType d_w{GradientDType(in[0].dtype), {in[0].shape[1], in[1].shape[1]}};
@@ -68,7 +69,9 @@ Result<Types> InferDw(const Types& in, const Attributes& a) {
 }
 
 Result<Types> InferSumRows(const Types& in, const Attributes& a) {
-  if (in.size() != 1u + a.Flag("acc") || !IsMatrix(in[0])) return BadOperands(Op::kSumRows, "(d_y_TO, [acc_O])", in, a);
+  if (in.size() != 1u + a.Flag("acc") || !IsMatrix(in[0]) || !IsFloat(in[0])) {
+    return BadOperands(Op::kSumRows, "(d_y_TO, [acc_O])", in, a);
+  }
   const TensorType sum{GradientDType(in[0].dtype), {in[0].shape[1]}};
   if (a.Flag("acc") && !(in[1] == sum)) return BadOperands(Op::kSumRows, "acc_O like the sum", in, a);
   return Types{sum};
@@ -97,12 +100,25 @@ Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int thre
   return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
 }
 
+constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDouble("scale"), OptionalString("out")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalDouble("scale")};
+constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
+
 }  // namespace
 
-const OpRule kLinearRule = {.infer = Infer, .gradient = Gradient, .cost = LinearCost, .workspace = LinearWorkspace};
-const OpRule kLinearDxRule = {
-    .infer = InferDx, .cost = BackwardCost, .workspace = LinearWorkspace, .in_place_input = 2};
-const OpRule kLinearDwRule = {.infer = InferDw, .cost = BackwardCost, .workspace = DwWorkspace, .in_place_input = 2};
-const OpRule kSumRowsRule = {.infer = InferSumRows, .cost = SumRowsCost, .in_place_input = 1};
+const OpRule kLinearRule = {
+    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = LinearCost, .workspace = LinearWorkspace};
+const OpRule kLinearDxRule = {.attributes = kBackwardAttributes,
+                              .infer = InferDx,
+                              .cost = BackwardCost,
+                              .workspace = LinearWorkspace,
+                              .in_place_input = 2};
+const OpRule kLinearDwRule = {.attributes = kBackwardAttributes,
+                              .infer = InferDw,
+                              .cost = BackwardCost,
+                              .workspace = DwWorkspace,
+                              .in_place_input = 2};
+const OpRule kSumRowsRule = {
+    .attributes = kSumRowsAttributes, .infer = InferSumRows, .cost = SumRowsCost, .in_place_input = 1};
 
 }  // namespace temper

@@ -22,10 +22,13 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t pairs = NumPairs(a);
   const size_t fixed = pairs == 2 ? 5 : 3;
   bool good = in.size() == fixed + a.Flag("acc_w") + a.Flag("acc_w2");
-  for (size_t p = 0; good && p < pairs; ++p) {
+  for (size_t p = 0; good && p < 2; ++p) {
+    // Of a pair that is not there nothing can be wanted; only a gradient that is made can be added to one.
+    good = (p < pairs || (!a.Flag(kGradX[p]) && !a.Flag(kGradW[p]))) && (a.Flag(kGradW[p]) || !a.Flag(kAccW[p]));
+    if (!good || p >= pairs) continue;
     good = IsMatrix(in[kX[p]]) && IsFloat(in[kX[p]]) && IsMatrix(in[kW[p]]) && in[kX[p]].dtype == in[kW[p]].dtype &&
-           in[kX[p]].shape[1] == in[kW[p]].shape[1] && in[kX[p]].shape[0] == in[0].shape[0] &&
-           in[kW[p]].shape[0] == in[1].shape[0];
+           in[kX[p]].dtype == in[0].dtype && in[kX[p]].shape[1] == in[kW[p]].shape[1] &&
+           in[kX[p]].shape[0] == in[0].shape[0] && in[kW[p]].shape[0] == in[1].shape[0];
   }
   if (!good || !IsIndex(in[kTarget], in[0].shape[0])) {
     return BadOperands(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])", in, a);
@@ -79,8 +82,28 @@ Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads)
   return LossScratchOf(in, a, threads).bytes;
 }
 
+// Each d_w over its acc_w.
+int Overwrites(const Attributes& a, int num_inputs, int output) {
+  int next_output = 1, next_acc = num_inputs - a.Flag("acc_w") - a.Flag("acc_w2");
+  for (size_t p = 0; p < NumPairs(a); ++p) {
+    next_output += a.Flag(kGradX[p]);
+    if (!a.Flag(kGradW[p])) continue;
+    const int acc = a.Flag(kAccW[p]) ? next_acc++ : -1;
+    if (next_output++ == output) return acc;
+  }
+  return -1;
+}
+
+constexpr AttributeSpec kAttributes[] = {Flag("pair2"),   Flag("grad_x"), Flag("grad_w"), Flag("grad_x2"),
+                                         Flag("grad_w2"), Flag("acc_w"),  Flag("acc_w2"), OptionalSize("chunk")};
+
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {.infer = Infer, .gradient = Gradient, .cost = LossCost, .workspace = Workspace};
+const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
+                                        .infer = Infer,
+                                        .gradient = Gradient,
+                                        .cost = LossCost,
+                                        .workspace = Workspace,
+                                        .overwrites = Overwrites};
 
 }  // namespace temper

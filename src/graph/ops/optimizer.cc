@@ -16,7 +16,8 @@ Result<Types> InferSumSquares(const Types& in, const Attributes& a) {
   return Types{kSumType};
 }
 Cost SumSquaresCost(const Types& in, const Types& out, const Attributes&) {
-  return {.flops = {2.0 * static_cast<double>(in[0].shape.elements())}, .read = in[0].bytes(), .written = out[0].bytes()};
+  return {
+      .flops = {2.0 * static_cast<double>(in[0].shape.elements())}, .read = in[0].bytes(), .written = out[0].bytes()};
 }
 // One f64 per block of 4096 elements.
 Bytes SumSquaresWorkspace(const Types& in, const Types&, const Attributes&, int) {
@@ -29,12 +30,14 @@ Result<Types> InferClip(const Types& in, const Attributes& a) {
   if (!good) return BadOperands(Op::kClip, "(sums f64[1]..., scalars)", in, a);
   return Types{{DType::kF32, {2}}};
 }
-Cost ClipCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 1); }
+Cost ClipCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 1);
+}
 
 Result<Types> InferAdamw(const Types& in, const Attributes& a) {
   const bool good = in.size() == 6u + a.Flag("weight") && in[0].dtype == DType::kF32 && in[1] == in[0] &&
                     in[2] == in[0] && in[3] == in[0] && in[4] == TensorType{DType::kF32, {2}} &&
-                    in[5] == kScalarsType && (!a.Flag("weight") || in[6].shape == in[0].shape);
+                    in[5] == kScalarsType && (!a.Flag("weight") || (IsFloat(in[6]) && in[6].shape == in[0].shape));
   if (!good) return BadOperands(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars, [weight])", in, a);
   Types out = {in[0], in[2], in[3]};
   if (a.Flag("weight")) out.push_back(in[6]);
@@ -46,10 +49,21 @@ Cost AdamwCost(const Types& in, const Types& out, const Attributes& a) {
   return cost;
 }
 
+// Master and moments are updated where they are; the weight in compute precision is written, not read.
+int AdamwOverwrites(const Attributes&, int, int output) {
+  constexpr int kInputs[] = {0, 2, 3, 6};
+  return kInputs[output];
+}
+
+constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
+constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"), Double("beta2"), Double("eps"), Double("weight_decay"),
+                                              Flag("weight")};
+
 }  // namespace
 
 const OpRule kSumSquaresRule = {.infer = InferSumSquares, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
-const OpRule kClipRule = {.infer = InferClip, .cost = ClipCost};
-const OpRule kAdamwRule = {.infer = InferAdamw, .cost = AdamwCost};
+const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .cost = ClipCost};
+const OpRule kAdamwRule = {
+    .attributes = kAdamwAttributes, .infer = InferAdamw, .cost = AdamwCost, .overwrites = AdamwOverwrites};
 
 }  // namespace temper

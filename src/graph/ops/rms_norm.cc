@@ -6,12 +6,14 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsVector(in[1], in[0].shape[1])) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsFloatVector(in[1], in[0].shape[1])) {
     return BadOperands(Op::kRmsNorm, "(x_TD, w_D)", in, a);
   }
   return Types{in[0], {StatisticDType(in[0].dtype), {in[0].shape[0]}}};
 }
-Cost ForwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 4); }
+Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 4);
+}
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
@@ -22,26 +24,28 @@ void Gradient(GradientSink& sink) {
   const ValueId acc_w = sink.Needs(1) ? sink.Pending(1) : kNoValue;
   if (acc != kNoValue) inputs.push_back(acc);
   if (acc_w != kNoValue) inputs.push_back(acc_w);
-  const auto outputs = sink.Emit(Op::kRmsNormBackward, inputs,
-                                 {{"acc", int64_t{acc != kNoValue}},
-                                  {"grad_w", int64_t{sink.Needs(1)}},
-                                  {"acc_w", int64_t{acc_w != kNoValue}}});
+  const auto outputs = sink.Emit(
+      Op::kRmsNormBackward, inputs,
+      {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{sink.Needs(1)}}, {"acc_w", int64_t{acc_w != kNoValue}}});
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = 4 + a.Flag("acc") + a.Flag("acc_w");
-  if (in.size() != want || !IsMatrix(in[0]) || !(in[0] == in[1]) || !IsVector(in[2], in[0].shape[1]) ||
-      !IsVector(in[3], in[0].shape[0]) || (a.Flag("acc") && !(in[4] == in[0]))) {
+  if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !(in[0] == in[1]) ||
+      !IsFloatVector(in[2], in[0].shape[1]) || !IsStatistic(in[3], in[0]) || (a.Flag("acc") && !(in[4] == in[0]))) {
     return BadOperands(Op::kRmsNormBackward, "(d_y_TD, x_TD, w_D, rstd_T, [acc_TD], [acc_w_D])", in, a);
   }
   Types out = {in[0]};
   if (a.Flag("grad_w")) out.push_back({GradientDType(in[0].dtype), in[2].shape});
-  if (a.Flag("acc_w") && !(in.back() == out.back())) return BadOperands(Op::kRmsNormBackward, "acc_w like d_w", in, a);
+  if (a.Flag("acc_w") && !(a.Flag("grad_w") && in.back() == out.back()))
+    return BadOperands(Op::kRmsNormBackward, "acc_w like d_w", in, a);
   return out;
 }
-Cost BackwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 8); }
+Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 8);
+}
 
 // d_w is summed by fixed blocks of rows: one f32 (f64) partial row per 64 rows.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int) {
@@ -49,10 +53,23 @@ Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int)
   return {(in[0].shape[0] + 63) / 64 * in[0].shape[1] * SizeOf(GradientDType(in[0].dtype))};
 }
 
+// d_x over acc, d_w over acc_w.
+int Overwrites(const Attributes& a, int num_inputs, int output) {
+  if (output == 0) return a.Flag("acc") ? 4 : -1;
+  return a.Flag("acc_w") ? num_inputs - 1 : -1;
+}
+
+constexpr AttributeSpec kAttributes[] = {Double("eps")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w")};
+
 }  // namespace
 
-const OpRule kRmsNormRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kRmsNormBackwardRule = {
-    .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace, .in_place_input = 4};
+const OpRule kRmsNormRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kRmsNormBackwardRule = {.attributes = kBackwardAttributes,
+                                     .infer = InferBackward,
+                                     .cost = BackwardCost,
+                                     .workspace = BackwardWorkspace,
+                                     .in_place_input = 4,
+                                     .overwrites = Overwrites};
 
 }  // namespace temper

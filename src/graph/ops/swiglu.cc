@@ -5,10 +5,13 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0])) return BadOperands(Op::kSwiglu, "(gate, up) alike", in, a);
+  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]))
+    return BadOperands(Op::kSwiglu, "(gate, up) alike", in, a);
   return Types{in[0]};
 }
-Cost ForwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 12); }
+Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 12);
+}
 
 void Gradient(GradientSink& sink) {
   if (!sink.Needs(0) && !sink.Needs(1)) return;
@@ -20,12 +23,14 @@ void Gradient(GradientSink& sink) {
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
-  if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2])) {
+  if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2]) || !IsFloat(in[0])) {
     return BadOperands(Op::kSwigluBackward, "(d_h, gate, up) alike", in, a);
   }
   return Types{in[1], in[2]};
 }
-Cost BackwardCost(const Types& in, const Types& out, const Attributes&) { return ElementwiseCost(in, out, 18); }
+Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 18);
+}
 
 }  // namespace
 

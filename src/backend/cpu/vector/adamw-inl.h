@@ -16,7 +16,7 @@ void Adamw(const AdamwScalars& s, const float* master, const float* gradient, co
     Store(new_m + i, first, lanes);
     Store(new_v + i, second, lanes);
     Store(new_master + i, w, lanes);
-    if (weight != nullptr) Store(weight + i, w, lanes);
+    if (weight != nullptr) StoreExact(weight + i, w, lanes);
   });
 }
 

@@ -1,5 +1,8 @@
-// The loop of dropout: Philox4x32-10 on as many counters as there are lanes, hence 4 kLanes draws at a time.
+// The loop of dropout: Philox4x32-10 (base/philox.h) on as many counters as there are lanes, hence 4 kLanes draws at a
+// time.
 #pragma once
+
+#include "base/philox.h"  // constants
 
 namespace temper {
 namespace {
@@ -10,17 +13,15 @@ TEMPER_VEC void DrawGroup(const DropoutDraws& key, uint64_t first, Ints draws[4]
   Ints c0 = AddInts(SetInt(static_cast<uint32_t>(first)), InterleavedLanes());
   Ints c1 = SetInt(static_cast<uint32_t>(first >> 32));
   Ints c2 = SetInt(key.step0), c3 = SetInt(key.step1);
-  const Ints m0 = SetInt(0xD2511F53), m1 = SetInt(0xCD9E8D57);
-  uint32_t k0 = key.key0, k1 = key.key1;
+  const Ints m0 = SetInt(kPhiloxMultiplier0), m1 = SetInt(kPhiloxMultiplier1);
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     Ints high0, high1;
     const Ints low0 = MultiplyWide(c0, m0, &high0), low1 = MultiplyWide(c2, m1, &high1);
-    c0 = XorInts(XorInts(high1, c1), SetInt(k0));
-    c2 = XorInts(XorInts(high0, c3), SetInt(k1));
+    c0 = XorInts(high1, c1, SetInt(key.keys[round][0]));
+    c2 = XorInts(high0, c3, SetInt(key.keys[round][1]));
     c1 = low1;
     c3 = low0;
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
   }
   draws[0] = c0;
   draws[1] = c1;

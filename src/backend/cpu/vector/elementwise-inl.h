@@ -1,4 +1,4 @@
-// Loops of add, cast, relu and of the embedding's gradient.
+// Loops of add, cast, relu and of the embedding's gradient. Those that only move numbers store them exactly.
 #pragma once
 
 namespace temper {
@@ -16,18 +16,18 @@ void Accumulate(const T* x, float* sum, int64_t n) {
 
 template <class From, class To>
 void Convert(const From* x, To* y, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes), lanes); });
+  Sweep(n, [=](int64_t i, auto lanes) { StoreExact(y + i, Load(x + i, lanes), lanes); });
 }
 
 template <class T>
 void Relu(const T* x, T* y, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, AtLeast(0.0f, Load(x + i, lanes)), lanes); });
+  Sweep(n, [=](int64_t i, auto lanes) { StoreExact(y + i, AtLeast(0.0f, Load(x + i, lanes)), lanes); });
 }
 
 template <class T>
 void ReluBackward(const T* d_y, const T* y, T* d_x, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) {
-    Store(d_x + i, ZeroUnlessPositive(Load(y + i, lanes), Load(d_y + i, lanes)), lanes);
+    StoreExact(d_x + i, ZeroUnlessPositive(Load(y + i, lanes), Load(d_y + i, lanes)), lanes);
   });
 }
 

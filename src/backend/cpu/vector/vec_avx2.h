@@ -79,6 +79,12 @@ TEMPER_VEC void Store(bf16* p, Floats x, Part part) {
   for (int i = 0; i < part.n; ++i) p[i].bits = bits[i];
 }
 
+// Store for where the bits are prescribed; see vec_avx512.h.
+template <class T, class Lanes>
+TEMPER_VEC void StoreExact(T* p, Floats x, Lanes lanes) {
+  Store(p, x, lanes);
+}
+
 TEMPER_VEC Floats Fma(Floats a, Floats b, Floats c) {
   return _mm256_fmadd_ps(a, b, c);
 }
@@ -159,12 +165,12 @@ TEMPER_VEC Ints SetInt(uint32_t x) {
 TEMPER_VEC Ints AddInts(Ints a, Ints b) {
   return _mm256_add_epi32(a, b);
 }
-TEMPER_VEC Ints XorInts(Ints a, Ints b) {
-  return _mm256_xor_si256(a, b);
+TEMPER_VEC Ints XorInts(Ints a, Ints b, Ints c) {
+  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
 }
 TEMPER_VEC Ints MultiplyWide(Ints a, Ints b, Ints* high) {
   const Ints even = _mm256_mul_epu32(a, b);
-  const Ints odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
+  const Ints odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
   *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
   return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 }

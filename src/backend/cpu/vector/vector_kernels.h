@@ -24,7 +24,7 @@ inline constexpr int64_t kSumRowsColumns = 64;
 inline constexpr int64_t kSumRowsBlock = 64;
 
 struct DropoutDraws {
-  uint32_t key0, key1;    // Philox key
+  uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
   uint32_t threshold;     // survives where the upper 24 bits of the draw are at least this
   float scale;            // 1 / (1 - p)
@@ -75,6 +75,7 @@ struct VectorKernels {
 };
 
 extern const VectorKernels kVectorKernelsAvx2, kVectorKernelsAvx512;
+extern const VectorKernelsOf<bf16> kBf16VectorsAvx512Bf16;  // with that set's rounding instruction
 
 // The table for elements of type T. REQUIRES: isa > kScalar.
 template <class T>
@@ -85,7 +86,8 @@ inline const VectorKernelsOf<float>& VectorsFor<float>(Isa isa) {
 }
 template <>
 inline const VectorKernelsOf<bf16>& VectorsFor<bf16>(Isa isa) {
-  return isa >= Isa::kAvx512 ? kVectorKernelsAvx512.bf16_ : kVectorKernelsAvx2.bf16_;
+  if (isa == Isa::kAvx512Bf16) return kBf16VectorsAvx512Bf16;
+  return isa == Isa::kAvx512 ? kVectorKernelsAvx512.bf16_ : kVectorKernelsAvx2.bf16_;
 }
 
 }  // namespace temper

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Installs what building and running Temper needs on Debian 12, as root or through sudo. Asks nothing, says little, and
+# does nothing where everything is there.
+#   scripts/setup.sh            what `cmake -S . -B build && cmake --build build` needs
+#   scripts/setup.sh --checks   also what scripts/test.sh checks the sources with
+set -eu
+
+packages='
+  g++ cmake ninja-build pkg-config ccache mold
+  libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libxxhash-dev
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev
+  libgtest-dev'
+case "${1:-}" in
+  '') ;;
+  --checks) packages="$packages clang-format-14 python3-minimal" ;;
+  *)
+    echo "usage: scripts/setup.sh [--checks]" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v apt-get >/dev/null; then
+  echo "setup: there is no apt-get here; in the names of Debian 12, what is needed is:$packages" >&2
+  exit 1
+fi
+
+missing=''
+for package in $packages; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=''
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: installing packages needs root: run this as root, or install sudo. Missing:$missing" >&2
+    exit 1
+  fi
+  as_root='sudo'
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$log" 2>&1
+}
+
+echo "setup: installing$missing" >&2
+# A machine's package lists may be too old to fetch from, so they are updated first; where that fails (no network, but
+# a full cache) the installation is tried all the same.
+apt update || true
+# shellcheck disable=SC2086  # a list of words
+if ! apt install --no-install-recommends $missing; then
+  tail -n 20 "$log" >&2
+  echo "setup: apt-get could not install these; its last lines are above" >&2
+  exit 1
+fi

@@ -1,0 +1,105 @@
+#include "checkpoint/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/adapter.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/state_for_test.h"
+#include "format/safetensors_writer.h"
+
+namespace temper {
+namespace {
+
+struct Outcome {
+  Status status;
+  std::string text;
+};
+Outcome Look(const std::string& path, bool list = false) {
+  Outcome o;
+  o.status =
+      Inspect(PosixEnv(), path, {.list_tensors = list}, [&](std::string_view line) { o.text.append(line) += '\n'; });
+  return o;
+}
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A committed LoRA checkpoint with a real adapter in it.
+std::string SaveAdapterCheckpoint(const std::string& out) {
+  static float a[2 * 3], b[4 * 2], moments[6];
+  CheckpointContents contents;
+  const auto add = [&](const std::string& name, float* data, Shape shape, const char* file) {
+    contents.tensors.push_back({name, {reinterpret_cast<std::byte*>(data), {DType::kF32, shape}}, file, name});
+  };
+  for (const std::string module : {"model.layers.0.q_proj", "model.layers.1.q_proj"}) {
+    add(AdapterAName(module), a, {2, 3}, kAdapterWeightsFile);
+    add(AdapterBName(module), b, {4, 2}, kAdapterWeightsFile);
+    add("adam_m:" + AdapterAName(module), moments, {2, 3}, "state.safetensors");
+  }
+  contents.texts = {
+      {kAdapterConfigFile, FormatAdapterConfig({.base_model = "base", .r = 2, .target_modules = {"q_proj"}})}};
+  contents.state = {.step = 5, .total_steps = 9};
+  CheckpointWriter writer(PosixEnv(), {out, {}});
+  TEMPER_CHECK(writer.Start(contents).ok() && writer.Finish().ok());
+  return CheckpointFolder(out, 5);
+}
+
+TEST(Inspect, ShowsACheckpointAndItsAdapter) {
+  const ScratchFolder out;
+  const std::string folder = SaveAdapterCheckpoint(out.path());
+  const Outcome o = Look(folder);
+  EXPECT_TRUE(o.status.ok()) << o.status.message();
+  EXPECT_TRUE(Contains(o.text, "lora checkpoint at step 5 of 9")) << o.text;
+  EXPECT_TRUE(Contains(o.text, "model.layers.*.q_proj.lora_A.weight  2 x f32[2, 3]")) << o.text;
+  EXPECT_TRUE(Contains(o.text, "2 adapted modules")) << o.text;
+  EXPECT_TRUE(Contains(Look(folder, true).text, "model.layers.1.q_proj.lora_B.weight  f32[4, 2]"));
+  EXPECT_TRUE(Look(out.path()).status.ok());
+}
+
+TEST(Inspect, FindsADamagedTensor) {
+  const ScratchFolder out;
+  const std::string folder = SaveAdapterCheckpoint(out.path()), path = folder + "/state.safetensors";
+  std::string text = Slurp(path);
+  text.back() = static_cast<char>(text.back() ^ 4);
+  Spill(path, text);
+  const Outcome o = Look(folder);
+  EXPECT_EQ(o.status.code(), StatusCode::kCorrupt);
+  EXPECT_TRUE(Contains(o.status.message(), "adam_m:")) << o.status.message();
+  EXPECT_EQ(Look(out.path()).status.code(), StatusCode::kCorrupt) << "an output folder is valid if its checkpoints are";
+}
+
+TEST(Inspect, FindsAnAdapterThatLacksAHalf) {
+  const ScratchFolder out;
+  float a[6] = {};
+  const NamedView view{AdapterAName("q_proj"), {reinterpret_cast<std::byte*>(a), {DType::kF32, {2, 3}}}};
+  ASSERT_TRUE(
+      WriteAdapter(PosixEnv(), out.path() + "/a", {.base_model = "b", .r = 2, .target_modules = {"q_proj"}}, {&view, 1})
+          .ok());
+  const Outcome o = Look(out.path() + "/a");
+  EXPECT_EQ(o.status.code(), StatusCode::kCorrupt);
+  EXPECT_TRUE(Contains(o.status.message(), "lora_B")) << o.status.message();
+}
+
+TEST(Inspect, NamesOnTheTerminalAreHarmless) {
+  const ScratchFolder out;
+  auto writer =
+      SafetensorsWriter::Create(PosixEnv(), out.path() + "/x.safetensors", {{"evil\x1b[2J", {DType::kF32, {0}}}});
+  ASSERT_TRUE(writer.ok() && writer->Finish().ok());
+  const Outcome o = Look(out.path() + "/x.safetensors");
+  EXPECT_TRUE(o.status.ok()) << o.status.message();
+  EXPECT_FALSE(Contains(o.text, "\x1b"));
+  EXPECT_TRUE(Contains(o.text, "1 tensors"));
+}
+
+TEST(Inspect, SaysWhatItCannotUse) {
+  const ScratchFolder out;
+  EXPECT_EQ(Look(out.path() + "/none").status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(Look(out.path()).status.code(), StatusCode::kNotFound);
+  Spill(out.path() + "/x.safetensors", "short");
+  EXPECT_EQ(Look(out.path() + "/x.safetensors").status.code(), StatusCode::kCorrupt);
+  Spill(out.path() + "/config.json", "{}");
+  EXPECT_FALSE(Look(out.path()).status.ok()) << "a model without weights";
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,304 @@
+// What every op accepts and refuses: one valid call per op and attribute set, and systematic spoilings of each.
+#include "graph/rule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace temper {
+namespace {
+
+struct Case {
+  Op op;
+  Types inputs;
+  Attributes attributes;
+  std::string outputs;  // types, comma-separated
+};
+
+constexpr int64_t T = 6, D = 8, O = 10, V = 12, R = 2, H = 4, K = 2, C = 16;
+const DType kF = DType::kBF16;  // so that f32 statistics and gradients differ from activations
+const TensorType kX{kF, {T, D}}, kY{kF, {T, O}}, kW{kF, {O, D}}, kD{kF, {D}}, kIndex{DType::kI32, {T}};
+const TensorType kStatistic{DType::kF32, {T}}, kGradD{DType::kF32, {D}}, kGradW{DType::kF32, {O, D}};
+const TensorType kKv{kF, {T, D / H*K}}, kCache{kF, {C, D / H*K}}, kLse{DType::kF32, {T, H}};
+const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, kClip{DType::kF32, {2}};
+const TensorType kMaster{DType::kF32, {O, D}};
+const int64_t kOne = 1;
+const Attributes kHeads = {{"heads", H}, {"kv_heads", K}, {"scale", 0.5}};
+
+std::vector<Case> Cases() {
+  const TensorType table{kF, {V, D}}, head{kF, {V, D}}, x2{kF, {T, R}}, w2{kF, {V, R}};
+  const TensorType rope{DType::kF32, {T, 4}}, grad_head{DType::kF32, {V, D}}, grad_w2{DType::kF32, {V, R}};
+  return {
+      {Op::kEmbedding, {table, kIndex}, {{"offset", int64_t{2}}}, "bf16[6, 8]"},
+      {Op::kLinear, {kX, kW}, {}, "bf16[6, 10]"},
+      {Op::kLinear, {kX, kW, {kF, {O}}, kY}, {{"bias", kOne}, {"acc", kOne}, {"scale", 2.0}}, "bf16[6, 10]"},
+      {Op::kLinear, {kX, kW}, {{"out", std::string("f32")}}, "f32[6, 10]"},
+      {Op::kAdd, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
+      {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
+      {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},
+      {Op::kLayerNorm, {kX, kD, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6], f32[6]"},
+      {Op::kRopeTable, {kIndex}, {{"inv_freq", std::vector<double>{1, 0.1}}}, "f32[6, 4]"},
+      {Op::kRope, {kX, rope}, {{"head_dim", int64_t{4}}}, "bf16[6, 8]"},
+      {Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads, "bf16[6, 8], f32[6, 4]"},
+      {Op::kAttentionCached,
+       {kX, kKv, kKv, kCache, kCache, {DType::kI32, {1}}},
+       kHeads,
+       "bf16[6, 8], bf16[16, 4], bf16[16, 4]"},
+      {Op::kSwiglu, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kRelu, {kX}, {}, "bf16[6, 8]"},
+      {Op::kGelu, {kX}, {{"tanh", kOne}}, "bf16[6, 8]"},
+      {Op::kDropout, {kX, {DType::kI64, {kNumRngWords}}}, {{"p", 0.5}}, "bf16[6, 8]"},
+      {Op::kLinearCrossEntropy, {kX, head, kIndex}, {}, "f32[6]"},
+      {Op::kLinearCrossEntropy,
+       {kX, head, kIndex, grad_head},
+       {{"grad_x", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
+       "f32[6], bf16[6, 8], f32[12, 8]"},
+      {Op::kLinearCrossEntropy,
+       {kX, head, kIndex, x2, w2, grad_w2},
+       {{"pair2", kOne}, {"grad_x2", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
+       "f32[6], bf16[6, 2], f32[12, 2]"},
+      {Op::kEmbeddingBackward, {kX, kIndex}, {{"vocab", V}}, "f32[12, 8]"},
+      {Op::kEmbeddingBackward, {kX, kIndex, grad_head}, {{"vocab", V}, {"acc", kOne}}, "f32[12, 8]"},
+      {Op::kLinearDx, {kY, kW}, {}, "bf16[6, 8]"},
+      {Op::kLinearDx, {kY, kW, kX}, {{"acc", kOne}}, "bf16[6, 8]"},
+      {Op::kLinearDw, {kY, kX}, {}, "f32[10, 8]"},
+      {Op::kLinearDw, {kY, kX, kGradW}, {{"acc", kOne}}, "f32[10, 8]"},
+      {Op::kSumRows, {kX}, {}, "f32[8]"},
+      {Op::kSumRows, {kX, kGradD}, {{"acc", kOne}}, "f32[8]"},
+      {Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "bf16[6, 8]"},
+      {Op::kRmsNormBackward,
+       {kX, kX, kD, kStatistic, kX, kGradD},
+       {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
+       "bf16[6, 8], f32[8]"},
+      {Op::kLayerNormBackward, {kX, kX, kD, kStatistic, kStatistic}, {{"grad_w", kOne}}, "bf16[6, 8], f32[8], f32[8]"},
+      {Op::kLayerNormBackward,
+       {kX, kX, kD, kStatistic, kStatistic, kX, kGradD, kGradD},
+       {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
+       "bf16[6, 8], f32[8], f32[8]"},
+      {Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads, "bf16[6, 8], bf16[6, 4], bf16[6, 4]"},
+      {Op::kSwigluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
+      {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kSumSquares, {kGradW}, {}, "f64[1]"},
+      {Op::kClip, {kSum, kSum, kScalars}, {{"max_norm", 1.0}}, "f32[2]"},
+      {Op::kAdamw,
+       {kMaster, kMaster, kMaster, kMaster, kClip, kScalars},
+       {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}},
+       "f32[10, 8], f32[10, 8], f32[10, 8]"},
+      {Op::kAdamw,
+       {kMaster, kMaster, kMaster, kMaster, kClip, kScalars, kW},
+       {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", kOne}},
+       "f32[10, 8], f32[10, 8], f32[10, 8], bf16[10, 8]"},
+  };
+}
+
+std::string Text(const Types& types) {
+  std::string text;
+  for (const TensorType& t : types) text += (text.empty() ? "" : ", ") + t.ToString();
+  return text;
+}
+
+std::string Describe(const Case& c) {
+  return std::string(ToString(c.op)) + "(" + Text(c.inputs) + ")" + c.attributes.ToString();
+}
+
+// With other operands an op either refuses or makes something else; it never takes them for what they are not.
+void ExpectRefusedOrOther(Op op, const Types& inputs, const Attributes& attributes, const std::string& outputs) {
+  const auto types = InferTypes(op, inputs, attributes);
+  if (types.ok()) {
+    EXPECT_NE(Text(*types), outputs) << "accepts (" << Text(inputs) << ")";
+  }
+}
+
+TEST(Rule, EveryOpGivesItsOutputTypes) {
+  std::set<Op> seen;
+  for (const Case& c : Cases()) {
+    const auto types = InferTypes(c.op, c.inputs, c.attributes);
+    ASSERT_TRUE(types.ok()) << types.status().message();
+    EXPECT_EQ(Text(*types), c.outputs) << Describe(c);
+    seen.insert(c.op);
+  }
+  EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
+}
+
+TEST(Rule, RefusesMoreOrFewerOperands) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    Types fewer(c.inputs.begin(), c.inputs.end() - 1), more = c.inputs;
+    more.push_back(c.inputs.back());
+    EXPECT_FALSE(InferTypes(c.op, {}, c.attributes).ok());
+    // Any number of sums can be clipped.
+    if (c.op != Op::kClip) {
+      EXPECT_FALSE(InferTypes(c.op, more, c.attributes).ok());
+    }
+    EXPECT_FALSE(InferTypes(c.op, fewer, c.attributes).ok());
+  }
+}
+
+TEST(Rule, RefusesOperandsOfAnotherKindOrRank) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    for (size_t k = 0; k < c.inputs.size(); ++k) {
+      if (c.op == Op::kSliceRows || c.op == Op::kSumSquares) continue;  // rows of anything; gradients of any shape
+      Types inputs = c.inputs;
+      inputs[k].dtype = c.inputs[k].dtype == DType::kI64 ? DType::kI32 : DType::kI64;
+      EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << "operand " << k << " of integers";
+      inputs = c.inputs;
+      inputs[k].shape = {};
+      ExpectRefusedOrOther(c.op, inputs, c.attributes, c.outputs);
+      inputs[k].shape = c.inputs[k].shape;
+      inputs[k].shape.Append(1);
+      ExpectRefusedOrOther(c.op, inputs, c.attributes, c.outputs);
+    }
+  }
+}
+
+// Where an op may read a dim of only one operand that does not show in its outputs.
+bool IsFreeDim(const Case& c, size_t k, int dim) {
+  if (c.op == Op::kEmbedding) return k == 0 && dim == 0;  // the vocabulary
+  if (c.op == Op::kSumRows) return k == 0 && dim == 0;    // the rows that are summed
+  if (c.op == Op::kSliceRows) return k == 0 && dim == 0;  // the rows that are left out
+  if (c.op == Op::kSumSquares) return true;
+  if (c.op == Op::kLinearCrossEntropy) return k == 1 && dim == 0 && c.inputs.size() == 3;  // the vocabulary
+  return false;
+}
+
+TEST(Rule, NeverMistakesOneSizeForAnother) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    for (size_t k = 0; k < c.inputs.size(); ++k) {
+      for (int dim = 0; dim < c.inputs[k].shape.rank(); ++dim) {
+        if (IsFreeDim(c, k, dim)) continue;
+        for (const int64_t size : {c.inputs[k].shape[dim] + 1, c.inputs[k].shape[dim] * 2, int64_t{1}}) {
+          if (size == c.inputs[k].shape[dim]) continue;
+          Types inputs = c.inputs;
+          inputs[k].shape.set_dim(dim, size);
+          ExpectRefusedOrOther(c.op, inputs, c.attributes, c.outputs);
+        }
+      }
+    }
+  }
+}
+
+TEST(Rule, RefusesUnknownAbsentAndMistypedAttributes) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    Attributes unknown = c.attributes;
+    unknown.Set("wings", int64_t{2});
+    EXPECT_FALSE(InferTypes(c.op, c.inputs, unknown).ok());
+    for (const AttributeSpec& spec : RuleOf(c.op).attributes) {
+      for (const AttributeValue& value :
+           {AttributeValue(int64_t{-1}), AttributeValue(0.25), AttributeValue(NAN), AttributeValue(std::string("x")),
+            AttributeValue(std::vector<double>{INFINITY})}) {
+        const bool right_kind =
+            spec.kind == AttributeSpec::Kind::kDouble && value.index() == 1 && !std::isnan(std::get<double>(value));
+        Attributes changed = c.attributes;
+        changed.Set(spec.key, value);
+        if (!right_kind) {
+          EXPECT_FALSE(InferTypes(c.op, c.inputs, changed).ok()) << changed.ToString();
+        }
+      }
+      if (!spec.required) continue;
+      Attributes without;
+      for (const auto& [key, value] : c.attributes.entries()) {
+        if (key != spec.key) without.Set(key, value);
+      }
+      EXPECT_FALSE(InferTypes(c.op, c.inputs, without).ok()) << without.ToString();
+    }
+  }
+}
+
+TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
+  const auto refused = [](Op op, const Types& inputs, Attributes attributes, const char* key,
+                          const AttributeValue& value) {
+    ASSERT_TRUE(InferTypes(op, inputs, attributes).ok());
+    attributes.Set(key, value);
+    EXPECT_FALSE(InferTypes(op, inputs, attributes).ok()) << ToString(op) << attributes.ToString();
+  };
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  const Attributes slice = {{"begin", int64_t{4}}, {"count", int64_t{2}}};
+  refused(Op::kSliceRows, {kX}, slice, "begin", int64_t{5});
+  refused(Op::kSliceRows, {kX}, slice, "count", huge);
+  refused(Op::kSliceRows, {kX}, slice, "begin", huge);
+  refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", V + 1);
+  refused(Op::kEmbedding, {{kF, {V, D}}, kIndex}, {}, "offset", huge);
+  const Types attention = {kX, kKv, kKv, kIndex};
+  for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{1}, int64_t{8}, huge}) {
+    refused(Op::kAttention, attention, kHeads, "heads", heads);
+    refused(Op::kAttention, attention, kHeads, "kv_heads", heads);
+  }
+  const Types rope = {kX, {DType::kF32, {T, 4}}};
+  for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{8}, huge}) {
+    refused(Op::kRope, rope, {{"head_dim", int64_t{4}}}, "head_dim", e);
+  }
+  const Types dropout = {kX, {DType::kI64, {kNumRngWords}}};
+  for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, dropout, {{"p", 0.5}}, "p", p);
+  for (const char* dtype : {"i32", "i64", "f17", ""}) {
+    refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "dtype", std::string(dtype));
+    refused(Op::kLinear, {kX, kW}, {}, "out", std::string(dtype));
+  }
+  // Gradients that are added to what is not wanted, of a pair that is not there.
+  refused(Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "acc_w", kOne);
+  const Types loss = {kX, {kF, {V, D}}, kIndex};
+  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2"}) {
+    refused(Op::kLinearCrossEntropy, loss, {}, key, kOne);
+  }
+}
+
+TEST(Rule, AnOutputIsWrittenOnlyOverAnInputOfItsType) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    const Types outputs = *InferTypes(c.op, c.inputs, c.attributes);
+    const int n = static_cast<int>(c.inputs.size());
+    std::set<int> taken;
+    for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
+      const int input = OverwritableInput(c.op, c.attributes, n, o);
+      ASSERT_LT(input, n);
+      if (input < 0) continue;
+      EXPECT_TRUE(taken.insert(input).second) << "two outputs over input " << input;
+      // An element-wise op's first operand always fits; an accumulator fits where it is there.
+      EXPECT_EQ(c.inputs[static_cast<size_t>(input)].ToString(), outputs[static_cast<size_t>(o)].ToString()) << o;
+    }
+  }
+}
+
+TEST(Rule, CostsAndScratchAreNotNegativeAndGrowWithThreads) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(Describe(c));
+    const OpRule& rule = RuleOf(c.op);
+    const Types outputs = *InferTypes(c.op, c.inputs, c.attributes);
+    const Cost cost = rule.cost(c.inputs, outputs, c.attributes);
+    EXPECT_GE(cost.flops.v, 0);
+    EXPECT_GT(cost.read.v, 0);
+    EXPECT_GT(cost.written.v, 0);
+    if (rule.workspace == nullptr) continue;
+    Bytes last{};
+    for (const int threads : {1, 2, 3, 64}) {
+      const Bytes bytes = rule.workspace(c.inputs, outputs, c.attributes, threads);
+      EXPECT_GE(bytes, last);
+      last = bytes;
+    }
+  }
+}
+
+TEST(Rule, MatrixProductsCostTwoPerMultiplyAdd) {
+  const auto flops = [](Op op, const Types& in, const Attributes& a) {
+    return RuleOf(op).cost(in, *InferTypes(op, in, a), a).flops.v;
+  };
+  EXPECT_EQ(flops(Op::kLinear, {kX, kW}, {}), 2.0 * T * D * O);
+  EXPECT_EQ(flops(Op::kLinearDx, {kY, kW}, {}), 2.0 * T * D * O);
+  EXPECT_EQ(flops(Op::kLinearDw, {kY, kX}, {}), 2.0 * T * D * O);
+  const Types loss = {kX, {kF, {V, D}}, kIndex};
+  EXPECT_EQ(flops(Op::kLinearCrossEntropy, loss, {}), 2.0 * T * D * V);
+  EXPECT_EQ(flops(Op::kLinearCrossEntropy, loss, {{"grad_x", kOne}, {"grad_w", kOne}}), 3 * 2.0 * T * D * V);
+  // One causal document of T tokens: T (T + 1) / 2 pairs, two products forward and five backward.
+  const double pairs = T * (T + 1) / 2.0;
+  EXPECT_EQ(flops(Op::kAttention, {kX, kKv, kKv, kIndex}, kHeads), 4 * D * pairs);
+  EXPECT_EQ(flops(Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads), 10 * D * pairs);
+}
+
+}  // namespace
+}  // namespace temper

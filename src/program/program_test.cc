@@ -1,0 +1,217 @@
+#include "program/program.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace temper {
+namespace {
+
+// Two blocks of y = relu(x w^T) that share a segment: the least that has buffers, temporaries and a workspace.
+Program Example() {
+  const TensorType x{DType::kF32, {4, 8}}, w{DType::kF32, {8, 8}};
+  Program p{.name = "train", .threads = 2};
+  p.arena_bytes = {1 << 20};
+  p.buffers = {{"x", x, Role::kInput, false, {0}},
+               {"w.0", w, Role::kWeight, true, {128}},
+               {"w.1", w, Role::kWeight, true, {384}},
+               {"y", x, Role::kOutput, false, {640}}};
+  Segment s{.name = "forward block 0", .phase = Phase::kForward};
+  s.operands = {x, w, x};
+  s.instructions = {{Op::kLinear, {0, 1}, {2}, {{"acc", int64_t{0}}, {"scale", 0.5}}}, {Op::kRelu, {2}, {2}, {}}};
+  p.segments = {s};
+  p.workspace_offset = {4096};
+  p.workspace_bytes = RuleOf(Op::kLinear).workspace({x, w}, {x}, {}, 2);
+  p.bindings = {{0, 0, {{0}, {128}, {1024}}, {0, 0}}, {0, 1, {{1024}, {384}, {640}}, {0, 77}}};
+  p.schedule = {{.kind = Call::Kind::kLoadInputs, .micro_batch = 1},
+                {.binding = 0, .micro_batch = 1},
+                {.binding = 1, .micro_batch = 1},
+                {.kind = Call::Kind::kStoreOutputs, .micro_batch = 1},
+                {.kind = Call::Kind::kBeforeUpdate}};
+  p.peak.weights = {512};
+  p.peak_instruction = "forward block 0: linear";
+  return p;
+}
+
+TEST(Program, PrintsAndReadsBackToTheSameText) {
+  const Program p = Example();
+  ASSERT_TRUE(Verify(p).ok()) << Verify(p).message();
+  const std::string text = PrintProgram(p);
+  const auto back = ReadProgram(text);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(PrintProgram(*back), text);
+  EXPECT_EQ(ProgramHash(*back), ProgramHash(p));
+  EXPECT_EQ(back->name, p.name);
+  EXPECT_EQ(back->threads, p.threads);
+  EXPECT_EQ(back->arena_bytes, p.arena_bytes);
+  EXPECT_EQ(back->workspace_offset, p.workspace_offset);
+  EXPECT_EQ(back->workspace_bytes, p.workspace_bytes);
+  EXPECT_EQ(back->peak.total(), p.peak.total());
+  EXPECT_EQ(back->peak_instruction, p.peak_instruction);
+  ASSERT_EQ(back->buffers.size(), p.buffers.size());
+  EXPECT_TRUE(back->buffers[1].trainable);
+  EXPECT_EQ(back->buffers[3].role, Role::kOutput);
+  ASSERT_EQ(back->bindings.size(), 2u);
+  EXPECT_EQ(back->bindings[1].offsets, p.bindings[1].offsets);
+  EXPECT_EQ(back->bindings[1].rng_hashes, p.bindings[1].rng_hashes);
+  EXPECT_EQ(back->bindings[1].block, 1);
+  ASSERT_EQ(back->schedule.size(), p.schedule.size());
+  for (size_t i = 0; i < p.schedule.size(); ++i) {
+    EXPECT_EQ(back->schedule[i].kind, p.schedule[i].kind);
+    EXPECT_EQ(back->schedule[i].binding, p.schedule[i].binding);
+    EXPECT_EQ(back->schedule[i].micro_batch, p.schedule[i].micro_batch);
+  }
+}
+
+TEST(Program, TheHashSeesEveryChange) {
+  const uint64_t hash = ProgramHash(Example());
+  const auto differs = [&](const std::function<void(Program&)>& change) {
+    Program p = Example();
+    change(p);
+    EXPECT_NE(ProgramHash(p), hash);
+  };
+  differs([](Program& p) { p.threads = 3; });
+  differs([](Program& p) { p.segments[0].instructions[0].attributes.Set("scale", 0.25); });
+  differs([](Program& p) { p.bindings[0].offsets[2] = {2048}; });
+  differs([](Program& p) { p.bindings[1].rng_hashes[1] = 78; });
+  differs([](Program& p) { p.schedule[1].micro_batch = 0; });
+  differs([](Program& p) { p.buffers[1].trainable = false; });
+}
+
+TEST(Program, CostsAreSummedOverTheSchedule) {
+  const Program p = Example();
+  const Cost step = CostOfStep(p);
+  EXPECT_EQ(step.flops.v, 2 * (2.0 * 4 * 8 * 8 + 4 * 8)) << "two runs of the segment: a product and a relu each";
+  EXPECT_EQ(p.FindBuffer("w.1"), 2);
+  EXPECT_EQ(p.FindBuffer("w"), -1);
+}
+
+void ExpectRefused(const std::string& why, const std::function<void(Program&)>& spoil) {
+  Program p = Example();
+  spoil(p);
+  const Status status = Verify(p);
+  ASSERT_FALSE(status.ok()) << why;
+  EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+  if (why.find("quote") == std::string::npos) {
+    EXPECT_FALSE(ReadProgram(PrintProgram(p)).ok()) << why;
+  }
+}
+
+TEST(VerifyProgram, RefusesAddressesOutsideOfTheArena) {
+  ExpectRefused("buffer y leaves", [](Program& p) { p.buffers[3].offset = {(1 << 20) - 64}; });
+  ExpectRefused("buffer x leaves", [](Program& p) { p.buffers[0].offset = {-64}; });
+  ExpectRefused("operand 2 leaves", [](Program& p) { p.bindings[0].offsets[2] = {1 << 20}; });
+  ExpectRefused("operand 0 leaves", [](Program& p) { p.bindings[1].offsets[0] = {INT64_MAX / 64 * 64}; });
+  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_offset = {1 << 20}; });
+  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_bytes = {INT64_MAX}; });
+  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_bytes = {-1}; });
+  ExpectRefused("absurd arena", [](Program& p) { p.arena_bytes = {INT64_MAX}; });
+  ExpectRefused("absurd arena", [](Program& p) { p.arena_bytes = {-1}; });
+}
+
+TEST(VerifyProgram, RefusesMisalignedAddresses) {
+  ExpectRefused("misaligned", [](Program& p) { p.buffers[3].offset = {648}; });
+  ExpectRefused("misaligned", [](Program& p) { p.bindings[0].offsets[2] = {1032}; });
+  ExpectRefused("misaligned", [](Program& p) { p.workspace_offset = {4100}; });
+}
+
+TEST(VerifyProgram, RefusesBuffersThatOverlap) {
+  ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[1].offset = {64}; });
+  ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[2].offset = {128}; });
+  ExpectRefused("the workspace overlaps", [](Program& p) { p.workspace_offset = {704}; });
+}
+
+TEST(VerifyProgram, RefusesOperandsThatCutIntoBuffersOrTheWorkspace) {
+  ExpectRefused("overlaps the workspace", [](Program& p) { p.bindings[0].offsets[2] = {4096}; });
+  ExpectRefused("overlaps buffer w.1", [](Program& p) { p.bindings[0].offsets[2] = {448}; });
+  ExpectRefused("overlaps buffer w.0", [](Program& p) { p.bindings[0].offsets[2] = {128}; });
+}
+
+TEST(VerifyProgram, RefusesOutputsOverOperandsThatAreStillRead) {
+  ExpectRefused("overlap", [](Program& p) { p.bindings[0].offsets = {{1024}, {128}, {1024}}; });
+  ExpectRefused("overlap", [](Program& p) { p.bindings[0].offsets = {{1024}, {128}, {1088}}; });
+  ExpectRefused("overlap", [](Program& p) { p.segments[0].instructions[0].inputs[0] = 2; });
+}
+
+TEST(VerifyProgram, RefusesScratchThatTheWorkspaceDoesNotHold) {
+  ExpectRefused("of scratch", [](Program& p) { p.workspace_bytes = p.workspace_bytes - Bytes{1}; });
+  ExpectRefused("of scratch", [](Program& p) { p.threads = 64; });
+}
+
+TEST(VerifyProgram, RefusesWhatDoesNotExistOrFit) {
+  ExpectRefused("threads", [](Program& p) { p.threads = 0; });
+  ExpectRefused("threads", [](Program& p) { p.threads = 1 << 30; });
+  ExpectRefused("segment 1 does not exist", [](Program& p) { p.bindings[0].segment = 1; });
+  ExpectRefused("segment -1 does not exist", [](Program& p) { p.bindings[0].segment = -1; });
+  ExpectRefused("does not fit segment", [](Program& p) { p.bindings[0].offsets.pop_back(); });
+  ExpectRefused("does not fit segment", [](Program& p) { p.bindings[0].rng_hashes.push_back(0); });
+  ExpectRefused("binding 2", [](Program& p) { p.schedule[1].binding = 2; });
+  ExpectRefused("binding -1", [](Program& p) { p.schedule[1].binding = -1; });
+  ExpectRefused("negative micro-batch", [](Program& p) { p.schedule[0].micro_batch = -1; });
+  ExpectRefused("operand 3 of 3", [](Program& p) { p.segments[0].instructions[0].inputs[0] = 3; });
+  ExpectRefused("operand -1 of 3", [](Program& p) { p.segments[0].instructions[0].outputs[0] = -1; });
+  ExpectRefused("outputs of other types", [](Program& p) { p.segments[0].instructions[1].outputs[0] = 1; });
+  ExpectRefused("[linear] wants", [](Program& p) { p.segments[0].instructions[0].inputs = {0}; });
+  ExpectRefused("no attribute", [](Program& p) { p.segments[0].instructions[1].attributes.Set("x", int64_t{1}); });
+  ExpectRefused("quote", [](Program& p) { p.buffers[0].name = "a\"b"; });
+  ExpectRefused("quote", [](Program& p) { p.name = "a\nb"; });
+}
+
+TEST(ReadProgram, RefusesTextWithoutAHead) {
+  const std::string text = PrintProgram(Example());
+  EXPECT_FALSE(ReadProgram("").ok());
+  EXPECT_FALSE(ReadProgram(text.substr(text.find('\n') + 1)).ok());
+  EXPECT_FALSE(ReadProgram(text + text).ok()) << "two Programs";
+  const auto read = ReadProgram(text + "nonsense\n");
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.status().message().find("'nonsense'"), std::string::npos) << read.status().message();
+}
+
+TEST(ReadProgram, EveryTruncationIsRefusedOrVerifies) {
+  const std::string text = PrintProgram(Example());
+  for (size_t n = 0; n < text.size(); ++n) {
+    const auto read = ReadProgram(text.substr(0, n));
+    if (read.ok()) {
+      EXPECT_TRUE(Verify(*read).ok());
+    }
+  }
+}
+
+TEST(ReadProgram, MutationsNeverCrashAndWhatIsAcceptedReadsBack) {
+  const std::string good = PrintProgram(Example());
+  uint64_t state = 5;
+  const auto next = [&] { return state = state * 6364136223846793005u + 1442695040888963407u, state >> 33; };
+  const std::string_view kAlphabet = "0123456789%-, ()[]{}\"=.\nabdefginoprstuw";
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = good;
+    for (uint64_t k = 0; k <= next() % 3; ++k) {
+      const size_t at = next() % text.size();
+      switch (next() % 4) {
+        case 0:
+          text[at] = kAlphabet[next() % kAlphabet.size()];
+          break;
+        case 1:
+          text[at] = static_cast<char>(next());
+          break;
+        case 2:
+          text.insert(at, 1, kAlphabet[next() % kAlphabet.size()]);
+          break;
+        default:
+          text.erase(at, 1 + next() % 3);
+      }
+    }
+    const auto read = ReadProgram(text);
+    if (!read.ok()) continue;
+    ++accepted;
+    const std::string printed = PrintProgram(*read);
+    const auto again = ReadProgram(printed);
+    ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
+    EXPECT_EQ(PrintProgram(*again), printed);
+    (void)CostOfStep(*read);
+  }
+  EXPECT_GT(accepted, 100) << "the mutations hit only what is refused anyway";
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,367 @@
+// temper export and adapters against what PEFT computed and stored (tests/parity/goldens).
+#include "checkpoint/export.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/state_for_test.h"
+#include "checkpoint/training_state.h"
+#include "format/json.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+const std::string kGoldens = std::string(TEMPER_SOURCE_DIR) + "/tests/parity/goldens/";
+
+std::string ModelFolder(const std::string& name) {
+  return kGoldens + "models/" + name;
+}
+
+std::vector<std::string> AdapterCases() {
+  std::vector<std::string> names;
+  for (const std::string& name : Must(PosixEnv().List(kGoldens + "cases"))) {
+    const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
+    if (info["kind"] == "adapter") names.push_back(name);
+  }
+  return names;
+}
+
+std::unique_ptr<Model> OpenModel(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  return Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
+}
+
+std::vector<AdapterModule> ModulesOf(const Model& model, const AdapterConfig& c) {
+  const LoraSpec spec{.r = c.r,
+                      .alpha = c.alpha,
+                      .rslora = c.rslora,
+                      .target_regex = c.target_regex,
+                      .target_modules = c.target_modules,
+                      .exclude_modules = c.exclude_modules,
+                      .rank_pattern = c.rank_pattern,
+                      .alpha_pattern = c.alpha_pattern};
+  std::vector<AdapterModule> modules;
+  for (const LoraTarget& t : Must(ResolveLoraTargets(model.Forward({.tokens = 1}), spec))) {
+    modules.push_back({t.module, t.in, t.out, t.r, t.scale});
+  }
+  return modules;
+}
+
+ExportSpec SpecFor(const std::string& model, const std::string& adapter, const std::string& out) {
+  ExportSpec spec{.source = {.model_folder = model, .adapter_folder = adapter}, .output_dir = out};
+  const auto opened = OpenModel(model);
+  for (const WeightSpec& w : opened->Weights()) spec.weights.push_back({w.name, w.aliases});
+  if (!adapter.empty()) {
+    spec.modules = ModulesOf(*opened, Must(ReadAdapterConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
+  }
+  return spec;
+}
+
+std::vector<float> Floats(const ModelWeights& weights, const std::string& name) {
+  const auto entry = Must(weights.Require(name));
+  std::vector<float> x(static_cast<size_t>(entry.tensor->elements()));
+  TEMPER_CHECK(entry.file->ReadAs(name, DType::kF32, std::as_writable_bytes(std::span(x))).ok());
+  return x;
+}
+
+std::string RawBytes(const ModelWeights& weights, const std::string& name) {
+  const auto entry = Must(weights.Require(name));
+  std::string bytes(static_cast<size_t>(entry.tensor->bytes().v), '\0');
+  TEMPER_CHECK(entry.file->ReadTensor(name, std::as_writable_bytes(std::span(bytes))).ok());
+  return bytes;
+}
+
+std::vector<std::string> Names(const ModelWeights& weights) {
+  std::vector<std::string> names;
+  for (const auto& e : weights.entries()) names.push_back(e.tensor->name);
+  return names;
+}
+
+TEST(Adapter, EveryOneThatPeftWroteReads) {
+  int adapters = 0;
+  for (const std::string& name : AdapterCases()) {
+    const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
+    const std::string folder = kGoldens + "adapters/" + info["adapter"].get<std::string>();
+    const auto model = OpenModel(ModelFolder(info["models"][0]));
+    const auto modules = ModulesOf(*model, Must(ReadAdapterConfig(PosixEnv(), folder + "/adapter_config.json")));
+    const auto reader = AdapterReader::Open(PosixEnv(), folder, modules);
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    std::vector<float> a(static_cast<size_t>(modules[0].r * modules[0].in));
+    ASSERT_TRUE(reader->Read(AdapterAName(modules[0].module), a).ok());
+    EXPECT_EQ(a, Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)),
+                        AdapterAName(modules[0].module)));
+    EXPECT_EQ(AdapterAName(modules[0].module), LoraAName(modules[0].module));
+    EXPECT_EQ(AdapterBName(modules[0].module), LoraBName(modules[0].module));
+    // One module too many, one too few, another rank.
+    auto wrong = modules;
+    wrong.push_back({"model.layers.9.mlp.up_proj", 4, 4, 4, 1});
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kNotFound);
+    wrong = modules;
+    wrong.pop_back();
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kUnsupported);
+    wrong = modules;
+    ++wrong[0].r;
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kCorrupt);
+    ++adapters;
+  }
+  EXPECT_GE(adapters, 10);
+}
+
+// |ours - PEFT's| <= twice what r products and sums in f32, the scaling and one addition may round.
+TEST(Export, MergesAsPeftDoes) {
+  int compared = 0;
+  for (const std::string& name : AdapterCases()) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
+    const std::string folder = kGoldens + "adapters/" + info["adapter"].get<std::string>();
+    const ExportSpec spec = SpecFor(ModelFolder(info["models"][0]), folder, scratch.path() + "/out");
+    const auto report = ExportModel(PosixEnv(), spec);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->merged, static_cast<int64_t>(spec.modules.size()));
+    const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+    const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), spec.source.model_folder));
+    const ModelWeights adapter = Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter));
+    const ModelWeights golden =
+        Must(ModelWeights::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"));
+    EXPECT_EQ(Names(ours), Names(base));
+    for (const AdapterModule& m : spec.modules) {
+      const std::string weight = m.module + ".weight";
+      if (!golden.Find("merged." + weight).tensor) continue;
+      ++compared;
+      const auto w = Floats(base, weight), a = Floats(adapter, AdapterAName(m.module)),
+                 b = Floats(adapter, AdapterBName(m.module));
+      const auto merged = Floats(ours, weight), expected = Floats(golden, "merged." + weight);
+      EXPECT_NE(merged, w);
+      for (int64_t i = 0; i < m.out; ++i) {
+        for (int64_t j = 0; j < m.in; ++j) {
+          double size = 0;
+          for (int64_t k = 0; k < m.r; ++k) size += std::abs(double{b[i * m.r + k]} * a[k * m.in + j]);
+          const double u = UnitRoundoff(DType::kF32), own = std::abs(w[i * m.in + j]);
+          const double bound = 2 * u * ((static_cast<double>(m.r) + 2) * m.scale * size + own);
+          ASSERT_LE(std::abs(double{merged[i * m.in + j]} - expected[i * m.in + j]), bound)
+              << weight << " " << i << " " << j;
+        }
+      }
+    }
+    for (const std::string& tensor : Names(base)) {
+      const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(),
+                                       [&](const AdapterModule& m) { return m.module + ".weight" == tensor; });
+      EXPECT_TRUE(adapted || RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
+    }
+  }
+  EXPECT_GE(compared, 15);
+}
+
+TEST(Export, RoundsOnce) {
+  const ScratchFolder scratch;
+  const std::string adapter = kGoldens + "adapters/lora_llama_all_linear";
+  const std::string base = Must(ReadAdapterConfig(PosixEnv(), adapter + "/adapter_config.json")).base_model;
+  const std::string folder = ModelFolder(BaseName(base));
+  ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/f32");
+  ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    spec.output_dir = scratch.path() + "/" + std::string(ToString(dtype));
+    spec.dtype = dtype;
+    ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+    const ModelWeights wide = Must(ModelWeights::Open(PosixEnv(), scratch.path() + "/f32"));
+    const ModelWeights narrow = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+    for (const std::string& name : Names(wide)) {
+      const auto x = Floats(wide, name), y = Floats(narrow, name);
+      EXPECT_EQ(narrow.Find(name).tensor->dtype->dtype, dtype);
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(y[i], dtype == DType::kBF16 ? ToFloat(ToBF16(x[i])) : ToFloat(ToF16(x[i]))) << name << " " << i;
+      }
+    }
+    const Json config = Must(ReadJsonFile(PosixEnv(), spec.output_dir + "/config.json"));
+    EXPECT_EQ(config.contains("dtype") ? config["dtype"] : config["torch_dtype"],
+              dtype == DType::kBF16 ? "bfloat16" : "float16");
+  }
+}
+
+TEST(Export, WithoutAnAdapterIsACopy) {
+  for (const std::string& name : Must(PosixEnv().List(kGoldens + "models"))) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const std::string model = scratch.path() + "/model";
+    ASSERT_TRUE(PosixEnv().CreateFolders(model).ok());
+    for (const std::string& file : Must(PosixEnv().List(ModelFolder(name)))) {
+      Spill(model + "/" + file, Slurp(ModelFolder(name) + "/" + file));
+    }
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "generation_config.json",
+                             "chat_template.jinja", "special_tokens_map.json"}) {
+      Spill(model + "/" + file, std::string("bytes of ") + file + '\0' + "\n");
+    }
+    Spill(model + "/pytorch_model.bin", "no");
+    const ExportSpec spec = SpecFor(model, "", scratch.path() + "/out");
+    const auto report = ExportModel(PosixEnv(), spec);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    for (const std::string& file : Must(CompanionFiles(PosixEnv(), model))) {
+      EXPECT_TRUE(Slurp(model + "/" + file) == Slurp(spec.output_dir + "/" + file)) << file;
+    }
+    EXPECT_FALSE(PosixEnv().IsFile(spec.output_dir + "/pytorch_model.bin"));
+    const ModelWeights before = Must(ModelWeights::Open(PosixEnv(), model));
+    const ModelWeights after = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+    EXPECT_EQ(after.entries().size(), before.entries().size());
+    for (const std::string& tensor : Names(after)) {
+      // A tied model that stores only the head is written under the embedding's name.
+      const std::string from = before.Find(tensor).tensor ? tensor : "lm_head.weight";
+      EXPECT_TRUE(RawBytes(after, tensor) == RawBytes(before, from)) << tensor;
+    }
+    EXPECT_TRUE(Inspect(PosixEnv(), spec.output_dir, {}, [](std::string_view) {}).ok());
+  }
+}
+
+TEST(Export, ShardsAreWrittenAndFound) {
+  const ScratchFolder scratch;
+  ExportSpec spec = SpecFor(ModelFolder("llama_mha"), "", scratch.path() + "/out");
+  spec.max_shard = KiB(32);
+  const auto report = ExportModel(PosixEnv(), spec);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(PosixEnv().IsFile(spec.output_dir + "/model.safetensors.index.json"));
+  const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), ModelFolder("llama_mha")));
+  const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+  EXPECT_GT(ours.files().size(), 2u);
+  for (const std::string& tensor : Names(base)) EXPECT_TRUE(RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
+  // Over the shards, in one file: nothing of them may stay, for transformers would take them for the model.
+  spec.max_shard = GiB(1);
+  EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kInvalidArgument) << "not empty";
+  Spill(spec.output_dir + "/notes.txt", "mine");
+  spec.overwrite = true;
+  ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+  const auto names = Must(PosixEnv().List(spec.output_dir));
+  EXPECT_EQ(names, (std::vector<std::string>{"config.json", "model.safetensors", "notes.txt"}));
+}
+
+// LoRA on the head of a model that ties it to its embeddings: only one of the two may change.
+TEST(Export, AdaptedTiedHeadIsUntied) {
+  for (const std::string name : {"llama_gqa_tied", "llama_gqa_tied_bf16_lm_head", "opt_pre_norm"}) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const std::string folder = ModelFolder(name), adapter = scratch.path() + "/adapter";
+    const AdapterConfig config{.base_model = folder, .r = 3, .alpha = 6, .target_modules = {"lm_head"}};
+    const auto modules = ModulesOf(*OpenModel(folder), config);
+    ASSERT_EQ(modules.size(), 1u);
+    const AdapterModule m = modules[0];
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
+    for (float& x : a) x = normal(random);
+    for (float& x : b) x = normal(random);
+    const std::vector<NamedView> views = {
+        {AdapterAName("lm_head"), {reinterpret_cast<std::byte*>(a.data()), {DType::kF32, {m.r, m.in}}}},
+        {AdapterBName("lm_head"), {reinterpret_cast<std::byte*>(b.data()), {DType::kF32, {m.out, m.r}}}}};
+    ASSERT_TRUE(WriteAdapter(PosixEnv(), adapter, config, views).ok());
+    const ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/out");
+    const auto report = ExportModel(PosixEnv(), spec);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->notices.size(), 1u);
+    const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), folder));
+    const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+    const std::string table =
+        name.starts_with("opt") ? "model.decoder.embed_tokens.weight" : "model.embed_tokens.weight";
+    const std::string stored = base.Find(table).tensor ? table : "lm_head.weight";
+    EXPECT_TRUE(RawBytes(ours, table) == RawBytes(base, stored));
+    const auto w = Floats(base, stored), head = Floats(ours, "lm_head.weight");
+    const DType dtype = *ours.Find("lm_head.weight").tensor->dtype->dtype;
+    for (int64_t i = 0; i < m.out; ++i) {
+      for (int64_t j = 0; j < m.in; ++j) {
+        double exact = w[i * m.in + j], size = std::abs(exact);
+        for (int64_t k = 0; k < m.r; ++k) {
+          const double product = m.scale * b[i * m.r + k] * a[k * m.in + j];
+          exact += product;
+          size += std::abs(product);
+        }
+        const double bound =
+            UnitRoundoff(DType::kF32) * 5 * size + UnitRoundoff(dtype) * (std::abs(exact) + 1e-5 * size);
+        ASSERT_LE(std::abs(head[i * m.in + j] - exact), bound);
+      }
+    }
+    Json config_before = Must(ReadJsonFile(PosixEnv(), folder + "/config.json"));
+    const Json config_after = Must(ReadJsonFile(PosixEnv(), spec.output_dir + "/config.json"));
+    EXPECT_EQ(config_after["tie_word_embeddings"], false);
+    config_before["tie_word_embeddings"] = false;
+    EXPECT_EQ(config_after, config_before);
+    EXPECT_TRUE(Inspect(PosixEnv(), adapter, {}, [](std::string_view) {}).ok());
+  }
+}
+
+// A full checkpoint is a model folder; its masters are rounded once to the type that its config.json names.
+TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
+  const ScratchFolder scratch;
+  const std::string base = ModelFolder("llama_gqa_tied_bf16"), out = scratch.path() + "/run";
+  ASSERT_TRUE(PrepareOutputFolder(PosixEnv(), out, KiB(1)).ok());
+  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), base));
+  Program program;
+  std::map<std::string, std::vector<std::byte>> memory;
+  for (const WeightSpec& w : OpenModel(base)->Weights()) {
+    const TensorType f32{DType::kF32, w.shape};
+    program.buffers.push_back({w.name, {DType::kBF16, w.shape}, Role::kWeight, true});
+    for (const std::string& name : {MasterName(w.name), AdamMName(w.name), AdamVName(w.name)}) {
+      program.buffers.push_back({name, f32, Role::kOptimizerState});
+    }
+  }
+  uint64_t x = 1;
+  for (const Buffer& b : program.buffers) {
+    auto& bytes = memory[b.name];
+    bytes.resize(static_cast<size_t>(b.type.bytes().v));
+    if (b.type.dtype != DType::kF32) continue;
+    for (size_t i = 0; i < bytes.size(); i += 4) {
+      const float value = static_cast<float>(static_cast<int64_t>(x = x * 6364136223846793005u + 1)) * 0x1p-64f;
+      std::memcpy(&bytes[i], &value, 4);
+    }
+  }
+  const BufferLookup lookup = [&](const std::string& name) {
+    return View{memory.at(name).data(), program.buffers[static_cast<size_t>(program.FindBuffer(name))].type};
+  };
+  CheckpointContents contents{.kind = CheckpointKind::kFull};
+  contents.tensors = TrainingState(program, lookup);
+  contents.copies = {{"config.json", base + "/config.json"}};
+  CheckpointWriter writer(PosixEnv(), {out, {}});
+  ASSERT_TRUE(writer.Start(contents).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+
+  const auto source = ResolveModelSource(PosixEnv(), {.model = out});
+  ASSERT_TRUE(source.ok()) << source.status().message();
+  EXPECT_TRUE(source->model_is_checkpoint);
+  EXPECT_EQ(source->notices.size(), 1u);
+  ExportSpec spec = SpecFor(source->model_folder, "", scratch.path() + "/out");
+  spec.source = *source;
+  const auto report = ExportModel(PosixEnv(), spec);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
+  EXPECT_EQ(Names(ours), Names(files));
+  for (const WeightSpec& w : OpenModel(base)->Weights()) {
+    EXPECT_EQ(ours.Find(w.name).tensor->dtype->dtype, DType::kBF16);
+    const auto rounded = Floats(ours, w.name);
+    const std::span<float> master = lookup(MasterName(w.name)).as<float>();
+    for (size_t i = 0; i < rounded.size(); ++i) ASSERT_EQ(rounded[i], ToFloat(ToBF16(master[i])));
+  }
+  EXPECT_TRUE(Slurp(base + "/config.json") == Slurp(spec.output_dir + "/config.json"));
+}
+
+TEST(Export, RefusesWhatItWouldSpoil) {
+  const ScratchFolder scratch;
+  ExportSpec spec = SpecFor(ModelFolder("llama_mha"), "", ModelFolder("llama_mha"));
+  spec.overwrite = true;
+  const auto onto_itself = ExportModel(PosixEnv(), spec);
+  EXPECT_EQ(onto_itself.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(onto_itself.status().message().find("is what is exported"), std::string::npos);
+  spec.output_dir = scratch.path() + "/out";
+  spec.weights.push_back({"model.layers.99.mlp.up_proj.weight", {}});
+  EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(PosixEnv().IsFolder(spec.output_dir)) << "nothing is written before all is checked";
+}
+
+}  // namespace
+}  // namespace temper
