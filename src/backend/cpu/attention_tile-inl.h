@@ -1,7 +1,7 @@
 // Bodies of attention_tile.h, once per instruction set. Included after its vec_*.h and, in the same anonymous
 // namespace,
 //   constexpr int kRows            rows of a tile, even: kRows x 2 vectors of sums fill the registers
-//   float LargestLane(Floats), float FirstLane(Floats)
+//   float FirstLane(Floats)
 //   Floats KeepRange(Floats x, int64_t begin, int64_t end)   zero in lanes outside of [begin, end)
 #pragma once
 
@@ -11,30 +11,8 @@
 namespace temper {
 namespace {
 
-#define TEMPER_INLINE inline __attribute__((always_inline))
-
-// NaN in b stays.
-TEMPER_VEC Floats Larger(Floats a, Floats b) {
-  return a > b ? a : b;
-}
-
 constexpr int64_t kColumns = 2 * kLanes;  // of a tile: nr of gemm_tile.h
-constexpr float kLog2E = 1.44269504f;
 constexpr float kMinusInfinity = -__builtin_inff();
-
-// 2^x within 3e-6, for probabilities that are rounded to bf16; 0 or subnormal below -126. REQUIRES: x <= 1, not NaN.
-TEMPER_VEC Floats RoughExp2(Floats x) {
-  x = AtLeast(-150.0f, x);
-  const Floats n = RoundToInteger(x), r = x - n;
-  // Taylor: what is left out is (r ln 2)^6 / 720 <= 2.4e-6.
-  Floats p = Set(1.33335581e-3f);
-  p = Fma(p, r, Set(9.61812911e-3f));
-  p = Fma(p, r, Set(5.55041087e-2f));
-  p = Fma(p, r, Set(2.40226507e-1f));
-  p = Fma(p, r, Set(6.93147181e-1f));
-  p = Fma(p, r, Set(1.0f));
-  return TimesPowerOfTwo(p, n);
-}
 
 // Distances between rows of words in scratch: whole lines, but not multiples of 4 KiB, where rows would fall into the
 // same lines of the first-level cache. Constant, so that the rows of a tile need one address register.

@@ -5,11 +5,6 @@ namespace {
 
 constexpr int kRows = 6;
 
-TEMPER_VEC float LargestLane(Floats x) {
-  __m128 b = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
-  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
-}
 TEMPER_VEC float FirstLane(Floats x) {
   return _mm256_cvtss_f32(x);
 }

@@ -5,12 +5,6 @@ namespace {
 
 constexpr int kRows = 12;
 
-TEMPER_VEC float LargestLane(Floats x) {
-  const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
-  __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
-  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
-}
 TEMPER_VEC float FirstLane(Floats x) {
   return _mm512_cvtss_f32(x);
 }

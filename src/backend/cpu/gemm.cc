@@ -16,6 +16,7 @@ constexpr int64_t kABlockBytes = 448 << 10;  // most of a second-level cache of 
 constexpr int64_t kBBlockBytes = 4 << 20;    // shared, in the third-level cache
 constexpr int64_t kASharedBytes = 8 << 20;   // the same of A, where its lines are contiguous
 constexpr int64_t kSumBytes = 8 << 20;       // f32 sums of a block of columns, where a bf16 output needs them
+constexpr int64_t kSkinny = 64, kSkinnyDepth = 256;  // LoRA's ranks, and a depth for their gradients
 // Below this a block of B stays in the second-level cache and tiles go along rows of the output, not down columns.
 constexpr int64_t kSmallBlockBytes = 128 << 10;
 constexpr int64_t kAlign = 64;
@@ -67,29 +68,40 @@ Gemm::Gemm(const GemmShape& shape, int threads, Isa isa)
     : shape_(shape), threads_(threads), kernels_(&TilesOf(shape.dtype, isa)) {
   TEMPER_CHECK(threads >= 1) << threads;
   const TileKernels& t = *kernels_;
-  const int64_t element = t.element_size, m = std::max<int64_t>(shape.m, 1);
-  depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), kDepthBytes / element, t.k_step);
+  const int64_t element = t.element_size;
+  int64_t m = std::max<int64_t>(shape.m, 1), n = std::max<int64_t>(shape.n, 1);
+  // A skinny product reads its long operand once and waits for memory. Members work alone, each on its slice of the
+  // long side, through blocks that stay in the second-level cache; they need no barriers.
+  const bool skinny = std::min(m, n) <= kSkinny;
+  if (skinny) {
+    slice_ = RoundUp(CeilDiv(std::max(m, n), threads), t.nr);
+    (n >= m ? n : m) = slice_;
+  }
+  const bool lines = !shape.a_k_contiguous && !shape.b_k_contiguous && shape.out_dtype == DType::kF32;
+  depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), skinny && lines ? kSkinnyDepth : kDepthBytes / element, t.k_step);
+  height_ = static_cast<int>(EvenPiece(m, t.mr, 1));
   // A line between panels: their steps would else fall into the same lines of the first-level cache.
   const int64_t line_bytes = RoundUp(depth_, t.k_step) * element;
-  a_panel_bytes_ = RoundUp(line_bytes * t.mr, kAlign) + kAlign;
+  a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
   b_panel_bytes_ = RoundUp(line_bytes * t.nr, kAlign) + kAlign;
-  tiles_ = std::min(CeilDiv(m, t.mr), std::max<int64_t>(1, kABlockBytes / a_panel_bytes_));
+  tiles_ = std::min(CeilDiv(m, height_), std::max<int64_t>(1, kABlockBytes / a_panel_bytes_));
   // Partial sums of several blocks of k are f32: the output itself, or a block beside it.
   const bool staged = depth_ < shape.k && shape.out_dtype != DType::kF32;
-  int64_t columns = std::max<int64_t>(1, kBBlockBytes / b_panel_bytes_) * t.nr;
+  int64_t columns = std::max<int64_t>(1, (skinny ? kABlockBytes : kBBlockBytes) / b_panel_bytes_) * t.nr;
   if (staged) columns = std::min(columns, kSumBytes / (4 * m));
-  columns_ = EvenPiece(std::max<int64_t>(shape.n, 1), columns, t.nr);
+  columns_ = EvenPiece(n, columns, t.nr);
   if (staged) sum_bytes_ = AlignUp({m * columns_ * 4}, kAlign);
   b_bytes_ = {columns_ / t.nr * b_panel_bytes_};
   // Contiguous lines are read in runs as long as a block has rows: only one of many rows reads memory at speed. (With
   // sums beside the output, blocks of k must be innermost, and A is packed for each.)
   if (!shape.a_k_contiguous && !staged) {
-    shared_rows_ = EvenPiece(m, std::max<int64_t>(1, kASharedBytes / a_panel_bytes_) * t.mr, t.mr);
-    a_bytes_ = {shared_rows_ / t.mr * a_panel_bytes_};
+    shared_rows_ =
+        EvenPiece(m, std::max<int64_t>(1, (skinny ? kABlockBytes : kASharedBytes) / a_panel_bytes_) * height_, height_);
+    a_bytes_ = {shared_rows_ / height_ * a_panel_bytes_};
     workspace_ = b_bytes_ + a_bytes_ + sum_bytes_;
   } else {
     a_bytes_ = {tiles_ * a_panel_bytes_};
-    workspace_ = b_bytes_ + a_bytes_ * threads + sum_bytes_;
+    workspace_ = b_bytes_ + a_bytes_ * (skinny ? 1 : threads) + sum_bytes_;
   }
 }
 
@@ -100,16 +112,64 @@ void Gemm::Run(const GemmOperands& operands, std::byte* workspace) const {
 }
 
 void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const {
-  RunInTeam(operands, {shape_.m, shape_.k}, workspace, self);
+  RunInTeam(operands, {shape_.m, shape_.n, shape_.k}, workspace, self);
 }
 
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
-  TEMPER_CHECK(extent.m <= shape_.m && extent.k <= shape_.k && self.size <= threads_)
-      << extent.m << ", " << extent.k << ", team of " << self.size;
+  TEMPER_CHECK(extent.m <= shape_.m && extent.n <= shape_.n && extent.k <= shape_.k && self.size <= threads_)
+      << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
+  if (slice_ > 0) {
+    if (self.size > 1) {
+#pragma omp barrier
+    }
+    // A team smaller than planned has several slices for each.
+    for (int i = self.index; i < threads_; i += self.size) {
+      RunSlice(operands, extent, workspace + workspace_.v * i, {i, threads_});
+    }
+  } else {
+    RunBlocks(operands, extent, workspace, self);
+  }
+  if (self.size > 1) {
+#pragma omp barrier
+  }
+}
+
+void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMember self) const {
+  const int64_t begin = slice_ * self.index;
+  TileOutput& out = o.output;
+  const auto shift = [](auto& pointer, int64_t elements, int64_t size) {
+    if (pointer != nullptr) {
+      pointer = const_cast<std::byte*>(static_cast<const std::byte*>(pointer)) + elements * size;
+    }
+  };
+  if (shape_.n >= shape_.m) {
+    if (begin >= extent.n) return;
+    extent.n = std::min(slice_, extent.n - begin);
+    shift(o.b, shape_.b_k_contiguous ? begin * o.b_stride : begin, kernels_->source_size);
+    shift(out.out, begin, SizeOf(out.out_dtype));
+    shift(out.acc, begin, SizeOf(out.acc_dtype));
+    shift(out.bias, begin, SizeOf(out.bias_dtype));
+  } else {
+    if (begin >= extent.m) return;
+    extent.m = std::min(slice_, extent.m - begin);
+    shift(o.a, shape_.a_k_contiguous ? begin * o.a_stride : begin, kernels_->source_size);
+    shift(out.out, begin * out.out_stride, SizeOf(out.out_dtype));
+    shift(out.acc, begin * out.acc_stride, SizeOf(out.acc_dtype));
+  }
+  RunBlocks(o, extent, workspace, {0, 1});
+}
+
+// With a team of one, and only then, there are no barriers.
+void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
+  const auto barrier = [&] {
+    if (self.size > 1) {
+#pragma omp barrier
+    }
+  };
   Block block = {.operands = &operands, .m = extent.m, .all_k = extent.k, .rows = extent.m};
   const auto for_columns = [&](const auto& body) {
-    for (block.column = 0; block.column < shape_.n; block.column += columns_) {
-      block.columns = std::min(columns_, shape_.n - block.column);
+    for (block.column = 0; block.column < extent.n; block.column += columns_) {
+      block.columns = std::min(columns_, extent.n - block.column);
       body();
     }
   };
@@ -120,9 +180,9 @@ void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* wor
     }
   };
   const auto multiply = [&] {
-#pragma omp barrier
+    barrier();
     PackB(block, workspace, self);
-#pragma omp barrier
+    barrier();
     Multiply(block, workspace, self);
   };
   if (shared_rows_ == 0) {
@@ -131,15 +191,14 @@ void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* wor
     for_depth([&] {
       for (block.row = 0; block.row < extent.m; block.row += shared_rows_) {
         block.rows = std::min(shared_rows_, extent.m - block.row);
-#pragma omp barrier
-        const Range mine = PartOf(block.rows, kernels_->mr, self.index, self.size);
+        barrier();
+        const Range mine = PartOf(block.rows, height_, self.index, self.size);
         PackA(block, block.row + mine.begin, mine.end - mine.begin,
-              workspace + b_bytes_.v + mine.begin / kernels_->mr * a_panel_bytes_);
+              workspace + b_bytes_.v + mine.begin / height_ * a_panel_bytes_);
         for_columns(multiply);
       }
     });
   }
-#pragma omp barrier
 }
 
 void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const {
@@ -147,8 +206,7 @@ void Gemm::PackA(const Block& block, int64_t row, int64_t rows, std::byte* panel
   const GemmOperands& o = *block.operands;
   const auto pack = shape_.a_k_contiguous ? kernels_->pack_k : kernels_->pack_lines;
   const int64_t at = shape_.a_k_contiguous ? row * o.a_stride + block.k : block.k * o.a_stride + row;
-  pack(Offset(o.a, at, kernels_->source_size), o.a_stride, rows, kernels_->mr, false, block.depth, panels,
-       a_panel_bytes_);
+  pack(Offset(o.a, at, kernels_->source_size), o.a_stride, rows, height_, false, block.depth, panels, a_panel_bytes_);
 }
 
 void Gemm::PackB(const Block& block, std::byte* panels, TeamMember self) const {
@@ -188,7 +246,7 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   std::byte* a_panels = workspace + b_bytes_.v + (shared ? 0 : a_bytes_.v * self.index);
   const TileOutput out = OutputOf(block, workspace);
   const int64_t steps = CeilDiv(block.depth, t.k_step);
-  const int64_t tiles = CeilDiv(block.rows, t.mr), panels = CeilDiv(block.columns, t.nr);
+  const int64_t tiles = CeilDiv(block.rows, height_), panels = CeilDiv(block.columns, t.nr);
 
   // Members share the rows, or the columns where rows are few. A tile on the border of two members is theirs in turn:
   // the one's in the first columns, the other's in the last, by as much as makes the work equal.
@@ -208,12 +266,12 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     if (shared) {
       a += begin * a_panel_bytes_;
     } else {
-      PackA(block, block.row + begin * t.mr, std::min(end * t.mr, block.rows) - begin * t.mr, a_panels);
+      PackA(block, block.row + begin * height_, std::min(end * height_, block.rows) - begin * height_, a_panels);
     }
     const auto multiply = [&](int64_t i, int64_t j) {
       t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes_, steps,
-             static_cast<int>(std::min<int64_t>(t.mr, block.rows - i * t.mr)),
-             static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * t.mr,
+             static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_)),
+             static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * height_,
              block.column + j * t.nr, out);
     };
     const auto first_of = [&](int64_t j) { return std::max(begin, border(part, j)); };

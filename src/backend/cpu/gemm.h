@@ -43,21 +43,23 @@ class Gemm {
   // REQUIRES: isa >= kAvx2, threads >= 1.
   Gemm(const GemmShape& shape, int threads, Isa isa);
 
-  Bytes workspace() const { return workspace_; }
+  Bytes workspace() const { return slice_ > 0 ? workspace_ * threads_ : workspace_; }
 
   // Forms a team. Allocates nothing.
   void Run(const GemmOperands& operands, std::byte* workspace) const;
   // Called by every thread of an OpenMP team of at most `threads`, or outside of one with {0, 1}. `workspace` is the
   // team's. Starts and ends with barriers where it uses any: what others wrote before is seen, all is written after.
   void RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const;
-  // As RunInTeam for an m and k of at most what was planned.
+  // As RunInTeam for dims of at most what was planned.
   struct Extent {
-    int64_t m, k;
+    int64_t m, n, k;
   };
   void RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
 
  private:
   struct Block;  // of columns and k, with what the whole product's operands are there
+  void RunSlice(GemmOperands operands, Extent extent, std::byte* workspace, TeamMember self) const;
+  void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;
   void PackB(const Block& block, std::byte* panels, TeamMember self) const;
   void Multiply(const Block& block, std::byte* workspace, TeamMember self) const;
@@ -65,13 +67,15 @@ class Gemm {
 
   GemmShape shape_;
   int threads_ = 1;
+  int64_t slice_ = 0;  // skinny products: columns (or rows, if more) that a member computes alone; 0: the team as one
   const TileKernels* kernels_ = nullptr;
   int64_t depth_ = 0;        // of a block of k
   int64_t columns_ = 0;      // of a block of B, a multiple of nr
+  int height_ = 0;           // rows of a tile, at most mr
   int64_t tiles_ = 0;        // of rows in a block of A
-  int64_t shared_rows_ = 0;  // rows of A that the team packs together, a multiple of mr; 0: each member packs its own
+  int64_t shared_rows_ = 0;  // rows of A that the team packs together, whole tiles; 0: each member packs its own
   int64_t a_panel_bytes_ = 0, b_panel_bytes_ = 0;
-  Bytes b_bytes_, a_bytes_, sum_bytes_, workspace_;
+  Bytes b_bytes_, a_bytes_, sum_bytes_, workspace_;  // workspace_: of a slice, or the team's
 };
 
 // The tile kernels of an instruction set. REQUIRES: isa >= kAvx2; dtype kF32 or kBF16.

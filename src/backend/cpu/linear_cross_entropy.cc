@@ -32,7 +32,9 @@ class LossKernel final : public Kernel {
         tokens_(spec.inputs[0].shape[0]),
         vocabulary_(spec.inputs[1].shape[0]) {
     const Attributes& a = spec.attributes;
-    const SoftmaxRowKernels& rows = isa >= Isa::kAvx512 ? kSoftmaxRowAvx512 : kSoftmaxRowAvx2;
+    const SoftmaxRowKernels& rows = isa == Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
+                                    : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
+                                                            : kSoftmaxRowAvx2;
     if constexpr (std::is_same_v<T, float>) {
       cross_entropy_ = rows.f32;
     } else {
@@ -67,6 +69,7 @@ class LossKernel final : public Kernel {
       }
       gradient_ = gradient_ || pair.d_x >= 0 || pair.d_w >= 0;
     }
+    TEMPER_CHECK(kLossPiece == kSoftmaxPiece) << kSoftmaxPiece;
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
   }
 
@@ -165,7 +168,7 @@ class LossKernel final : public Kernel {
         out.acc_dtype = dtype;
       }
       pair.logits.RunInTeam({GatheredOf(args, p), pair.depth, args.inputs[pair.w], pair.depth, out},
-                            {.m = n, .k = pair.depth}, scratch, self);
+                            {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
     const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
     auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
@@ -185,14 +188,15 @@ class LossKernel final : public Kernel {
         } else if (pair.acc >= 0) {
           out.acc = args.inputs[pair.acc];
         }
-        pair.d_w_product.RunInTeam({logits_NV, V, GatheredOf(args, p), I, out}, {.m = V, .k = n}, scratch, self);
+        pair.d_w_product.RunInTeam({logits_NV, V, GatheredOf(args, p), I, out}, {.m = V, .n = I, .k = n}, scratch,
+                                   self);
       }
       if (pair.d_x >= 0) {
         // Over the gathered rows, which nothing needs any more.
         T* d_x_NI = GatheredOf(args, p);
         pair.d_x_product.RunInTeam(
             {logits_NV, V, args.inputs[pair.w], I, {.out = d_x_NI, .out_stride = I, .out_dtype = dtype}},
-            {.m = n, .k = V}, scratch, self);
+            {.m = n, .n = I, .k = V}, scratch, self);
         T* d_x = reinterpret_cast<T*>(args.outputs[pair.d_x]);
         Divide(n, self,
                [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });

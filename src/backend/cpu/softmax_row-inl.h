@@ -11,59 +11,81 @@
 namespace temper {
 namespace {
 
-// NaN in b stays.
-TEMPER_VEC Floats Larger(Floats a, Floats b) {
-  return a > b ? a : b;
-}
-
-TEMPER_VEC float LargestLane(Floats x) {
-  float lane[kLanes];
-  Store(lane, x, Full{});
-  float largest = lane[0];
-  for (int64_t i = 1; i < kLanes; ++i) largest = largest > lane[i] ? largest : lane[i];
-  return largest;
-}
+// How a row in T is read, exponentiated and written.
+struct F32Row {
+  using Element = float;
+  static constexpr float kExponentFactor = 1;
+  static TEMPER_INLINE Floats Exponential(Floats x) { return Exp(x); }
+  template <class Lanes>
+  static TEMPER_INLINE void Write(float* p, Floats x, Lanes lanes) {
+    Store(p, x, lanes);
+  }
+};
+struct BF16Row {
+  using Element = bf16;
+  static constexpr float kExponentFactor = kLog2E;
+  static TEMPER_INLINE Floats Exponential(Floats x) { return RoughExp2(x); }
+  template <class Lanes>
+  static TEMPER_INLINE void Write(bf16* p, Floats x, Lanes lanes) {
+    Store(p, x, lanes);
+  }
+};
 
 template <class T>
 TEMPER_VEC float LargestOf(const T* x, int64_t n) {
-  Floats a = Set(-__builtin_inff()), b = a, c = a, d = a;
+  Floats a = Set(-__builtin_inff()), b = a;
   int64_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
     a = Larger(a, Load(x + i, Full{}));
     b = Larger(b, Load(x + i + kLanes, Full{}));
-    c = Larger(c, Load(x + i + 2 * kLanes, Full{}));
-    d = Larger(d, Load(x + i + 3 * kLanes, Full{}));
   }
-  float largest = LargestLane(Larger(Larger(a, b), Larger(c, d)));
+  float largest = LargestLane(Larger(a, b));
   for (; i < n; ++i) {
-    float lane[kLanes];
-    Store(lane, Load(x + i, First(1)), Full{});
-    largest = largest > lane[0] ? largest : lane[0];
+    const float last = Sum(Load(x + i, First(1)));
+    largest = largest > last ? largest : last;
   }
   return largest;
 }
 
-template <class T>
-float CrossEntropyRow(T* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V) {
-  float lane[kLanes];
-  Store(lane, Load(logits_V + target, First(1)), Full{});
-  const float target_logit = lane[0], largest = LargestOf(logits_V, V);
-  const float sum = Total(V, [&](int64_t i, auto lanes) {
-    const Floats e = Keep(Exp(Load(logits_V + i, lanes) - Set(largest)), lanes);
-    Store(exp_V + i, e, lanes);
-    return e;
-  });
-  if (gradient) {
-    const Floats factor = Set(1 / sum);
-    const float target_exp = exp_V[target];
-    Sweep(V, [&](int64_t i, auto lanes) { Store(logits_V + i, Load(exp_V + i, lanes) * factor, lanes); });
-    Store(logits_V + target, Set(target_exp / sum - 1), First(1));
+// Online: the row comes from memory once. A piece of it, in the first-level cache, raises the maximum so far, and its
+// exponentials are taken against that; a factor per piece, behind the exponentials, makes up for what came later.
+template <class Row>
+float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V) {
+  const float target_logit = Sum(Load(logits_V + target, First(1)));
+  float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
+  float largest = -__builtin_inff(), sum = 0;
+  for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
+    const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
+    const float in_piece = LargestOf(logits_V + begin, n), before = largest;
+    // NaN goes on: into the sum, the loss and the gradient.
+    largest = before > in_piece ? before : in_piece;
+    const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
+    const float piece_sum = Total(n, [&](int64_t i, auto lanes) {
+      const Floats e = Keep(Row::Exponential(Fma(Load(logits_V + begin + i, lanes), factor, shift)), lanes);
+      Store(exp_V + begin + i, e, lanes);
+      return e;
+    });
+    if (largest != before) sum *= Sum(Keep(Exp(Set(before - largest)), First(1)));
+    sum += piece_sum;
+    largest_at[piece] = largest;
   }
-  // log is at least 0 and the rest is at most: their sum cancels only where the loss is small beside the logits.
+  if (gradient) {
+    const float target_exp =
+        exp_V[target] * Sum(Keep(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)), First(1)));
+    for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
+      const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
+      const Floats factor = Exp(Set(largest_at[piece] - largest)) / Set(sum);
+      Sweep(n, [&](int64_t i, auto lanes) {
+        Row::Write(logits_V + begin + i, Load(exp_V + begin + i, lanes) * factor, lanes);
+      });
+    }
+    Row::Write(logits_V + target, Set(target_exp / sum - 1), First(1));
+  }
+  // The log is at least 0 and the rest too: nothing cancels.
   return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - target_logit));
 }
 
-constexpr SoftmaxRowKernels kTable = {CrossEntropyRow<float>, CrossEntropyRow<bf16>};
+constexpr SoftmaxRowKernels kTable = {CrossEntropyRow<F32Row>, CrossEntropyRow<BF16Row>};
 
 }  // namespace
 }  // namespace temper

@@ -8,8 +8,13 @@
 
 namespace temper {
 
+// Logits that are exponentiated at a time: with their exponentials, 12 KiB of the first-level cache.
+inline constexpr int64_t kSoftmaxPiece = 2048;
+
 // T: float or bf16. Returns log(sum of exp) - logit of the target. `gradient`: logits_V becomes
-// softmax(logits) - onehot(target), else it is left alone. exp_V: scratch of V floats. REQUIRES: 0 <= target < V.
+// softmax(logits) - onehot(target), else it is left alone. exp_V: scratch of V floats, rounded up to whole pieces, and
+// one float for each piece.
+// REQUIRES: 0 <= target < V.
 template <class T>
 using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V);
 
@@ -18,6 +23,6 @@ struct SoftmaxRowKernels {
   CrossEntropyRowFn<bf16> bf16_;
 };
 
-extern const SoftmaxRowKernels kSoftmaxRowAvx2, kSoftmaxRowAvx512;
+extern const SoftmaxRowKernels kSoftmaxRowAvx2, kSoftmaxRowAvx512, kSoftmaxRowAvx512Bf16;
 
 }  // namespace temper

@@ -23,6 +23,8 @@ struct LossScratch {
 
 inline constexpr int64_t kDefaultLossChunk = 512;  // rows; 64 rows starve the matrix products and cost 1.8x
 
+inline constexpr int64_t kLossPiece = 2048;  // words whose exponentials are taken at a time
+
 // Inputs: x_TI, w_VI, target_T, then x2, w2 (attribute pair2).
 inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threads) {
   const int64_t T = in[0].shape[0], V = in[1].shape[0], size = SizeOf(in[0].dtype);
@@ -37,7 +39,8 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   s.rows = take(T * 4);
   for (size_t p = 0; p < pairs; ++p) s.gathered[p] = take(s.chunk * in[3 * p].shape[1] * size);
   s.logits = take(s.chunk * V * size);
-  s.exp_bytes = AlignUp(Bytes{V * 4}, 64);
+  const int64_t pieces = (V + kLossPiece - 1) / kLossPiece;
+  s.exp_bytes = AlignUp(Bytes{pieces * (kLossPiece + 1) * 4}, 64);
   s.exps = take(s.exp_bytes.v * threads);
   for (size_t p = 0; p < pairs; ++p) {
     const int64_t I = in[3 * p].shape[1];

@@ -14,17 +14,24 @@ namespace temper {
 // a_by_rows: A is stored with its k contiguous; else a team packs it together in larger blocks.
 inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
-  constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024;
+  constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
   // Whole panels of up to 4 bytes an element; a line between panels costs an eighth where they are as short as can be.
   const auto panels = [k](int64_t lines) { return (lines + kTile) * (k * 4 + 8) + (lines / 4 + 2) * 128; };
-  Bytes bytes = {std::min(panels(n), std::max(kB, panels(1)))};
-  if (a_by_rows || out != DType::kF32) {
-    bytes += Bytes{std::min(panels(m), std::max(kA, panels(1)))} * threads;
+  Bytes bytes;
+  if (std::min(m, n) <= kSkinny) {  // each thread alone
+    bytes =
+        Bytes{std::min(panels(n), std::max(kA, panels(1))) + std::min(panels(m), std::max(kA, panels(1)))} * threads;
   } else {
-    bytes += Bytes{std::min(panels(m), std::max(kSharedA, panels(1)))};
+    bytes = {std::min(panels(n), std::max(kB, panels(1)))};
+    if (a_by_rows || out != DType::kF32) {
+      bytes += Bytes{std::min(panels(m), std::max(kA, panels(1)))} * threads;
+    } else {
+      bytes += Bytes{std::min(panels(m), std::max(kSharedA, panels(1)))};
+    }
   }
   if (out != DType::kF32 && k > kDepth) {
-    bytes += Bytes{std::min(m * (n + kTile) * 4, std::max(m * kTile * 4, kSums)) + 64};
+    bytes += Bytes{std::min((m + kTile) * (n + kTile) * 4, std::max(m * kTile * 4, kSums)) + 64} *
+             (std::min(m, n) <= kSkinny ? threads : 1);
   }
   return AlignUp(bytes, 64);
 }

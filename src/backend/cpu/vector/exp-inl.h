@@ -24,6 +24,23 @@ TEMPER_VEC Floats Exp(Floats x) {
   return TimesPowerOfTwo(p, n);
 }
 
+constexpr float kLog2E = 1.44269504f;
+
+// 2^x within 3e-6, relative, for probabilities that are rounded to bf16 later; below -126 it fades to 0. REQUIRES: x
+// <= 1.
+TEMPER_VEC Floats RoughExp2(Floats x) {
+  x = AtLeast(-150.0f, x);
+  const Floats n = RoundToInteger(x), r = x - n;
+  // Taylor: what is left out is (r ln 2)^6 / 720 <= 2.4e-6.
+  Floats p = Set(1.33335581e-3f);
+  p = Fma(p, r, Set(9.61812911e-3f));
+  p = Fma(p, r, Set(5.55041087e-2f));
+  p = Fma(p, r, Set(2.40226507e-1f));
+  p = Fma(p, r, Set(6.93147181e-1f));
+  p = Fma(p, r, Set(1.0f));
+  return TimesPowerOfTwo(p, n);
+}
+
 // s = 1 / (1 + exp(-x)) within 6u and 1 - s within 8u, relative: with e = exp(-x), 1 - s = e * s has no cancellation.
 // Where e is infinite, s is 0 and e * s would be NaN: 1 - s is 1.
 struct Logistic {

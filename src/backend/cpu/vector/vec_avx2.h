@@ -8,7 +8,8 @@
 
 #include "tensor/dtype.h"
 
-#define TEMPER_VEC static inline __attribute__((always_inline))
+#define TEMPER_INLINE inline __attribute__((always_inline))
+#define TEMPER_VEC static TEMPER_INLINE
 
 namespace temper {
 namespace {
@@ -130,6 +131,15 @@ TEMPER_VEC float Sum(Floats x) {
   __m128 b = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   b = _mm_add_ps(b, _mm_movehl_ps(b, b));
   return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+TEMPER_VEC Floats Larger(Floats a, Floats b) {
+  return a > b ? a : b;
+}
+TEMPER_VEC float LargestLane(Floats x) {
+  __m128 b = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
 }
 
 TEMPER_VEC Doubles ZeroDoubles() {
