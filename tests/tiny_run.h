@@ -1,5 +1,5 @@
-// A tiny model with random weights, compiled to run: what the scenarios on invariants step through. Header-only, shared by
-// the folders beside it.
+// A tiny model with random weights, compiled to run: what the scenarios on invariants step through. Header-only, shared
+// by the folders beside it.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,9 @@ T Must(Result<T> r) {
   TEMPER_CHECK(r.ok()) << r.status().message();
   return std::move(*r);
 }
-inline void Must(const Status& s) { TEMPER_CHECK(s.ok()) << s.message(); }
+inline void Must(const Status& s) {
+  TEMPER_CHECK(s.ok()) << s.message();
+}
 
 inline std::unique_ptr<Model> MakeModel(const std::string& config) {
   return Must(Model::FromConfig(Must(ParseJson(config, "config.json")), "config.json"));
@@ -37,16 +39,18 @@ inline std::unique_ptr<Model> MakeModel(const std::string& config) {
 
 // Heads of 16 elements in groups, three blocks; small enough that a step takes milliseconds.
 inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t blocks = 3, int64_t vocab = 160) {
-  return fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {}, "hidden_size": {}, "num_hidden_layers": {},
+  return fmt::format(
+      R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {}, "hidden_size": {}, "num_hidden_layers": {},
       "num_attention_heads": {}, "num_key_value_heads": {}, "intermediate_size": {}, "max_position_embeddings": 256,
       "tie_word_embeddings": {}}})",
-                     vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
+      vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
 }
 inline std::string OptConfigText(bool pre_norm) {
-  return fmt::format(R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+  return fmt::format(
+      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
       "num_attention_heads": 4, "ffn_dim": 128, "max_position_embeddings": 256, "word_embed_proj_dim": {},
       "do_layer_norm_before": {}}})",
-                     pre_norm ? 64 : 32, pre_norm);
+      pre_norm ? 64 : 32, pre_norm);
 }
 
 enum class Method { kFull, kLora, kLoraWithHead };
@@ -136,7 +140,8 @@ class TinyRun {
   int64_t vocab() const { return model_->facts().vocab; }
 
   Batch MakeBatch(uint64_t seed) const {
-    return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.rows_per_micro_batch, vocab());
+    return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.rows_per_micro_batch,
+                 vocab());
   }
 
   // One optimizer step; the losses of all tokens are in losses(). Allocates nothing.
@@ -201,8 +206,8 @@ class TinyRun {
   }
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
-    std::byte* const data[] = {Raw(batch.token), Raw(batch.target),         Raw(batch.position),
-                               Raw(batch.document_start), Raw(rng_), Raw(losses_)};
+    std::byte* const data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
+                               Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
     HostArray io[6];
     size_t n = 0;
     for (size_t i = 0; i < 6; ++i) {

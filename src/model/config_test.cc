@@ -61,10 +61,10 @@ TEST(ModelConfig, QuantisedModelsAreRefused) {
 }
 
 TEST(ModelConfig, SizesThatAreNoSizesAreRefused) {
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-                          "intermediate_size", "max_position_embeddings", "head_dim"}) {
-    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN), Json(UINT64_MAX),
-                              Json("64"), Json(64.5), Json::array({64}), Json(true)}) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "intermediate_size", "max_position_embeddings", "head_dim"}) {
+    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN),
+                              Json(UINT64_MAX), Json("64"), Json(64.5), Json::array({64}), Json(true)}) {
       ExpectRefused(LlamaJson(), key, value, StatusCode::kCorrupt);
     }
   }
@@ -106,8 +106,8 @@ TEST(ModelConfig, FlagsAndNumbersOfAnotherTypeAreRefused) {
   for (const char* key : {"attention_bias", "mlp_bias", "tie_word_embeddings"}) {
     ExpectRefused(LlamaJson(), key, "yes", StatusCode::kCorrupt);
   }
-  for (const char* key : {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine", "_remove_final_layer_norm",
-                          "tie_word_embeddings"}) {
+  for (const char* key : {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine",
+                          "_remove_final_layer_norm", "tie_word_embeddings"}) {
     ExpectRefused(OptJson(), key, 1, StatusCode::kCorrupt);
   }
   ExpectRefused(LlamaJson(), "rms_norm_eps", "1e-5", StatusCode::kCorrupt);
@@ -172,9 +172,10 @@ TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
       "intermediate_size": 8192, "tie_word_embeddings": true})"),
             1235814400)
       << "Llama-3.2-1B";
-  EXPECT_EQ(count(R"({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096,
+  EXPECT_EQ(
+      count(R"({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096,
       "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
-            331196416)
+      331196416)
       << "facebook/opt-350m";
 }
 

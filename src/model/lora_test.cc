@@ -11,7 +11,9 @@
 namespace temper {
 namespace {
 
-std::unique_ptr<Model> Make(const char* text) { return std::move(*Model::FromConfig(Json::parse(text), "f")); }
+std::unique_ptr<Model> Make(const char* text) {
+  return std::move(*Model::FromConfig(Json::parse(text), "f"));
+}
 std::unique_ptr<Model> Llama(bool tied = true) {
   return Make(tied ? R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 50, "hidden_size": 32,
       "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "tie_word_embeddings": true})"
@@ -123,8 +125,8 @@ TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
 }
 
 TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
-  const auto targets =
-      ResolveLoraTargets(Llama()->Forward({.tokens = 4}), {.r = 9, .alpha = 6, .rslora = true, .target_modules = {"q_proj"}});
+  const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}),
+                                          {.r = 9, .alpha = 6, .rslora = true, .target_modules = {"q_proj"}});
   ASSERT_TRUE(targets.ok());
   EXPECT_EQ((*targets)[0].scale, 2.0);
 }
@@ -140,7 +142,8 @@ TEST(LoraTargets, BadPatternsAndRanksAreRefused) {
   ExpectRefused(*model, {.rank_pattern = {{"q_proj", 0}}}, "must be from 1");
   ExpectRefused(*model, {.target_regex = "((((.*)*)*)*)*x"}, "cannot be matched");
   ExpectRefused(*model, {.target_regex = std::string(100000, '(')}, "characters");
-  ExpectRefused(*model, {.target_regex = std::string(20000, '(') + std::string(20000, ')')}, "not a regular expression");
+  ExpectRefused(*model, {.target_regex = std::string(20000, '(') + std::string(20000, ')')},
+                "not a regular expression");
 }
 
 TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {

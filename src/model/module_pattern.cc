@@ -25,7 +25,9 @@ struct MatchDeleter {
 
 }  // namespace
 
-void ModulePattern::CodeDeleter::operator()(void* code) const { pcre2_code_free(static_cast<pcre2_code*>(code)); }
+void ModulePattern::CodeDeleter::operator()(void* code) const {
+  pcre2_code_free(static_cast<pcre2_code*>(code));
+}
 
 Result<ModulePattern> ModulePattern::Compile(const std::string& pattern) {
   if (pattern.size() > kMaxPattern) {
@@ -53,7 +55,8 @@ Result<bool> ModulePattern::Matches(const std::string& path) const {
                                 PCRE2_ANCHORED | PCRE2_ENDANCHORED, data.get(), context.get());
   if (found >= 0) return true;
   if (found == PCRE2_ERROR_NOMATCH) return false;
-  return InvalidArgument(fmt::format("the pattern '{}' cannot be matched with '{}': {}", pattern_, path, TextOf(found)));
+  return InvalidArgument(
+      fmt::format("the pattern '{}' cannot be matched with '{}': {}", pattern_, path, TextOf(found)));
 }
 
 }  // namespace temper

@@ -1,5 +1,6 @@
-// ModulePattern: a regular expression over module paths, as PEFT means them: Python's re.fullmatch. PCRE2 runs it, which
-// reads what people write there (lookaround, lazy repeats) as Python does. Patterns come from files, so work is bounded.
+// ModulePattern: a regular expression over module paths, as PEFT means them: Python's re.fullmatch. PCRE2 runs it,
+// which reads what people write there (lookaround, lazy repeats) as Python does. Patterns come from files, so work is
+// bounded.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,8 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& want)
 }
 std::vector<double> Plain(double theta, int64_t head_dim) {
   std::vector<double> f;
-  for (int64_t i = 0; i < head_dim; i += 2) f.push_back(1.0 / std::pow(theta, static_cast<double>(i) / static_cast<double>(head_dim)));
+  for (int64_t i = 0; i < head_dim; i += 2)
+    f.push_back(1.0 / std::pow(theta, static_cast<double>(i) / static_cast<double>(head_dim)));
   return f;
 }
 

@@ -1,7 +1,7 @@
-// The plan is the run: the bytes planned are the bytes reserved and touched, and a step asks nobody for memory: not the C++
-// allocator, not malloc, not the kernel, on no thread. Counted by standing in the allocator's place: this binary defines
-// malloc and its kin (glibc lets a program do that; its own calls and every library's then come here) and asks the
-// kernel what is mapped.
+// The plan is the run: the bytes planned are the bytes reserved and touched, and a step asks nobody for memory: not the
+// C++ allocator, not malloc, not the kernel, on no thread. Counted by standing in the allocator's place: this binary
+// defines malloc and its kin (glibc lets a program do that; its own calls and every library's then come here) and asks
+// the kernel what is mapped.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -48,12 +48,16 @@ void* memalign(size_t alignment, size_t n) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_memalign(alignment, n);
 }
-void* aligned_alloc(size_t alignment, size_t n) { return memalign(alignment, n); }
+void* aligned_alloc(size_t alignment, size_t n) {
+  return memalign(alignment, n);
+}
 int posix_memalign(void** out, size_t alignment, size_t n) {
   *out = memalign(alignment, n);
   return *out == nullptr ? ENOMEM : 0;
 }
-void free(void* p) { __libc_free(p); }
+void free(void* p) {
+  __libc_free(p);
+}
 }
 #endif
 
@@ -148,9 +152,7 @@ TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
   TinyRun run(GetParam().spec);
   // Mark every byte that belongs to no buffer, no operand and not to the workspace.
   std::vector<uint8_t> bound(static_cast<size_t>(run.train().arena_bytes.v), 0);
-  const auto mark = [&](Bytes begin, Bytes size) {
-    std::fill_n(bound.begin() + begin.v, size.v, uint8_t{1});
-  };
+  const auto mark = [&](Bytes begin, Bytes size) { std::fill_n(bound.begin() + begin.v, size.v, uint8_t{1}); };
   for (const Program* p : {&run.train(), &run.eval()}) {
     mark(p->workspace_offset, p->workspace_bytes);
     for (const Buffer& b : p->buffers) mark(b.offset, b.type.bytes());
@@ -183,7 +185,8 @@ TEST(Decoding, TokensAllocateNothing) {
   for (const std::string& config : {tiny::LlamaConfigText(true), tiny::OptConfigText(true)}) {
     const auto model = tiny::MakeModel(config);
     const auto kernels = MakeCpuKernels({.threads = 2});
-    const auto session = Must(DecodeSession::Create(*model, {.dtype = DType::kBF16, .context = 128, .threads = 2}, *kernels));
+    const auto session =
+        Must(DecodeSession::Create(*model, {.dtype = DType::kBF16, .context = 128, .threads = 2}, *kernels));
     std::vector<int32_t> prompt(90, 3);
     Must(session->Feed(prompt).status());
     session->Reset();
