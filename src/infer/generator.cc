@@ -53,8 +53,8 @@ Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<co
                                             const std::function<bool(int32_t)>& on_token) {
   if (prompt.empty()) return InvalidArgument("there is nothing to continue: the prompt has no tokens");
   if (decoder.length() + static_cast<int64_t>(prompt.size()) > decoder.context()) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens after {}, but the context holds only {}", prompt.size(),
-                                       decoder.length(), decoder.context()));
+    return InvalidArgument(fmt::format("the prompt has {} tokens after {}, but the context holds only {}",
+                                       prompt.size(), decoder.length(), decoder.context()));
   }
   std::vector<int32_t> produced;
   std::span<const int32_t> next = prompt;
