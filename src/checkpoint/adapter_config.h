@@ -19,6 +19,8 @@ struct AdapterConfig {
   // "." + one).
   std::string target_regex;
   std::vector<std::string> target_modules;
+  // At most one of the two is not empty; as above.
+  std::string exclude_regex;
   std::vector<std::string> exclude_modules;
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;

@@ -34,6 +34,7 @@ LoraSpec LoraSpecOf(const AdapterConfig& c) {
                    .target_regex = c.target_regex,
                    .target_modules = c.target_modules,
                    .exclude_modules = c.exclude_modules,
+                   .exclude_regex = c.exclude_regex,
                    .rank_pattern = c.rank_pattern,
                    .alpha_pattern = c.alpha_pattern};
   if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand

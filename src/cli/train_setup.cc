@@ -23,6 +23,7 @@ RunConfig::Lora LoraOf(const AdapterConfig& a) {
   } else {
     lora.target_modules = a.target_regex;
   }
+  if (!a.exclude_regex.empty()) lora.exclude_modules = a.exclude_regex;
   return lora;
 }
 

@@ -22,7 +22,8 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
 
 // Feeds `prompt` (after what the decoder already holds) and produces up to `max_new_tokens`, stopping before the cache
 // is full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the delivered
-// tokens. The last delivered token has not been fed to the decoder.
+// tokens. The last delivered token has not been fed to the decoder. Errors: a prompt without tokens or longer than what
+// is left of the cache, logits that are not numbers.
 Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
                                             std::span<const int32_t> stop,

@@ -28,6 +28,12 @@ struct ModelFacts {
   bool positions_are_learned = false;  // a table: no row may be longer than it
 };
 
+// Bounds of what a config.json may say, above every published model and such that no product of sizes overflows.
+inline constexpr int64_t kMaxRows = 1 << 24;   // vocabulary, positions
+inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, ffn, embedding
+inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
+inline constexpr int64_t kMaxBlocks = 1 << 12;
+
 class Model {
  public:
   // `where` names the file in errors. Unknown architectures are kUnsupported, listing the known ones.

@@ -51,6 +51,11 @@ Result<std::vector<double>> RopeFrequencies(const Json& config, int64_t head_dim
   TEMPER_ASSIGN_OR_RETURN(double theta, NumberOr(config, "rope_theta", 10000.0, where));
   TEMPER_ASSIGN_OR_RETURN(theta, NumberOr(scaling, "rope_theta", theta, where));
   if (!(theta > 0)) return Corrupt(fmt::format("{}: rope_theta is {}, should be positive", where, theta));
+  for (const Json* part : {&config, &scaling}) {
+    TEMPER_ASSIGN_OR_RETURN(const double partial, NumberOr(*part, "partial_rotary_factor", 1.0, where));
+    if (partial != 1.0)
+      return Unsupported(fmt::format("{}: partial_rotary_factor {} is not supported", where, partial));
+  }
   std::vector<double> inv_freq;
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     inv_freq.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));

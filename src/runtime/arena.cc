@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// The number after `key` in a file of "key: value kB" lines; -1 where there is none.
-int64_t KibibytesOf(const char* path, const std::string& key) {
+// The number after `key` in a file of "key: value" lines; -1 where there is none.
+int64_t NumberAfter(const char* path, const std::string& key) {
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
@@ -65,14 +65,19 @@ Arena::~Arena() {
 
 Bytes AvailableMemory() {
   int64_t bytes = std::numeric_limits<int64_t>::max();
-  if (const int64_t kib = KibibytesOf("/proc/meminfo", "MemAvailable:"); kib >= 0) bytes = kib << 10;
+  if (const int64_t kib = NumberAfter("/proc/meminfo", "MemAvailable:"); kib >= 0) bytes = kib << 10;
   const int64_t limit = FirstNumber("/sys/fs/cgroup/memory.max"), used = FirstNumber("/sys/fs/cgroup/memory.current");
-  if (limit >= 0 && used >= 0) bytes = std::min(bytes, std::max<int64_t>(limit - used, 0));
+  if (limit >= 0 && used >= 0) {
+    // What a cgroup uses includes the pages of files it has read (the model just loaded), which the kernel gives back.
+    const int64_t cached = std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "active_file "), 0) +
+                           std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "inactive_file "), 0);
+    bytes = std::min(bytes, std::max<int64_t>(limit - std::max<int64_t>(used - cached, 0), 0));
+  }
   return {bytes};
 }
 
 Bytes ResidentMemory() {
-  return {std::max<int64_t>(KibibytesOf("/proc/self/status", "VmRSS:"), 0) << 10};
+  return {std::max<int64_t>(NumberAfter("/proc/self/status", "VmRSS:"), 0) << 10};
 }
 
 Bytes PeakResidentMemory() {

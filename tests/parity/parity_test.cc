@@ -111,6 +111,7 @@ LoraSpec SpecOf(const AdapterConfig& c) {
           .target_regex = c.target_regex,
           .target_modules = c.target_modules,
           .exclude_modules = c.exclude_modules,
+          .exclude_regex = c.exclude_regex,
           .rank_pattern = c.rank_pattern,
           .alpha_pattern = c.alpha_pattern};
 }
