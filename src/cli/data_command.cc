@@ -59,6 +59,7 @@ Result<int> DataCommand(const Arguments& arguments) {
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
+                                                           .template_date = Today(),
                                                            .threads = static_cast<int>(CpuCores())}));
   DescribeData(data.dataset);
   const TokenStore& store = data.dataset.store;

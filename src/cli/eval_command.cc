@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/run_data.h"
 #include "compile/train_step.h"
@@ -56,6 +57,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
+                                                           .template_date = Today(),
                                                            .threads = threads}));
   DescribeData(data.dataset);
 

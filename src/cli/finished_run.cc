@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -50,9 +52,11 @@ Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& confi
     // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
     TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, model.folder()));
     files.insert(files.begin(), kModelWeightsFile);
+    // What makes the folder a model comes last.
+    std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
   for (const std::string& name : files) {
-    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)));
+    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
   PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));
   LogInfo(fmt::format("done        {} steps, {} tokens in {}; {}", progress.step, progress.tokens,

@@ -2,9 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
+
 #include "base/log.h"
 
 namespace temper {
+namespace {
+
+Result<std::tm> ParseDate(const std::string& text) {
+  std::tm day = {};
+  const char* const end = strptime(text.c_str(), "%Y-%m-%d", &day);
+  if (end == nullptr || *end != 0) {
+    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", text));
+  }
+  day.tm_isdst = -1;
+  timegm(&day);  // fills in the weekday
+  return day;
+}
+
+}  // namespace
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
   RunData data;
@@ -17,10 +33,15 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
                     "belong together",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
-  const DatasetOptions options{
-      .tokenize = {.max_seq_len = request.max_seq_len, .train_on_prompt = request.train_on_prompt, .vocab_size = vocab},
-      .skip_bad_rows = request.skip_bad_rows,
-      .threads = request.threads};
+  TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
+  const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
+                                            .train_on_prompt = request.train_on_prompt,
+                                            // As `temper chat` will ask.
+                                            .instructions_as_conversations = data.chat_template.has_value(),
+                                            .chat = {.today = today},
+                                            .vocab_size = vocab},
+                               .skip_bad_rows = request.skip_bad_rows,
+                               .threads = request.threads};
   TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, request.files, *data.tokenizer,
                                                     data.chat_template ? &*data.chat_template : nullptr, options));
   return data;

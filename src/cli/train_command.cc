@@ -64,6 +64,7 @@ Status LoadData(Run& run) {
                       .max_seq_len = *c.data.max_seq_len,
                       .train_on_prompt = c.data.train_on_prompt,
                       .skip_bad_rows = c.data.skip_bad_rows,
+                      .template_date = c.data.template_date,
                       .threads = static_cast<int>(*c.machine.threads)};
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request));
   DescribeData(run.data.dataset);
@@ -125,7 +126,7 @@ void PrintPlan(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
-  TEMPER_ASSIGN_OR_RETURN(const std::optional<std::string> resume_from, ClaimOutputFolder(PosixEnv(), c.output));
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<std::string> resume_from, ClaimOutputFolder(PosixEnv(), c));
   LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {} threads", c.model.model,
                       run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),

@@ -2,6 +2,8 @@
 // with what the graph itself gives, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <cstring>
 #include <map>
 
