@@ -23,11 +23,9 @@ inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bo
         Bytes{std::min(panels(n), std::max(kA, panels(1))) + std::min(panels(m), std::max(kA, panels(1)))} * threads;
   } else {
     bytes = {std::min(panels(n), std::max(kB, panels(1)))};
-    if (a_by_rows || out != DType::kF32) {
-      bytes += Bytes{std::min(panels(m), std::max(kA, panels(1)))} * threads;
-    } else {
-      bytes += Bytes{std::min(panels(m), std::max(kSharedA, panels(1)))};
-    }
+    const Bytes alone = Bytes{std::min(panels(m), std::max(kA, panels(1)))} * threads;
+    const Bytes together = {std::min(panels(m), std::max(kSharedA, panels(1)))};
+    bytes += a_by_rows ? alone : out == DType::kF32 ? together : std::max(alone, together);
   }
   if (out != DType::kF32 && k > kDepth) {
     bytes += Bytes{std::min((m + kTile) * (n + kTile) * 4, std::max(m * kTile * 4, kSums)) + 64} *

@@ -1,0 +1,112 @@
+// Running a kernel allocates nothing: malloc and its kin are counted while each compute-bound kernel runs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "backend/cpu/kernel_twin.h"
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TEMPER_COUNTS_ALLOCATIONS 1
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+// glibc's own, under the names that allocators which stand in for malloc may call.
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t n, size_t size);
+void* __libc_realloc(void* p, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+
+void* malloc(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(size);
+}
+void* calloc(size_t n, size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(n, size);
+}
+void* realloc(void* p, size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(p, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, size);
+}
+}
+#endif
+
+namespace temper {
+namespace {
+
+TestTensor Indices(int64_t n, int64_t (*value)(int64_t)) {
+  TestTensor t({DType::kI32, {n}});
+  for (int64_t i = 0; i < n; ++i) t.Set(i, static_cast<double>(value(i)));
+  return t;
+}
+
+TEST(ComputeBoundKernels, AllocateNothingWhenRun) {
+#ifndef TEMPER_COUNTS_ALLOCATIONS
+  GTEST_SKIP() << "a sanitizer has malloc, or this is not glibc";
+#else
+  constexpr int64_t T = 70, D = 64, V = 90;
+  const Attributes heads = {{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.25}};
+  const auto matrix = [](int64_t rows, int64_t columns) { return RandomTensor({DType::kBF16, {rows, columns}}, 1); };
+  struct Case {
+    Op op;
+    Attributes attributes;
+    TestTensors inputs;
+  };
+  std::vector<Case> cases;
+  const auto add = [&](Op op, Attributes attributes, auto... inputs) {
+    cases.push_back({op, std::move(attributes), {}});
+    (cases.back().inputs.push_back(std::move(inputs)), ...);
+  };
+  add(Op::kLinear, {}, matrix(T, D), matrix(V, D));
+  add(Op::kLinear, {}, matrix(1, D), matrix(V, D));
+  add(Op::kLinearDx, {}, matrix(T, V), matrix(V, D));
+  add(Op::kLinearDw, {}, matrix(T, V), matrix(T, D));
+  add(Op::kLinearCrossEntropy, {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}, {"chunk", int64_t{20}}}, matrix(T, D),
+      matrix(V, D), Indices(T, [](int64_t i) { return i - 1; }));
+  const auto starts = [] { return Indices(T, [](int64_t i) { return i < 30 ? int64_t{0} : int64_t{30}; }); };
+  add(Op::kAttention, heads, matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), starts());
+  add(Op::kAttentionBackward, heads, matrix(T, D), matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), matrix(T, D),
+      RandomTensor({DType::kF32, {T, 4}}, 1), starts());
+  add(Op::kAttentionCached, heads, matrix(3, D), matrix(3, D / 2), matrix(3, D / 2), matrix(T, D / 2), matrix(T, D / 2),
+      Indices(1, [](int64_t) { return int64_t{20}; }));
+  for (const Case& c : cases) {
+    KernelSpec spec{.op = c.op, .attributes = c.attributes, .threads = 2};
+    for (const TestTensor& t : c.inputs) spec.inputs.push_back(t.type());
+    spec.outputs = *RuleOf(c.op).infer(spec.inputs, spec.attributes);
+    spec.workspace = RuleOf(c.op).workspace(spec.inputs, spec.outputs, spec.attributes, 2);
+    auto kernel = MakeCpuKernels({.threads = 2})->Make(spec);
+    ASSERT_TRUE(kernel.ok());
+    TestTensors outputs;
+    TestTensor workspace({DType::kF32, {spec.workspace.v / 4}});
+    std::vector<std::byte*> in, out;
+    for (const TestTensor& t : c.inputs) in.push_back(t.data());
+    for (const TensorType& t : spec.outputs) outputs.emplace_back(t);
+    for (const TestTensor& t : outputs) out.push_back(t.data());
+    const KernelArgs args = {in.data(), out.data(), workspace.data()};
+    ASSERT_TRUE((*kernel)->Run(args).ok());  // libgomp makes its team the first time
+    const int64_t before = allocations.load();
+    const bool ok = (*kernel)->Run(args).ok();
+    EXPECT_EQ(allocations.load() - before, 0) << ToString(c.op);
+    EXPECT_TRUE(ok);
+  }
+#endif
+}
+
+#ifdef TEMPER_COUNTS_ALLOCATIONS
+TEST(ComputeBoundKernels, AreCountedByACounterThatCounts) {
+  const int64_t before = allocations.load();
+  const std::unique_ptr<TestTensor> made = std::make_unique<TestTensor>(TensorType{DType::kF32, {100}});
+  EXPECT_GE(allocations.load() - before, 2);
+}
+#endif
+
+}  // namespace
+}  // namespace temper
