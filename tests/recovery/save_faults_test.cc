@@ -12,7 +12,9 @@ namespace temper {
 namespace {
 
 // Hundreds of saves: in memory where there is such a file system, for syncing to a disk shows nothing here.
-std::string QuickFolder() { return PosixEnv().IsFolder("/dev/shm") ? "/dev/shm" : testing::TempDir(); }
+std::string QuickFolder() {
+  return PosixEnv().IsFolder("/dev/shm") ? "/dev/shm" : testing::TempDir();
+}
 
 // Every checkpoint that is listed has all its bytes.
 void ExpectOnlyWholeCheckpoints(const std::string& out) {
