@@ -40,7 +40,8 @@ Result<int> ExportCommand(const Arguments& arguments) {
                             {.name = "output_dir", .target = &output_dir, .help = "folder to write"},
                             {.name = "dtype",
                              .target = &dtype,
-                             .help = "type of the written weights: bf16, f16, f32, or stored (as the base has them)"},
+                             .help = "type of the written weights: bf16, f16, f32, or stored (as the base has them)",
+                             .value_hint = "TYPE"},
                             {.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"}}}},
                          kExportUsage));
   if (!go) return 0;

@@ -38,7 +38,7 @@ Result<int> GenerateCommand(const Arguments& arguments) {
       ReadCommandOptions(arguments,
                          {options.Group(),
                           {"Prompt",
-                           {{.name = "prompt", .target = &prompt, .help = "text to continue"},
+                           {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
                             {.name = "chat",
                              .target = &chat,
                              .help = "answer the prompt as a message, through the model's chat template"}}},

@@ -139,8 +139,8 @@ Result<int> Train(Run& run) {
       const StepCount steps,
       StepsOf(rows.rows(), c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps,
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all", rows.rows(),
-                      packing.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
+  LogInfo(fmt::format("rows        {} rows of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all",
+                      rows.rows(), packing.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
   PrintPlan(run);
