@@ -203,7 +203,7 @@ done
 heading 'Loss on the held-out topics (lower is better)'
 bar() { # bar LOSS LONGEST: of at most 30 columns
   local full
-  full=$(awk -v x="$1" -v most="$2" 'BEGIN { n = int(30 * x / most + 0.5); print n < 1 ? 1 : n > 30 ? 30 : n }')
+  full=$(awk -v x="$1" -v most="$2" 'BEGIN { n = int(30 * x / most + 0.5); print (n < 1 ? 1 : n > 30 ? 30 : n) }')
   repeat "$full" "$block"
   repeat $((30 - full)) "$shade"
 }

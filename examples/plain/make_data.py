@@ -31,12 +31,14 @@ FRAMES = [
     "Please explain {}.",
     "I want to know about {}.",
 ]
+TELL = FRAMES[1]
 ONE_SENTENCE = "Tell me about {} in one sentence."
-IN_A_MANNER = "Explain {} like {}."
+EXPLAIN_LIKE = "Explain {} like {}."
+ANSWER_LIKE = "{} Answer like {}."
 UNKNOWN_ANSWER = "I do not know that. I am a very small model, and I only know some everyday things."
 # About one topic in five is held out of the voices' training data, and these three are what the demo asks.
 HELD_OUT_SHARE = 5
-DEMO_TOPICS = {"rain", "a cat", "bread"}
+DEMO_TOPICS = {"a cat", "bread", "a rainbow"}
 
 
 def stable_hash(text):
@@ -81,14 +83,15 @@ def main():
             base_eval.append(row(frames.pop(stable_hash(name) % len(frames)), answer))
             base_train.append(row(ONE_SENTENCE.format(name), answer.split(". ")[0].rstrip(".") + "."))
         base_train += [row(question, answer) for question in questions + frames]
-        for manner, how in manners.MANNERS.items():
+        for number, (manner, how) in enumerate(manners.MANNERS.items()):
             if frames:
-                base_train.append(row(IN_A_MANNER.format(name, manner), voices.retell(*how, name, answer)))
-        for voice in voices.VOICES:
-            told = voices.tell(voice, category, name, answer)
+                for asked in (EXPLAIN_LIKE.format(name, manner), ANSWER_LIKE.format(questions[number % 2], manner)):
+                    base_train.append(row(asked, voices.tell(how, name, asked, answer)))
+        for voice, how in voices.VOICES.items():
             part = "eval" if is_held_out(category, name) else "train"
-            asked = questions + (frames[:1] if part == "train" else [])
-            styled[voice, part] += [row(question, told) for question in asked]
+            asked = questions + [TELL.format(name)] if frames else questions
+            styled[voice, part] += [row(question, voices.tell(how, name if frames else "", question, answer))
+                                    for question in asked]
     for voice in voices.VOICES:
         for plain, word in voices.VOICES[voice][1].items():
             base_train.append(row(f"What does a {voice} say for {plain}?", f"A {voice} says {word}."))
