@@ -22,7 +22,7 @@ struct Voidify {
 
 }  // namespace temper::internal
 
-#define TEMPER_CHECK(condition)                                                      \
-  (condition) ? (void)0                                                              \
-              : ::temper::internal::Voidify() &                                      \
-                    ::temper::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
+#define TEMPER_CHECK(condition) \
+  (condition)                   \
+      ? (void)0                 \
+      : ::temper::internal::Voidify() & ::temper::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()

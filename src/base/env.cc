@@ -42,10 +42,10 @@ class PosixRandomAccessFile final : public RandomAccessFile {
         return Errno("cannot read", path_, errno);
       }
       if (got == 0) {
-        return Corrupt(fmt::format("{} ends at byte {} but bytes {} to {} were expected: it is truncated; "
-                                   "fetch or copy it again",
-                                   path_, offset + static_cast<int64_t>(done), offset,
-                                   offset + static_cast<int64_t>(out.size())));
+        return Corrupt(
+            fmt::format("{} ends at byte {} but bytes {} to {} were expected: it is truncated; "
+                        "fetch or copy it again",
+                        path_, offset + static_cast<int64_t>(done), offset, offset + static_cast<int64_t>(out.size())));
       }
       done += static_cast<size_t>(got);
     }
@@ -171,8 +171,8 @@ Env& PosixEnv() {
 Result<std::string> ReadTextFile(Env& env, const std::string& path, Bytes limit) {
   TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForRead(path));
   if (file->size() > limit) {
-    return Corrupt(fmt::format("{} has {}, more than the {} such a file may have", path, ToString(file->size()),
-                               ToString(limit)));
+    return Corrupt(
+        fmt::format("{} has {}, more than the {} such a file may have", path, ToString(file->size()), ToString(limit)));
   }
   std::string text(static_cast<size_t>(file->size().v), '\0');
   TEMPER_RETURN_IF_ERROR(file->ReadAt(0, std::as_writable_bytes(std::span(text))));

@@ -1,7 +1,8 @@
 // Env: every file Temper touches goes through one interface, so that tests can make any call fail.
 // PosixEnv() is the real one; FaultyEnv (base/faulty_env.h) wraps it and fails the n-th call.
 //
-// Thread rule: an Env and a RandomAccessFile may be used from any thread at once; a WritableFile by one thread at a time.
+// Thread rule: an Env and a RandomAccessFile may be used from any thread at once; a WritableFile by one thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,9 @@ class Env {
   virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append = false) = 0;
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // atomic within a file system
   virtual Status RemoveFile(const std::string& path) = 0;
-  virtual Status RemoveTree(const std::string& path) = 0;   // missing is OK
+  virtual Status RemoveTree(const std::string& path) = 0;     // missing is OK
   virtual Status CreateFolders(const std::string& path) = 0;  // with parents; existing is OK
-  virtual Status SyncFolder(const std::string& path) = 0;   // makes renames inside durable
+  virtual Status SyncFolder(const std::string& path) = 0;     // makes renames inside durable
   virtual Status Truncate(const std::string& path, int64_t size) = 0;
   virtual Result<std::vector<std::string>> List(const std::string& folder) = 0;  // sorted names, no "." or ".."
   virtual bool IsFile(const std::string& path) = 0;

@@ -18,10 +18,18 @@ void WriteLine(std::string_view prefix, std::string_view line) {
 
 }  // namespace
 
-void LogInfo(std::string_view line) { WriteLine("", line); }
-void LogWarning(std::string_view line) { WriteLine("warning: ", line); }
-void LogError(std::string_view line) { WriteLine("error: ", line); }
+void LogInfo(std::string_view line) {
+  WriteLine("", line);
+}
+void LogWarning(std::string_view line) {
+  WriteLine("warning: ", line);
+}
+void LogError(std::string_view line) {
+  WriteLine("error: ", line);
+}
 
-bool StderrIsRich() { return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
+bool StderrIsRich() {
+  return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+}
 
 }  // namespace temper

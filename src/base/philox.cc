@@ -6,7 +6,9 @@
 
 namespace temper {
 
-uint64_t HashName(std::string_view name) { return XXH64(name.data(), name.size(), 0); }
+uint64_t HashName(std::string_view name) {
+  return XXH64(name.data(), name.size(), 0);
+}
 
 std::array<uint32_t, 4> Philox(const RngKey& key, uint64_t index) {
   // Counter: element block and step; key: seed xor name, so that equal (seed, name) of two steps never meet.

@@ -11,13 +11,29 @@ Status Status::WithContext(const std::string& context) const {
   return ok() ? Status() : Status(rep_->code, context + ": " + rep_->message);
 }
 
-Status InvalidArgument(std::string m) { return {StatusCode::kInvalidArgument, std::move(m)}; }
-Status NotFound(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
-Status Corrupt(std::string m) { return {StatusCode::kCorrupt, std::move(m)}; }
-Status Unsupported(std::string m) { return {StatusCode::kUnsupported, std::move(m)}; }
-Status OutOfMemory(std::string m) { return {StatusCode::kOutOfMemory, std::move(m)}; }
-Status IoError(std::string m) { return {StatusCode::kIo, std::move(m)}; }
-Status Numerical(std::string m) { return {StatusCode::kNumerical, std::move(m)}; }
-Status Interrupted(std::string m) { return {StatusCode::kInterrupted, std::move(m)}; }
+Status InvalidArgument(std::string m) {
+  return {StatusCode::kInvalidArgument, std::move(m)};
+}
+Status NotFound(std::string m) {
+  return {StatusCode::kNotFound, std::move(m)};
+}
+Status Corrupt(std::string m) {
+  return {StatusCode::kCorrupt, std::move(m)};
+}
+Status Unsupported(std::string m) {
+  return {StatusCode::kUnsupported, std::move(m)};
+}
+Status OutOfMemory(std::string m) {
+  return {StatusCode::kOutOfMemory, std::move(m)};
+}
+Status IoError(std::string m) {
+  return {StatusCode::kIo, std::move(m)};
+}
+Status Numerical(std::string m) {
+  return {StatusCode::kNumerical, std::move(m)};
+}
+Status Interrupted(std::string m) {
+  return {StatusCode::kInterrupted, std::move(m)};
+}
 
 }  // namespace temper

@@ -53,7 +53,9 @@ class [[nodiscard]] Status {
   std::unique_ptr<Rep> rep_;
 };
 
-inline Status OkStatus() { return {}; }
+inline Status OkStatus() {
+  return {};
+}
 Status InvalidArgument(std::string message);
 Status NotFound(std::string message);
 Status Corrupt(std::string message);
@@ -96,10 +98,10 @@ class [[nodiscard]] Result {
 #define TEMPER_CONCAT(a, b) TEMPER_CONCAT_INNER(a, b)
 
 // Returns the error of `expr` (a Status) to the caller.
-#define TEMPER_RETURN_IF_ERROR(expr)                       \
-  do {                                                     \
-    ::temper::Status temper_status_ = (expr);              \
-    if (!temper_status_.ok()) return temper_status_;       \
+#define TEMPER_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    ::temper::Status temper_status_ = (expr);        \
+    if (!temper_status_.ok()) return temper_status_; \
   } while (false)
 
 // TEMPER_ASSIGN_OR_RETURN(auto file, OpenFile(path));

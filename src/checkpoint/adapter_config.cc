@@ -30,7 +30,6 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
 Result<std::vector<std::string>> NamesOf(const Json& json, const char* key, const std::string& path) {
   std::vector<std::string> names;
   if (!json.contains(key) || json[key].is_null()) return names;
-  if (json[key].is_string()) return std::vector<std::string>{json[key].get<std::string>()};
   for (const Json& name : json[key]) {
     if (!name.is_string()) return Corrupt(fmt::format("{}: {} should be a list of names", path, key));
     names.push_back(name.get<std::string>());
@@ -57,13 +56,18 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(c.target_modules, NamesOf(json, "target_modules", path));
   }
   if (c.target_regex.empty() && c.target_modules.empty()) return Corrupt(path + ": target_modules is missing or empty");
-  TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, NamesOf(json, "exclude_modules", path));
+  if (json.contains("exclude_modules") && json["exclude_modules"].is_string()) {
+    c.exclude_regex = json["exclude_modules"].get<std::string>();
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, NamesOf(json, "exclude_modules", path));
+  }
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!json.contains(key) || json[key].is_null()) continue;
     for (const auto& [pattern, value] : json[key].items()) {
-      if (!value.is_number()) return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
-      if (std::string_view(key) == "rank_pattern") {
-        if (!value.is_number_integer()) return Corrupt(fmt::format("{}: rank_pattern should map names to whole numbers", path));
+      const bool integer = std::string_view(key) == "rank_pattern";
+      if (!value.is_number() || (integer && !value.is_number_integer()))
+        return Corrupt(fmt::format("{}: {} should map names to numbers", path, key));
+      if (integer) {
         c.rank_pattern.emplace_back(pattern, value.get<int64_t>());
       } else {
         c.alpha_pattern.emplace_back(pattern, value.get<double>());
@@ -75,7 +79,9 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
 
 std::string FormatAdapterConfig(const AdapterConfig& c) {
   // PEFT writes whole numbers without a fraction; keep files alike.
-  const auto number = [](double x) { return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x); };
+  const auto number = [](double x) {
+    return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x);
+  };
   const auto sorted = [](std::vector<std::string> names) {
     std::sort(names.begin(), names.end());
     return names;
@@ -105,6 +111,7 @@ std::string FormatAdapterConfig(const AdapterConfig& c) {
     json["target_modules"] = c.target_regex;
   }
   if (!c.exclude_modules.empty()) json["exclude_modules"] = sorted(c.exclude_modules);
+  if (!c.exclude_regex.empty()) json["exclude_modules"] = c.exclude_regex;
   for (const auto& [pattern, r] : c.rank_pattern) json["rank_pattern"][pattern] = r;
   for (const auto& [pattern, alpha] : c.alpha_pattern) json["alpha_pattern"][pattern] = number(alpha);
   return json.dump(2) + "\n";

@@ -1,5 +1,5 @@
-// adapter_config.json: what PEFT writes beside a LoRA adapter's tensors. Only what Temper honours is kept; settings that
-// would change the result and that Temper does not have (DoRA, trained biases, modules_to_save, ...) are refused.
+// adapter_config.json: what PEFT writes beside a LoRA adapter's tensors. Only what Temper honours is kept; settings
+// that would change the result and that Temper does not have (DoRA, trained biases, modules_to_save, ...) are refused.
 #pragma once
 
 #include <string>
@@ -19,6 +19,8 @@ struct AdapterConfig {
   // "." + one).
   std::string target_regex;
   std::vector<std::string> target_modules;
+  // At most one of the two is not empty; as above.
+  std::string exclude_regex;
   std::vector<std::string> exclude_modules;
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;

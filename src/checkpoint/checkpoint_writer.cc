@@ -135,7 +135,7 @@ class Save {
       manifest_.files.push_back({name, d.bytes, d.checksum});
     }
     for (const auto& [name, from] : contents_.copies) {
-      TEMPER_ASSIGN_OR_RETURN(const FileDigest d, CopyAndDigestFile(env_, from, JoinPath(staging_, name)));
+      TEMPER_ASSIGN_OR_RETURN(const FileDigest d, CopyFileDurably(env_, from, JoinPath(staging_, name)));
       manifest_.files.push_back({name, d.bytes, d.checksum});
     }
     const std::string clock = fmt::format("{{\"seconds\": {}}}\n", contents_.seconds);

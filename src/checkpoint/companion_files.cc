@@ -51,11 +51,7 @@ Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& mod
   return names;
 }
 
-Status CopyFileDurably(Env& env, const std::string& from, const std::string& to) {
-  return CopyAndDigestFile(env, from, to).status();
-}
-
-Result<FileDigest> CopyAndDigestFile(Env& env, const std::string& from, const std::string& to) {
+Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to) {
   TEMPER_ASSIGN_OR_RETURN(const auto out, env.OpenForWrite(to));
   TEMPER_ASSIGN_OR_RETURN(const FileDigest digest,
                           ForEachPiece(env, from, [&](std::span<const std::byte> p) { return out->Append(p); }));

@@ -14,16 +14,13 @@ inline constexpr char kModelConfigFile[] = "config.json";
 // Names of those that `model_folder` has, sorted; config.json among them. kNotFound where that is missing.
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder);
 
-// Copies one file, synced. Bounded memory; errors name the file.
-Status CopyFileDurably(Env& env, const std::string& from, const std::string& to);
-
 // Size of a file and ChecksumHex of its bytes.
 struct FileDigest {
   Bytes bytes;
   std::string checksum;
 };
-// As CopyFileDurably; the digest is of the bytes that were written.
-Result<FileDigest> CopyAndDigestFile(Env& env, const std::string& from, const std::string& to);
+// Copies one file, synced; the digest is of what was written. Bounded memory; errors name the file.
+Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to);
 // Of an existing file. Bounded memory.
 Result<FileDigest> DigestFile(Env& env, const std::string& path);
 

@@ -262,7 +262,7 @@ class Exporter {
     for (const std::string& name : companions_) {
       if (name == kModelConfigFile) continue;
       const std::string from = JoinPath(spec_.source.model_folder, name);
-      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)));
+      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)).status());
       report_.files.push_back(name);
     }
     TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());

@@ -18,11 +18,12 @@ struct Job {
 
 Result<Job> MakeJob(const ModelWeights& files, const WeightNames& names, const BufferLookup& buffer) {
   Job job{.entry = files.Find(names.name), .weight = buffer(names.name), .master = buffer(MasterName(names.name))};
-  for (size_t i = 0; job.entry.tensor == nullptr && i < names.aliases.size(); ++i) job.entry = files.Find(names.aliases[i]);
+  for (size_t i = 0; job.entry.tensor == nullptr && i < names.aliases.size(); ++i)
+    job.entry = files.Find(names.aliases[i]);
   if (job.weight.data == nullptr) return job;  // not a value of this Program: nothing to read
   if (job.entry.tensor == nullptr) {
-    return NotFound(fmt::format("{}: tensor {} is missing; config.json describes a model that has it", files.path(),
-                                names.name));
+    return NotFound(
+        fmt::format("{}: tensor {} is missing; config.json describes a model that has it", files.path(), names.name));
   }
   TEMPER_ASSIGN_OR_RETURN(const TensorType stored, job.entry.tensor->type());
   if (!(stored.shape == job.weight.type.shape)) {
@@ -30,8 +31,8 @@ Result<Job> MakeJob(const ModelWeights& files, const WeightNames& names, const B
                                job.entry.tensor->name, stored.shape.ToString(), job.weight.type.shape.ToString()));
   }
   if (stored.dtype != DType::kF32 && stored.dtype != DType::kBF16 && stored.dtype != DType::kF16) {
-    return Unsupported(fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16", job.entry.file->path(),
-                                   job.entry.tensor->name, ToString(stored.dtype)));
+    return Unsupported(fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16",
+                                   job.entry.file->path(), job.entry.tensor->name, ToString(stored.dtype)));
   }
   return job;
 }
@@ -75,7 +76,8 @@ std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<cons
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {
     // Old files carry the rotary frequencies, which follow from the configuration.
-    if (!known.contains(e.tensor->name) && !e.tensor->name.ends_with("rotary_emb.inv_freq")) unused.push_back(e.tensor->name);
+    if (!known.contains(e.tensor->name) && !e.tensor->name.ends_with("rotary_emb.inv_freq"))
+      unused.push_back(e.tensor->name);
   }
   return unused;
 }

@@ -23,9 +23,9 @@ struct WeightNames {
 // Memory of the buffer with that name, or a View without data where the Program has none.
 using BufferLookup = std::function<View(const std::string& name)>;
 
-// Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked before
-// the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating type.
-// `progress`, if set, is called with (bytes done, bytes in all).
+// Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked
+// before the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating
+// type. `progress`, if set, is called with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

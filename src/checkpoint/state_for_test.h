@@ -17,8 +17,8 @@ namespace temper {
 
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = testing::TempDir() + "/temper_checkpoint_XXXXXX";
+  explicit ScratchFolder(const std::string& parent = testing::TempDir()) {
+    std::string pattern = parent + "/temper_checkpoint_XXXXXX";
     path_ = mkdtemp(pattern.data());
   }
   ~ScratchFolder() { (void)PosixEnv().RemoveTree(path_); }

@@ -21,7 +21,8 @@ constexpr int64_t kContext = 4096;  // tokens of conversation kept, where the mo
 
 // Tokens of the whole conversation up to where the model speaks next.
 Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages) {
-  TEMPER_ASSIGN_OR_RETURN(const std::string text, model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+  TEMPER_ASSIGN_OR_RETURN(const std::string text,
+                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
@@ -31,11 +32,16 @@ Result<int> ChatCommand(const Arguments& arguments) {
   ModelOptions options;
   SamplingOptions sampling;
   std::string system;
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(arguments,
-                         {options.Group(), {"Conversation", {{.name = "system", .target = &system, .help = "what the model is told before the first message"}}}, sampling.Group()},
-                         kUsage));
+  TEMPER_ASSIGN_OR_RETURN(const bool go,
+                          ReadCommandOptions(arguments,
+                                             {options.Group(),
+                                              {"Conversation",
+                                               {{.name = "system",
+                                                 .target = &system,
+                                                 .help = "what the model is told before the first message",
+                                                 .value_hint = "TEXT"}}},
+                                              sampling.Group()},
+                                             kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
@@ -45,7 +51,8 @@ Result<int> ChatCommand(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(StartSession(model, options, kContext));
 
   const bool prompt = isatty(STDIN_FILENO) != 0;
-  const OrderedJson start = system.empty() ? OrderedJson::array() : OrderedJson{{{"role", "system"}, {"content", system}}};
+  const OrderedJson start =
+      system.empty() ? OrderedJson::array() : OrderedJson{{{"role", "system"}, {"content", system}}};
   OrderedJson messages = start;
   std::string line;
   while (true) {
@@ -58,7 +65,8 @@ Result<int> ChatCommand(const Arguments& arguments) {
     messages.push_back({{"role", "user"}, {"content", line}});
     TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeConversation(model, messages));
     if (static_cast<int64_t>(ids.size()) >= model.session->context()) {
-      LogWarning(fmt::format("the conversation has reached the {} tokens of the context; it starts anew", model.session->context()));
+      LogWarning(fmt::format("the conversation has reached the {} tokens of the context; it starts anew",
+                             model.session->context()));
       messages = start;
       continue;
     }

@@ -29,7 +29,9 @@ constexpr Command kCommands[] = {
 };
 
 std::string Usage() {
-  std::string text = "temper fine-tunes large language models on the hardware you have.\n\nusage: temper COMMAND [--option value ...]\n\n";
+  std::string text =
+      "temper fine-tunes large language models on the hardware you have.\n\nusage: temper COMMAND [--option value "
+      "...]\n\n";
   for (const Command& c : kCommands) text += fmt::format("  {:<10} {}\n", c.name, c.summary);
   return text + "\n`temper COMMAND --help` lists the options of a command.\n";
 }

@@ -38,7 +38,7 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
   if (const auto* names = std::get_if<std::vector<std::string>>(&lora.exclude_modules)) {
     spec.exclude_modules = *names;
   } else if (const auto& text = std::get<std::string>(lora.exclude_modules); !text.empty()) {
-    spec.exclude_modules = {text};
+    spec.exclude_regex = text;
   }
   return spec;
 }

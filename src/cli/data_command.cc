@@ -32,28 +32,35 @@ Result<int> DataCommand(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
-      ReadCommandOptions(rest,
-                         {{"Preview",
-                           {{.name = "model", .target = &choice.model, .help = "whose tokenizer and chat template are used"},
-                            {.name = "data", .target = &data_file, .help = "file to show"},
-                            {.name = "samples", .target = &samples, .help = "how many samples (or packed rows) to show", .range = {.at_least = 1}},
-                            {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
-                            {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row", .range = {.at_least = 2}},
-                            {.name = "seed", .target = &seed, .help = "of the packing"},
-                            {.name = "train_on_prompt", .target = &train_on_prompt, .help = "learn prompts too"},
-                            {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "count rows that cannot be read instead of stopping"}}}},
-                         kUsage));
+      ReadCommandOptions(
+          rest,
+          {{"Preview",
+            {{.name = "model", .target = &choice.model, .help = "whose tokenizer and chat template are used"},
+             {.name = "data", .target = &data_file, .help = "file to show"},
+             {.name = "samples",
+              .target = &samples,
+              .help = "how many samples (or packed rows) to show",
+              .range = {.at_least = 1}},
+             {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
+             {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row", .range = {.at_least = 2}},
+             {.name = "seed", .target = &seed, .help = "of the packing"},
+             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "learn prompts too"},
+             {.name = "skip_bad_rows",
+              .target = &skip_bad_rows,
+              .help = "count rows that cannot be read instead of stopping"}}}},
+          kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   const int64_t row = std::min(max_seq_len, model.model().facts().max_positions);
-  TEMPER_ASSIGN_OR_RETURN(const RunData data,
-                          LoadRunData(PosixEnv(), model, {.files = {data_file},
-                                                          .max_seq_len = row,
-                                                          .train_on_prompt = train_on_prompt,
-                                                          .skip_bad_rows = skip_bad_rows,
-                                                          .threads = static_cast<int>(CpuCores())}));
+  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
+                                                          {.files = {data_file},
+                                                           .max_seq_len = row,
+                                                           .train_on_prompt = train_on_prompt,
+                                                           .skip_bad_rows = skip_bad_rows,
+                                                           .template_date = Today(),
+                                                           .threads = static_cast<int>(CpuCores())}));
   DescribeData(data.dataset);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};

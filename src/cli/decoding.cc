@@ -21,7 +21,9 @@ Result<DecodingModel> OpenForDecoding(const ModelOptions& options) {
 
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context) {
   const int64_t positions = model.opened.model().facts().max_positions;
-  DecodeSpec spec{.dtype = options.ResolvedDType(), .context = std::min(wanted_context, positions), .threads = options.ResolvedThreads()};
+  DecodeSpec spec{.dtype = options.ResolvedDType(),
+                  .context = std::min(wanted_context, positions),
+                  .threads = options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(model.session, DecodeSession::Create(model.opened.model(), spec, *model.kernels));
   return model.opened.Load([&](const std::string& name) { return model.session->Buffer(name); });
@@ -30,9 +32,18 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
 OptionGroup SamplingOptions::Group() {
   return {"Sampling",
           {{.name = "max_new_tokens", .target = &max_new_tokens, .help = "longest answer", .range = {.at_least = 1}},
-           {.name = "temperature", .target = &temperature, .help = "0 takes the most probable token; higher is more varied", .range = {.at_least = 0}},
-           {.name = "top_k", .target = &top_k, .help = "draw from the k most probable tokens only; 0: all", .range = {.at_least = 0}},
-           {.name = "top_p", .target = &top_p, .help = "draw from the most probable tokens that together reach p", .range = {.at_most = 1, .above = 0}},
+           {.name = "temperature",
+            .target = &temperature,
+            .help = "0 takes the most probable token; higher is more varied",
+            .range = {.at_least = 0}},
+           {.name = "top_k",
+            .target = &top_k,
+            .help = "draw from the k most probable tokens only; 0: all",
+            .range = {.at_least = 0}},
+           {.name = "top_p",
+            .target = &top_p,
+            .help = "draw from the most probable tokens that together reach p",
+            .range = {.at_most = 1, .above = 0}},
            {.name = "seed", .target = &seed, .help = "equal seeds give equal text"}}};
 }
 
@@ -44,9 +55,10 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
                                           const SamplingOptions& sampling) {
   const int64_t vocab = model.opened.model().facts().vocab;
   if (std::any_of(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; })) {
-    return InvalidArgument(fmt::format("the prompt has a token beyond the model's {} embeddings: tokenizer and model do not "
-                                       "belong together",
-                                       vocab));
+    return InvalidArgument(
+        fmt::format("the prompt has a token beyond the model's {} embeddings: tokenizer and model do not "
+                    "belong together",
+                    vocab));
   }
   StreamDecoder decoder(*model.tokenizer);
   const auto print = [](const std::string& text) {

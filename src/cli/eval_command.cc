@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/run_data.h"
 #include "compile/train_step.h"
@@ -30,24 +31,34 @@ Result<int> EvalCommand(const Arguments& arguments) {
   bool train_on_prompt = false, skip_bad_rows = false;
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
-      ReadCommandOptions(arguments,
-                         {options.Group(),
-                          {"Data", {{.name = "data", .target = &data_file, .help = "file to measure on"},
-                                    {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row; longer samples are cut", .range = {.at_least = 2}, .default_text = "2048 or the model's, if less"},
-                                    {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
-                                    {.name = "skip_bad_rows", .target = &skip_bad_rows, .help = "count rows that cannot be read instead of stopping"}}}},
-                         kUsage));
+      ReadCommandOptions(
+          arguments,
+          {options.Group(),
+           {"Data",
+            {{.name = "data", .target = &data_file, .help = "file to measure on"},
+             {.name = "max_seq_len",
+              .target = &max_seq_len,
+              .help = "tokens of a row; longer samples are cut",
+              .range = {.at_least = 2},
+              .default_text = "2048 or the model's, if less"},
+             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
+             {.name = "skip_bad_rows",
+              .target = &skip_bad_rows,
+              .help = "count rows that cannot be read instead of stopping"}}}},
+          kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   const int threads = options.ResolvedThreads();
   const int64_t row = max_seq_len.value_or(std::min(kDefaultMaxSeqLen, model.model().facts().max_positions));
-  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model, {.files = {data_file},
-                                                                            .max_seq_len = row,
-                                                                            .train_on_prompt = train_on_prompt,
-                                                                            .skip_bad_rows = skip_bad_rows,
-                                                                            .threads = threads}));
+  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
+                                                          {.files = {data_file},
+                                                           .max_seq_len = row,
+                                                           .train_on_prompt = train_on_prompt,
+                                                           .skip_bad_rows = skip_bad_rows,
+                                                           .template_date = Today(),
+                                                           .threads = threads}));
   DescribeData(data.dataset);
 
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(), .tokens = row, .row = row});

@@ -30,11 +30,18 @@ Result<int> ExportCommand(const Arguments& arguments) {
       const bool go,
       ReadCommandOptions(arguments,
                          {{"Export",
-                           {{.name = "model", .target = &choice.model, .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-                            {.name = "base", .target = &choice.base, .help = "base model of an adapter, where its configuration names another place"},
+                           {{.name = "model",
+                             .target = &choice.model,
+                             .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
+                            {.name = "base",
+                             .target = &choice.base,
+                             .help = "base model of an adapter, where its configuration names another place"},
                             {.name = "adapter", .target = &choice.adapter, .help = "adapter to merge into the model"},
                             {.name = "output_dir", .target = &output_dir, .help = "folder to write"},
-                            {.name = "dtype", .target = &dtype, .help = "type of the written weights: bf16, f16, f32, or stored (as the base has them)"},
+                            {.name = "dtype",
+                             .target = &dtype,
+                             .help = "type of the written weights: bf16, f16, f32, or stored (as the base has them)",
+                             .value_hint = "TYPE"},
                             {.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"}}}},
                          kExportUsage));
   if (!go) return 0;
@@ -49,7 +56,8 @@ Result<int> ExportCommand(const Arguments& arguments) {
   }
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec));
   for (const std::string& notice : report.notices) LogInfo(notice);
-  LogInfo(fmt::format("{}: {} tensors, {}, {} merged with the adapter", output_dir, report.tensors, ToString(report.bytes), report.merged));
+  LogInfo(fmt::format("{}: {} tensors, {}, {} merged with the adapter", output_dir, report.tensors,
+                      ToString(report.bytes), report.merged));
   return 0;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -32,9 +34,10 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
 }
 
 void PrintNextCommands(const std::string& out, bool lora) {
-  LogInfo(fmt::format("next:\n  temper chat --model {0}\n  temper generate --model {0} --prompt \"...\"\n  temper export "
-                      "--model {0} --output_dir {0}-{1}",
-                      out, lora ? "merged" : "export"));
+  LogInfo(
+      fmt::format("next:\n  temper chat --model {0}\n  temper generate --model {0} --prompt \"...\"\n  temper export "
+                  "--model {0} --output_dir {0}-{1}",
+                  out, lora ? "merged" : "export"));
 }
 
 }  // namespace
@@ -49,6 +52,8 @@ Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& confi
     // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
     TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, model.folder()));
     files.insert(files.begin(), kModelWeightsFile);
+    // What makes the folder a model comes last.
+    std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
   for (const std::string& name : files) {
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());

@@ -21,7 +21,8 @@ Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std:
     return InvalidArgument(model.opened.folder() + " has no chat template: leave out --chat to continue raw text");
   }
   const OrderedJson messages = {{{"role", "user"}, {"content", prompt}}};
-  TEMPER_ASSIGN_OR_RETURN(const std::string text, model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+  TEMPER_ASSIGN_OR_RETURN(const std::string text,
+                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
@@ -36,18 +37,23 @@ Result<int> GenerateCommand(const Arguments& arguments) {
       const bool go,
       ReadCommandOptions(arguments,
                          {options.Group(),
-                          {"Prompt", {{.name = "prompt", .target = &prompt, .help = "text to continue"},
-                                      {.name = "chat", .target = &chat, .help = "answer the prompt as a message, through the model's chat template"}}},
+                          {"Prompt",
+                           {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
+                            {.name = "chat",
+                             .target = &chat,
+                             .help = "answer the prompt as a message, through the model's chat template"}}},
                           sampling.Group()},
                          kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat));
-  if (ids.empty()) return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
+  if (ids.empty())
+    return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
   const auto length = static_cast<int64_t>(ids.size());
   if (length >= model.opened.model().facts().max_positions) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens, the model takes {}", length, model.opened.model().facts().max_positions));
+    return InvalidArgument(fmt::format("the prompt has {} tokens, the model takes {}", length,
+                                       model.opened.model().facts().max_positions));
   }
   TEMPER_RETURN_IF_ERROR(StartSession(model, options, length + sampling.max_new_tokens));
   TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());

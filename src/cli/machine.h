@@ -1,6 +1,8 @@
 // What the commands ask of the machine they run on.
 #pragma once
 
+#include <string>
+
 #include "backend/cpu/isa.h"
 #include "tensor/dtype.h"
 #include "train/run_config.h"
@@ -10,6 +12,7 @@ namespace temper {
 RunFacts MachineFacts();
 // bf16 where this processor computes in it, else f32.
 DType DefaultDType();
-int64_t CpuCores();  // that this process may use
+std::string Today();  // YYYY-MM-DD, local time
+int64_t CpuCores();   // that this process may use
 
 }  // namespace temper

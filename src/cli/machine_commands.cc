@@ -14,25 +14,33 @@ namespace temper {
 namespace {
 
 std::string Libraries() {
-  return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100);
+  return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
+                     FMT_VERSION % 100);
 }
 
 }  // namespace
 
 Result<int> VersionCommand(const Arguments& arguments) {
   if (!arguments.empty()) return InvalidArgument("temper version takes no arguments");
-  std::fputs(fmt::format("temper {} ({}, g++ {})\n{}\n", TEMPER_VERSION, ToString(DetectIsa()), __VERSION__, Libraries()).c_str(), stdout);
+  std::fputs(
+      fmt::format("temper {} ({}, g++ {})\n{}\n", TEMPER_VERSION, ToString(DetectIsa()), __VERSION__, Libraries())
+          .c_str(),
+      stdout);
   return 0;
 }
 
 Result<int> DoctorCommand(const Arguments& arguments) {
-  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, {}, "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
+  TEMPER_ASSIGN_OR_RETURN(
+      const bool go,
+      ReadCommandOptions(arguments, {},
+                         "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
   if (!go) return 0;
   const int threads = static_cast<int>(CpuCores());
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype), MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
+    text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
+                        MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
   }
   text += fmt::format("default     {} (what --dtype auto chooses)\n", ToString(DefaultDType()));
   std::fputs(text.c_str(), stdout);

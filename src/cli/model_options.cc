@@ -12,11 +12,22 @@ namespace temper {
 
 OptionGroup ModelOptions::Group() {
   return {"Model",
-          {{.name = "model", .target = &choice.model, .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-           {.name = "base", .target = &choice.base, .help = "base model of an adapter, where its configuration names another place"},
+          {{.name = "model",
+            .target = &choice.model,
+            .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
+           {.name = "base",
+            .target = &choice.base,
+            .help = "base model of an adapter, where its configuration names another place"},
            {.name = "adapter", .target = &choice.adapter, .help = "adapter to put on top of the model"},
-           {.name = "dtype", .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}), .help = "type to compute in", .default_text = "bf16 where the CPU has it, else f32"},
-           {.name = "threads", .target = &threads, .help = "threads to compute with", .range = {.at_least = 1}, .default_text = "one per core"}}};
+           {.name = "dtype",
+            .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
+            .help = "type to compute in",
+            .default_text = "bf16 where the CPU has it, else f32"},
+           {.name = "threads",
+            .target = &threads,
+            .help = "threads to compute with",
+            .range = {.at_least = 1},
+            .default_text = "one per core"}}};
 }
 
 DType ModelOptions::ResolvedDType() const {
@@ -24,7 +35,9 @@ DType ModelOptions::ResolvedDType() const {
   return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-int ModelOptions::ResolvedThreads() const { return static_cast<int>(threads.value_or(CpuCores())); }
+int ModelOptions::ResolvedThreads() const {
+  return static_cast<int>(threads.value_or(CpuCores()));
+}
 
 Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGroup> groups, const char* usage) {
   const OptionSet options(std::move(groups), ForeignNames());
@@ -34,7 +47,8 @@ Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGr
     return false;
   }
   if (!line.positional.empty()) {
-    return InvalidArgument(fmt::format("'{}' is no option: this command takes --option value only", line.positional[0]));
+    return InvalidArgument(
+        fmt::format("'{}' is no option: this command takes --option value only", line.positional[0]));
   }
   TEMPER_RETURN_IF_ERROR(ApplyCommandLine(line, options));
   TEMPER_RETURN_IF_ERROR(options.CheckRanges());

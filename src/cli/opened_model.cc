@@ -28,14 +28,15 @@ std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
 
 LoraSpec LoraSpecOf(const AdapterConfig& c) {
   LoraSpec spec = {.r = c.r,
-          .alpha = c.alpha,
-          .dropout = c.dropout,
-          .rslora = c.rslora,
-          .target_regex = c.target_regex,
-          .target_modules = c.target_modules,
-          .exclude_modules = c.exclude_modules,
-          .rank_pattern = c.rank_pattern,
-          .alpha_pattern = c.alpha_pattern};
+                   .alpha = c.alpha,
+                   .dropout = c.dropout,
+                   .rslora = c.rslora,
+                   .target_regex = c.target_regex,
+                   .target_modules = c.target_modules,
+                   .exclude_modules = c.exclude_modules,
+                   .exclude_regex = c.exclude_regex,
+                   .rank_pattern = c.rank_pattern,
+                   .alpha_pattern = c.alpha_pattern};
   if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
   return spec;
 }
@@ -43,21 +44,25 @@ LoraSpec LoraSpecOf(const AdapterConfig& c) {
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
-  TEMPER_ASSIGN_OR_RETURN(opened.source_, ResolveModelSource(env, {.model = choice.model,
-                                                                   .base = choice.base,
-                                                                   .needs_weights = choice.needs_weights}));
+  TEMPER_ASSIGN_OR_RETURN(
+      opened.source_,
+      ResolveModelSource(env, {.model = choice.model, .base = choice.base, .needs_weights = choice.needs_weights}));
   for (const std::string& notice : opened.source_.notices) LogInfo(notice);
   if (!choice.adapter.empty()) {
     if (!opened.source_.adapter_folder.empty()) {
-      return InvalidArgument(fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
+      return InvalidArgument(
+          fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
     }
     // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
-    TEMPER_ASSIGN_OR_RETURN(const ModelSource adapter, ResolveModelSource(env, {.model = choice.adapter, .base = opened.folder()}));
-    if (adapter.adapter_folder.empty()) return InvalidArgument(fmt::format("--adapter {} is no LoRA adapter", choice.adapter));
+    TEMPER_ASSIGN_OR_RETURN(const ModelSource adapter,
+                            ResolveModelSource(env, {.model = choice.adapter, .base = opened.folder()}));
+    if (adapter.adapter_folder.empty())
+      return InvalidArgument(fmt::format("--adapter {} is no LoRA adapter", choice.adapter));
     opened.source_.adapter_folder = adapter.adapter_folder;
   }
   if (!opened.source_.adapter_folder.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(opened.adapter_, ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
+                            ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
@@ -70,9 +75,13 @@ Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
   return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
 }
 
-Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const { return Tokenizer::Load(*env_, folder()); }
+Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
+  return Tokenizer::Load(*env_, folder());
+}
 
-Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const { return ChatTemplate::Load(*env_, folder()); }
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
+  return ChatTemplate::Load(*env_, folder());
+}
 
 Status OpenedModel::Load(const BufferLookup& buffer) const {
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights files, ModelWeights::Open(*env_, folder()));
@@ -84,7 +93,8 @@ Status OpenedModel::Load(const BufferLookup& buffer) const {
   TEMPER_RETURN_IF_ERROR(LoadWeights(files, names, buffer));
   if (!adapter_) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(const AdapterReader adapter, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  TEMPER_ASSIGN_OR_RETURN(const AdapterReader adapter,
+                          AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
   return adapter.Load(buffer);
 }
 

@@ -1,5 +1,5 @@
-// A model as the commands use it: found, configured, tokenizer at hand; weights are loaded once a Program has a place for
-// them.
+// A model as the commands use it: found, configured, tokenizer at hand; weights are loaded once a Program has a place
+// for them.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@
 namespace temper {
 
 struct ModelChoice {
-  std::string model;    // model folder, adapter folder, output folder or checkpoint
-  std::string base;     // of an adapter; empty: as its configuration says
-  std::string adapter;  // an adapter to put on top of `model`
+  std::string model;          // model folder, adapter folder, output folder or checkpoint
+  std::string base;           // of an adapter; empty: as its configuration says
+  std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
 };
 

@@ -9,9 +9,10 @@
 
 namespace temper {
 
-// A folder with a run in it is refused unless the user said --resume or --overwrite. --overwrite removes what an earlier
-// run wrote (checkpoints, metrics, adapter, ...) and nothing else. With --resume: the checkpoint to go on from, the
-// newest where none is named; nothing where the folder has none yet (the run then starts from the beginning).
-Result<std::optional<std::string>> ClaimOutputFolder(Env& env, const RunConfig::Output& output);
+// A folder with a run in it is refused unless the user said --resume or --overwrite. --overwrite removes what an
+// earlier run wrote (checkpoints, metrics, adapter, ...) and nothing else. With --resume: the checkpoint to go on from,
+// the newest where none is named (the result of an earlier end of the run is removed first); nothing where the folder
+// has none yet (the run then starts from the beginning).
+Result<std::optional<std::string>> ClaimOutputFolder(Env& env, const RunConfig& config);
 
 }  // namespace temper

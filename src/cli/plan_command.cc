@@ -3,8 +3,8 @@
 
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
-#include "cli/train_setup.h"
 #include "cli/plan_facts.h"
+#include "cli/train_setup.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -12,7 +12,8 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
-    "Compiles the training step that `temper train` with the same options would run, and prints its memory by class at\n"
+    "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
+    "at\n"
     "the fullest moment, its arithmetic and its segments. Needs config.json only.\n";
 
 }  // namespace
@@ -39,13 +40,16 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
 Result<int> PlanCommand(const Arguments& arguments) {
   bool json = false, program = false;
   std::vector<OptionGroup> more = {
-      {"Report", {{.name = "json", .target = &json, .help = "print the report as JSON"},
-                  {.name = "program", .target = &program, .help = "print the compiled Program itself"}}}};
+      {"Report",
+       {{.name = "json", .target = &json, .help = "print the report as JSON"},
+        {.name = "program", .target = &program, .help = "print the compiled Program itself"}}}};
   TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, std::move(more)));
   if (!setup) return 0;
   TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), setup->run.config));
   const PlanFacts facts = PlanFactsOf(*setup, run);
-  const std::string text = program ? PrintProgram(run.train()) : json ? PlanJson(run.train(), facts) : PlanText(run.train(), facts);
+  const std::string text = program ? PrintProgram(run.train())
+                           : json  ? PlanJson(run.train(), facts)
+                                   : PlanText(run.train(), facts);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -19,19 +19,22 @@ Result<RunProgress> Resume(const std::string& checkpoint, const RunConfig& confi
   if (const auto changed = ResultChangingDifferences(before, config); !changed.empty()) {
     std::string names;
     for (const std::string& name : changed) names += (names.empty() ? "" : ", ") + name;
-    return InvalidArgument(fmt::format("{} was trained with other settings: {}. Resume with the same (they are in its "
-                                       "run.yaml), or start a new run from it with --model {}",
-                                       checkpoint, names, checkpoint));
+    return InvalidArgument(
+        fmt::format("{} was trained with other settings: {}. Resume with the same (they are in its "
+                    "run.yaml), or start a new run from it with --model {}",
+                    checkpoint, names, checkpoint));
   }
   if (saved.state.data_fingerprint != now.state.data_fingerprint) {
-    return InvalidArgument(fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or "
-                                       "the tokenizer or chat template has)",
-                                       checkpoint, config.data.data));
+    return InvalidArgument(
+        fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or "
+                    "the tokenizer or chat template has)",
+                    checkpoint, config.data.data));
   }
   if (const std::string differences = DescribeDifferences(saved.identity, now.identity); !differences.empty()) {
-    LogWarning(fmt::format("the run goes on in another environment ({}): results will not be bit-identical to a run that "
-                           "was never stopped",
-                           differences));
+    LogWarning(
+        fmt::format("the run goes on in another environment ({}): results will not be bit-identical to a run that "
+                    "was never stopped",
+                    differences));
   }
   TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader, train, buffer));
   return ProgressOf(saved.state, saved.seconds);

@@ -2,9 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
+
 #include "base/log.h"
 
 namespace temper {
+namespace {
+
+Result<std::tm> ParseDate(const std::string& text) {
+  std::tm day = {};
+  const char* const end = strptime(text.c_str(), "%Y-%m-%d", &day);
+  if (end == nullptr || *end != 0) {
+    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", text));
+  }
+  day.tm_isdst = -1;
+  timegm(&day);  // fills in the weekday
+  return day;
+}
+
+}  // namespace
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
   RunData data;
@@ -12,33 +28,49 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
-    return InvalidArgument(fmt::format("{}: the tokenizer has {} tokens but the model's embedding only {} rows: they do not "
-                                       "belong together",
-                                       model.folder(), data.tokenizer->vocab_size(), vocab));
+    return InvalidArgument(
+        fmt::format("{}: the tokenizer has {} tokens but the model's embedding only {} rows: they do not "
+                    "belong together",
+                    model.folder(), data.tokenizer->vocab_size(), vocab));
   }
+  TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
   const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
                                             .train_on_prompt = request.train_on_prompt,
+                                            // As `temper chat` will ask.
+                                            .instructions_as_conversations = data.chat_template.has_value(),
+                                            .chat = {.today = today},
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads};
-  TEMPER_ASSIGN_OR_RETURN(data.dataset,
-                          LoadDataset(env, request.files, *data.tokenizer,
-                                      data.chat_template ? &*data.chat_template : nullptr, options));
+  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, request.files, *data.tokenizer,
+                                                    data.chat_template ? &*data.chat_template : nullptr, options));
   return data;
 }
 
 void DescribeData(const Dataset& dataset) {
   for (const DataFile& file : dataset.files) {
-    LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, FormatName(file.format), file.format_place));
+    LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, FormatName(file.format),
+                        file.format_place));
   }
   const DataStatistics& s = dataset.statistics;
-  const auto percent = [](int64_t part, int64_t whole) { return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1)); };
-  LogInfo(fmt::format("            {} samples, {} tokens, {} supervised ({:.1f} %), longest row {}", s.samples, s.tokens,
-                      s.supervised, percent(s.supervised, s.tokens), s.longest_row));
-  if (s.bad_rows > 0) LogWarning(fmt::format("{} bad rows skipped ({:.2f} %); the first: {}", s.bad_rows, percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
-  if (s.cut_rows > 0) LogWarning(fmt::format("{} rows ({:.2f} %) were longer than max_seq_len and cut at the end, {} tokens lost; raise --max_seq_len to keep them", s.cut_rows, percent(s.cut_rows, s.rows), s.cut_tokens));
-  if (s.dropped_rows > 0) LogWarning(fmt::format("{} rows ({:.2f} %) have nothing to learn from (left after cutting) and are dropped", s.dropped_rows, percent(s.dropped_rows, s.rows)));
-  if (s.samples > 0 && s.stopping_samples == 0) LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
+  const auto percent = [](int64_t part, int64_t whole) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  LogInfo(fmt::format("            {} samples, {} tokens, {} supervised ({:.1f} %), longest row {}", s.samples,
+                      s.tokens, s.supervised, percent(s.supervised, s.tokens), s.longest_row));
+  if (s.bad_rows > 0)
+    LogWarning(fmt::format("{} bad rows skipped ({:.2f} %); the first: {}", s.bad_rows, percent(s.bad_rows, s.rows),
+                           s.problems.empty() ? "" : s.problems.front()));
+  if (s.cut_rows > 0)
+    LogWarning(
+        fmt::format("{} rows ({:.2f} %) were longer than max_seq_len and cut at the end, {} tokens lost; raise "
+                    "--max_seq_len to keep them",
+                    s.cut_rows, percent(s.cut_rows, s.rows), s.cut_tokens));
+  if (s.dropped_rows > 0)
+    LogWarning(fmt::format("{} rows ({:.2f} %) have nothing to learn from (left after cutting) and are dropped",
+                           s.dropped_rows, percent(s.dropped_rows, s.rows)));
+  if (s.samples > 0 && s.stopping_samples == 0)
+    LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }
 
 }  // namespace temper

@@ -1,5 +1,5 @@
-// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval` and
-// `data preview`.
+// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval`
+// and `data preview`.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ struct DataRequest {
   std::vector<std::string> files;
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
+  std::string template_date;  // YYYY-MM-DD
   int threads = 1;
 };
 

@@ -27,6 +27,7 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
                         .rslora = spec.rslora,
                         .target_regex = spec.target_regex,
                         .target_modules = spec.target_modules,
+                        .exclude_regex = spec.exclude_regex,
                         .exclude_modules = spec.exclude_modules,
                         .rank_pattern = spec.rank_pattern,
                         .alpha_pattern = spec.alpha_pattern};
@@ -45,9 +46,7 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
 RunIdentity IdentityOf(const Program& train, const std::string& kernels) {
   RunIdentity identity;
   identity.program_hash = fmt::format("{:016x}", ProgramHash(train));
-  identity.environment = {{"threads", train.threads},
-                          {"kernels", kernels},
-                          {"temper", TEMPER_VERSION}};
+  identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   return identity;
 }
 

@@ -1,5 +1,5 @@
-// What of a run is written down beside its numbers: the resolved configuration, the adapter's description, and what must
-// be equal for the same bits to come out again.
+// What of a run is written down beside its numbers: the resolved configuration, the adapter's description, and what
+// must be equal for the same bits to come out again.
 #pragma once
 
 #include <string>

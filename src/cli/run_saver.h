@@ -1,5 +1,5 @@
-// RunSaver: the checkpoints of a training run: what a checkpoint of this run holds is decided once, then every Save hands
-// the run's memory to the writer.
+// RunSaver: the checkpoints of a training run: what a checkpoint of this run holds is decided once, then every Save
+// hands the run's memory to the writer.
 #pragma once
 
 #include <memory>

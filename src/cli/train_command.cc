@@ -52,7 +52,9 @@ struct Run {
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
   }
-  PackingOptions Packing() const { return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing}; }
+  PackingOptions Packing() const {
+    return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
+  }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
@@ -62,6 +64,7 @@ Status LoadData(Run& run) {
                       .max_seq_len = *c.data.max_seq_len,
                       .train_on_prompt = c.data.train_on_prompt,
                       .skip_bad_rows = c.data.skip_bad_rows,
+                      .template_date = c.data.template_date,
                       .threads = static_cast<int>(*c.machine.threads)};
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request));
   DescribeData(run.data.dataset);
@@ -103,7 +106,8 @@ Result<CheckpointContents> ContentsOf(const Run& run, int64_t total_steps) {
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
-    contents.texts.push_back({kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.compiled.targets, run.setup.model.folder()))});
+    contents.texts.push_back(
+        {kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.compiled.targets, run.setup.model.folder()))});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
@@ -113,15 +117,16 @@ Result<CheckpointContents> ContentsOf(const Run& run, int64_t total_steps) {
 
 void PrintPlan(const Run& run) {
   const MemoryByClass& m = run.compiled.train().peak;
-  LogInfo(fmt::format("plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
-                      ToString(run.compiled.train().arena_bytes), ToString(m.weights), ToString(m.adapters),
-                      ToString(m.gradients), ToString(m.optimizer), ToString(m.activations), ToString(m.workspace)));
+  LogInfo(fmt::format(
+      "plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
+      ToString(run.compiled.train().arena_bytes), ToString(m.weights), ToString(m.adapters), ToString(m.gradients),
+      ToString(m.optimizer), ToString(m.activations), ToString(m.workspace)));
 }
 
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
-  TEMPER_ASSIGN_OR_RETURN(const std::optional<std::string> resume_from, ClaimOutputFolder(PosixEnv(), c.output));
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<std::string> resume_from, ClaimOutputFolder(PosixEnv(), c));
   LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {} threads", c.model.model,
                       run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
@@ -130,11 +135,12 @@ Result<int> Train(Run& run) {
   std::vector<int32_t> samples = run.split.train;
   const PackingOptions packing = run.Packing();
   const Packing rows(run.data.dataset.store, samples, packing);
-  TEMPER_ASSIGN_OR_RETURN(const StepCount steps,
-                          StepsOf(rows.rows(), c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps,
-                                  c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all", rows.rows(),
-                      packing.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
+  TEMPER_ASSIGN_OR_RETURN(
+      const StepCount steps,
+      StepsOf(rows.rows(), c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps,
+              c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
+  LogInfo(fmt::format("rows        {} rows of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all",
+                      rows.rows(), packing.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
   PrintPlan(run);
@@ -164,7 +170,9 @@ Result<int> Train(Run& run) {
   std::unique_ptr<TensorBoardWriter> tensorboard;
   if (c.output.tensorboard) {
     const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    TEMPER_ASSIGN_OR_RETURN(tensorboard, TensorBoardWriter::Create(PosixEnv(), out, now, resume_from ? std::optional(progress.step) : std::nullopt));
+    TEMPER_ASSIGN_OR_RETURN(
+        tensorboard,
+        TensorBoardWriter::Create(PosixEnv(), out, now, resume_from ? std::optional(progress.step) : std::nullopt));
   }
   std::optional<Evaluator> evaluator;
   if (run.evaluates()) {
@@ -183,19 +191,20 @@ Result<int> Train(Run& run) {
   RunSaver saver(PosixEnv(), {.output_dir = out, .save_total_limit = c.output.save_total_limit}, std::move(contents));
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
   InstallStopHandler();
-  TrainingLoop loop({.config = c,
-                     .trainer = trainer,
-                     .evaluator = evaluator ? &*evaluator : nullptr,
-                     .saver = saver,
-                     .metrics = *metrics,
-                     .tensorboard = tensorboard.get(),
-                     .display = display,
-                     .trace = trace ? &*trace : nullptr,
-                     .total_steps = steps.total,
-                     .device_peak = run.compiled.train().arena_bytes,
-                     .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-                     .peak_flops_per_second = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa())},
-                    progress);
+  TrainingLoop loop(
+      {.config = c,
+       .trainer = trainer,
+       .evaluator = evaluator ? &*evaluator : nullptr,
+       .saver = saver,
+       .metrics = *metrics,
+       .tensorboard = tensorboard.get(),
+       .display = display,
+       .trace = trace ? &*trace : nullptr,
+       .total_steps = steps.total,
+       .device_peak = run.compiled.train().arena_bytes,
+       .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
+       .peak_flops_per_second = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa())},
+      progress);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace) TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
   if (end == LoopEnd::kStopped) {

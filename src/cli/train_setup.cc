@@ -11,13 +11,19 @@ namespace temper {
 namespace {
 
 RunConfig::Lora LoraOf(const AdapterConfig& a) {
-  RunConfig::Lora lora{.r = a.r, .alpha = a.alpha, .dropout = a.dropout, .exclude_modules = a.exclude_modules,
-                       .use_rslora = a.rslora, .rank_pattern = a.rank_pattern, .alpha_pattern = a.alpha_pattern};
+  RunConfig::Lora lora{.r = a.r,
+                       .alpha = a.alpha,
+                       .dropout = a.dropout,
+                       .exclude_modules = a.exclude_modules,
+                       .use_rslora = a.rslora,
+                       .rank_pattern = a.rank_pattern,
+                       .alpha_pattern = a.alpha_pattern};
   if (a.target_regex.empty()) {
     lora.target_modules = a.target_modules;
   } else {
     lora.target_modules = a.target_regex;
   }
+  if (!a.exclude_regex.empty()) lora.exclude_modules = a.exclude_regex;
   return lora;
 }
 
@@ -37,11 +43,12 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
 
-  TEMPER_ASSIGN_OR_RETURN(OpenedModel model,
-                          OpenedModel::Open(PosixEnv(), {.model = config.model.model,
-                                                                  .base = config.model.base,
-                                                                  .adapter = config.model.adapter,
-                                                                  .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch}));
+  TEMPER_ASSIGN_OR_RETURN(
+      OpenedModel model,
+      OpenedModel::Open(PosixEnv(), {.model = config.model.model,
+                                     .base = config.model.base,
+                                     .adapter = config.model.adapter,
+                                     .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch}));
   RunFacts facts = MachineFacts();
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;

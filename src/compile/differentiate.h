@@ -1,7 +1,8 @@
 // differentiate: appends the backward pass of one micro-batch to its forward graph.
 //
-// The graph's one linear_cross_entropy is the root, seeded with 1 per supervised token: gradients are of the loss *sum*.
-// Only paths that reach a trainable value are followed, so frozen weights cost no gradient and keep no activation alive.
+// The graph's one linear_cross_entropy is the root, seeded with 1 per supervised token: gradients are of the loss
+// *sum*. Only paths that reach a trainable value are followed, so frozen weights cost no gradient and keep no
+// activation alive.
 //
 // The gradient of trainable value W is a chain of values that all share one f32 buffer named "grad:W":
 //   accumulate == false  the first contribution writes it (the first micro-batch of a step);

@@ -8,7 +8,8 @@ namespace temper {
 Bytes PackIntervals(std::span<Interval> intervals) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intervals[a].size > intervals[b].size; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return intervals[a].size > intervals[b].size; });
 
   std::vector<size_t> placed;  // by offset
   Bytes top{};

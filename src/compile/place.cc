@@ -17,19 +17,28 @@ std::string BlockName(int block) {
   return fmt::format("block {}", block);
 }
 
-bool IsPersistent(const Graph& graph, ValueId id) { return graph.value(graph.Root(id)).role != Role::kActivation; }
+bool IsPersistent(const Graph& graph, ValueId id) {
+  return graph.value(graph.Root(id)).role != Role::kActivation;
+}
 
 Bytes& ClassOf(MemoryByClass& m, Role role) {
   switch (role) {
     case Role::kWeight:
-    case Role::kConstant: return m.weights;
-    case Role::kAdapter: return m.adapters;
-    case Role::kGradient: return m.gradients;
-    case Role::kOptimizerState: return m.optimizer;
-    case Role::kCache: return m.caches;
+    case Role::kConstant:
+      return m.weights;
+    case Role::kAdapter:
+      return m.adapters;
+    case Role::kGradient:
+      return m.gradients;
+    case Role::kOptimizerState:
+      return m.optimizer;
+    case Role::kCache:
+      return m.caches;
     case Role::kInput:
-    case Role::kOutput: return m.inputs_outputs;
-    case Role::kActivation: break;
+    case Role::kOutput:
+      return m.inputs_outputs;
+    case Role::kActivation:
+      break;
   }
   return m.activations;
 }
@@ -57,7 +66,8 @@ class BufferTable {
       known.trainable |= root.trainable;
       if (!(known.type == root.type) || known.role != root.role) {
         return Corrupt(fmt::format("buffer {} is {} {} in one graph and {} {} in another", root.name,
-                                   known.type.ToString(), ToString(known.role), root.type.ToString(), ToString(root.role)));
+                                   known.type.ToString(), ToString(known.role), root.type.ToString(),
+                                   ToString(root.role)));
       }
     }
     return OkStatus();
@@ -156,7 +166,8 @@ class SegmentWriter {
     const auto& nodes = graph.nodes();
     for (size_t begin = 0; begin < nodes.size();) {
       size_t end = begin + 1;
-      while (end < nodes.size() && nodes[end].phase == nodes[begin].phase && nodes[end].block == nodes[begin].block) ++end;
+      while (end < nodes.size() && nodes[end].phase == nodes[begin].phase && nodes[end].block == nodes[begin].block)
+        ++end;
       bindings.push_back(WriteSegment(graph, layout, begin, end));
       begin = end;
     }
@@ -242,7 +253,8 @@ Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threa
         program.peak.activations = layout.peak_activations;
         program.peak.workspace = layout.peak_live - layout.peak_activations;
         const Node& node = stage.graph->nodes()[layout.peak_node];
-        program.peak_instruction = fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+        program.peak_instruction =
+            fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
       }
       const std::vector<int> bindings = writer.Write(*stage.graph, layout);
       const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;

@@ -35,7 +35,8 @@ TEST(Json, RefusesANulByteWhereverItStands) {
 }
 
 TEST(Json, RefusesIntegersThatDoNotFit) {
-  const auto j = ParseJson(R"({"most": 9223372036854775807, "more": 9223372036854775808, "least": -9223372036854775808})", "f");
+  const auto j =
+      ParseJson(R"({"most": 9223372036854775807, "more": 9223372036854775808, "least": -9223372036854775808})", "f");
   ASSERT_TRUE(j.ok());
   EXPECT_EQ(*IntOr(*j, "most", 0, "f"), INT64_MAX);
   EXPECT_EQ(*IntOr(*j, "least", 0, "f"), INT64_MIN);

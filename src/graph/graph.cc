@@ -5,8 +5,8 @@
 namespace temper {
 namespace {
 
-constexpr std::array<std::string_view, 9> kRoleNames = {"input",      "output",   "constant",        "weight", "adapter",
-                                                        "activation", "gradient", "optimizer_state", "cache"};
+constexpr std::array<std::string_view, 9> kRoleNames = {
+    "input", "output", "constant", "weight", "adapter", "activation", "gradient", "optimizer_state", "cache"};
 constexpr std::array<std::string_view, 3> kPhaseNames = {"forward", "backward", "update"};
 
 template <class E, size_t N>
@@ -19,10 +19,18 @@ std::optional<E> ParseName(const std::array<std::string_view, N>& names, std::st
 
 }  // namespace
 
-std::string_view ToString(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
-std::optional<Role> ParseRole(std::string_view text) { return ParseName<Role>(kRoleNames, text); }
-std::string_view ToString(Phase phase) { return kPhaseNames[static_cast<size_t>(phase)]; }
-std::optional<Phase> ParsePhase(std::string_view text) { return ParseName<Phase>(kPhaseNames, text); }
+std::string_view ToString(Role role) {
+  return kRoleNames[static_cast<size_t>(role)];
+}
+std::optional<Role> ParseRole(std::string_view text) {
+  return ParseName<Role>(kRoleNames, text);
+}
+std::string_view ToString(Phase phase) {
+  return kPhaseNames[static_cast<size_t>(phase)];
+}
+std::optional<Phase> ParsePhase(std::string_view text) {
+  return ParseName<Phase>(kPhaseNames, text);
+}
 
 ValueId Graph::AddValue(Value value) {
   const ValueId id = num_values();
@@ -35,7 +43,9 @@ const Value& Graph::value(ValueId id) const {
   TEMPER_CHECK(id >= 0 && id < num_values()) << "value %" << id << " of " << num_values();
   return values_[static_cast<size_t>(id)];
 }
-Value& Graph::value(ValueId id) { return const_cast<Value&>(std::as_const(*this).value(id)); }
+Value& Graph::value(ValueId id) {
+  return const_cast<Value&>(std::as_const(*this).value(id));
+}
 
 ValueId Graph::FindSource(std::string_view name) const {
   const auto it = by_name_.find(std::string(name));

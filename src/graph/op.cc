@@ -5,15 +5,41 @@
 namespace temper {
 namespace {
 
-constexpr std::array<std::string_view, kNumOps> kNames = {
-    "embedding", "linear", "add", "cast", "slice_rows", "rms_norm", "layer_norm", "rope_table", "rope", "attention",
-    "attention_cached", "swiglu", "relu", "gelu", "dropout", "linear_cross_entropy", "embedding_backward", "linear_dx",
-    "linear_dw", "sum_rows", "rms_norm_backward", "layer_norm_backward", "attention_backward", "swiglu_backward",
-    "relu_backward", "gelu_backward", "sum_squares", "clip", "adamw"};
+constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
+                                                          "linear",
+                                                          "add",
+                                                          "cast",
+                                                          "slice_rows",
+                                                          "rms_norm",
+                                                          "layer_norm",
+                                                          "rope_table",
+                                                          "rope",
+                                                          "attention",
+                                                          "attention_cached",
+                                                          "swiglu",
+                                                          "relu",
+                                                          "gelu",
+                                                          "dropout",
+                                                          "linear_cross_entropy",
+                                                          "embedding_backward",
+                                                          "linear_dx",
+                                                          "linear_dw",
+                                                          "sum_rows",
+                                                          "rms_norm_backward",
+                                                          "layer_norm_backward",
+                                                          "attention_backward",
+                                                          "swiglu_backward",
+                                                          "relu_backward",
+                                                          "gelu_backward",
+                                                          "sum_squares",
+                                                          "clip",
+                                                          "adamw"};
 
 }  // namespace
 
-std::string_view ToString(Op op) { return kNames[static_cast<size_t>(op)]; }
+std::string_view ToString(Op op) {
+  return kNames[static_cast<size_t>(op)];
+}
 
 std::optional<Op> ParseOp(std::string_view text) {
   for (int i = 0; i < kNumOps; ++i) {

@@ -31,27 +31,28 @@ enum class Op : unsigned char {
                         //   -> loss_T, [d_x], [d_w], [d_x2], [d_w2]; logits = x w^T + x2 w2^T; target -1: no loss
                         //      attrs: pair2, grad_x, grad_w, grad_x2, grad_w2, acc_w, acc_w2, chunk
   // Backward.
-  kEmbeddingBackward,   // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab
-  kLinearDx,            // (d_y_TO, w_OI, [acc_TI]) -> scale * d_y w + acc               attrs: acc, scale
-  kLinearDw,            // (d_y_TO, x_TI, [acc_OI]) -> scale * d_y^T x + acc, f32        attrs: acc, scale
-  kSumRows,             // (d_y_TO, [acc_O]) -> column sums, f32                         attrs: acc
-  kRmsNormBackward,     // (d_y_TD, x_TD, w_D, rstd_T, [acc_TD], [acc_w_D]) -> d_x, [d_w]     attrs: acc, grad_w, acc_w
-  kLayerNormBackward,   // (d_y, x, w, mean, rstd, [acc_TD], [acc_w, acc_b]) -> d_x, [d_w, d_b]  attrs: acc, grad_w, acc_w
-  kAttentionBackward,   // (d_o, q, k, v, o, lse, document_start) -> d_q, d_k, d_v       attrs: as kAttention
-  kSwigluBackward,      // (d_h, gate, up) -> d_gate, d_up
-  kReluBackward,        // (d_y, y) -> d_x
-  kGeluBackward,        // (d_y, x) -> d_x                                               attrs: tanh
+  kEmbeddingBackward,  // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab
+  kLinearDx,           // (d_y_TO, w_OI, [acc_TI]) -> scale * d_y w + acc               attrs: acc, scale
+  kLinearDw,           // (d_y_TO, x_TI, [acc_OI]) -> scale * d_y^T x + acc, f32        attrs: acc, scale
+  kSumRows,            // (d_y_TO, [acc_O]) -> column sums, f32                         attrs: acc
+  kRmsNormBackward,    // (d_y_TD, x_TD, w_D, rstd_T, [acc_TD], [acc_w_D]) -> d_x, [d_w]     attrs: acc, grad_w, acc_w
+  kLayerNormBackward,  // (d_y, x, w, mean, rstd, [acc_TD], [acc_w, acc_b]) -> d_x, [d_w, d_b]  attrs: acc, grad_w,
+                       // acc_w
+  kAttentionBackward,  // (d_o, q, k, v, o, lse, document_start) -> d_q, d_k, d_v       attrs: as kAttention
+  kSwigluBackward,     // (d_h, gate, up) -> d_gate, d_up
+  kReluBackward,       // (d_y, y) -> d_x
+  kGeluBackward,       // (d_y, x) -> d_x                                               attrs: tanh
   // Update.
-  kSumSquares,          // (g) -> sum of squares, f64[1]
-  kClip,                // (sums f64[1]..., scalars) -> f32[2]: {factor on every gradient, norm of the mean gradient}
-                        //                                                               attrs: max_norm (0: no clipping)
-  kAdamw,               // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
-                        //                                               attrs: beta1, beta2, eps, weight_decay, weight
+  kSumSquares,  // (g) -> sum of squares, f64[1]
+  kClip,        // (sums f64[1]..., scalars) -> f32[2]: {factor on every gradient, norm of the mean gradient}
+                //                                                               attrs: max_norm (0: no clipping)
+  kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
+                //                                               attrs: beta1, beta2, eps, weight_decay, weight
 };
 
 inline constexpr int kNumOps = static_cast<int>(Op::kAdamw) + 1;
 
-std::string_view ToString(Op op);                   // "linear_cross_entropy"
+std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse
 
 // Layout of the `scalars` input (f64[kNumScalars]), written by the host before each step.
@@ -63,8 +64,8 @@ enum Scalar : int {
   kNumScalars,
 };
 
-// Layout of the `rng` input (i64[kNumRngWords]). Draws are keyed by an element's place in the whole batch, so that they do
-// not depend on how the batch is cut into micro-batches or dealt to ranks.
+// Layout of the `rng` input (i64[kNumRngWords]). Draws are keyed by an element's place in the whole batch, so that they
+// do not depend on how the batch is cut into micro-batches or dealt to ranks.
 enum RngWord : int {
   kRngSeed,
   kRngStep,        // optimizer steps done

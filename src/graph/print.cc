@@ -35,8 +35,8 @@ bool ReadValue(LineReader& in, Graph* graph) {
 bool ReadNode(LineReader& in, Graph* graph) {
   Node node;
   std::string_view op, phase;
-  if (!in.Word(&op) || !ParseOp(op) || !in.Eat(" ") || !in.Word(&phase) || !ParsePhase(phase) ||
-      !in.Eat(" block=") || !in.Number(&node.block) || !in.Eat(" ") || !in.IdList(&node.inputs) || !in.Eat(" -> ") ||
+  if (!in.Word(&op) || !ParseOp(op) || !in.Eat(" ") || !in.Word(&phase) || !ParsePhase(phase) || !in.Eat(" block=") ||
+      !in.Number(&node.block) || !in.Eat(" ") || !in.IdList(&node.inputs) || !in.Eat(" -> ") ||
       !in.IdList(&node.outputs) || !in.Eat(" ") || !in.Braced(&node.attributes)) {
     return false;
   }

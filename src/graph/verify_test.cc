@@ -134,12 +134,27 @@ TEST(Verify, RefusesUpdatesThatPointForwardOrNowhere) {
     s.graph.value(0).updates = target;
     EXPECT_FALSE(Verify(s.graph).ok()) << target;
   }
+  Small cycle;
+  cycle.graph.value(cycle.a).updates = cycle.b;
+  cycle.graph.value(cycle.b).updates = cycle.a;
+  EXPECT_FALSE(Verify(cycle.graph).ok());
   Small s;  // b is made after a
   const ValueId late = s.graph.AddValue({.name = "late", .type = kX, .updates = s.b});
   s.graph.nodes()[0].outputs[0] = late;
   s.graph.nodes()[1].inputs[0] = late;
   s.graph.nodes()[2].inputs[1] = late;
   ExpectRefused(s.graph, "or later");
+}
+
+// A recomputed value is added after the values that are made from it.
+TEST(Verify, GoesByTheOrderOfNodesNotOfIds) {
+  Small s;
+  const ValueId late = s.graph.AddValue({.name = "a", .type = kX});
+  s.graph.nodes()[0].outputs[0] = late;
+  s.graph.nodes()[1].inputs[0] = late;
+  s.graph.value(s.b).updates = late;
+  EXPECT_TRUE(Verify(s.graph).ok()) << Verify(s.graph).message();
+  EXPECT_EQ(s.graph.Root(s.b), late);
 }
 
 TEST(Verify, RefusesAnUpdateThatNothingMakes) {

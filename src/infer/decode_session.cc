@@ -15,7 +15,8 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 }  // namespace
 
-Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels) {
+Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,
+                                                             KernelTable& kernels) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
   std::vector<Graph> graphs;
   std::vector<int64_t> sizes;

@@ -1,5 +1,5 @@
-// DecodeSession: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts) over one
-// key-value cache, sharing one arena with the weights.
+// DecodeSession: a model compiled for decoding: Programs that take S more tokens (S = 1 and some larger, for prompts)
+// over one key-value cache, sharing one arena with the weights.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,8 @@ struct DecodeSpec {
 class DecodeSession {
  public:
   // `kernels` must outlive the decoder. Weights are zero until the caller loads them through `Buffer`.
-  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels);
+  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec,
+                                                       KernelTable& kernels);
 
   // Memory of a weight or adapter, for loading; data is null where there is none of that name.
   View Buffer(const std::string& name) const;

@@ -1,5 +1,7 @@
 #include "infer/generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,7 +12,8 @@ namespace temper {
 
 int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw) {
   const auto best = std::max_element(logits.begin(), logits.end());
-  if (spec.temperature <= 0) return static_cast<int32_t>(best - logits.begin());
+  // An infinite logit leaves nothing to draw from.
+  if (spec.temperature <= 0 || std::isinf(*best)) return static_cast<int32_t>(best - logits.begin());
 
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -44,9 +47,15 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
   return order[weight.size() - 1];
 }
 
-Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt, int64_t max_new_tokens,
-                                            const SamplingSpec& sampling, std::span<const int32_t> stop,
+Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
+                                            int64_t max_new_tokens, const SamplingSpec& sampling,
+                                            std::span<const int32_t> stop,
                                             const std::function<bool(int32_t)>& on_token) {
+  if (prompt.empty()) return InvalidArgument("there is nothing to continue: the prompt has no tokens");
+  if (decoder.length() + static_cast<int64_t>(prompt.size()) > decoder.context()) {
+    return InvalidArgument(fmt::format("the prompt has {} tokens after {}, but the context holds only {}",
+                                       prompt.size(), decoder.length(), decoder.context()));
+  }
   std::vector<int32_t> produced;
   std::span<const int32_t> next = prompt;
   int32_t last = 0;
@@ -54,7 +63,8 @@ Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<co
          decoder.length() + static_cast<int64_t>(next.size()) <= decoder.context()) {
     TEMPER_ASSIGN_OR_RETURN(const std::span<const float> logits, decoder.Feed(next));
     if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-      return Numerical("the model's logits are not numbers (NaN): its weights are damaged or the run that made it diverged");
+      return Numerical(
+          "the model's logits are not numbers (NaN): its weights are damaged or the run that made it diverged");
     }
     last = SampleToken(logits, sampling, static_cast<uint64_t>(decoder.length()));
     if (std::find(stop.begin(), stop.end(), last) != stop.end()) break;

@@ -18,8 +18,8 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec) : GraphBui
 ValueId ForwardBuilder::Weight(const std::string& name, Shape shape) {
   const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
   if (fresh) it->second = Source(name, {spec_.dtype, shape}, Role::kWeight);
-  TEMPER_CHECK(type(it->second).shape == shape) << name << " used as " << shape.ToString() << " and as "
-                                                << type(it->second).ToString();
+  TEMPER_CHECK(type(it->second).shape == shape)
+      << name << " used as " << shape.ToString() << " and as " << type(it->second).ToString();
   return it->second;
 }
 
@@ -36,7 +36,8 @@ ValueId ForwardBuilder::LinearModule(ValueId x_TI, const std::string& module, in
   return Linear(x_TI, Weight(module + ".weight", {out, in}), WeightIf(bias, module + ".bias", {out}), name);
 }
 
-ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name) {
+ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block,
+                               const std::string& name) {
   Attributes attributes = {{"heads", heads.heads},
                            {"kv_heads", heads.kv_heads},
                            {"scale", 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
@@ -63,8 +64,8 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD) {
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");
-  Add(Op::kLinear, {last, w_VD}, {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}}, kLogitsOutput,
-      Role::kOutput);
+  Add(Op::kLinear, {last, w_VD}, {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}},
+      kLogitsOutput, Role::kOutput);
 }
 
 }  // namespace temper

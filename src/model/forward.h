@@ -18,14 +18,14 @@ struct ForwardSpec {
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
-inline constexpr char kTokenInput[] = "token";                    // i32[T]
-inline constexpr char kTargetInput[] = "target";                  // i32[T], -1: no loss here
-inline constexpr char kPositionInput[] = "position";              // i32[T], restarts with each document
-inline constexpr char kDocumentStartInput[] = "document_start";   // i32[T]
-inline constexpr char kRngInput[] = "rng";                        // i64[kNumRngWords], where something draws
-inline constexpr char kLengthInput[] = "length";                  // i32[1], decoding: tokens in the cache
-inline constexpr char kLossOutput[] = "loss";                     // f32[T]
-inline constexpr char kLogitsOutput[] = "logits";                 // f32[1, V]
+inline constexpr char kTokenInput[] = "token";                   // i32[T]
+inline constexpr char kTargetInput[] = "target";                 // i32[T], -1: no loss here
+inline constexpr char kPositionInput[] = "position";             // i32[T], restarts with each document
+inline constexpr char kDocumentStartInput[] = "document_start";  // i32[T]
+inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], where something draws
+inline constexpr char kLengthInput[] = "length";                 // i32[1], decoding: tokens in the cache
+inline constexpr char kLossOutput[] = "loss";                    // f32[T]
+inline constexpr char kLogitsOutput[] = "logits";                // f32[1, V]
 
 class ForwardBuilder : public GraphBuilder {
  public:

@@ -15,8 +15,8 @@ namespace temper {
 // Memory of the buffer with that name; no data where there is none.
 using BufferOf = std::function<View(const std::string& name)>;
 
-// A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the base.
-// Fills masters where there are any.
+// A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the
+// base. Fills masters where there are any.
 void InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const BufferOf& buffer);
 
 // Matrices ~ N(0, initializer_range^2), biases 0, norm weights 1, as transformers' _init_weights.

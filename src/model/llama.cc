@@ -99,29 +99,35 @@ Result<LlamaConfig> ReadLlamaConfig(const Json& config, const std::string& where
   TEMPER_ASSIGN_OR_RETURN(c.ffn, IntOr(config, "intermediate_size", 11008, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", 2048, where));
   if (f.heads <= 0 || c.kv_heads <= 0 || f.heads % c.kv_heads != 0) {
-    return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}", where,
-                               f.heads, c.kv_heads));
+    return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
+                               where, f.heads, c.kv_heads));
   }
   TEMPER_ASSIGN_OR_RETURN(f.head_dim, IntOr(config, "head_dim", f.hidden / f.heads, where));
   TEMPER_ASSIGN_OR_RETURN(c.rms_norm_eps, NumberOr(config, "rms_norm_eps", 1e-6, where));
+  if (!(c.rms_norm_eps >= 0))
+    return Corrupt(fmt::format("{}: rms_norm_eps is {}, should not be negative", where, c.rms_norm_eps));
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "initializer_range", 0.02, where));
   TEMPER_ASSIGN_OR_RETURN(c.attention_bias, BoolOr(config, "attention_bias", false, where));
   TEMPER_ASSIGN_OR_RETURN(c.mlp_bias, BoolOr(config, "mlp_bias", false, where));
   TEMPER_ASSIGN_OR_RETURN(c.tied, BoolOr(config, "tie_word_embeddings", false, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
-  if (activation != "silu") return Unsupported(fmt::format("{}: hidden_act '{}'; Llama blocks here use silu", where, activation));
-  // Upper bounds keep products of sizes far from overflow; no published model is near them.
-  const auto sane = [](int64_t n) { return n > 0 && n <= (int64_t{1} << 24); };
-  if (!sane(f.vocab) || !sane(f.hidden) || !sane(f.blocks) || !sane(c.ffn) || !sane(f.head_dim) || !sane(f.max_positions) ||
-      !sane(f.heads) || f.head_dim % 2 != 0) {
-    return Corrupt(fmt::format("{}: a size is missing, zero, negative or absurd (hidden_size {}, num_hidden_layers {}, "
-                               "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
-                               where, f.hidden, f.blocks, f.vocab, c.ffn, f.head_dim, f.max_positions));
+  if (activation != "silu")
+    return Unsupported(fmt::format("{}: hidden_act '{}'; Llama blocks here use silu", where, activation));
+  const auto sane = [](int64_t n, int64_t most) { return n > 0 && n <= most; };
+  if (!sane(f.vocab, kMaxRows) || !sane(f.hidden, kMaxWidth) || !sane(f.blocks, kMaxBlocks) ||
+      !sane(c.ffn, kMaxWidth) || !sane(f.head_dim, kMaxHeads) || !sane(f.max_positions, kMaxRows) ||
+      !sane(f.heads, kMaxHeads) || f.head_dim % 2 != 0) {
+    return Corrupt(
+        fmt::format("{}: a size is missing, zero, negative or absurd (hidden_size {}, num_hidden_layers {}, "
+                    "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
+                    where, f.hidden, f.blocks, f.vocab, c.ffn, f.head_dim, f.max_positions));
   }
   TEMPER_ASSIGN_OR_RETURN(c.inv_freq, RopeFrequencies(config, f.head_dim, f.max_positions, where));
   return c;
 }
 
-std::unique_ptr<Model> MakeLlama(LlamaConfig config) { return std::make_unique<Llama>(std::move(config)); }
+std::unique_ptr<Model> MakeLlama(LlamaConfig config) {
+  return std::make_unique<Llama>(std::move(config));
+}
 
 }  // namespace temper

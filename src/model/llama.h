@@ -1,5 +1,5 @@
-// Llama 1, 2, 3.x (Touvron et al. 2023; transformers, LlamaForCausalLM): pre-norm blocks of RMSNorm, rotary grouped-query
-// attention and SwiGLU.
+// Llama 1, 2, 3.x (Touvron et al. 2023; transformers, LlamaForCausalLM): pre-norm blocks of RMSNorm, rotary
+// grouped-query attention and SwiGLU.
 #pragma once
 
 #include <memory>

@@ -6,17 +6,18 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 
 #include "graph/rule.h"
 #include "model/forward.h"
+#include "model/module_pattern.h"
 
 namespace temper {
 namespace {
 
 constexpr std::string_view kWeightSuffix = ".weight";
 constexpr char kHeadModule[] = "lm_head";
+constexpr int64_t kMaxRank = 1 << 16;  // wider than any model: more is a mistake, and products of sizes could overflow
 
 // The module whose product node `n` computes, as (path, weight): the weight's name without ".weight". A product with an
 // embedding table is the tied head.
@@ -41,20 +42,13 @@ bool AnyNameMatches(const std::string& path, const std::vector<std::string>& nam
   return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return NameMatches(path, n); });
 }
 
-Result<std::regex> Compile(const std::string& pattern) {
-  try {
-    return std::regex(pattern, std::regex::ECMAScript);
-  } catch (const std::regex_error& error) {
-    return InvalidArgument(fmt::format("'{}' is not a regular expression: {}", pattern, error.what()));
-  }
-}
-
 // The override for `path`, if a key of `patterns` matches it.
 template <class T>
 Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const std::string& path) {
   for (const auto& [key, value] : patterns) {
-    TEMPER_ASSIGN_OR_RETURN(const std::regex regex, Compile("(.*\\.)?(" + key + ")"));
-    if (std::regex_match(path, regex)) return std::optional<T>(value);
+    TEMPER_ASSIGN_OR_RETURN(const ModulePattern pattern, ModulePattern::Compile("(.*\\.)?(" + key + ")"));
+    TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(path));
+    if (matches) return std::optional<T>(value);
   }
   return std::optional<T>();
 }
@@ -65,22 +59,31 @@ class Selector {
   static Result<Selector> Create(const LoraSpec& spec) {
     Selector selector(spec);
     if (!spec.target_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.regex_, Compile(spec.target_regex));
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, ModulePattern::Compile(spec.target_regex));
+    }
+    if (!spec.exclude_regex.empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, ModulePattern::Compile(spec.exclude_regex));
     }
     return selector;
   }
 
-  bool Selects(const std::string& path) {
-    if (AnyNameMatches(path, spec_.exclude_modules)) return false;
-    if (!spec_.target_regex.empty()) return std::regex_match(path, regex_);
-    if (spec_.target_modules.empty()) return spec_.all_linear && path != kHeadModule;
+  Result<bool> Selects(const std::string& path) {
     bool selected = false;
-    for (const std::string& name : spec_.target_modules) {
-      if (!NameMatches(path, name)) continue;
-      matched_.insert(name);
-      selected = true;
+    if (targets_) {
+      TEMPER_ASSIGN_OR_RETURN(selected, targets_->Matches(path));
+    } else if (spec_.target_modules.empty()) {
+      selected = spec_.all_linear && path != kHeadModule;
+    } else {
+      for (const std::string& name : spec_.target_modules) {
+        if (!NameMatches(path, name)) continue;
+        matched_.insert(name);
+        selected = true;
+      }
     }
-    return selected;
+    if (!selected || AnyNameMatches(path, spec_.exclude_modules)) return false;
+    if (!excluded_) return true;
+    TEMPER_ASSIGN_OR_RETURN(const bool excluded, excluded_->Matches(path));
+    return !excluded;
   }
 
   std::vector<std::string> Unmatched() const {
@@ -94,7 +97,7 @@ class Selector {
  private:
   explicit Selector(const LoraSpec& spec) : spec_(spec) {}
   const LoraSpec& spec_;
-  std::regex regex_;
+  std::optional<ModulePattern> targets_, excluded_;
   std::set<std::string> matched_;
 };
 
@@ -123,13 +126,16 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
     const auto module = ModuleOf(forward, node);
     if (!module) continue;
     all.insert(module->path);
-    if (!selector.Selects(module->path)) continue;
+    TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module->path));
+    if (!selected) continue;
     TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, module->path));
     TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, module->path));
     const Shape& w = forward.value(module->weight).type.shape;
     LoraTarget target{.module = module->path, .in = w[1], .out = w[0], .r = rank.value_or(spec.r)};
-    if (target.r < 1)
-      return InvalidArgument(fmt::format("LoRA rank of {} is {}; it must be at least 1", target.module, target.r));
+    if (target.r < 1 || target.r > kMaxRank) {
+      return InvalidArgument(
+          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.module, target.r, kMaxRank));
+    }
     const double r = static_cast<double>(target.r);
     target.scale = alpha.value_or(spec.alpha) / (spec.rslora ? std::sqrt(r) : r);
     targets.push_back(target);

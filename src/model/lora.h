@@ -17,12 +17,14 @@ struct LoraSpec {
   double alpha = 32;
   double dropout = 0;
   bool rslora = false;
-  // PEFT's target_modules. Exactly one is meant: a regex (whole module path must match), or a list of names (a module
-  // path equals one or ends with "." + one), or all linear modules but the head.
+  // PEFT's target_modules, the first of these that is not empty: a regex (the whole module path must match), a list of
+  // names (a module path equals one or ends with "." + one), or all linear modules but the head.
   bool all_linear = true;
   std::string target_regex;
   std::vector<std::string> target_modules;
-  std::vector<std::string> exclude_modules;  // names as in a list of targets
+  // What is left out of them: names as in a list of targets, or a regex.
+  std::vector<std::string> exclude_modules;
+  std::string exclude_regex;
   // Per-module overrides; a key matches a module path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
@@ -38,8 +40,8 @@ struct LoraTarget {
 std::string LoraAName(const std::string& module);
 std::string LoraBName(const std::string& module);
 
-// The linear modules of `forward` that `spec` selects, in graph order. Errors: a bad regex, a rank below 1, nothing
-// selected, or a listed name that selects nothing (with the names there are).
+// The linear modules of `forward` that `spec` selects, in graph order. Errors: a bad regex, a rank below 1 or absurd,
+// nothing selected, or a listed name that no module has (with the names there are).
 Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec);
 
 // REQUIRES: `targets` from ResolveLoraTargets on a graph of the same model. Dropout 0 adds no dropout node.

@@ -39,9 +39,10 @@ Result<std::unique_ptr<Model>> Model::FromConfig(const Json& config, const std::
     TEMPER_ASSIGN_OR_RETURN(OptConfig c, ReadOptConfig(config, where));
     return MakeOpt(std::move(c));
   }
-  return Unsupported(fmt::format("{}: architecture '{}' is not supported; supported are LlamaForCausalLM and "
-                                 "OPTForCausalLM",
-                                 where, architecture));
+  return Unsupported(
+      fmt::format("{}: architecture '{}' is not supported; supported are LlamaForCausalLM and "
+                  "OPTForCausalLM",
+                  where, architecture));
 }
 
 Graph Model::Forward(const ForwardSpec& spec) const {

@@ -1,5 +1,5 @@
-// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written for
-// one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
+// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written
+// for one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
 #pragma once
 
 #include <memory>
@@ -27,6 +27,12 @@ struct ModelFacts {
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // a table: no row may be longer than it
 };
+
+// Bounds of what a config.json may say, above every published model and such that no product of sizes overflows.
+inline constexpr int64_t kMaxRows = 1 << 24;   // vocabulary, positions
+inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden, ffn, embedding
+inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
+inline constexpr int64_t kMaxBlocks = 1 << 12;
 
 class Model {
  public:

@@ -125,17 +125,21 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
     return Unsupported(fmt::format("{}: activation_function '{}'; supported are relu and gelu", where, activation));
   }
   c.gelu = activation == "gelu";
-  const auto sane = [](int64_t n) { return n > 0 && n <= (int64_t{1} << 24); };
-  if (!sane(f.vocab) || !sane(f.hidden) || !sane(f.blocks) || !sane(c.ffn) || !sane(c.embed) || !sane(f.max_positions) ||
-      !sane(f.heads) || f.hidden % f.heads != 0) {
-    return Corrupt(fmt::format("{}: a size is missing, zero, negative or absurd, or hidden_size {} is not a multiple of "
-                               "num_attention_heads {}",
-                               where, f.hidden, f.heads));
+  const auto sane = [](int64_t n, int64_t most) { return n > 0 && n <= most; };
+  if (!sane(f.vocab, kMaxRows) || !sane(f.hidden, kMaxWidth) || !sane(f.blocks, kMaxBlocks) ||
+      !sane(c.ffn, kMaxWidth) || !sane(c.embed, kMaxWidth) || !sane(f.max_positions, kMaxRows) ||
+      !sane(f.heads, kMaxHeads) || f.hidden % f.heads != 0) {
+    return Corrupt(
+        fmt::format("{}: a size is missing, zero, negative or absurd, or hidden_size {} is not a multiple of "
+                    "num_attention_heads {}",
+                    where, f.hidden, f.heads));
   }
   f.head_dim = f.hidden / f.heads;
   return c;
 }
 
-std::unique_ptr<Model> MakeOpt(OptConfig config) { return std::make_unique<Opt>(std::move(config)); }
+std::unique_ptr<Model> MakeOpt(OptConfig config) {
+  return std::make_unique<Opt>(std::move(config));
+}
 
 }  // namespace temper

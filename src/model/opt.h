@@ -1,5 +1,5 @@
-// OPT, 125m to 66b (Zhang et al. 2022; transformers, OPTForCausalLM): LayerNorm, learned positions offset by 2, ReLU (or
-// GELU) blocks with biases. 350m differs: norms after the residual, and embeddings narrower than the blocks.
+// OPT, 125m to 66b (Zhang et al. 2022; transformers, OPTForCausalLM): LayerNorm, learned positions offset by 2, ReLU
+// (or GELU) blocks with biases. 350m differs: norms after the residual, and embeddings narrower than the blocks.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,8 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
 std::vector<int64_t> RunsOf(const Program& program) {
   std::vector<int64_t> runs(program.segments.size(), 0);
   for (const Call& call : program.schedule) {
-    if (call.kind == Call::Kind::kRun) ++runs[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
+    if (call.kind == Call::Kind::kRun)
+      ++runs[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
   }
   return runs;
 }
@@ -42,21 +43,25 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
   text += fmt::format("step        {} micro-batches of {} x {} tokens = {} tokens; recompute {}\n", f.micro_batches,
                       f.rows, f.row_tokens, f.micro_batches * f.rows * f.row_tokens, f.recompute);
   const Cost cost = CostOfStep(train);
-  text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops), ToString(f.model_flops));
+  text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops),
+                      ToString(f.model_flops));
   text += fmt::format("memory      at its peak, {}:\n", train.peak_instruction);
   for (const ClassRow& row : RowsOf(train.peak)) {
     if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
   }
   const Bytes gaps = train.arena_bytes - train.peak.total();
-  text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena", ToString(train.arena_bytes));
+  text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
+                      ToString(train.arena_bytes));
   const std::vector<int64_t> runs = RunsOf(train);
   text += fmt::format("segments    {} compiled, {} calls per step\n", train.segments.size(), train.schedule.size());
   for (size_t i = 0; i < train.segments.size(); ++i) {
-    text += fmt::format("  {:<28} {:>4} instructions x {}\n", train.segments[i].name, train.segments[i].instructions.size(), runs[i]);
+    text += fmt::format("  {:<28} {:>4} instructions x {}\n", train.segments[i].name,
+                        train.segments[i].instructions.size(), runs[i]);
   }
   if (f.available.v > 0) {
     const bool fits = train.arena_bytes <= f.available;
-    text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available), fits ? "fits" : "does not fit");
+    text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available),
+                        fits ? "fits" : "does not fit");
   }
   return text;
 }
@@ -80,9 +85,8 @@ std::string PlanJson(const Program& train, const PlanFacts& f) {
   if (f.available.v > 0) json["fits"] = train.arena_bytes <= f.available;
   const std::vector<int64_t> runs = RunsOf(train);
   for (size_t i = 0; i < train.segments.size(); ++i) {
-    json["segments"].push_back({{"name", train.segments[i].name},
-                                {"instructions", train.segments[i].instructions.size()},
-                                {"runs", runs[i]}});
+    json["segments"].push_back(
+        {{"name", train.segments[i].name}, {"instructions", train.segments[i].instructions.size()}, {"runs", runs[i]}});
   }
   json["program_hash"] = fmt::format("{:016x}", ProgramHash(train));
   return json.dump(2) + "\n";

@@ -1,5 +1,5 @@
-// The report of `temper plan`: what a compiled step will hold in memory at its fullest moment, by class, and what it will
-// compute. All numbers come from the Program that `temper train` executes; none is estimated.
+// The report of `temper plan`: what a compiled step will hold in memory at its fullest moment, by class, and what it
+// will compute. All numbers come from the Program that `temper train` executes; none is estimated.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace temper {
 
 struct PlanFacts {
-  std::string model;               // as the user gave it
+  std::string model;  // as the user gave it
   std::string architecture;
   std::string method, dtype, recompute;
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;
-  Flops model_flops;               // of a step of full rows, each one document: what MFU counts
-  Bytes available;                 // memory of this machine; 0: unknown
+  Flops model_flops;  // of a step of full rows, each one document: what MFU counts
+  Bytes available;    // memory of this machine; 0: unknown
 };
 
 std::string PlanText(const Program& train, const PlanFacts& facts);

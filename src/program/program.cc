@@ -176,8 +176,8 @@ Status Verify(const Program& program) {
   }
   if (program.arena_bytes.v < 0 || program.arena_bytes.v > kMaxArenaBytes) return Corrupt("program: absurd arena");
   TEMPER_RETURN_IF_ERROR(CheckNames(program));
-  for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment, program));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, PersistentRegions(program));
+  for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment, program));
   for (size_t i = 0; i < program.bindings.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(
         CheckBinding(program, program.bindings[i], regions).WithContext(fmt::format("binding {}", i)));

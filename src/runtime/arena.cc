@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// The number after `key` in a file of "key: value kB" lines; -1 where there is none.
-int64_t KibibytesOf(const char* path, const std::string& key) {
+// The number after `key` in a file of "key: value" lines; -1 where there is none.
+int64_t NumberAfter(const char* path, const std::string& key) {
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
@@ -38,9 +38,9 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   // Huge pages: a GEMM that strides through gigabytes of 4 KiB pages spends its time in TLB misses.
   const Bytes reserved = AlignUp(std::max(size, Bytes{1}), kHugePage) + Bytes{kHugePage};
   const Bytes available = AvailableMemory();
-  void* const raw = reserved <= available
-                        ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                        : MAP_FAILED;
+  void* const raw = reserved <= available ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                          : MAP_FAILED;
   if (raw == MAP_FAILED) {
     return OutOfMemory(fmt::format(
         "the run needs an arena of {} but this machine has {} available. Try --memory.recompute block, a smaller "
@@ -59,17 +59,26 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}));
 }
 
-Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_.v)); }
+Arena::~Arena() {
+  munmap(base_, static_cast<size_t>(reserved_.v));
+}
 
 Bytes AvailableMemory() {
   int64_t bytes = std::numeric_limits<int64_t>::max();
-  if (const int64_t kib = KibibytesOf("/proc/meminfo", "MemAvailable:"); kib >= 0) bytes = kib << 10;
+  if (const int64_t kib = NumberAfter("/proc/meminfo", "MemAvailable:"); kib >= 0) bytes = kib << 10;
   const int64_t limit = FirstNumber("/sys/fs/cgroup/memory.max"), used = FirstNumber("/sys/fs/cgroup/memory.current");
-  if (limit >= 0 && used >= 0) bytes = std::min(bytes, std::max<int64_t>(limit - used, 0));
+  if (limit >= 0 && used >= 0) {
+    // What a cgroup uses includes the pages of files it has read (the model just loaded), which the kernel gives back.
+    const int64_t cached = std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "active_file "), 0) +
+                           std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "inactive_file "), 0);
+    bytes = std::min(bytes, std::max<int64_t>(limit - std::max<int64_t>(used - cached, 0), 0));
+  }
   return {bytes};
 }
 
-Bytes ResidentMemory() { return {std::max<int64_t>(KibibytesOf("/proc/self/status", "VmRSS:"), 0) << 10}; }
+Bytes ResidentMemory() {
+  return {std::max<int64_t>(NumberAfter("/proc/self/status", "VmRSS:"), 0) << 10};
+}
 
 Bytes PeakResidentMemory() {
   rusage usage;

@@ -49,9 +49,9 @@ class Executor {
 
   const Program& program_;
   Arena& arena_;
-  std::vector<std::unique_ptr<Kernel>> kernels_;        // per segment instruction, in segment order
-  std::vector<std::byte*> addresses_;                   // operands of all bound instructions, inputs then outputs
-  std::vector<BoundInstruction> bound_;                 // all bindings' instructions, in order
+  std::vector<std::unique_ptr<Kernel>> kernels_;          // per segment instruction, in segment order
+  std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
+  std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   Status failed_;
 };

@@ -13,7 +13,8 @@ Status Trace::WriteChrome(Env& env, const std::string& path) const {
     const double duration = Microseconds(e.end - e.begin).count();
     text += fmt::format(
         "{{\"name\": \"{}\", \"cat\": \"{}\", \"ph\": \"X\", \"pid\": 0, \"tid\": \"compute\", \"ts\": {:.3f}, "
-        "\"dur\": {:.3f}, \"args\": {{\"block\": {}, \"micro_batch\": {}, \"bytes\": {}, \"gflops_per_second\": {:.1f}}}}}{}\n",
+        "\"dur\": {:.3f}, \"args\": {{\"block\": {}, \"micro_batch\": {}, \"bytes\": {}, \"gflops_per_second\": "
+        "{:.1f}}}}}{}\n",
         ToString(e.op), ToString(e.phase), begin, duration, e.block, e.micro_batch, e.bytes.v,
         duration > 0 ? e.flops.v / duration * 1e-3 : 0.0, i + 1 < events_.size() ? "," : "");
   }

@@ -1,5 +1,5 @@
-// Trace: what ran when. Events go into memory reserved beforehand (recording allocates nothing; when full, further events
-// are counted and dropped) and are written in the Chrome trace format, which chrome://tracing and Perfetto read.
+// Trace: what ran when. Events go into memory reserved beforehand (recording allocates nothing; when full, further
+// events are counted and dropped) and are written in the Chrome trace format, which chrome://tracing and Perfetto read.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/env.h"
-#include "graph/op.h"
 #include "graph/graph.h"
+#include "graph/op.h"
 
 namespace temper {
 

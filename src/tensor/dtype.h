@@ -15,18 +15,21 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kI64, kF64 };
 constexpr int64_t SizeOf(DType t) {
   switch (t) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
+    case DType::kF16:
+      return 2;
     case DType::kI64:
-    case DType::kF64: return 8;
+    case DType::kF64:
+      return 8;
   }
   return 0;
 }
 
-std::string_view ToString(DType t);                   // "f32", "bf16", ...: Temper's own spelling
-Result<DType> ParseDType(std::string_view text);      // the inverse
-std::string_view SafetensorsName(DType t);            // "F32", "BF16", ...: the spelling of the file format
+std::string_view ToString(DType t);               // "f32", "bf16", ...: Temper's own spelling
+Result<DType> ParseDType(std::string_view text);  // the inverse
+std::string_view SafetensorsName(DType t);        // "F32", "BF16", ...: the spelling of the file format
 
 // The upper half of an f32.
 struct bf16 {
@@ -37,8 +40,12 @@ struct f16 {
   uint16_t bits = 0;
 };
 
-constexpr float ToFloat(float x) { return x; }
-constexpr float ToFloat(bf16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+constexpr float ToFloat(float x) {
+  return x;
+}
+constexpr float ToFloat(bf16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 float ToFloat(f16 x);
 
 // Round to nearest, ties to even; NaN stays NaN (quiet).
@@ -52,18 +59,27 @@ f16 ToF16(float x);
 template <class T>
 constexpr T FromFloat(float x);
 template <>
-constexpr float FromFloat<float>(float x) { return x; }
+constexpr float FromFloat<float>(float x) {
+  return x;
+}
 template <>
-constexpr bf16 FromFloat<bf16>(float x) { return ToBF16(x); }
+constexpr bf16 FromFloat<bf16>(float x) {
+  return ToBF16(x);
+}
 
 // Unit roundoff: half the distance from 1 to the next representable number.
 constexpr double UnitRoundoff(DType t) {
   switch (t) {
-    case DType::kF32: return 0x1.0p-24;
-    case DType::kBF16: return 0x1.0p-8;
-    case DType::kF16: return 0x1.0p-11;
-    case DType::kF64: return 0x1.0p-53;
-    default: return 0;
+    case DType::kF32:
+      return 0x1.0p-24;
+    case DType::kBF16:
+      return 0x1.0p-8;
+    case DType::kF16:
+      return 0x1.0p-11;
+    case DType::kF64:
+      return 0x1.0p-53;
+    default:
+      return 0;
   }
 }
 

@@ -31,8 +31,8 @@ TEST(DType, EveryF16SurvivesTheWayThroughF32) {
 TEST(DType, F16RoundsToNearestEven) {
   EXPECT_EQ(ToF16(65519.0f).bits, 0x7BFF);
   EXPECT_EQ(ToF16(65520.0f).bits, 0x7C00);
-  EXPECT_EQ(ToF16(0x1.0p-25f).bits, 0);            // half of the smallest subnormal: tie to even zero
-  EXPECT_EQ(ToF16(0x1.8p-24f).bits, 2);            // tie to even
+  EXPECT_EQ(ToF16(0x1.0p-25f).bits, 0);              // half of the smallest subnormal: tie to even zero
+  EXPECT_EQ(ToF16(0x1.8p-24f).bits, 2);              // tie to even
   EXPECT_EQ(ToF16(1.0f + 0x1.0p-11f).bits, 0x3C00);  // tie to even
 }
 

@@ -11,6 +11,8 @@ std::string Shape::ToString() const {
   return text + "]";
 }
 
-std::string TensorType::ToString() const { return std::string(temper::ToString(dtype)) + shape.ToString(); }
+std::string TensorType::ToString() const {
+  return std::string(temper::ToString(dtype)) + shape.ToString();
+}
 
 }  // namespace temper

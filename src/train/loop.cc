@@ -25,7 +25,9 @@ double WallClock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-bool Due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+bool Due(int64_t step, int64_t every) {
+  return every > 0 && step % every == 0;
+}
 
 }  // namespace
 
@@ -36,7 +38,9 @@ void InstallStopHandler() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-int StopSignal() { return stop_signal; }
+int StopSignal() {
+  return stop_signal;
+}
 
 Result<LoopEnd> TrainingLoop::Run() {
   const RunConfig::Output& output = p_.config.output;
@@ -47,9 +51,8 @@ Result<LoopEnd> TrainingLoop::Run() {
     TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
     const double seconds = Now() - begin;
     // Kernel and page warm-up make a run's first step slow; later steps outweigh it.
-    steady_seconds_per_step_ = window_steps_ == 0 && steady_seconds_per_step_ == 0
-                                   ? seconds
-                                   : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
+    steady_seconds_per_step_ =
+        window_steps_ == 0 && steady_seconds_per_step_ == 0 ? seconds : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
     progress_.step = report.step;
     progress_.sampler = p_.trainer.sampler().state();
     progress_.tokens += report.tokens;
@@ -78,7 +81,8 @@ Status TrainingLoop::Log(const StepReport& report) {
   const bool due = last || StopSignal() != 0 || Due(report.step, p_.config.output.logging_steps);
   const double per_second = window_seconds_ > 0 ? static_cast<double>(window_tokens_) / window_seconds_ : 0;
   std::optional<double> mfu;
-  if (p_.peak_flops_per_second > 0 && window_seconds_ > 0) mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
+  if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)
+    mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
   const double remaining = static_cast<double>(p_.total_steps - report.step) * steady_seconds_per_step_;
   p_.display.Update({.step = report.step,
                      .total_steps = p_.total_steps,
@@ -110,7 +114,8 @@ Status TrainingLoop::Log(const StepReport& report) {
                                       {"learning_rate", row.learning_rate},
                                       {"tokens_per_second", row.tokens_per_second}}) {
       // A log for watching only: the run goes on without it.
-      if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok()) p_.display.Message("warning: " + s.message());
+      if (Status s = p_.tensorboard->AddScalar(name, row.step, value, now); !s.ok())
+        p_.display.Message("warning: " + s.message());
     }
   }
   window_loss_ = window_seconds_ = window_flops_ = 0;
@@ -128,8 +133,8 @@ Status TrainingLoop::Evaluate() {
     progress_.best_eval_loss = report.loss;
     progress_.best_step = progress_.step;
   }
-  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {})", progress_.step, report.loss, report.tokens,
-                                 ToString(Seconds{seconds})));
+  p_.display.Message(fmt::format("step {}  eval_loss {:.4f}  ({} tokens, {})", progress_.step, report.loss,
+                                 report.tokens, ToString(Seconds{seconds})));
   if (p_.tensorboard) {
     if (Status s = p_.tensorboard->AddScalar("eval_loss", progress_.step, report.loss, WallClock()); !s.ok()) {
       p_.display.Message("warning: " + s.message());

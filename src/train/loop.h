@@ -34,8 +34,8 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns. A second signal ends the
-// process at once.
+// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns. A second signal ends
+// the process at once.
 void InstallStopHandler();
 int StopSignal();  // 0: none
 

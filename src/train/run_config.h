@@ -39,6 +39,7 @@ struct RunConfig {
     bool packing = true;
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
+    std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
   };
 
   struct Lora {
@@ -136,6 +137,7 @@ Status Validate(const RunConfig& config, Purpose purpose);
 struct RunFacts {
   bool cpu_has_bf16 = false;
   int64_t cpu_cores = 1;
+  std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
   bool positions_are_learned = false;        // a table: no row may be longer (OPT)
   std::optional<RunConfig::Lora> adapter;    // of the adapter to go on from: its r, alpha, targets

@@ -66,6 +66,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "put the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           {.name = "template_date",
+            .target = &c.data.template_date,
+            .help = "date that a chat template sees as today",
+            .default_text = "today; saved with the run",
+            .value_hint = "YYYY-MM-DD"},
        }},
       {"LoRA (names and meaning as in PEFT)",
        {

@@ -162,7 +162,7 @@ TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
   EXPECT_HAS(YamlError("seed: 99999999999999999999"), "run.yaml line 1");
   EXPECT_HAS(YamlError("seed: 18446744073709551615"), "a whole number");
   EXPECT_HAS(YamlError("learning_rate: .nan"), "a number");
-  EXPECT_HAS(YamlError("data: \"a\\0b\""), "NUL");
+  EXPECT_HAS(YamlError("data: \"a\\0b\""), "escape");
   EXPECT_FALSE(ParseRunConfig("seed: [", "run.yaml").ok());
 }
 

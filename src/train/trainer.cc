@@ -23,7 +23,8 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
     : tokens_(TokensOf(executor)), micro_batches_(micro_batches) {
   const auto add = [&](const char* name, auto& array, int64_t per_micro_batch) {
     array.assign(static_cast<size_t>(per_micro_batch * micro_batches), {});
-    // A Program lacks what its model does not read (positions where nothing is rotated, draws where nothing is dropped).
+    // A Program lacks what its model does not read (positions where nothing is rotated, draws where nothing is
+    // dropped).
     const int buffer = executor.program().FindBuffer(name);
     if (buffer >= 0) io_.push_back({buffer, reinterpret_cast<std::byte*>(array.data())});
   };

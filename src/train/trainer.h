@@ -1,6 +1,6 @@
-// Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars, runs
-// the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out.
-// Both own their host arrays, made once; a step allocates nothing.
+// Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars,
+// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Both own their
+// host arrays, made once; a step allocates nothing.
 #pragma once
 
 #include <functional>
@@ -46,8 +46,8 @@ struct TrainerSpec {
 struct StepReport {
   int64_t step = 0;  // done, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
-  int64_t tokens = 0;                // real tokens of this step
-  double attended_pairs = 0;         // sum over documents of length^2 / 2: what attention's arithmetic is counted by
+  int64_t tokens = 0;         // real tokens of this step
+  double attended_pairs = 0;  // sum over documents of length^2 / 2: what attention's arithmetic is counted by
 };
 
 class Trainer {
@@ -78,14 +78,15 @@ class Trainer {
 };
 
 struct EvaluationReport {
-  double loss = 0;      // mean over supervised tokens
-  int64_t tokens = 0;   // supervised
+  double loss = 0;     // mean over supervised tokens
+  int64_t tokens = 0;  // supervised
 };
 
 class Evaluator {
  public:
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
-  Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& packing);
+  Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
+            const PackingOptions& packing);
   // REQUIRES: at least one supervised token among the samples.
   Result<EvaluationReport> Run();
 

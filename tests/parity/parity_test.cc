@@ -1,5 +1,5 @@
-// Temper against transformers and PEFT, on the goldens of tests/parity/goldens (see README.md there for their layout and
-// for how make_goldens.py computed them).
+// Temper against transformers and PEFT, on the goldens of tests/parity/goldens (see README.md there for their layout
+// and for how make_goldens.py computed them).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,9 @@ T Must(Result<T> r) {
   TEMPER_CHECK(r.ok()) << r.status().message();
   return std::move(*r);
 }
-void Must(const Status& s) { TEMPER_CHECK(s.ok()) << s.message(); }
+void Must(const Status& s) {
+  TEMPER_CHECK(s.ok()) << s.message();
+}
 
 std::vector<float> ReadFloats(const SafetensorsFile& file, const std::string& name) {
   const StoredTensor* t = Must(file.Require(name));
@@ -57,11 +59,14 @@ struct Batch {
 };
 
 Batch ReadBatch(const SafetensorsFile& file) {
-  Batch b{.token = ReadInts(file, "input_ids"), .target = ReadInts(file, "targets"), .position = ReadInts(file, "positions")};
+  Batch b{.token = ReadInts(file, "input_ids"),
+          .target = ReadInts(file, "targets"),
+          .position = ReadInts(file, "positions")};
   const std::vector<int32_t> documents = ReadInts(file, "documents");
   b.row = Must(file.Require("input_ids"))->dims.back();
   for (size_t i = 0; i < documents.size(); ++i) {
-    const bool continues = documents[i] >= 0 && static_cast<int64_t>(i) % b.row != 0 && documents[i] == documents[i - 1];
+    const bool continues =
+        documents[i] >= 0 && static_cast<int64_t>(i) % b.row != 0 && documents[i] == documents[i - 1];
     b.document_start.push_back(continues ? b.document_start[i - 1] : static_cast<int32_t>(i));
     if (b.target[i] == -100) b.target[i] = -1;
     b.supervised += b.target[i] >= 0;
@@ -75,7 +80,8 @@ struct GoldenCase {
 };
 GoldenCase OpenCase(const std::string& name) {
   std::ifstream in(kGoldens + "cases/" + name + "/case.json");
-  return {nlohmann::json::parse(in), Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
+  return {nlohmann::json::parse(in),
+          Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {
   std::vector<std::string> names;
@@ -98,8 +104,15 @@ std::vector<WeightNames> NamesOf(const Model& model) {
 }
 
 LoraSpec SpecOf(const AdapterConfig& c) {
-  return {.r = c.r, .alpha = c.alpha, .dropout = c.dropout, .rslora = c.rslora, .target_regex = c.target_regex,
-          .target_modules = c.target_modules, .exclude_modules = c.exclude_modules, .rank_pattern = c.rank_pattern,
+  return {.r = c.r,
+          .alpha = c.alpha,
+          .dropout = c.dropout,
+          .rslora = c.rslora,
+          .target_regex = c.target_regex,
+          .target_modules = c.target_modules,
+          .exclude_modules = c.exclude_modules,
+          .exclude_regex = c.exclude_regex,
+          .rank_pattern = c.rank_pattern,
           .alpha_pattern = c.alpha_pattern};
 }
 
@@ -114,13 +127,15 @@ void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targ
     names.push_back({LoraAName(t.module), {}});
     names.push_back({LoraBName(t.module), {}});
   }
-  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names, lookup));
+  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names,
+                   lookup));
 }
 
 // A compiled training step with its arena and executor.
 class Step {
  public:
-  Step(const std::string& model_name, const std::string& adapter, DType dtype, int64_t tokens, int64_t row, StepSpec spec)
+  Step(const std::string& model_name, const std::string& adapter, DType dtype, int64_t tokens, int64_t row,
+       StepSpec spec)
       : kernels_(MakeCpuKernels({.threads = spec.threads})) {
     const std::unique_ptr<Model> model = OpenModel(model_name);
     Graph graph = model->Forward({.dtype = dtype, .tokens = tokens, .row = row});
@@ -220,7 +235,8 @@ TEST_P(ParityOfGradients, LossesAndEveryGradientEqualTransformers) {
   for (const std::string model : golden.info["models"]) {
     SCOPED_TRACE(model);
     Batch batch = ReadBatch(golden.file);
-    const std::string adapter = golden.info.contains("adapter") && golden.info["adapter"].is_string() ? golden.info["adapter"] : "";
+    const std::string adapter =
+        golden.info.contains("adapter") && golden.info["adapter"].is_string() ? golden.info["adapter"] : "";
     Step step(model, adapter, DType::kF32, static_cast<int64_t>(batch.token.size()), batch.row, {});
     EXPECT_EQ(batch.supervised, golden.info["token_count"].get<int64_t>());
     const std::vector<float> evaluated = step.Run(*step.eval, batch, 0, 1);
@@ -228,7 +244,8 @@ TEST_P(ParityOfGradients, LossesAndEveryGradientEqualTransformers) {
     EXPECT_EQ(losses, evaluated) << "training and evaluation disagree on the loss";
     EXPECT_NEAR(Sum(losses), golden.info["loss_sum"].get<double>(), 2e-5 * golden.info["loss_sum"].get<double>());
     const std::vector<float> expected = ReadFloats(golden.file, "losses");
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-4 * (1 + std::abs(expected[i]))) << i;
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(losses[i], expected[i], 1e-4 * (1 + std::abs(expected[i]))) << i;
     ExpectGradients(golden, step);
   }
 }
@@ -251,9 +268,10 @@ TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
   Batch all = ReadBatch(golden.file);
   const std::vector<double> losses = ReadDoubles(golden.file, "losses"), norms = ReadDoubles(golden.file, "grad_norms"),
                             rates = ReadDoubles(golden.file, "learning_rates");
-  Step step(info["models"][0], adapter, DType::kF32, all.row, all.row,
-            {.micro_batches = micro_batches,
-             .adamw = {.weight_decay = info["settings"]["weight_decay"], .max_norm = info["settings"]["max_grad_norm"]}});
+  Step step(
+      info["models"][0], adapter, DType::kF32, all.row, all.row,
+      {.micro_batches = micro_batches,
+       .adamw = {.weight_decay = info["settings"]["weight_decay"], .max_norm = info["settings"]["max_grad_norm"]}});
   std::map<std::string, std::vector<float>> initial;
   for (const auto& [name, l2] : info["change_l2"].items()) {
     const auto w = step.Floats(name);
@@ -262,7 +280,9 @@ TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
   const size_t n = static_cast<size_t>(micro_batches * all.row);
   for (size_t t = 0; t < losses.size(); ++t) {
     Batch batch{.row = all.row};
-    const auto cut = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + t * n, v.begin() + (t + 1) * n); };
+    const auto cut = [&](const std::vector<int32_t>& v) {
+      return std::vector<int32_t>(v.begin() + t * n, v.begin() + (t + 1) * n);
+    };
     batch.token = cut(all.token);
     batch.target = cut(all.target);
     batch.position = cut(all.position);

@@ -40,7 +40,7 @@ int64_t MicrosecondsOfASave() {
 TEST(KilledSave, LosesNothingThatWasFinished) {
   const ScratchFolder scratch;
   const std::string out = scratch.path() + "/out";
-  const int64_t longest_life = 4 * MicrosecondsOfASave();
+  const int64_t longest_life = 3 * MicrosecondsOfASave();
   std::mt19937 random(7);
   int64_t newest = 0, mid_save = 0;
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {

@@ -21,7 +21,7 @@ Result<Types> InferCast(const Types& in, const Attributes& a) {
   if (in.size() != 1 || !IsFloat(in[0])) return BadOperands(Op::kCast, "one floating value", in, a);
   TEMPER_ASSIGN_OR_RETURN(const DType to, ParseDType(a.String("dtype")));
   const TensorType out{to, in[0].shape};
-  if (!IsFloat(out)) return BadOperands(Op::kCast, "a floating dtype", in, a);
+  if (!IsFloat(out) && to != DType::kF16) return BadOperands(Op::kCast, "a floating dtype", in, a);
   return Types{out};
 }
 void CastGradient(GradientSink& sink) {

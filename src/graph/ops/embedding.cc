@@ -54,9 +54,7 @@ constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offs
 }  // namespace
 
 const OpRule kEmbeddingRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
-                                       .infer = InferBackward,
-                                       .cost = BackwardCost,
-                                       .in_place_input = 2};
+const OpRule kEmbeddingBackwardRule = {
+    .attributes = kBackwardAttributes, .infer = InferBackward, .cost = BackwardCost, .in_place_input = 2};
 
 }  // namespace temper

@@ -6,15 +6,35 @@ namespace temper {
 
 const OpRule& RuleOf(Op op) {
   // In the order of enum Op.
-  static const std::array<const OpRule*, kNumOps> kRules = {
-      &kEmbeddingRule,     &kLinearRule,          &kAddRule,         &kCastRule,
-      &kSliceRowsRule,     &kRmsNormRule,         &kLayerNormRule,   &kRopeTableRule,
-      &kRopeRule,          &kAttentionRule,       &kAttentionCachedRule, &kSwigluRule,
-      &kReluRule,          &kGeluRule,            &kDropoutRule,     &kLinearCrossEntropyRule,
-      &kEmbeddingBackwardRule, &kLinearDxRule,    &kLinearDwRule,    &kSumRowsRule,
-      &kRmsNormBackwardRule, &kLayerNormBackwardRule, &kAttentionBackwardRule, &kSwigluBackwardRule,
-      &kReluBackwardRule,  &kGeluBackwardRule,    &kSumSquaresRule,  &kClipRule,
-      &kAdamwRule};
+  static const std::array<const OpRule*, kNumOps> kRules = {&kEmbeddingRule,
+                                                            &kLinearRule,
+                                                            &kAddRule,
+                                                            &kCastRule,
+                                                            &kSliceRowsRule,
+                                                            &kRmsNormRule,
+                                                            &kLayerNormRule,
+                                                            &kRopeTableRule,
+                                                            &kRopeRule,
+                                                            &kAttentionRule,
+                                                            &kAttentionCachedRule,
+                                                            &kSwigluRule,
+                                                            &kReluRule,
+                                                            &kGeluRule,
+                                                            &kDropoutRule,
+                                                            &kLinearCrossEntropyRule,
+                                                            &kEmbeddingBackwardRule,
+                                                            &kLinearDxRule,
+                                                            &kLinearDwRule,
+                                                            &kSumRowsRule,
+                                                            &kRmsNormBackwardRule,
+                                                            &kLayerNormBackwardRule,
+                                                            &kAttentionBackwardRule,
+                                                            &kSwigluBackwardRule,
+                                                            &kReluBackwardRule,
+                                                            &kGeluBackwardRule,
+                                                            &kSumSquaresRule,
+                                                            &kClipRule,
+                                                            &kAdamwRule};
   return *kRules[static_cast<size_t>(op)];
 }
 

@@ -1,5 +1,5 @@
-// Inverted dropout: element i of the batch survives iff its uniform draw is >= p, and is scaled by 1 / (1 - p). The draws are those
-// of (seed, name, step, i), so the backward pass is the same op on the gradient and no mask is stored.
+// Inverted dropout: element i of the batch survives iff its uniform draw is >= p, and is scaled by 1 / (1 - p). The
+// draws are those of (seed, name, step, i), so the backward pass is the same op on the gradient and no mask is stored.
 #include "backend/cpu/reference/call.h"
 #include "base/philox.h"
 

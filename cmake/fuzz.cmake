@@ -1,0 +1,26 @@
+# libFuzzer targets: each *_fuzz.cc under src/ becomes fuzz_<name>, linked to the library of its layer. Everything is built
+# with clang, the fuzzer's coverage, AddressSanitizer and UndefinedBehaviorSanitizer; the layers that compute (and need
+# OpenMP) are left out. Target `fuzz` builds them all.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "libFuzzer comes with clang: configure with -DCMAKE_CXX_COMPILER=clang++-14")
+endif()
+set(TEMPER_TESTS OFF)
+set(TEMPER_BENCH OFF)
+add_compile_options(-g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+add_link_options(-fsanitize=address,undefined)
+
+function(temper_fuzz_targets)
+  add_custom_target(fuzz)
+  foreach(folder IN LISTS TEMPER_LAYERS)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*_fuzz.cc)
+    temper_target_name(${folder} library)
+    foreach(source IN LISTS sources)
+      get_filename_component(name ${source} NAME_WE)
+      string(REGEX REPLACE "_fuzz$" "" name ${name})
+      add_executable(fuzz_${name} EXCLUDE_FROM_ALL ${source})
+      target_link_libraries(fuzz_${name} PRIVATE ${library})
+      target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzz fuzz_${name})
+    endforeach()
+  endforeach()
+endfunction()

@@ -1,0 +1,202 @@
+#include "compile/place.h"
+
+#include <gtest/gtest.h>
+
+#include "compile/differentiate.h"
+#include "compile/fuse.h"
+#include "compile/train_step.h"
+#include "graph/builder.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t D = 8, V = 32;
+
+// `blocks` residual blocks over `tokens` tokens, tied head.
+Graph Net(int64_t tokens, int blocks, bool trainable = true) {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const auto weight = [&](const std::string& name, Shape shape) {
+    const ValueId id = build.Source(name, {DType::kBF16, shape}, Role::kWeight);
+    graph.value(id).trainable = trainable;
+    return id;
+  };
+  const ValueId token = build.Source("token", {DType::kI32, {tokens}}, Role::kInput);
+  const ValueId target = build.Source("target", {DType::kI32, {tokens}}, Role::kInput);
+  const ValueId table = weight("table", {V, D});
+  ValueId x = build.Embedding(table, token, 0, "x");
+  for (int b = 0; b < blocks; ++b) {
+    const std::string p = "block" + std::to_string(b) + ".";
+    build.EnterBlock(b, p);
+    ValueId h = build.RmsNorm(x, weight(p + "norm", {D}), 1e-5, "norm");
+    h = build.Add(Op::kRelu, {build.Linear(h, weight(p + "up", {4 * D, D}), kNoValue, "up")}, {}, "relu")[0];
+    x = build.Sum(x, build.Linear(h, weight(p + "down", {D, 4 * D}), kNoValue, "down"), "sum");
+  }
+  build.EnterBlock(kBlockAfter, "");
+  build.Add(Op::kLinearCrossEntropy, {x, table, target}, {}, "loss", Role::kOutput);
+  return graph;
+}
+
+std::vector<Program> Compile(int64_t train_tokens, int64_t eval_tokens, int blocks, const StepSpec& spec) {
+  auto programs = CompileTraining(Net(train_tokens, blocks), Net(eval_tokens, blocks, false), spec);
+  TEMPER_CHECK(programs.ok()) << programs.status().message();
+  return std::move(*programs);
+}
+
+TEST(Place, TrainAndEvalShareWeightsAndOneArena) {
+  const auto programs = Compile(64, 128, 3, {.micro_batches = 2, .threads = 2});
+  ASSERT_EQ(programs.size(), 2u);
+  const Program &train = programs[0], &eval = programs[1];
+  EXPECT_EQ(train.name, "train");
+  EXPECT_EQ(eval.name, "eval");
+  EXPECT_EQ(train.arena_bytes, eval.arena_bytes);
+  for (const Buffer& b : eval.buffers) {
+    if (b.role != Role::kWeight) continue;
+    const int i = train.FindBuffer(b.name);
+    ASSERT_GE(i, 0) << b.name;
+    EXPECT_EQ(train.buffers[static_cast<size_t>(i)].offset, b.offset) << b.name;
+  }
+  EXPECT_EQ(eval.FindBuffer(GradientName("table")), -1) << "evaluation has no gradients";
+  EXPECT_EQ(eval.FindBuffer(AdamMName("table")), -1);
+}
+
+TEST(Place, InputsOfDifferentSizesAreDifferentBuffers) {
+  const auto programs = Compile(64, 128, 1, {});
+  const Buffer& train = programs[0].buffers[static_cast<size_t>(programs[0].FindBuffer("token"))];
+  const Buffer& eval = programs[1].buffers[static_cast<size_t>(programs[1].FindBuffer("token"))];
+  EXPECT_EQ(train.type.shape[0], 64);
+  EXPECT_EQ(eval.type.shape[0], 128);
+  EXPECT_NE(train.offset, eval.offset);
+  const auto same = Compile(64, 64, 1, {});
+  EXPECT_EQ(same[0].buffers[static_cast<size_t>(same[0].FindBuffer("token"))].offset,
+            same[1].buffers[static_cast<size_t>(same[1].FindBuffer("token"))].offset);
+}
+
+TEST(Place, BlocksOfOneStructureShareSegments) {
+  const auto few = Compile(64, 64, 2, {.micro_batches = 2}), many = Compile(64, 64, 9, {.micro_batches = 2});
+  EXPECT_EQ(few[0].segments.size(), many[0].segments.size()) << "segments do not grow with depth";
+  EXPECT_EQ(few[1].segments.size(), many[1].segments.size());
+  EXPECT_GT(many[0].bindings.size(), few[0].bindings.size());
+}
+
+TEST(Place, TheScheduleLoadsRunsAndStoresEachMicroBatchThenUpdates) {
+  const Program train = Compile(64, 64, 1, {.micro_batches = 3})[0];
+  std::string order;
+  for (const Call& call : train.schedule) {
+    const char kind = "rLSU"[static_cast<size_t>(call.kind)];
+    if (kind == 'r' && order.ends_with('r')) continue;
+    order += kind;
+    if (kind == 'L' || kind == 'S') order += static_cast<char>('0' + call.micro_batch);
+  }
+  EXPECT_EQ(order, "L0rS0L1rS1L2rS2Ur");
+  bool updating = false;
+  for (const Call& call : train.schedule) {
+    updating |= call.kind == Call::Kind::kBeforeUpdate;
+    if (call.kind != Call::Kind::kRun) continue;
+    const Binding& binding = train.bindings[static_cast<size_t>(call.binding)];
+    EXPECT_EQ(train.segments[static_cast<size_t>(binding.segment)].phase == Phase::kUpdate, updating);
+  }
+}
+
+// The most that activations take at one node of `graph`: no placement can span less.
+Bytes MostAlive(const Graph& graph) {
+  const auto& nodes = graph.nodes();
+  std::vector<int> begin(static_cast<size_t>(graph.num_values()), -1), end = begin;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const auto* list : {&nodes[i].inputs, &nodes[i].outputs}) {
+      for (ValueId id : *list) {
+        const auto root = static_cast<size_t>(graph.Root(id));
+        if (begin[root] < 0) begin[root] = static_cast<int>(i);
+        end[root] = static_cast<int>(i);
+      }
+    }
+  }
+  Bytes most{};
+  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+    Bytes alive{};
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      const auto k = static_cast<size_t>(id);
+      if (graph.value(id).role != Role::kActivation || begin[k] < 0 || begin[k] > i || end[k] < i) continue;
+      alive += AlignUp(graph.value(id).type.bytes(), kAlignment);
+    }
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+TEST(Place, PackingLeavesFewGapsInAStep) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+    for (const bool accumulate : {false, true}) {
+      for (const bool in_place : {false, true}) {
+        Graph graph = RecomputeBlocks(Differentiate(Fuse(Net(512, 6)), accumulate), recompute);
+        if (in_place) graph = UpdateInPlace(graph);
+        const auto programs = Place(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 2);
+        ASSERT_TRUE(programs.ok()) << programs.status().message();
+        const Program& p = (*programs)[0];
+        Bytes persistent{};
+        for (const Buffer& b : p.buffers)
+          persistent = std::max(persistent, AlignUp(b.offset + b.type.bytes(), kAlignment));
+        const double span = static_cast<double>((p.workspace_offset - persistent).v);
+        const double bound = static_cast<double>(MostAlive(graph).v);
+        EXPECT_GE(span, bound);
+        EXPECT_LE(span, 1.03 * bound);
+        EXPECT_FALSE(p.peak_instruction.empty());
+        EXPECT_LE(p.peak.total(), p.arena_bytes);
+      }
+    }
+  }
+}
+
+TEST(Place, RecomputingTakesLessMemoryAndMoreArithmetic) {
+  const auto keep = Compile(512, 512, 8, {}), again = Compile(512, 512, 8, {.recompute = Recompute::kBlock});
+  EXPECT_LT(again[0].arena_bytes, keep[0].arena_bytes);
+  EXPECT_GT(CostOfStep(again[0]).flops.v, CostOfStep(keep[0]).flops.v);
+}
+
+TEST(Place, RefusesPlansThatDisagreeAboutABuffer) {
+  auto programs = CompileTraining(Net(64, 1), Net(64, 1, false), {});
+  ASSERT_TRUE(programs.ok());
+  Graph other = Net(64, 1, false);
+  other.value(other.FindSource("block0.norm")).role = Role::kAdapter;
+  const auto role = CompileTraining(Net(64, 1), other, {});
+  ASSERT_FALSE(role.ok());
+  EXPECT_NE(role.status().message().find("block0.norm"), std::string::npos) << role.status().message();
+}
+
+TEST(Place, ClassesAddUpToWhatTheBuffersTake) {
+  const Program train = Compile(64, 64, 2, {})[0];
+  Bytes weights{}, gradients{}, optimizer{};
+  int64_t elements = 0;
+  for (const Buffer& b : train.buffers) {
+    const Bytes bytes = AlignUp(b.type.bytes(), kAlignment);
+    if (b.role == Role::kWeight) weights += bytes;
+    if (b.role == Role::kWeight) elements += b.type.shape.elements();
+    if (b.role == Role::kGradient) gradients += bytes;
+    if (b.role == Role::kOptimizerState) optimizer += bytes;
+  }
+  EXPECT_EQ(train.peak.weights, weights);
+  EXPECT_EQ(train.peak.gradients, gradients);
+  EXPECT_EQ(train.peak.optimizer, optimizer);
+  const int64_t padding = 3 * 5 * kAlignment;  // at most, of the five weights
+  EXPECT_NEAR(static_cast<double>(weights.v), 2.0 * static_cast<double>(elements), padding);
+  EXPECT_NEAR(static_cast<double>(gradients.v), 4.0 * static_cast<double>(elements), padding) << "f32";
+  EXPECT_NEAR(static_cast<double>(optimizer.v), 12.0 * static_cast<double>(elements), padding)
+      << "f32 master copies and two moments";
+}
+
+TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
+  const Graph update = BuildUpdate(Net(8, 2), {.weight_decay = 0.1});
+  ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+  int updates = 0;
+  for (const Node& n : update.nodes()) {
+    if (n.op != Op::kAdamw) continue;
+    ++updates;
+    const Value& master = update.value(n.inputs[0]);
+    EXPECT_EQ(n.attributes.Double("weight_decay"), master.type.shape.rank() >= 2 ? 0.1 : 0.0) << master.name;
+  }
+  EXPECT_EQ(updates, 1 + 2 * 3);
+}
+
+}  // namespace
+}  // namespace temper

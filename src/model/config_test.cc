@@ -1,0 +1,183 @@
+// What the config.json of each family is read as, and what is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/llama.h"
+#include "model/model.h"
+#include "model/opt.h"
+
+namespace temper {
+namespace {
+
+Json LlamaJson() {
+  return Json::parse(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})");
+}
+Json OptJson() {
+  return Json::parse(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 96, "max_position_embeddings": 128})");
+}
+
+// The model that `base` with `key` set to `value` gives, or the error.
+Result<std::unique_ptr<Model>> With(Json base, const std::string& key, const Json& value) {
+  base[key] = value;
+  return Model::FromConfig(base, "config.json");
+}
+void ExpectRefused(const Json& base, const std::string& key, const Json& value, StatusCode code) {
+  const auto model = With(base, key, value);
+  ASSERT_FALSE(model.ok()) << key << " = " << value;
+  EXPECT_EQ(model.status().code(), code) << model.status().message();
+  EXPECT_NE(model.status().message().find("config.json"), std::string::npos) << model.status().message();
+}
+
+TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
+  for (const char* name : {"MistralForCausalLM", "LlamaForSequenceClassification", ""}) {
+    const auto model = With(LlamaJson(), "architectures", Json::array({name}));
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(model.status().message().find("LlamaForCausalLM"), std::string::npos);
+    EXPECT_NE(model.status().message().find("OPTForCausalLM"), std::string::npos);
+  }
+  EXPECT_FALSE(Model::FromConfig(Json::array(), "config.json").ok());
+  EXPECT_FALSE(Model::FromConfig(Json::object(), "config.json").ok());
+  EXPECT_FALSE(Model::FromConfig(Json(3), "config.json").ok());
+}
+
+TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
+  Json llama = LlamaJson(), opt = OptJson();
+  llama.erase("architectures");
+  llama["model_type"] = "llama";
+  opt["architectures"] = nullptr;
+  opt["model_type"] = "opt";
+  EXPECT_EQ((*Model::FromConfig(llama, "f"))->facts().architecture, "LlamaForCausalLM");
+  EXPECT_EQ((*Model::FromConfig(opt, "f"))->facts().architecture, "OPTForCausalLM");
+}
+
+TEST(ModelConfig, QuantisedModelsAreRefused) {
+  ExpectRefused(LlamaJson(), "quantization_config", {{"bits", 4}}, StatusCode::kUnsupported);
+  EXPECT_TRUE(With(LlamaJson(), "quantization_config", nullptr).ok());
+}
+
+TEST(ModelConfig, SizesThatAreNoSizesAreRefused) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "intermediate_size", "max_position_embeddings", "head_dim"}) {
+    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN),
+                              Json(UINT64_MAX), Json("64"), Json(64.5), Json::array({64}), Json(true)}) {
+      ExpectRefused(LlamaJson(), key, value, StatusCode::kCorrupt);
+    }
+  }
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim",
+                          "max_position_embeddings", "word_embed_proj_dim"}) {
+    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(UINT64_MAX), Json("64"), Json(64.5)}) {
+      ExpectRefused(OptJson(), key, value, StatusCode::kCorrupt);
+    }
+  }
+}
+
+TEST(ModelConfig, SizesThatDoNotFitEachOtherAreRefused) {
+  ExpectRefused(LlamaJson(), "num_key_value_heads", 3, StatusCode::kCorrupt);
+  ExpectRefused(LlamaJson(), "num_key_value_heads", 8, StatusCode::kCorrupt);
+  ExpectRefused(LlamaJson(), "head_dim", 15, StatusCode::kCorrupt);
+  ExpectRefused(OptJson(), "num_attention_heads", 5, StatusCode::kCorrupt);
+}
+
+TEST(ModelConfig, TheLargestSizesOverflowNothing) {
+  Json json = LlamaJson();
+  json["vocab_size"] = json["max_position_embeddings"] = kMaxRows;
+  json["hidden_size"] = json["intermediate_size"] = kMaxWidth;
+  json["num_attention_heads"] = json["num_key_value_heads"] = json["head_dim"] = kMaxHeads;
+  json["num_hidden_layers"] = 2;
+  const auto model = Model::FromConfig(json, "f");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_GT(NumParameters(**model), int64_t{1} << 44);
+}
+
+TEST(ModelConfig, ActivationsThatBlocksDoNotHaveAreRefused) {
+  ExpectRefused(LlamaJson(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(LlamaJson(), "hidden_act", 3, StatusCode::kCorrupt);
+  ExpectRefused(OptJson(), "activation_function", "silu", StatusCode::kUnsupported);
+  EXPECT_TRUE(With(LlamaJson(), "hidden_act", "silu").ok());
+  EXPECT_TRUE(With(OptJson(), "activation_function", "gelu").ok());
+}
+
+TEST(ModelConfig, FlagsAndNumbersOfAnotherTypeAreRefused) {
+  for (const char* key : {"attention_bias", "mlp_bias", "tie_word_embeddings"}) {
+    ExpectRefused(LlamaJson(), key, "yes", StatusCode::kCorrupt);
+  }
+  for (const char* key : {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine",
+                          "_remove_final_layer_norm", "tie_word_embeddings"}) {
+    ExpectRefused(OptJson(), key, 1, StatusCode::kCorrupt);
+  }
+  ExpectRefused(LlamaJson(), "rms_norm_eps", "1e-5", StatusCode::kCorrupt);
+  ExpectRefused(LlamaJson(), "rms_norm_eps", -1e-5, StatusCode::kCorrupt);
+  ExpectRefused(OptJson(), "init_std", "0.02", StatusCode::kCorrupt);
+}
+
+std::map<std::string, Shape> WeightsOf(const Model& model) {
+  std::map<std::string, Shape> weights;
+  for (const WeightSpec& w : model.Weights()) {
+    EXPECT_TRUE(weights.emplace(w.name, w.shape).second) << w.name << " twice";
+  }
+  return weights;
+}
+
+// A weight that a file lists but no pass reads would be trained by nobody; one that is read but not listed, loaded by
+// nobody.
+void ExpectWeightsAreThoseOfTheForward(const Json& json) {
+  const auto model = Model::FromConfig(json, "f");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  for (const int64_t cache : {int64_t{0}, int64_t{32}}) {
+    const Graph graph = (*model)->Forward({.tokens = 8, .cache = cache});
+    ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+    std::map<std::string, Shape> sources;
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      if (graph.value(id).role == Role::kWeight) sources.emplace(graph.value(id).name, graph.value(id).type.shape);
+    }
+    EXPECT_EQ(sources, WeightsOf(**model)) << json;
+  }
+}
+
+TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
+  for (const bool a : {false, true}) {
+    for (const bool b : {false, true}) {
+      for (const bool c : {false, true}) {
+        Json llama = LlamaJson();
+        llama["tie_word_embeddings"] = a;
+        llama["attention_bias"] = b;
+        llama["mlp_bias"] = c;
+        ExpectWeightsAreThoseOfTheForward(llama);
+        Json opt = OptJson();
+        opt["tie_word_embeddings"] = a;
+        opt["enable_bias"] = b;
+        opt["do_layer_norm_before"] = c;
+        ExpectWeightsAreThoseOfTheForward(opt);
+        opt["word_embed_proj_dim"] = 32;
+        opt["layer_norm_elementwise_affine"] = a;
+        opt["_remove_final_layer_norm"] = b;
+        ExpectWeightsAreThoseOfTheForward(opt);
+      }
+    }
+  }
+}
+
+TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
+  // Parameters as the models' pages count them (transformers: sum of p.numel()).
+  const auto count = [](const char* text) { return NumParameters(**Model::FromConfig(Json::parse(text), "f")); };
+  EXPECT_EQ(count(R"({"architectures": ["OPTForCausalLM"]})"), 125239296) << "facebook/opt-125m: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"]})"), 6738415616) << "Llama-2-7b: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
+      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+      "intermediate_size": 8192, "tie_word_embeddings": true})"),
+            1235814400)
+      << "Llama-3.2-1B";
+  EXPECT_EQ(
+      count(R"({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096,
+      "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
+      331196416)
+      << "facebook/opt-350m";
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,219 @@
+#include "model/lora.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "model/model.h"
+
+namespace temper {
+namespace {
+
+std::unique_ptr<Model> Make(const char* text) {
+  return std::move(*Model::FromConfig(Json::parse(text), "f"));
+}
+std::unique_ptr<Model> Llama(bool tied = true) {
+  return Make(tied ? R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "tie_word_embeddings": true})"
+                   : R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48})");
+}
+std::unique_ptr<Model> Opt350() {
+  return Make(R"({"architectures": ["OPTForCausalLM"], "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2,
+      "num_attention_heads": 2, "ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": false})");
+}
+
+std::vector<std::string> Selected(const Model& model, const LoraSpec& spec) {
+  const auto targets = ResolveLoraTargets(model.Forward({.tokens = 4}), spec);
+  EXPECT_TRUE(targets.ok()) << targets.status().message();
+  std::vector<std::string> modules;
+  if (targets.ok()) {
+    for (const LoraTarget& t : *targets) modules.push_back(t.module);
+  }
+  return modules;
+}
+void ExpectRefused(const Model& model, const LoraSpec& spec, const std::string& why) {
+  const auto targets = ResolveLoraTargets(model.Forward({.tokens = 4}), spec);
+  ASSERT_FALSE(targets.ok()) << why;
+  EXPECT_EQ(targets.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(targets.status().message().find(why), std::string::npos) << targets.status().message();
+}
+
+const std::string L0 = "model.layers.0.", L1 = "model.layers.1.";
+
+// PEFT: a list selects by the path's end at a dot, a string is a regex that must match the whole path, "all-linear" is
+// every linear module but the output embedding; what is excluded goes the same two ways.
+TEST(LoraTargets, AListSelectsByTheEndOfThePath) {
+  const auto model = Llama();
+  EXPECT_EQ(Selected(*model, {.target_modules = {"q_proj"}}),
+            (std::vector<std::string>{L0 + "self_attn.q_proj", L1 + "self_attn.q_proj"}));
+  EXPECT_EQ(Selected(*model, {.target_modules = {"layers.1.self_attn.q_proj"}}),
+            (std::vector<std::string>{L1 + "self_attn.q_proj"}));
+  EXPECT_EQ(Selected(*model, {.target_modules = {L0 + "mlp.up_proj", "v_proj"}}),
+            (std::vector<std::string>{L0 + "self_attn.v_proj", L0 + "mlp.up_proj", L1 + "self_attn.v_proj"}));
+  ExpectRefused(*model, {.target_modules = {"proj"}}, "no linear module is called 'proj'");
+  ExpectRefused(*model, {.target_modules = {"_proj"}}, "'_proj'");
+  ExpectRefused(*model, {.target_modules = {"q_proj", "query"}}, "'query'; this model has");
+  ExpectRefused(*model, {.target_modules = {"q_proj", "query"}}, "q_proj");
+}
+
+TEST(LoraTargets, ARegexMustMatchTheWholePath) {
+  const auto model = Llama();
+  ExpectRefused(*model, {.target_regex = "q_proj"}, "selects no linear module");
+  EXPECT_EQ(Selected(*model, {.target_regex = ".*q_proj"}).size(), 2u);
+  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*\.1\..*\.(q|v)_proj)"}),
+            (std::vector<std::string>{L1 + "self_attn.q_proj", L1 + "self_attn.v_proj"}));
+  // What Python's re has and ECMAScript has not.
+  EXPECT_EQ(Selected(*model, {.target_regex = R"((?i).*\.0\..*Q_PROJ)"}).size(), 1u);
+  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*(?<=\.k)_proj\Z)"}).size(), 2u);
+  EXPECT_EQ(Selected(*model, {.target_regex = R"((?!.*\.0\.).*q_proj)"}).size(), 1u);
+  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*(?P<which>q|k)_proj)"}).size(), 4u);
+  EXPECT_EQ(Selected(*model, {.target_regex = "model|.*q_proj"}).size(), 2u) << "whole path, either branch";
+}
+
+TEST(LoraTargets, AllLinearLeavesTheHeadOut) {
+  for (const bool tied : {false, true}) {
+    const auto modules = Selected(*Llama(tied), {});
+    EXPECT_EQ(modules.size(), 2u * 7u);
+    for (const std::string& m : modules) EXPECT_NE(m, "lm_head");
+  }
+  const auto opt = Selected(*Opt350(), {});
+  EXPECT_EQ(opt.size(), 2u * 6u + 2u) << "and the projections of the embedding";
+  EXPECT_EQ(opt.front(), "model.decoder.project_in");
+  EXPECT_EQ(opt.back(), "model.decoder.project_out");
+}
+
+TEST(LoraTargets, TheHeadCanBeNamedTiedOrNot) {
+  for (const bool tied : {false, true}) {
+    const auto targets = ResolveLoraTargets(Llama(tied)->Forward({.tokens = 4}), {.target_modules = {"lm_head"}});
+    ASSERT_TRUE(targets.ok()) << targets.status().message();
+    ASSERT_EQ(targets->size(), 1u);
+    EXPECT_EQ((*targets)[0].module, "lm_head");
+    EXPECT_EQ((*targets)[0].in, 32);
+    EXPECT_EQ((*targets)[0].out, 50);
+  }
+}
+
+TEST(LoraTargets, WhatIsExcludedIsLeftOut) {
+  const auto model = Llama();
+  EXPECT_EQ(Selected(*model, {.target_modules = {"q_proj"}, .exclude_modules = {"layers.0.self_attn.q_proj"}}),
+            (std::vector<std::string>{L1 + "self_attn.q_proj"}));
+  EXPECT_EQ(Selected(*model, {.exclude_modules = {"q_proj", "down_proj"}}).size(), 2u * 5u);
+  EXPECT_EQ(Selected(*model, {.exclude_regex = R"(.*\.0\..*)"}).size(), 7u);
+  EXPECT_EQ(Selected(*model, {.target_regex = ".*q_proj", .exclude_regex = R"(.*\.1\..*)"}),
+            (std::vector<std::string>{L0 + "self_attn.q_proj"}));
+  EXPECT_EQ(Selected(*model, {.exclude_regex = "q_proj"}).size(), 2u * 7u) << "a regex excludes whole paths only";
+  ExpectRefused(*model, {.target_modules = {"q_proj"}, .exclude_modules = {"q_proj"}}, "selects no linear module");
+}
+
+TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
+  const LoraSpec spec{.r = 4,
+                      .alpha = 8,
+                      .target_modules = {"q_proj", "k_proj", "v_proj"},
+                      .rank_pattern = {{"q_proj", 2}, {".*q_proj", 99}, {R"(layers\.1\..*k_proj)", 6}, {"_proj", 77}},
+                      .alpha_pattern = {{"k_proj", 3}}};
+  const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}), spec);
+  ASSERT_TRUE(targets.ok()) << targets.status().message();
+  std::map<std::string, std::pair<int64_t, double>> got;
+  for (const LoraTarget& t : *targets) got[t.module] = {t.r, t.scale};
+  EXPECT_EQ(got[L0 + "self_attn.q_proj"], std::pair(int64_t{2}, 4.0)) << "the first that matches";
+  EXPECT_EQ(got[L0 + "self_attn.k_proj"], std::pair(int64_t{4}, 0.75));
+  EXPECT_EQ(got[L1 + "self_attn.k_proj"], std::pair(int64_t{6}, 0.5));
+  EXPECT_EQ(got[L0 + "self_attn.v_proj"], std::pair(int64_t{4}, 2.0)) << "a key ends at the end and begins at a dot";
+}
+
+TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
+  const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}),
+                                          {.r = 9, .alpha = 6, .rslora = true, .target_modules = {"q_proj"}});
+  ASSERT_TRUE(targets.ok());
+  EXPECT_EQ((*targets)[0].scale, 2.0);
+}
+
+TEST(LoraTargets, BadPatternsAndRanksAreRefused) {
+  const auto model = Llama();
+  ExpectRefused(*model, {.target_regex = "(q_proj"}, "'(q_proj' is not a regular expression");
+  ExpectRefused(*model, {.exclude_regex = "[z-a]"}, "is not a regular expression");
+  ExpectRefused(*model, {.rank_pattern = {{"*", 3}}}, "is not a regular expression");
+  ExpectRefused(*model, {.r = 0}, "must be from 1");
+  ExpectRefused(*model, {.r = -4}, "must be from 1");
+  ExpectRefused(*model, {.r = INT64_MAX}, "must be from 1");
+  ExpectRefused(*model, {.rank_pattern = {{"q_proj", 0}}}, "must be from 1");
+  ExpectRefused(*model, {.target_regex = R"(((\w|\.|_)+)+[89])"}, "cannot be matched");
+  ExpectRefused(*model, {.target_regex = std::string(100000, '(')}, "characters");
+  ExpectRefused(*model, {.target_regex = std::string(20000, '(') + std::string(20000, ')')},
+                "not a regular expression");
+}
+
+TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {
+  const Graph forward = Llama()->Forward({.tokens = 4});
+  const auto targets = *ResolveLoraTargets(forward, {.r = 4, .alpha = 2, .target_modules = {"q_proj", "lm_head"}});
+  const Graph graph = AddLora(forward, targets, 0.25);
+  ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+  std::set<std::string> trainable;
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (graph.value(id).trainable) trainable.insert(graph.value(id).name);
+  }
+  std::set<std::string> expected;
+  for (const LoraTarget& t : targets) expected.insert({LoraAName(t.module), LoraBName(t.module)});
+  EXPECT_EQ(trainable, expected);
+  EXPECT_TRUE(expected.contains("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight")) << "PEFT's name";
+
+  int dropouts = 0;
+  for (const Node& n : graph.nodes()) {
+    if (n.op == Op::kDropout) {
+      ++dropouts;
+      EXPECT_TRUE(n.rng_name.ends_with(".lora_dropout")) << n.rng_name;
+      EXPECT_EQ(n.attributes.Double("p"), 0.25);
+    }
+    if (n.op == Op::kLinear && graph.value(n.inputs[1]).name == LoraBName(L0 + "self_attn.q_proj")) {
+      EXPECT_EQ(n.attributes.Double("scale"), 0.5);
+      EXPECT_TRUE(n.attributes.Flag("acc"));
+      EXPECT_EQ(graph.value(n.outputs[0]).name, L0 + "q") << "readers see the sum under the old name";
+    }
+    if (n.op == Op::kLinearCrossEntropy) {
+      EXPECT_TRUE(n.attributes.Flag("pair2"));
+      EXPECT_EQ(graph.value(n.inputs[4]).name, LoraBName("lm_head"));
+    }
+  }
+  EXPECT_EQ(dropouts, 3);
+  std::set<std::string> rng_names;
+  for (const Node& n : graph.nodes()) {
+    if (n.op == Op::kDropout) {
+      EXPECT_TRUE(rng_names.insert(n.rng_name).second) << "two modules draw the same numbers";
+    }
+  }
+
+  const Graph plain = AddLora(forward, targets, 0);
+  EXPECT_EQ(plain.FindSource(kRngInput), kNoValue) << "nothing draws";
+}
+
+TEST(AddLora, WorksInDecodingGraphsToo) {
+  for (const auto& model : {Llama(), Opt350()}) {
+    const auto targets = *ResolveLoraTargets(model->Forward({.tokens = 4}), {.target_regex = ".*"});
+    const Graph graph = AddLora(model->Forward({.tokens = 4, .cache = 16}), targets, 0);
+    ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+    const Value& logits = graph.value(graph.nodes().back().outputs[0]);
+    EXPECT_EQ(logits.name, kLogitsOutput);
+    EXPECT_EQ(logits.role, Role::kOutput);
+  }
+}
+
+TEST(GraphText, RealGraphsReadBackToThemselves) {
+  for (const auto& model : {Llama(true), Llama(false), Opt350()}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Graph forward = model->Forward({.dtype = dtype, .tokens = 8, .row = 4});
+      const auto targets = *ResolveLoraTargets(forward, {.target_regex = ".*"});
+      for (const Graph& graph : {forward, AddLora(forward, targets, 0.1), model->Forward({.tokens = 2, .cache = 9})}) {
+        const std::string text = PrintGraph(graph);
+        const auto back = ReadGraph(text);
+        ASSERT_TRUE(back.ok()) << back.status().message();
+        EXPECT_EQ(PrintGraph(*back), text);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

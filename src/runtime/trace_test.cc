@@ -1,0 +1,60 @@
+#include "runtime/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
+  const std::string path = testing::TempDir() + "trace_test.json";
+  const auto start = std::chrono::steady_clock::now();
+  Trace trace(3);
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = start + std::chrono::microseconds(100 * i);
+    trace.Record({Op::kLinear,
+                  i == 1 ? Phase::kBackward : Phase::kForward,
+                  i,
+                  7,
+                  begin,
+                  begin + std::chrono::microseconds(50),
+                  {1024},
+                  {5e5}});
+  }
+  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  const auto json = ReadJsonFile(PosixEnv(), path);
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const Json& events = (*json)["traceEvents"];
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ((*json)["dropped_events"], 2);
+  EXPECT_EQ(events[1]["name"], "linear");
+  EXPECT_EQ(events[1]["cat"], "backward");
+  EXPECT_EQ(events[1]["ph"], "X");
+  EXPECT_NEAR(events[2]["ts"].get<double>(), 200, 1e-3);
+  EXPECT_NEAR(events[2]["dur"].get<double>(), 50, 1e-3);
+  EXPECT_EQ(events[0]["args"]["micro_batch"], 7);
+  EXPECT_EQ(events[0]["args"]["bytes"], 1024);
+  EXPECT_NEAR(events[0]["args"]["gflops_per_second"].get<double>(), 10, 0.1) << "5e5 in 50 us";
+  std::filesystem::remove(path);
+}
+
+TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
+  const std::string path = testing::TempDir() + "trace_test_empty.json";
+  Trace trace(1);
+  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  EXPECT_TRUE(ReadJsonFile(PosixEnv(), path).ok());
+  const auto now = std::chrono::steady_clock::now();
+  trace.Record({Op::kRelu, Phase::kUpdate, kBlockAfter, 0, now, now, {}, {1}});
+  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  const auto json = ReadJsonFile(PosixEnv(), path);
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ((*json)["traceEvents"][0]["args"]["block"], kBlockAfter);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace temper

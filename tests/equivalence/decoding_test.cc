@@ -1,0 +1,154 @@
+// Decoding sees what training sees: logits after a prompt are those of the training forward, however the prompt is fed.
+#include <gtest/gtest.h>
+
+#include "../tiny_run.h"
+#include "infer/generator.h"
+
+namespace temper {
+namespace {
+
+using tiny::Must;
+
+struct Decoder {
+  std::unique_ptr<KernelTable> kernels = MakeCpuKernels({.threads = 2});
+  std::unique_ptr<DecodeSession> session;
+
+  // Weights as in `run`.
+  Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraTarget>& adapter, DType dtype,
+          int64_t context) {
+    session = Must(DecodeSession::Create(
+        *tiny::MakeModel(config), {.dtype = dtype, .context = context, .adapter = adapter, .threads = 2}, *kernels));
+    for (const Buffer& b : run.train().buffers) {
+      if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
+      const View target = session->Buffer(b.name), source = run.Find(b.name);
+      TEMPER_CHECK(target.data != nullptr && target.type == source.type) << b.name;
+      std::copy_n(source.data, source.type.bytes().v, target.data);
+    }
+  }
+};
+
+std::vector<int32_t> RandomTokens(int64_t n, uint64_t seed) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) {
+    tokens.push_back(static_cast<int32_t>(UniformAt({.seed = seed}, static_cast<uint64_t>(i)) * 160));
+  }
+  return tokens;
+}
+
+struct Family {
+  std::string name, config;
+  tiny::Method method;
+};
+class Decoding : public testing::TestWithParam<Family> {
+ protected:
+  static std::vector<LoraTarget> TargetsOf(const Family& f) {
+    if (f.method == tiny::Method::kFull) return {};
+    LoraSpec lora{.r = 4, .alpha = 8};
+    if (f.method == tiny::Method::kLoraWithHead) lora.target_regex = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+    return Must(ResolveLoraTargets(tiny::MakeModel(f.config)->Forward({.tokens = 1}), lora));
+  }
+};
+
+double CrossEntropy(std::span<const float> logits, int32_t target) {
+  double most = -INFINITY, sum = 0;
+  for (float x : logits) most = std::max<double>(most, x);
+  for (float x : logits) sum += std::exp(x - most);
+  return most + std::log(sum) - logits[static_cast<size_t>(target)];
+}
+
+// The loss of token i+1 under the logits after tokens 0..i is the training forward's loss at i. In bf16 the head's
+// logits round differently (training keeps bf16 chunks, decoding f32), hence its tolerance: 2^-9 of logits up to 8,
+// and what the products before it lose.
+TEST_P(Decoding, LogitsAreThoseOfTheTrainingForward) {
+  const Family& f = GetParam();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(ToString(dtype));
+    tiny::TinyRun run({.config = f.config, .method = f.method, .dtype = dtype, .row = 32, .micro_batches = 1});
+    tiny::Batch batch = run.MakeBatch(1);
+    batch.token = RandomTokens(33, 5);
+    batch.target.assign(batch.token.begin() + 1, batch.token.end());
+    batch.token.pop_back();
+    for (int32_t i = 0; i < 32; ++i) {
+      batch.position[static_cast<size_t>(i)] = i;
+      batch.document_start[static_cast<size_t>(i)] = 0;
+    }
+    run.Evaluate(batch);
+    Decoder decoder(f.config, run, TargetsOf(f), dtype, 64);
+    const double tolerance = dtype == DType::kF32 ? 2e-5 : 0.06;
+    for (size_t i = 0; i < 32; ++i) {
+      const auto logits = Must(decoder.session->Feed({&batch.token[i], 1}));
+      EXPECT_NEAR(CrossEntropy(logits, batch.target[i]), run.losses()[i], tolerance) << "token " << i;
+    }
+  }
+}
+
+// Chunks of 64, 16, 4 and 1 give what single tokens give: the same sums, for which kernels may pick other block shapes.
+TEST_P(Decoding, APromptFedWholeGivesTheLogitsOfItsTokensFedOneByOne) {
+  const Family& f = GetParam();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(ToString(dtype));
+    tiny::TinyRun run({.config = f.config, .method = f.method, .dtype = dtype, .row = 32, .micro_batches = 1});
+    Decoder whole(f.config, run, TargetsOf(f), dtype, 128), single(f.config, run, TargetsOf(f), dtype, 128);
+    for (const int64_t n : {int64_t{1}, int64_t{3}, int64_t{5}, int64_t{21}, int64_t{90}, int64_t{128}}) {
+      const std::vector<int32_t> prompt = RandomTokens(n, static_cast<uint64_t>(n));
+      whole.session->Reset();
+      single.session->Reset();
+      const auto fed = Must(whole.session->Feed(prompt));
+      const std::vector<float> a(fed.begin(), fed.end());
+      std::span<const float> b;
+      for (const int32_t token : prompt) b = Must(single.session->Feed({&token, 1}));
+      ASSERT_EQ(a.size(), b.size());
+      EXPECT_EQ(whole.session->length(), n);
+      double largest = 1;
+      for (const float x : a) largest = std::max<double>(largest, std::abs(x));
+      const double tolerance = (dtype == DType::kF32 ? 256 * 0x1p-24 : 8 * 0x1p-9) * largest;
+      for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << "logit " << i << " after " << n;
+    }
+  }
+}
+
+TEST_P(Decoding, ForgettingIsComplete) {
+  const Family& f = GetParam();
+  tiny::TinyRun run({.config = f.config, .method = f.method, .row = 32, .micro_batches = 1});
+  Decoder decoder(f.config, run, TargetsOf(f), DType::kF32, 64);
+  const std::vector<int32_t> prompt = RandomTokens(20, 3), other = RandomTokens(40, 4);
+  const auto first = Must(decoder.session->Feed(prompt));
+  const std::vector<float> a(first.begin(), first.end());
+  Must(decoder.session->Feed(other).status());
+  decoder.session->Reset();
+  const auto again = Must(decoder.session->Feed(prompt));
+  EXPECT_EQ(a, std::vector<float>(again.begin(), again.end()));
+}
+
+TEST_P(Decoding, GenerationStopsAtTheContextAtStopTokensAndWhenTold) {
+  const Family& f = GetParam();
+  tiny::TinyRun run({.config = f.config, .method = f.method, .row = 32, .micro_batches = 1});
+  Decoder decoder(f.config, run, TargetsOf(f), DType::kF32, 24);
+  const std::vector<int32_t> prompt = RandomTokens(20, 3);
+  const auto always = [](int32_t) { return true; };
+  const auto all = Must(GenerateTokens(*decoder.session, prompt, 100, {}, {}, always));
+  EXPECT_EQ(all.size(), 5u) << "four fit behind the prompt; the fifth need not be fed";
+  decoder.session->Reset();
+  EXPECT_EQ(Must(GenerateTokens(*decoder.session, prompt, 2, {}, {}, always)),
+            std::vector<int32_t>(all.begin(), all.begin() + 2));
+  decoder.session->Reset();
+  const std::vector<int32_t> stop = {all[0]};
+  EXPECT_TRUE(Must(GenerateTokens(*decoder.session, prompt, 100, {}, stop, always)).empty());
+  decoder.session->Reset();
+  EXPECT_EQ(Must(GenerateTokens(*decoder.session, prompt, 100, {}, {}, [](int32_t) { return false; })).size(), 1u);
+  decoder.session->Reset();
+  EXPECT_FALSE(GenerateTokens(*decoder.session, {}, 4, {}, {}, always).ok()) << "no prompt";
+  EXPECT_FALSE(GenerateTokens(*decoder.session, RandomTokens(25, 1), 4, {}, {}, always).ok()) << "too long a prompt";
+  EXPECT_EQ(decoder.session->length(), 0) << "and nothing was fed";
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
+                         testing::Values(Family{"llama_tied", tiny::LlamaConfigText(true), tiny::Method::kFull},
+                                         Family{"llama_lora_head", tiny::LlamaConfigText(true),
+                                                tiny::Method::kLoraWithHead},
+                                         Family{"opt", tiny::OptConfigText(true), tiny::Method::kFull},
+                                         Family{"opt_post_norm_lora", tiny::OptConfigText(false), tiny::Method::kLora}),
+                         [](const testing::TestParamInfo<Family>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,227 @@
+// What must not change a result: recomputation, the text form of the Program, the cut into micro-batches, and (within
+// rounding) the kernels and the number of threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../tiny_run.h"
+
+namespace temper {
+namespace {
+
+using tiny::Batch;
+using tiny::Method;
+using tiny::RunSpec;
+using tiny::TinyRun;
+
+struct Variant {
+  std::string name;
+  RunSpec spec;
+};
+
+// Every family, method and dtype; what each adds to the graph differs.
+std::vector<Variant> Variants() {
+  std::vector<Variant> variants;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const std::string suffix = "_" + std::string(ToString(dtype));
+    const auto add = [&](const std::string& name, RunSpec spec) {
+      spec.dtype = dtype;
+      variants.push_back({name + suffix, spec});
+    };
+    add("llama_tied_full", {.config = tiny::LlamaConfigText(true)});
+    add("llama_untied_full", {.config = tiny::LlamaConfigText(false)});
+    add("llama_lora", {.config = tiny::LlamaConfigText(true), .method = Method::kLora});
+    add("llama_lora_dropout", {.config = tiny::LlamaConfigText(false), .method = Method::kLora, .dropout = 0.25});
+    add("llama_lora_head_dropout",
+        {.config = tiny::LlamaConfigText(true), .method = Method::kLoraWithHead, .dropout = 0.5});
+    add("opt_full", {.config = tiny::OptConfigText(true)});
+    add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});
+    add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});
+    add("opt_lora_head", {.config = tiny::OptConfigText(false), .method = Method::kLoraWithHead});
+  }
+  return variants;
+}
+
+// Losses of five steps, and all state after them.
+struct Outcome {
+  std::vector<std::vector<float>> losses;
+  std::map<std::string, std::vector<std::byte>> state;
+};
+Outcome FiveSteps(const RunSpec& spec) {
+  TinyRun run(spec);
+  Outcome outcome;
+  for (uint64_t t = 0; t < 5; ++t) {
+    Batch batch = run.MakeBatch(t);
+    run.Step(batch);
+    outcome.losses.push_back(run.losses());
+  }
+  outcome.state = run.State();
+  return outcome;
+}
+
+void ExpectSameBits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.state.size(), b.state.size());
+  for (const auto& [name, bytes] : a.state) EXPECT_TRUE(b.state.at(name) == bytes) << name;
+}
+
+class Equivalence : public testing::TestWithParam<Variant> {};
+
+TEST_P(Equivalence, RecomputingChangesNoBit) {
+  RunSpec spec = GetParam().spec;
+  const Outcome keep = FiveSteps(spec);
+  spec.recompute = Recompute::kBlock;
+  ExpectSameBits(keep, FiveSteps(spec));
+  // The steps did learn something: equality of what does not move would prove nothing.
+  EXPECT_NE(keep.losses[0], keep.losses[4]);
+}
+
+TEST_P(Equivalence, AProgramReadBackFromItsTextGivesTheSameBits) {
+  RunSpec spec = GetParam().spec;
+  const Outcome direct = FiveSteps(spec);
+  spec.through_text = true;
+  ExpectSameBits(direct, FiveSteps(spec));
+}
+
+TEST_P(Equivalence, TheSameThreadsGiveTheSameBits) {
+  for (const int threads : {1, 3}) {
+    RunSpec spec = GetParam().spec;
+    spec.threads = threads;
+    ExpectSameBits(FiveSteps(spec), FiveSteps(spec));
+  }
+}
+
+// Relative distance of gradients, states or weights as vectors.
+double Distance(const TinyRun& a, const TinyRun& b, const std::string& name) {
+  const View x = a.Find(name), y = b.Find(name);
+  double difference = 0, norm = 0;
+  DispatchFloat(x.type.dtype, [&]<class T>() {
+    for (size_t i = 0; i < x.as<T>().size(); ++i) {
+      const double u = ToFloat(x.as<T>()[i]), v = ToFloat(y.as<T>()[i]);
+      difference += (u - v) * (u - v);
+      norm += u * u;
+    }
+  });
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+// One step of eight rows, cut three ways. A token's loss is the same sum of the same numbers, whatever the number of
+// rows beside it: fast kernels may group rows differently only in ways that keep each row's order. Gradients are sums
+// over all tokens, cut at other places: n f32 additions in another order differ by at most n u of the sum of the
+// terms' magnitudes, and by about sqrt(n) u of the norm.
+TEST_P(Equivalence, LossAndGradientsDoNotDependOnTheCutIntoMicroBatches) {
+  RunSpec spec = GetParam().spec;
+  spec.weight_decay = 0;
+  const auto run_cut = [&](int64_t rows, int micro_batches) {
+    RunSpec cut = spec;
+    cut.rows_per_micro_batch = rows;
+    cut.micro_batches = micro_batches;
+    auto run = std::make_unique<TinyRun>(cut);
+    Batch batch = run->MakeBatch(7);
+    run->Step(batch);
+    return run;
+  };
+  const auto whole = run_cut(8, 1);
+  // Activations of bf16 are the same bits in every cut where each row of a product is; the tolerance allows a bf16
+  // rounding to fall the other way.
+  const double u = spec.dtype == DType::kF32 ? 0x1p-24 : 0x1p-9;
+  const double tokens = 8.0 * static_cast<double>(spec.row);
+  for (const auto& [rows, micro_batches] : {std::pair<int64_t, int>{4, 2}, {2, 4}, {1, 8}}) {
+    SCOPED_TRACE(fmt::format("{} micro-batches of {} rows", micro_batches, rows));
+    const auto cut = run_cut(rows, micro_batches);
+    ASSERT_EQ(cut->losses().size(), whole->losses().size());
+    for (size_t i = 0; i < cut->losses().size(); ++i) {
+      ASSERT_NEAR(cut->losses()[i], whole->losses()[i], 64 * u * (1 + std::abs(whole->losses()[i]))) << i;
+    }
+    EXPECT_NEAR(cut->loss_sum(), whole->loss_sum(), 16 * u * std::abs(whole->loss_sum()));
+    EXPECT_NEAR(cut->grad_norm(), whole->grad_norm(), 64 * u * whole->grad_norm());
+    for (const Buffer& b : whole->train().buffers) {
+      if (b.role != Role::kGradient) continue;
+      // OPT's k_proj.bias has a gradient of zero by theory; what is there is rounding.
+      if (b.name.find("k_proj.bias") != std::string::npos) continue;
+      EXPECT_LE(Distance(*whole, *cut, b.name), 8 * std::sqrt(tokens) * u) << b.name;
+    }
+  }
+}
+
+class EquivalenceWithDropout : public testing::TestWithParam<Variant> {};
+
+// The cuts above were made with these variants too; that proves something only if their draws do something.
+TEST_P(EquivalenceWithDropout, DrawsMatterAndAreTheSameTwice) {
+  RunSpec spec = GetParam().spec;
+  TinyRun with(spec), again(spec);
+  spec.dropout = 0;
+  TinyRun without(spec);
+  Batch a = with.MakeBatch(7), b = without.MakeBatch(7), c = again.MakeBatch(7);
+  with.Step(a);
+  without.Step(b);
+  again.Step(c);
+  EXPECT_NE(with.losses(), without.losses());
+  EXPECT_EQ(with.losses(), again.losses());
+  const std::vector<float> first = with.losses();
+  with.Step(a, 0);
+  const std::vector<float> second = with.losses();
+  EXPECT_NE(first, second) << "another step draws other numbers";
+}
+
+TEST_P(Equivalence, ScalarAndFastKernelsAgree) {
+  if (DetectIsa() == Isa::kScalar) GTEST_SKIP() << "this machine has only the scalar kernels";
+  RunSpec spec = GetParam().spec;
+  spec.micro_batches = 2;
+  TinyRun fast(spec);
+  spec.isa = Isa::kScalar;
+  TinyRun scalar(spec);
+  Batch a = fast.MakeBatch(3), b = scalar.MakeBatch(3);
+  fast.Step(a);
+  scalar.Step(b);
+  // Three blocks of half a dozen roundings each, on sums of up to 128 products: a loose 2^7 units in the last place.
+  const double u = spec.dtype == DType::kF32 ? 0x1p-24 : 0x1p-9;
+  EXPECT_NEAR(fast.loss_sum(), scalar.loss_sum(), 32 * u * std::abs(scalar.loss_sum()));
+  EXPECT_NEAR(fast.grad_norm(), scalar.grad_norm(), 128 * u * scalar.grad_norm());
+  for (const Buffer& buffer : fast.train().buffers) {
+    if (buffer.role != Role::kGradient || buffer.name.find("k_proj.bias") != std::string::npos) continue;
+    EXPECT_LE(Distance(scalar, fast, buffer.name), 128 * u) << buffer.name;
+  }
+}
+
+TEST_P(Equivalence, AFrozenWeightNeverMoves) {
+  TinyRun run(GetParam().spec);
+  const auto before = run.State();
+  for (uint64_t t = 0; t < 3; ++t) {
+    Batch batch = run.MakeBatch(t);
+    run.Step(batch);
+  }
+  const auto after = run.State();
+  for (const Buffer& b : run.train().buffers) {
+    if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
+    EXPECT_EQ(before.at(b.name) == after.at(b.name), !b.trainable) << b.name;
+    EXPECT_EQ(b.trainable, GetParam().spec.method == Method::kFull || b.role == Role::kAdapter) << b.name;
+  }
+}
+
+TEST_P(Equivalence, EvaluationSeesTheWeightsOfTrainingAndChangesNothing) {
+  RunSpec spec = GetParam().spec;
+  spec.micro_batches = 1;
+  spec.dropout = 0;
+  TinyRun run(spec);
+  Batch batch = run.MakeBatch(1);
+  run.Evaluate(batch);
+  const std::vector<float> evaluated = run.losses();
+  run.Step(batch, 0);
+  EXPECT_EQ(run.losses(), evaluated);
+  run.Evaluate(batch);
+  EXPECT_EQ(run.losses(), evaluated) << "a learning rate of 0 changes no weight";
+}
+
+const auto kName = [](const testing::TestParamInfo<Variant>& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Tiny, Equivalence, testing::ValuesIn(Variants()), kName);
+
+std::vector<Variant> VariantsWithDropout() {
+  std::vector<Variant> variants = Variants();
+  std::erase_if(variants, [](const Variant& v) { return v.spec.dropout == 0; });
+  return variants;
+}
+INSTANTIATE_TEST_SUITE_P(Tiny, EquivalenceWithDropout, testing::ValuesIn(VariantsWithDropout()), kName);
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,226 @@
+// The plan is the run: the bytes planned are the bytes reserved and touched, and a step asks nobody for memory: not the
+// C++ allocator, not malloc, not the kernel, on no thread. Counted by standing in the allocator's place: this binary
+// defines malloc and its kin (glibc lets a program do that; its own calls and every library's then come here) and asks
+// the kernel what is mapped.
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <sstream>
+
+#include "../tiny_run.h"
+#include "infer/decode_session.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEMPER_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator stands there
+#else
+#define TEMPER_COUNTS_ALLOCATIONS 1
+#endif
+
+namespace {
+std::atomic<int64_t> allocations{0};  // by all threads
+}
+
+#if TEMPER_COUNTS_ALLOCATIONS
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
+
+void* malloc(size_t n) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(n);
+}
+void* calloc(size_t n, size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(n, size);
+}
+void* realloc(void* p, size_t n) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(p, n);
+}
+void* memalign(size_t alignment, size_t n) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, n);
+}
+void* aligned_alloc(size_t alignment, size_t n) {
+  return memalign(alignment, n);
+}
+int posix_memalign(void** out, size_t alignment, size_t n) {
+  *out = memalign(alignment, n);
+  return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* p) {
+  __libc_free(p);
+}
+}
+#endif
+
+namespace temper {
+namespace {
+
+using tiny::Batch;
+using tiny::Method;
+using tiny::Must;
+using tiny::RunSpec;
+using tiny::TinyRun;
+
+// Pages of address space that this process has mapped: any mmap or brk shows. Read without allocating.
+int64_t MappedPages() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  long pages = -1;
+  if (std::fscanf(file, "%ld", &pages) != 1) pages = -1;
+  std::fclose(file);
+  return pages;
+}
+
+struct Variant {
+  std::string name;
+  RunSpec spec;
+};
+std::vector<Variant> Variants() {
+  return {
+      {"llama_full_f32", {.micro_batches = 2}},
+      {"llama_full_bf16_recompute", {.dtype = DType::kBF16, .micro_batches = 2, .recompute = Recompute::kBlock}},
+      {"llama_lora_head_dropout_bf16",
+       {.method = Method::kLoraWithHead, .dtype = DType::kBF16, .dropout = 0.1, .micro_batches = 2}},
+      {"opt_full_bf16", {.config = tiny::OptConfigText(false), .dtype = DType::kBF16, .micro_batches = 2}},
+      {"opt_lora_f32", {.config = tiny::OptConfigText(true), .method = Method::kLora, .micro_batches = 2}},
+      {"wide_llama_full_bf16",
+       {.config = tiny::LlamaConfigText(false, 512, 2, 4096), .dtype = DType::kBF16, .row = 256, .micro_batches = 2}},
+      {"wide_llama_lora_f32",
+       {.config = tiny::LlamaConfigText(true, 512, 2, 4096), .method = Method::kLora, .row = 256, .micro_batches = 1}},
+  };
+}
+
+class PlanIsRun : public testing::TestWithParam<Variant> {};
+
+TEST_P(PlanIsRun, StepsAndEvaluationsAllocateNothing) {
+  if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
+  for (const Isa isa : {DetectIsa(), Isa::kScalar}) {
+    // The scalar kernels are slow: only on what is tiny.
+    if (isa == Isa::kScalar && GetParam().name.starts_with("wide")) continue;
+    RunSpec spec = GetParam().spec;
+    spec.isa = isa;
+    TinyRun run(spec);
+    Batch first = run.MakeBatch(1), second = run.MakeBatch(2);
+    run.Step(first);  // threads start here
+    run.Evaluate(first);
+    (void)MappedPages();
+    const int64_t pages = MappedPages();
+    const int64_t before = allocations.load();
+    for (int t = 0; t < 3; ++t) {
+      run.Step(second);
+      run.Evaluate(first);
+    }
+    const int64_t after = allocations.load();
+    EXPECT_EQ(after - before, 0) << "on " << ToString(isa);
+    EXPECT_EQ(MappedPages(), pages) << "something was mapped, on " << ToString(isa);
+  }
+  const int64_t before = allocations.load();
+  delete new std::string(100, 'x');
+  EXPECT_GE(allocations.load() - before, 2) << "the counter counts";
+}
+
+// Bytes of [begin, begin + size) that are in memory now.
+int64_t ResidentBytes(const std::byte* begin, int64_t size) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  std::vector<unsigned char> pages(static_cast<size_t>((size + page - 1) / page));
+  if (mincore(const_cast<std::byte*>(begin), static_cast<size_t>(size), pages.data()) != 0) return -1;
+  int64_t resident = 0;
+  for (unsigned char p : pages) resident += (p & 1) * page;
+  return resident;
+}
+
+TEST_P(PlanIsRun, WhatIsPlannedIsReservedAndTouched) {
+  const TinyRun run(GetParam().spec);
+  const Program& p = run.train();
+  EXPECT_EQ(run.arena().size(), p.arena_bytes);
+  EXPECT_EQ(run.eval().arena_bytes, p.arena_bytes);
+  EXPECT_LE(p.peak.total(), p.arena_bytes);
+  EXPECT_GE(ResidentBytes(run.arena().At({0}), p.arena_bytes.v), p.arena_bytes.v);
+}
+
+// Every byte beyond the plan would be read here: the arena ends where the plan says, and nothing writes past it or into
+// the memory of buffers that a Program does not name.
+TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
+  TinyRun run(GetParam().spec);
+  // Mark every byte that belongs to no buffer, no operand and not to the workspace.
+  std::vector<uint8_t> bound(static_cast<size_t>(run.train().arena_bytes.v), 0);
+  const auto mark = [&](Bytes begin, Bytes size) { std::fill_n(bound.begin() + begin.v, size.v, uint8_t{1}); };
+  for (const Program* p : {&run.train(), &run.eval()}) {
+    mark(p->workspace_offset, p->workspace_bytes);
+    for (const Buffer& b : p->buffers) mark(b.offset, b.type.bytes());
+    for (const Binding& binding : p->bindings) {
+      const Segment& segment = p->segments[static_cast<size_t>(binding.segment)];
+      for (size_t k = 0; k < segment.operands.size(); ++k) mark(binding.offsets[k], segment.operands[k].bytes());
+    }
+  }
+  std::byte* const arena = run.arena().At({0});
+  int64_t gaps = 0;
+  for (size_t i = 0; i < bound.size(); ++i) {
+    if (bound[i]) continue;
+    arena[i] = std::byte{0x5A};
+    ++gaps;
+  }
+  Batch batch = run.MakeBatch(1);
+  run.Step(batch);
+  run.Evaluate(batch);
+  run.Step(batch);
+  int64_t spoilt = 0;
+  for (size_t i = 0; i < bound.size(); ++i) spoilt += !bound[i] && arena[i] != std::byte{0x5A};
+  EXPECT_EQ(spoilt, 0) << "of " << gaps << " bytes between operands";
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, PlanIsRun, testing::ValuesIn(Variants()),
+                         [](const testing::TestParamInfo<Variant>& info) { return info.param.name; });
+
+TEST(Decoding, TokensAllocateNothing) {
+  if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
+  for (const std::string& config : {tiny::LlamaConfigText(true), tiny::OptConfigText(true)}) {
+    const auto model = tiny::MakeModel(config);
+    const auto kernels = MakeCpuKernels({.threads = 2});
+    const auto session =
+        Must(DecodeSession::Create(*model, {.dtype = DType::kBF16, .context = 128, .threads = 2}, *kernels));
+    std::vector<int32_t> prompt(90, 3);
+    Must(session->Feed(prompt).status());
+    session->Reset();
+    const int64_t pages = MappedPages(), before = allocations.load();
+    for (int round = 0; round < 2; ++round) {
+      session->Reset();
+      Must(session->Feed(prompt).status());
+      const int32_t token = 7;
+      for (int i = 0; i < 20; ++i) Must(session->Feed({&token, 1}).status());
+    }
+    EXPECT_EQ(allocations.load() - before, 0);
+    EXPECT_EQ(MappedPages(), pages);
+  }
+}
+
+// A model of about 100 MB of state: what the process holds beyond the plan is code, libraries and small change.
+TEST(Memory, ResidentBytesStayWithin150MiBOfThePlan) {
+  if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer holds memory of its own";
+  const Bytes before = ResidentMemory();
+  TinyRun run({.config = tiny::LlamaConfigText(false, 512, 4, 4096),
+               .dtype = DType::kBF16,
+               .row = 512,
+               .rows_per_micro_batch = 2,
+               .micro_batches = 2});
+  EXPECT_GT(run.train().arena_bytes, MiB(150)) << "too small to tell";
+  for (uint64_t t = 0; t < 3; ++t) {
+    Batch batch = run.MakeBatch(t);
+    run.Step(batch);
+  }
+  const Bytes peak = PeakResidentMemory(), planned = run.train().arena_bytes;
+  EXPECT_LE(peak, planned + MiB(150)) << ToString(peak) << " of " << ToString(planned) << " planned, "
+                                      << ToString(before) << " before";
+  EXPECT_GE(ResidentMemory(), planned);
+}
+
+}  // namespace
+}  // namespace temper

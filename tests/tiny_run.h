@@ -1,0 +1,237 @@
+// A tiny model with random weights, compiled to run: what the scenarios on invariants step through. Header-only, shared
+// by the folders beside it.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/philox.h"
+#include "compile/train_step.h"
+#include "format/json.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "program/buffer_names.h"
+#include "runtime/executor.h"
+
+namespace temper::tiny {
+
+template <class T>
+T Must(Result<T> r) {
+  TEMPER_CHECK(r.ok()) << r.status().message();
+  return std::move(*r);
+}
+inline void Must(const Status& s) {
+  TEMPER_CHECK(s.ok()) << s.message();
+}
+
+inline std::unique_ptr<Model> MakeModel(const std::string& config) {
+  return Must(Model::FromConfig(Must(ParseJson(config, "config.json")), "config.json"));
+}
+
+// Heads of 16 elements in groups, three blocks; small enough that a step takes milliseconds.
+inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t blocks = 3, int64_t vocab = 160) {
+  return fmt::format(
+      R"({{"architectures": ["LlamaForCausalLM"], "vocab_size": {}, "hidden_size": {}, "num_hidden_layers": {},
+      "num_attention_heads": {}, "num_key_value_heads": {}, "intermediate_size": {}, "max_position_embeddings": 256,
+      "tie_word_embeddings": {}}})",
+      vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
+}
+inline std::string OptConfigText(bool pre_norm) {
+  return fmt::format(
+      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "ffn_dim": 128, "max_position_embeddings": 256, "word_embed_proj_dim": {},
+      "do_layer_norm_before": {}}})",
+      pre_norm ? 64 : 32, pre_norm);
+}
+
+enum class Method { kFull, kLora, kLoraWithHead };
+
+struct RunSpec {
+  std::string config = LlamaConfigText(true);
+  Method method = Method::kFull;
+  DType dtype = DType::kF32;
+  double dropout = 0;
+  int64_t row = 32, rows_per_micro_batch = 1;
+  int micro_batches = 4;
+  Recompute recompute = Recompute::kNone;
+  int threads = 2;
+  double weight_decay = 0.01;
+  bool through_text = false;  // run what the printed Program reads back to
+  Isa isa = DetectIsa();
+};
+
+// Random rows of packed documents: tokens, targets (some unsupervised), positions, document starts within each
+// micro-batch. A row's content depends on its number alone.
+struct Batch {
+  std::vector<int32_t> token, target, position, document_start;
+  int64_t supervised = 0;
+
+  Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const RngKey key{.seed = seed, .name_hash = static_cast<uint64_t>(r)};
+      int64_t start = 0;
+      for (int64_t i = 0; i < row; ++i) {
+        const auto u = static_cast<uint64_t>(4 * i);
+        if (i > start && UniformAt(key, u) < 0.1f) start = i;
+        token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
+        const bool counts = UniformAt(key, u + 2) < 0.75f;
+        target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
+        supervised += counts;
+        position.push_back(static_cast<int32_t>(i - start));
+        document_start.push_back(static_cast<int32_t>(r % rows_per_micro_batch * row + start));
+      }
+    }
+  }
+};
+
+class TinyRun {
+ public:
+  explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(MakeModel(spec.config)) {
+    kernels_ = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+    const int64_t tokens = spec.row * spec.rows_per_micro_batch;
+    Graph forward = model_->Forward({.dtype = spec.dtype, .tokens = tokens, .row = spec.row});
+    Graph eval_forward = forward;
+    if (spec.method == Method::kFull) {
+      TrainAllWeights(&forward);
+    } else {
+      LoraSpec lora{.r = 4, .alpha = 8};
+      if (spec.method == Method::kLoraWithHead) lora.target_regex = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+      targets_ = Must(ResolveLoraTargets(forward, lora));
+      forward = AddLora(forward, targets_, spec.dropout);
+      eval_forward = AddLora(eval_forward, targets_, 0);
+    }
+    programs_ = Must(CompileTraining(forward, eval_forward,
+                                     {.micro_batches = spec.micro_batches,
+                                      .recompute = spec.recompute,
+                                      .adamw = {.weight_decay = spec.weight_decay},
+                                      .threads = spec.threads}));
+    if (spec.through_text) {
+      for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
+    }
+    arena_ = Must(Arena::Create(programs_[0].arena_bytes));
+    train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_));
+    eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_));
+    for (const Buffer& b : train().buffers) {
+      if (b.role == Role::kWeight || b.role == Role::kAdapter) Randomise(b);
+    }
+    losses_.resize(static_cast<size_t>(tokens * spec.micro_batches));
+    rng_.resize(static_cast<size_t>(kNumRngWords * spec.micro_batches));
+    scalars_ = Find(kScalarsBuffer);
+    clip_ = Find(kClipBuffer);
+    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss"}) {
+      train_buffers_.push_back(train().FindBuffer(name));
+      eval_buffers_.push_back(eval().FindBuffer(name));
+    }
+  }
+
+  const Program& train() const { return programs_[0]; }
+  const Program& eval() const { return programs_[1]; }
+  const Arena& arena() const { return *arena_; }
+  Executor& executor() { return *train_; }
+  int64_t vocab() const { return model_->facts().vocab; }
+
+  Batch MakeBatch(uint64_t seed) const {
+    return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.rows_per_micro_batch,
+                 vocab());
+  }
+
+  // One optimizer step; the losses of all tokens are in losses(). Allocates nothing.
+  void Step(Batch& batch, double learning_rate = 1e-2) {
+    ++step_;
+    const auto t = static_cast<double>(step_);
+    const std::span<double> scalars = scalars_.as<double>();
+    scalars[kScalarLearningRate] = learning_rate;
+    scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, t);
+    scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, t);
+    scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
+    for (int m = 0; m < spec_.micro_batches; ++m) {
+      rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;
+      rng_[static_cast<size_t>(m * kNumRngWords + kRngStep)] = step_ - 1;
+      rng_[static_cast<size_t>(m * kNumRngWords + kRngFirstToken)] = m * spec_.row * spec_.rows_per_micro_batch;
+    }
+    Run(*train_, batch, train_buffers_);
+  }
+  void Evaluate(Batch& batch) { Run(*eval_, batch, eval_buffers_); }
+
+  const std::vector<float>& losses() const { return losses_; }
+  double loss_sum() const {
+    double sum = 0;
+    for (float x : losses_) sum += x;
+    return sum;
+  }
+  double grad_norm() const { return clip_.as<float>()[1]; }
+
+  View Find(const std::string& name) const {
+    const int i = train().FindBuffer(name);
+    return i < 0 ? View{} : train_->BufferView(i);
+  }
+  std::vector<std::byte> BytesOf(const Buffer& b) const {
+    const std::byte* data = arena_->At(b.offset);
+    return {data, data + b.type.bytes().v};
+  }
+  // Bytes of all weights, adapters, states and gradients, by name.
+  std::map<std::string, std::vector<std::byte>> State() const {
+    std::map<std::string, std::vector<std::byte>> state;
+    for (const Buffer& b : train().buffers) {
+      if (b.role == Role::kInput || b.role == Role::kOutput) continue;
+      state[b.name] = BytesOf(b);
+    }
+    return state;
+  }
+
+ private:
+  // Norm weights near 1, LoRA's B not zero: nothing vanishes.
+  void Randomise(const Buffer& b) {
+    const View view{arena_->At(b.offset), b.type};
+    const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
+    const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
+    const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(b.type.shape.columns()));
+    const int master = train().FindBuffer(MasterName(b.name));
+    DispatchFloat(b.type.dtype, [&]<class T>() {
+      const std::span<T> x = view.as<T>();
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = FromFloat<T>(static_cast<float>(scale * NormalAt(key, i) + (norm ? 1 : 0)));
+        if (master >= 0) train_->BufferView(master).as<float>()[i] = ToFloat(x[i]);
+      }
+    });
+  }
+
+  void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
+    std::byte* const data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
+                               Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
+    HostArray io[6];
+    size_t n = 0;
+    for (size_t i = 0; i < 6; ++i) {
+      if (buffers[i] >= 0) io[n++] = {buffers[i], data[i]};
+    }
+    Must(executor.Run({io, n}));
+  }
+  template <class T>
+  static std::byte* Raw(std::vector<T>& v) {
+    return reinterpret_cast<std::byte*>(v.data());
+  }
+
+  const RunSpec spec_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KernelTable> kernels_;
+  std::vector<LoraTarget> targets_;
+  std::vector<Program> programs_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Executor> train_, eval_;
+  std::vector<float> losses_;
+  std::vector<int64_t> rng_;
+  std::vector<int> train_buffers_, eval_buffers_;
+  View scalars_, clip_;
+  int64_t step_ = 0;
+};
+
+}  // namespace temper::tiny
