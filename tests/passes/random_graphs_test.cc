@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-
 #include <cstring>
 #include <map>
 
@@ -62,7 +61,7 @@ Graph RandomForward(uint64_t seed, DType dtype) {
       };
       const std::string name = "n" + std::to_string(n);
       ValueId y = kNoValue;
-      switch (draw(9)) {
+      switch (draw(10)) {
         case 0:
           y = build.Add(Op::kRelu, {any()}, {}, name)[0];
           break;
@@ -86,6 +85,9 @@ Graph RandomForward(uint64_t seed, DType dtype) {
         }
         case 6:
           y = build.Linear(any(), weight({D, D}), draw(2) ? weight({D}) : kNoValue, name);
+          break;
+        case 7:
+          y = build.Sum(any(), build.Linear(any(), weight({D, D}), kNoValue, name + "p"), name);
           break;
         default:
           y = build.Sum(any(), any(), name);
