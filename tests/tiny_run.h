@@ -206,8 +206,8 @@ class TinyRun {
   }
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
-    std::byte* const data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
-                               Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
+    const std::span<std::byte> data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
+                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
     HostArray io[6];
     size_t n = 0;
     for (size_t i = 0; i < 6; ++i) {
@@ -216,8 +216,8 @@ class TinyRun {
     Must(executor.Run({io, n}));
   }
   template <class T>
-  static std::byte* Raw(std::vector<T>& v) {
-    return reinterpret_cast<std::byte*>(v.data());
+  static std::span<std::byte> Raw(std::vector<T>& v) {
+    return std::as_writable_bytes(std::span(v));
   }
 
   const RunSpec spec_;

@@ -46,7 +46,8 @@ bool Fits(const AttributeValue& value, AttributeSpec::Kind kind) {
 Status CheckAttributes(Op op, const Attributes& attributes) {
   const std::span<const AttributeSpec> specs = RuleOf(op).attributes;
   for (const auto& [key, value] : attributes.entries()) {
-    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const AttributeSpec& s) { return key == s.key; });
+    const auto spec =
+        std::find_if(specs.begin(), specs.end(), [&name = key](const AttributeSpec& s) { return name == s.key; });
     if (spec == specs.end()) return Corrupt(fmt::format("[{}] has no attribute '{}'", ToString(op), key));
     if (!Fits(value, spec->kind)) {
       return Corrupt(fmt::format("[{}] attribute '{}' should be {}: {}", ToString(op), key, NameOf(spec->kind),

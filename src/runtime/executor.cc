@@ -90,18 +90,30 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
     }
     executor->binding_range_.emplace_back(begin, executor->bound_.size());
   }
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kLoadInputs && call.kind != Call::Kind::kStoreOutputs) continue;
+    executor->micro_batches_ = std::max(executor->micro_batches_, int64_t{call.micro_batch} + 1);
+  }
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
   if (!failed_.ok()) return failed_;
+  for (const HostArray& array : io) {
+    TEMPER_CHECK(array.buffer >= 0 && array.buffer < static_cast<int>(program_.buffers.size()))
+        << "host array for buffer " << array.buffer << " of " << program_.buffers.size();
+    const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
+    TEMPER_CHECK(static_cast<int64_t>(array.bytes.size()) >= buffer.type.bytes().v * micro_batches_)
+        << "host array for " << buffer.name << " has " << array.bytes.size() << " bytes; " << micro_batches_
+        << " micro-batches of " << buffer.type.ToString() << " are run";
+  }
   const auto copy = [&](int micro_batch, bool load) {
     for (const HostArray& array : io) {
       const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
       if ((buffer.role == Role::kInput) != load) continue;
       const Bytes size = buffer.type.bytes();
-      std::byte* const host = array.data + size.v * micro_batch;
+      std::byte* const host = array.bytes.data() + size.v * micro_batch;
       std::byte* const device = arena_.At(buffer.offset);
       std::memcpy(load ? device : host, load ? host : device, static_cast<size_t>(size.v));
     }

@@ -19,7 +19,7 @@ namespace temper {
 // run of the buffer's size. The caller owns the memory, which must outlive Run.
 struct HostArray {
   int buffer = -1;  // index into Program::buffers
-  std::byte* data = nullptr;
+  std::span<std::byte> bytes;
 };
 
 class Executor {
@@ -34,6 +34,7 @@ class Executor {
     std::function<Status()> before_update;
   };
   // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
+  // REQUIRES: each array holds its buffer's size for every micro-batch of the schedule.
   // Allocates nothing. An error is sticky: later runs return it too.
   Status Run(std::span<const HostArray> io, const RunOptions& options);
   Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
@@ -53,6 +54,7 @@ class Executor {
   std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
+  int64_t micro_batches_ = 0;                             // what the schedule loads or stores
   Status failed_;
 };
 

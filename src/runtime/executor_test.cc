@@ -94,7 +94,7 @@ struct Fixture {
     executor = std::move(*made);
   }
   std::vector<HostArray> io() {
-    return {{0, reinterpret_cast<std::byte*>(x.data())}, {1, reinterpret_cast<std::byte*>(y.data())}};
+    return {{0, std::as_writable_bytes(std::span(x))}, {1, std::as_writable_bytes(std::span(y))}};
   }
 };
 
@@ -105,6 +105,15 @@ TEST(Executor, EachMicroBatchReadsItsInputsAndWritesItsOutputs) {
   EXPECT_EQ(f.executor->BufferView(2).as<float>()[0], 1) << "updated once per step";
   ASSERT_TRUE(f.executor->Run(f.io()).ok());
   EXPECT_EQ(f.executor->BufferView(2).as<float>()[0], 2);
+}
+
+TEST(ExecutorDeathTest, HostArraysMustHoldAllMicroBatches) {
+  Fixture f;
+  auto io = f.io();
+  io[1].bytes = io[1].bytes.first(io[1].bytes.size() - 1);
+  EXPECT_DEATH((void)f.executor->Run(io), "host array for y has 31 bytes; 2 micro-batches");
+  io[1].buffer = 4;
+  EXPECT_DEATH((void)f.executor->Run(io), "buffer 4 of 4");
 }
 
 TEST(Executor, MakesOneKernelPerInstructionOfASegmentAndPassesDrawsAndScratch) {

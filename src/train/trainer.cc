@@ -26,7 +26,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
     // A Program lacks what its model does not read (positions where nothing is rotated, draws where nothing is
     // dropped).
     const int buffer = executor.program().FindBuffer(name);
-    if (buffer >= 0) io_.push_back({buffer, reinterpret_cast<std::byte*>(array.data())});
+    if (buffer >= 0) io_.push_back({buffer, std::as_writable_bytes(std::span(array))});
   };
   add(kTokenInput, token_, tokens_);
   add(kTargetInput, target_, tokens_);

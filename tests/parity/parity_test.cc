@@ -165,7 +165,7 @@ class Step {
     std::vector<float> losses(batch.token.size());
     std::vector<HostArray> io;
     const auto add = [&](const char* name, auto& v) {
-      io.push_back({executor.program().FindBuffer(name), reinterpret_cast<std::byte*>(v.data())});
+      io.push_back({executor.program().FindBuffer(name), std::as_writable_bytes(std::span(v))});
       ASSERT_GE(io.back().buffer, 0) << name;
     };
     add(kTokenInput, batch.token);
