@@ -12,6 +12,7 @@ struct Bytes {
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.v + b.v}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.v - b.v}; }
   friend constexpr Bytes operator*(Bytes a, int64_t n) { return {a.v * n}; }
+  friend constexpr Bytes operator/(Bytes a, int64_t n) { return {a.v / n}; }
   constexpr Bytes& operator+=(Bytes b) {
     v += b.v;
     return *this;

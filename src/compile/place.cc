@@ -59,7 +59,7 @@ class BufferTable {
       const Value& root = graph.value(graph.Root(id));
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
-        buffers_.push_back({root.name, root.type, root.role, root.trainable, end_});
+        buffers_.push_back({root.name, root.type, root.role, root.trainable, end_, root.shard});
         end_ = AlignUp(end_ + root.type.bytes(), kAlignment);
       }
       Buffer& known = buffers_[it->second];

@@ -129,7 +129,7 @@ TEST(Place, PackingLeavesFewGapsInAStep) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
     for (const bool accumulate : {false, true}) {
       for (const bool in_place : {false, true}) {
-        Graph graph = RecomputeBlocks(Differentiate(Fuse(Net(512, 6)), accumulate), recompute);
+        Graph graph = RecomputeBlocks(Differentiate(Fuse(Net(512, 6)), accumulate), {.mode = recompute});
         if (in_place) graph = UpdateInPlace(graph);
         const auto programs = Place(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 2);
         ASSERT_TRUE(programs.ok()) << programs.status().message();
@@ -186,7 +186,7 @@ TEST(Place, ClassesAddUpToWhatTheBuffersTake) {
 }
 
 TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
-  const Graph update = BuildUpdate(Net(8, 2), {.weight_decay = 0.1});
+  const Graph update = BuildUpdate(Net(8, 2), {.weight_decay = 0.1}, Mesh());
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
   int updates = 0;
   for (const Node& n : update.nodes()) {

@@ -15,16 +15,20 @@ std::vector<int> ForwardMakers(const Graph& graph) {
   return makers;
 }
 
+bool GathersWeight(const Graph& graph, const Node& node) {
+  return node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
+}
+
 // Clones, into `out`, the forward nodes of one block that its backward nodes need.
 class BlockCloner {
  public:
-  BlockCloner(const Graph& graph, const std::vector<int>& makers, int block, Graph* out)
-      : graph_(graph), makers_(makers), block_(block), out_(out) {}
+  BlockCloner(const Graph& graph, const std::vector<int>& makers, Recompute mode, int block, Graph* out)
+      : graph_(graph), makers_(makers), mode_(mode), block_(block), out_(out) {}
 
   // The value to use in the backward in place of `id`. Clones are made on first need, in dependency order.
   ValueId Replacement(ValueId id) {
     const int maker = makers_[id];
-    if (maker < 0 || graph_.nodes()[static_cast<size_t>(maker)].block != block_) return id;
+    if (maker < 0 || !IsCloned(graph_.nodes()[static_cast<size_t>(maker)])) return id;
     if (const auto it = clones_.find(id); it != clones_.end()) return it->second;
     Node clone = graph_.nodes()[static_cast<size_t>(maker)];
     for (ValueId& input : clone.inputs) input = Replacement(input);
@@ -39,8 +43,13 @@ class BlockCloner {
   }
 
  private:
+  bool IsCloned(const Node& node) const {
+    return node.block == block_ && (mode_ == Recompute::kBlock || GathersWeight(graph_, node));
+  }
+
   const Graph& graph_;
   const std::vector<int>& makers_;
+  const Recompute mode_;
   const int block_;
   Graph* const out_;
   std::map<ValueId, ValueId> clones_;
@@ -48,8 +57,8 @@ class BlockCloner {
 
 }  // namespace
 
-Graph RecomputeBlocks(const Graph& graph, Recompute mode) {
-  if (mode == Recompute::kNone) return graph;
+Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
+  if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
   Graph result;
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
@@ -59,7 +68,7 @@ Graph RecomputeBlocks(const Graph& graph, Recompute mode) {
       result.AddNode(node);
       continue;
     }
-    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, node.block, &result).first->second;
+    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, spec.mode, node.block, &result).first->second;
     Node backward = node;
     for (ValueId& input : backward.inputs) input = cloner.Replacement(input);
     result.AddNode(std::move(backward));

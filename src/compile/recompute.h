@@ -1,6 +1,6 @@
-// recompute: trades arithmetic for memory. Every block's forward is run again just before its backward, so that between
-// the two only the block's inputs are kept. Nodes are cloned, never changed: clones keep their values' names and draw
-// the same random numbers, so losses and gradients keep every bit.
+// recompute: trades arithmetic, or traffic between ranks, for memory. Every block's forward is run again just before
+// its backward, so that between the two only the block's inputs are kept. Nodes are cloned, never changed: clones keep
+// their values' names and draw the same random numbers, so losses and gradients keep every bit.
 #pragma once
 
 #include "graph/graph.h"
@@ -9,7 +9,13 @@ namespace temper {
 
 enum class Recompute : uint8_t { kNone, kBlock };
 
+struct RecomputeSpec {
+  Recompute mode = Recompute::kNone;
+  // Weights that a block's forward gathered are dropped after it and gathered again for its backward.
+  bool gather_weights_again = false;
+};
+
 // REQUIRES: a differentiated graph before UpdateInPlace.
-Graph RecomputeBlocks(const Graph& graph, Recompute mode);
+Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec);
 
 }  // namespace temper

@@ -1,19 +1,26 @@
 // The training step of a model: from its forward graph to Programs. This is the pass pipeline, and the one place that
-// knows its order: fuse, differentiate, recompute, update in place, optimizer, place.
+// knows its order: partition, fuse, differentiate, recompute, update in place, optimizer, place.
 #pragma once
 
 #include <vector>
 
+#include "compile/partition.h"
+#include "compile/placement_rules.h"
 #include "compile/recompute.h"
+#include "compile/update.h"
 #include "graph/graph.h"
 #include "program/program.h"
 
 namespace temper {
 
-struct AdamwSpec {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;  // of matrices; vectors (norm weights, biases) do not decay, as in HF Trainer
-  double max_norm = 1.0;    // 0: no clipping
+// Where a run of several ranks has this one.
+struct MeshSpec {
+  Mesh mesh;
+  int rank = 0;
+  ResidualSplit residual = ResidualSplit::kTokens;
+  std::vector<PlacementRule> rules;  // those of the user, before the default ones
+  // Gathered weights are dropped after a block's forward and gathered again for its backward.
+  bool reshard_after_forward = true;
 };
 
 struct StepSpec {
@@ -21,13 +28,12 @@ struct StepSpec {
   Recompute recompute = Recompute::kNone;
   AdamwSpec adamw;
   int threads = 1;
+  MeshSpec mesh;
 };
 
-// The graph of the update: sums of squares, clipping, AdamW for every trainable value of `forward`.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec);
-
-// Programs "train" (when a value is trainable) and "eval", which share one arena. `forward` ends in one
-// linear_cross_entropy; `eval_forward` is the same model without what only training does (dropout).
+// Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
+// ends in one linear_cross_entropy and has the tokens of all ranks' micro-batch; `eval_forward` is the same model
+// without what only training does (dropout).
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec);
 
 // Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths.

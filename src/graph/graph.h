@@ -13,6 +13,7 @@
 
 #include "graph/attributes.h"
 #include "graph/op.h"
+#include "tensor/placement.h"
 #include "tensor/shape.h"
 
 namespace temper {
@@ -52,6 +53,9 @@ struct Value {
   bool trainable = false;
   // This value overwrites that one, whose last use is the node that makes this. Both share an address.
   ValueId updates = kNoValue;
+  // Of a source that is a part of a larger tensor, or of which other ranks hold a copy: nullopt where there is one
+  // rank.
+  std::optional<Shard> shard;
 };
 
 struct Node {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/attributes.h"
+#include "tensor/placement.h"
 #include "tensor/shape.h"
 
 namespace temper {
@@ -52,17 +53,28 @@ class LineReader {
     if (n == rest_.npos) return false;
     const auto dtype = ParseDType(rest_.substr(0, n));
     if (!dtype.ok()) return false;
-    rest_.remove_prefix(n + 1);
+    rest_.remove_prefix(n);
     *out = TensorType{*dtype, {}};
+    return Sizes(&out->shape);
+  }
+  // "[2048, 768]". A size may be 0: a rank's part of a tensor with fewer rows than there are ranks.
+  bool Sizes(Shape* out) {
+    *out = {};
+    if (!Eat("[")) return false;
+    int64_t elements = 1;  // of the sizes that are not 0
     while (!Eat("]")) {
       int64_t d = 0;
-      if (out->shape.rank() > 0 && !Eat(", ")) return false;
-      if (out->shape.rank() == Shape::kMaxRank || !Number(&d) || d < 1 || d > kMaxElements / out->shape.elements()) {
-        return false;
-      }
-      out->shape.Append(d);
+      if (out->rank() > 0 && !Eat(", ")) return false;
+      if (out->rank() == Shape::kMaxRank || !Number(&d) || d < 0 || d > kMaxElements / elements) return false;
+      elements *= std::max<int64_t>(d, 1);
+      out->Append(d);
     }
     return true;
+  }
+  // What Shard::ToString gives.
+  bool ReadShard(Shard* out) {
+    return Eat(" of=") && Sizes(&out->global) && Eat(" at=") && Sizes(&out->begin) && Eat(" split=") &&
+           Axes(&out->split) && Eat(" partial=") && Axes(&out->partial);
   }
   bool IdList(std::vector<int>* out) {
     if (!Eat("(")) return false;
@@ -81,6 +93,14 @@ class LineReader {
     if (!attributes.ok()) return false;
     *out = std::move(*attributes);
     rest_.remove_prefix(n + 1);
+    return true;
+  }
+  bool Axes(AxisSet* out) {
+    const size_t n = std::min(rest_.find(' '), rest_.size());
+    const auto axes = AxisSet::Parse(rest_.substr(0, n));
+    if (!axes.ok()) return false;
+    *out = *axes;
+    rest_.remove_prefix(n);
     return true;
   }
   bool AtEnd() const { return rest_.empty(); }

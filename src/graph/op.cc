@@ -33,7 +33,11 @@ constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
                                                           "gelu_backward",
                                                           "sum_squares",
                                                           "clip",
-                                                          "adamw"};
+                                                          "adamw",
+                                                          "all_gather",
+                                                          "reduce_scatter",
+                                                          "all_reduce",
+                                                          "broadcast"};
 
 }  // namespace
 

@@ -12,7 +12,7 @@ enum class Op : unsigned char {
   // Forward. "[x]" is present where the attribute of that name is 1.
   kEmbedding,           // (table_VD, index_T) -> x_TD; row index_T + offset.            attrs: offset
   kLinear,              // (x_TI, w_OI, [bias_O], [acc_TO]) -> scale*x w^T + bias + acc.  attrs: bias, acc, scale, out
-  kAdd,                 // (a, b) -> a + b
+  kAdd,                 // (a, b) -> a + b; b may be a vector, added to every row
   kCast,                // (x) -> x in attrs.dtype
   kSliceRows,           // (x_TD) -> rows [begin, begin+count).                          attrs: begin, count
   kRmsNorm,             // (x_TD, w_D) -> y_TD, rstd_T                                   attrs: eps
@@ -48,9 +48,22 @@ enum class Op : unsigned char {
                 //                                                               attrs: max_norm (0: no clipping)
   kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
+  // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
+  // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h.
+  kAllGather,  // (part...) -> whole...: parts of dim `dim` side by side; adjoint: reduce_scatter
+               //                                              attrs: axes, ranks, dim, sizes (of dim in the outputs)
+  kReduceScatter,  // (term..., [acc...]) -> part... of the sum (+ acc), cut along dim `dim`; adjoint: all_gather
+                   //                                              attrs: axes, ranks, dim, sizes, acc
+  kAllReduce,      // (term...) -> sum..., the same bits on every rank; adjoint: none needed, the gradient is whole
+                   //                                              attrs: axes, ranks
+  kBroadcast,      // (x) -> x: from here on ranks do different things with x; adjoint: all_reduce. attrs: axes, ranks
 };
 
-inline constexpr int kNumOps = static_cast<int>(Op::kAdamw) + 1;
+inline constexpr int kNumOps = static_cast<int>(Op::kBroadcast) + 1;
+
+constexpr bool IsCollective(Op op) {
+  return op >= Op::kAllGather;
+}
 
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse

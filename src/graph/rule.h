@@ -14,6 +14,7 @@ namespace temper {
 struct Cost {
   Flops flops;
   Bytes read, written;
+  Bytes sent;  // to other ranks
 };
 
 using Types = std::vector<TensorType>;
@@ -51,6 +52,35 @@ class GradientSink {
   virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
 };
 
+// What a sharding rule may do: see how the node's inputs lie on the mesh, ask for them as the op needs them (which
+// inserts collectives), emit the op on what this rank holds, and say how its outputs lie. Implemented by
+// compile/partition. Nodes and values are the global graph's; ids that Use, Emit and Settle return are the local one's.
+class ShardingSink {
+ public:
+  virtual ~ShardingSink() = default;
+  virtual const Node& node() const = 0;
+  virtual const Value& value(ValueId id) const = 0;
+  virtual const Mesh& mesh() const = 0;
+  // How input `i` lies; of a weight: how it is stored.
+  virtual const Placement& placement(int input) const = 0;
+  // Where this rank's part of a tensor of that shape lies.
+  virtual Box box(const Shape& global, const Placement& placement) const = 0;
+  // Input `i` in another placement. What can be had: a split dim gathered (then varying), a sum settled, a whole value
+  // made varying; else the run is refused.
+  virtual ValueId Use(int input, const Placement& wanted) = 0;
+  // The placement of `p` with its partial sums added up: into whole values, or split as the residual stream is.
+  virtual Placement Settled(const Placement& p) const = 0;
+  // Emits an op on local values. `outputs`: how its outputs lie, which have the global shapes of the node's outputs.
+  virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes,
+                                    const std::vector<Placement>& outputs) = 0;
+  // A value that Emit returned, in another placement.
+  virtual ValueId Convert(ValueId local, const Placement& wanted) = 0;
+  // Declares `local` to be output `i` of the node.
+  virtual void Deliver(int output, ValueId local) = 0;
+  // The run cannot be sharded in this way; the message says what does not divide what, and what would work.
+  virtual void Refuse(std::string why) = 0;
+};
+
 struct OpRule {
   // All that a node of this op may have.
   std::span<const AttributeSpec> attributes;
@@ -60,6 +90,8 @@ struct OpRule {
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
+  // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
+  void (*shard)(ShardingSink& sink) = nullptr;
   Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
   // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
   Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;

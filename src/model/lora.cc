@@ -8,9 +8,9 @@
 #include <optional>
 #include <set>
 
+#include "base/pattern.h"
 #include "graph/rule.h"
 #include "model/forward.h"
-#include "model/module_pattern.h"
 
 namespace temper {
 namespace {
@@ -46,7 +46,7 @@ bool AnyNameMatches(const std::string& path, const std::vector<std::string>& nam
 template <class T>
 Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const std::string& path) {
   for (const auto& [key, value] : patterns) {
-    TEMPER_ASSIGN_OR_RETURN(const ModulePattern pattern, ModulePattern::Compile("(.*\\.)?(" + key + ")"));
+    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::Compile("(.*\\.)?(" + key + ")"));
     TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(path));
     if (matches) return std::optional<T>(value);
   }
@@ -59,10 +59,10 @@ class Selector {
   static Result<Selector> Create(const LoraSpec& spec) {
     Selector selector(spec);
     if (!spec.target_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, ModulePattern::Compile(spec.target_regex));
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, Pattern::Compile(spec.target_regex));
     }
     if (!spec.exclude_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, ModulePattern::Compile(spec.exclude_regex));
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, Pattern::Compile(spec.exclude_regex));
     }
     return selector;
   }
@@ -97,7 +97,7 @@ class Selector {
  private:
   explicit Selector(const LoraSpec& spec) : spec_(spec) {}
   const LoraSpec& spec_;
-  std::optional<ModulePattern> targets_, excluded_;
+  std::optional<Pattern> targets_, excluded_;
   std::set<std::string> matched_;
 };
 

@@ -87,6 +87,7 @@ class ProgramReader {
     b.role = *ParseRole(role);
     b.trainable = in.Eat(" trainable");
     if (!in.Eat(" offset=") || !in.Number(&b.offset.v)) return false;
+    if (in.Eat(" shard") && !in.ReadShard(&b.shard.emplace())) return false;
     program_.buffers.push_back(std::move(b));
     return in.AtEnd();
   }
@@ -160,8 +161,10 @@ std::string PrintProgram(const Program& p) {
   for (const auto& [name, member] : kClasses) text += fmt::format("{}={} ", name, (p.peak.*member).v);
   text += fmt::format("at \"{}\"\n", p.peak_instruction);
   for (const Buffer& b : p.buffers) {
-    text += fmt::format("buffer \"{}\" {} {}{} offset={}\n", b.name, b.type.ToString(), ToString(b.role),
+    text += fmt::format("buffer \"{}\" {} {}{} offset={}", b.name, b.type.ToString(), ToString(b.role),
                         b.trainable ? " trainable" : "", b.offset.v);
+    if (b.shard) text += " shard" + b.shard->ToString();
+    text += '\n';
   }
   for (const Segment& s : p.segments) {
     text += fmt::format("segment \"{}\" {}\n", s.name, ToString(s.phase));

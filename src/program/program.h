@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
 #include "graph/rule.h"
+#include "tensor/placement.h"
 
 namespace temper {
 
@@ -31,6 +33,7 @@ struct Buffer {
   Role role = Role::kInput;
   bool trainable = false;
   Bytes offset;
+  std::optional<Shard> shard;  // of weights and states on a mesh: which part this is, of what
 };
 
 // One kernel call on the operands of its segment.

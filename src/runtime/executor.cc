@@ -45,7 +45,8 @@ Status Executor::FillConstants() {
   return OkStatus();
 }
 
-Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena& arena, KernelTable& kernels) {
+Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena& arena, KernelTable& kernels,
+                                                   KernelTable* collectives) {
   TEMPER_CHECK(program.arena_bytes <= arena.size())
       << "program " << program.name << " needs " << program.arena_bytes.v << " bytes, the arena has " << arena.size().v;
   std::unique_ptr<Executor> executor(new Executor(program, arena));
@@ -62,7 +63,9 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
       if (rule.workspace) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, program.threads);
       costs.back().push_back(rule.cost(spec.inputs, spec.outputs, spec.attributes));
       TEMPER_CHECK(spec.workspace <= program.workspace_bytes) << ToString(spec.op) << " workspace";
-      auto kernel = kernels.Make(spec);
+      const bool collective = IsCollective(spec.op);
+      TEMPER_CHECK(!collective || collectives != nullptr) << ToString(spec.op) << " without a communicator";
+      auto kernel = (collective ? *collectives : kernels).Make(spec);
       if (!kernel.ok()) return kernel.status().WithContext(fmt::format("{}: {}", segment.name, ToString(spec.op)));
       executor->kernels_.push_back(std::move(*kernel));
     }

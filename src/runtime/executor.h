@@ -24,8 +24,10 @@ struct HostArray {
 
 class Executor {
  public:
-  // `arena`, `program` must outlive the executor. Errors: an instruction the backend cannot run, named.
-  static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels);
+  // `arena`, `program` must outlive the executor, and `collectives` (Communicator::Collectives), which a Program of one
+  // rank does without. Errors: an instruction the backend cannot run, named.
+  static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels,
+                                                  KernelTable* collectives = nullptr);
   ~Executor();
 
   struct RunOptions {

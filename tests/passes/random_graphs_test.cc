@@ -156,7 +156,7 @@ TEST_P(RandomGraphs, RecomputingChangesNoBit) {
   int64_t clones = 0;
   for (uint64_t seed = 1; seed <= kGraphs; ++seed) {
     const Graph graph = Differentiate(Fuse(RandomForward(seed, GetParam())), seed % 2 == 0);
-    const Graph again = RecomputeBlocks(graph, Recompute::kBlock);
+    const Graph again = RecomputeBlocks(graph, {.mode = Recompute::kBlock});
     const Buffers want = Execute(graph);
     ASSERT_EQ(Execute(again), want) << "seed " << seed << "\n" << PrintGraph(again);
     ASSERT_EQ(Execute(UpdateInPlace(again)), want) << "seed " << seed;
@@ -191,7 +191,7 @@ TEST(RandomGraphsInF32, FusingChangesOnlyRounding) {
 TEST_P(RandomGraphs, EveryPassesGraphReadsBackToItself) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     const Graph graph =
-        UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(RandomForward(seed, GetParam())), true), Recompute::kBlock));
+        UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(RandomForward(seed, GetParam())), true), {.mode = Recompute::kBlock}));
     const std::string text = PrintGraph(graph);
     const auto back = ReadGraph(text);
     ASSERT_TRUE(back.ok()) << back.status().message();

@@ -25,7 +25,7 @@ Graph StepGraph(const Model& model, bool lora, bool accumulate, Recompute recomp
   } else {
     TrainAllWeights(&forward);
   }
-  return UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(forward), accumulate), recompute));
+  return UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(forward), accumulate), {.mode = recompute}));
 }
 
 // The most that activations take at one node: no placement can span less.

@@ -1,6 +1,7 @@
 // ReLU and GELU (exact by erf, or the tanh approximation: Hendrycks & Gimpel 2016). ReLU's backward needs only the sign
 // of its output, so the output can be what is kept.
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -35,9 +36,14 @@ constexpr AttributeSpec kGeluAttributes[] = {Flag("tanh")};
 
 }  // namespace
 
-const OpRule kReluRule = {.infer = Infer, .gradient = ReluGradient, .cost = CheapCost, .in_place_input = 0};
+const OpRule kReluRule = {
+    .infer = Infer, .gradient = ReluGradient, .shard = ShardElementwise, .cost = CheapCost, .in_place_input = 0};
 const OpRule kReluBackwardRule = {.infer = InferBackward, .cost = CheapCost, .in_place_input = 0};
-const OpRule kGeluRule = {.attributes = kGeluAttributes, .infer = Infer, .gradient = GeluGradient, .cost = GeluCost};
+const OpRule kGeluRule = {.attributes = kGeluAttributes,
+                          .infer = Infer,
+                          .gradient = GeluGradient,
+                          .shard = ShardElementwise,
+                          .cost = GeluCost};
 const OpRule kGeluBackwardRule = {
     .attributes = kGeluAttributes, .infer = InferBackward, .cost = GeluCost, .in_place_input = 0};
 

@@ -1,10 +1,13 @@
 // Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach
 // memory: the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes
 // them (Dao 2023, FlashAttention-2). attention_cached is the decoding form over a cache of earlier keys and values.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "graph/ops/attention_scratch.h"
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -57,6 +60,30 @@ void Gradient(GradientSink& sink) {
   for (int i = 0; i < 3; ++i) {
     if (sink.Needs(i)) sink.Contribute(i, outputs[static_cast<size_t>(i)]);
   }
+}
+
+// Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along `copy` share one.
+void Sharding(ShardingSink& sink) {
+  const Node& node = sink.node();
+  Placement q = sink.Settled(sink.placement(0)), k = sink.Settled(sink.placement(1));
+  for (const Axis axis : (q.split(0) & kTensorAxes).axes()) {
+    q = Gathered(q, 0, axis);
+    k = Gathered(k, 0, axis);
+  }
+  const int64_t heads = node.attributes.Int("heads"), kv_heads = node.attributes.Int("kv_heads");
+  const int64_t parts = sink.mesh().size(q.split(1)), kv_parts = sink.mesh().size(k.split(1));
+  const bool shared = parts != kv_parts;  // then each rank has exactly one KV head
+  if (heads % parts != 0 || kv_heads % kv_parts != 0 || (shared && kv_heads != kv_parts)) {
+    return sink.Refuse(
+        fmt::format("{} heads and {} KV heads do not divide among {} tensor-parallel ranks", heads, kv_heads, parts));
+  }
+  Attributes attributes = node.attributes;
+  attributes.Set("heads", heads / parts);
+  attributes.Set("kv_heads", kv_heads / kv_parts);
+  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, k), sink.Use(3, sink.placement(3))};
+  const auto outputs = sink.Emit(Op::kAttention, inputs, std::move(attributes), {q, q});
+  sink.Deliver(0, outputs[0]);
+  sink.Deliver(1, outputs[1]);
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
@@ -112,6 +139,7 @@ constexpr AttributeSpec kAttributes[] = {Size("heads"), Size("kv_heads"), Double
 const OpRule kAttentionRule = {.attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
+                               .shard = Sharding,
                                .cost = ForwardCost,
                                .workspace = ForwardWorkspace};
 const OpRule kAttentionBackwardRule = {

@@ -1,6 +1,7 @@
 // Dropout: y = x * mask / (1-p), mask_i = [u_i >= p] with u drawn by counter from (seed, the value's name, step, place
 // in the batch), so that recomputing it gives the same mask and its backward is the same op applied to the gradient.
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -24,11 +25,35 @@ void Gradient(GradientSink& sink) {
                   sink.Emit(Op::kDropout, {sink.OutputGradient(0), sink.node().inputs[1]}, sink.node().attributes)[0]);
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("p")};
+// A rank draws for its part of x what one rank would have drawn there: `row` and `column` say where the part begins,
+// `columns` how wide the whole is. Rows are counted from the first that this rank's batch holds (kRngFirstToken).
+void Sharding(ShardingSink& sink) {
+  const Node& node = sink.node();
+  const Placement p = sink.placement(0);
+  const Shape& global = sink.value(node.inputs[0]).type.shape;
+  Placement batch;  // as the host deals rows
+  for (const Axis axis : p.dims[0]) {
+    if (!kTensorAxes.Has(axis)) batch.dims[0].push_back(axis);
+  }
+  const Box part = sink.box(global, p), rows = sink.box(global, batch);
+  Attributes attributes = node.attributes;
+  attributes.Set("row", part.begin[0] - rows.begin[0]);
+  attributes.Set("column", part.begin[1]);
+  attributes.Set("columns", global[1]);
+  const ValueId x = sink.Use(0, p);
+  sink.Deliver(0, sink.Emit(Op::kDropout, {x, sink.Use(1, sink.placement(1))}, std::move(attributes), {p})[0]);
+}
+
+constexpr AttributeSpec kAttributes[] = {Double("p"), OptionalSize("row"), OptionalSize("column"),
+                                         OptionalSize("columns")};
 
 }  // namespace
 
-const OpRule kDropoutRule = {
-    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = DropoutCost, .in_place_input = 0};
+const OpRule kDropoutRule = {.attributes = kAttributes,
+                             .infer = Infer,
+                             .gradient = Gradient,
+                             .shard = Sharding,
+                             .cost = DropoutCost,
+                             .in_place_input = 0};
 
 }  // namespace temper

@@ -1,17 +1,39 @@
 // Add, cast and slice_rows: the ops that only move or combine elements.
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
 Result<Types> InferAdd(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0])) return BadOperands(Op::kAdd, "two values alike", in, a);
+  const bool good = in.size() == 2 && IsFloat(in[0]) && in[0].dtype == in[1].dtype &&
+                    (in[0] == in[1] || (IsMatrix(in[0]) && IsVector(in[1], in[0].shape[1])));
+  if (!good) return BadOperands(Op::kAdd, "two values alike, or x_TD and b_D", in, a);
   return Types{in[0]};
 }
 void AddGradient(GradientSink& sink) {
-  for (int i = 0; i < 2; ++i) {
-    if (sink.Needs(i)) sink.Contribute(i, sink.OutputGradient(0));
+  const ValueId d_y = sink.OutputGradient(0);
+  const Node& node = sink.node();
+  if (sink.Needs(0)) sink.Contribute(0, d_y);
+  if (!sink.Needs(1)) return;
+  if (sink.value(node.inputs[0]).type == sink.value(node.inputs[1]).type) {
+    sink.Contribute(1, d_y);
+    return;
   }
+  const ValueId acc = sink.Pending(1);
+  std::vector<ValueId> inputs = {d_y};
+  if (acc != kNoValue) inputs.push_back(acc);
+  sink.Deliver(1, sink.Emit(Op::kSumRows, inputs, {{"acc", int64_t{acc != kNoValue}}})[0]);
+}
+// Terms of a sum can be added as they are; else both operands lie like the first, whose sums are settled.
+void ShardAdd(ShardingSink& sink) {
+  const Node& node = sink.node();
+  const bool alike = sink.value(node.inputs[0]).type == sink.value(node.inputs[1]).type;
+  Placement p = sink.placement(0);
+  if (!alike || !(p == sink.placement(1))) p = sink.Settled(p);
+  const Placement second = alike ? p : VectorBeside(p, 1, sink.mesh());
+  const ValueId a = sink.Use(0, p), b = sink.Use(1, second);
+  sink.Deliver(0, sink.Emit(Op::kAdd, {a, b}, {}, {p})[0]);
 }
 Cost AddCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 1);
@@ -49,9 +71,13 @@ constexpr AttributeSpec kSliceAttributes[] = {Size("begin"), Size("count")};
 
 }  // namespace
 
-const OpRule kAddRule = {.infer = InferAdd, .gradient = AddGradient, .cost = AddCost, .in_place_input = 0};
-const OpRule kCastRule = {
-    .attributes = kCastAttributes, .infer = InferCast, .gradient = CastGradient, .cost = CastCost};
+const OpRule kAddRule = {
+    .infer = InferAdd, .gradient = AddGradient, .shard = ShardAdd, .cost = AddCost, .in_place_input = 0};
+const OpRule kCastRule = {.attributes = kCastAttributes,
+                          .infer = InferCast,
+                          .gradient = CastGradient,
+                          .shard = ShardElementwise,
+                          .cost = CastCost};
 const OpRule kSliceRowsRule = {.attributes = kSliceAttributes, .infer = InferSliceRows, .cost = SliceCost};
 
 }  // namespace temper

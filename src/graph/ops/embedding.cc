@@ -1,13 +1,15 @@
 // Embedding: x[t] = table[index[t] + offset]. OPT's learned positions start at row 2, hence the offset
-// (transformers, OPTLearnedPositionalEmbedding).
+// (transformers, OPTLearnedPositionalEmbedding). With `part`, the table is rows begin, begin+1, ... of a longer one,
+// and x[t] is zero where its row is not among them.
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 ||
-      !IsIndex(in[1], in[1].shape[0]) || a.IntOr("offset", 0) > in[0].shape[0]) {
+      !IsIndex(in[1], in[1].shape[0]) || (!a.Flag("part") && a.IntOr("offset", 0) > in[0].shape[0])) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
   return Types{{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
@@ -22,17 +24,16 @@ void Gradient(GradientSink& sink) {
   std::vector<ValueId> inputs = {sink.OutputGradient(0), sink.node().inputs[1]};
   const ValueId acc = sink.Pending(0);
   if (acc != kNoValue) inputs.push_back(acc);
-  const int64_t vocab = sink.value(sink.node().inputs[0]).type.shape[0];
-  sink.Deliver(0, sink.Emit(Op::kEmbeddingBackward, inputs,
-                            {{"acc", int64_t{acc != kNoValue}},
-                             {"offset", sink.node().attributes.IntOr("offset", 0)},
-                             {"vocab", vocab}})[0]);
+  Attributes attributes = sink.node().attributes;
+  attributes.Set("acc", int64_t{acc != kNoValue});
+  attributes.Set("vocab", sink.value(sink.node().inputs[0]).type.shape[0]);
+  sink.Deliver(0, sink.Emit(Op::kEmbeddingBackward, inputs, std::move(attributes))[0]);
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = a.Flag("acc") ? 3 : 2;
   if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsIndex(in[1], in[0].shape[0]) ||
-      a.IntOr("offset", 0) > a.Int("vocab")) {
+      (!a.Flag("part") && a.IntOr("offset", 0) > a.Int("vocab"))) {
     return BadOperands(Op::kEmbeddingBackward, "(d_x_TD, index_T, [acc_VD])", in, a);
   }
   const TensorType d_table{GradientDType(in[0].dtype), {a.Int("vocab"), in[0].shape[1]}};
@@ -48,12 +49,41 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab")};
+// Where rows of the table are split along tensor axes, each rank looks up those it holds (attribute `begin`: the first
+// of them) and gives zeros for the others: terms of a sum. Columns may be split: so is x then.
+void Sharding(ShardingSink& sink) {
+  const Node& node = sink.node();
+  const Placement index = sink.placement(1);
+  Placement table = sink.placement(0), x;
+  x.dims[0] = index.dims[0];
+  for (const Axis axis : sink.mesh().axes().axes()) {
+    const int dim = table.DimOf(axis);
+    if (index.DimOf(axis) == 0) {
+      if (dim >= 0) table = Gathered(table, dim, axis);
+      table.varying |= axis;
+    } else if (dim == 0) {
+      x.partial |= axis;
+    } else if (dim == 1) {
+      x.dims[1].push_back(axis);
+    }
+  }
+  Attributes attributes = node.attributes;
+  if (!table.split(0).empty()) {
+    attributes.Set("begin", sink.box(sink.value(node.inputs[0]).type.shape, table).begin[0]);
+    attributes.Set("part", int64_t{1});
+  }
+  const ValueId rows = sink.Use(0, table);
+  sink.Deliver(0, sink.Emit(Op::kEmbedding, {rows, sink.Use(1, index)}, std::move(attributes), {x})[0]);
+}
+
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), Flag("part"), OptionalSize("begin")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab"), Flag("part"),
+                                                 OptionalSize("begin")};
 
 }  // namespace
 
-const OpRule kEmbeddingRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kEmbeddingRule = {
+    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = Sharding, .cost = ForwardCost};
 const OpRule kEmbeddingBackwardRule = {
     .attributes = kBackwardAttributes, .infer = InferBackward, .cost = BackwardCost, .in_place_input = 2};
 

@@ -1,6 +1,7 @@
 // LayerNorm: y = (x - mean) * rstd * w + b over the last dim, variance without Bessel's correction (Ba et al. 2016;
 // torch).
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -74,7 +75,8 @@ constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Fl
 
 }  // namespace
 
-const OpRule kLayerNormRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kLayerNormRule = {
+    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = ShardNorm, .cost = ForwardCost};
 const OpRule kLayerNormBackwardRule = {.attributes = kBackwardAttributes,
                                        .infer = InferBackward,
                                        .cost = BackwardCost,

@@ -1,7 +1,10 @@
 // Linear: y = scale * x w^T + bias + acc, with w stored [out, in] as in the files. The accumulator is a residual
 // (o_proj, down_proj) or the base product that a LoRA branch adds to.
+#include <fmt/format.h>
+
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -46,6 +49,69 @@ void Gradient(GradientSink& sink) {
   if (sink.Needs(1)) emit(Op::kLinearDw, {d_y, x}, 1);
   if (sink.Needs(0)) emit(Op::kLinearDx, {d_y, w}, 0);
   if (node.attributes.Flag("acc") && sink.Needs(next)) sink.Contribute(next, d_y);
+}
+
+// Along each axis, one of: rows of x are split (then w is gathered); the output dim of w is split (then x is made to
+// vary); the input dim of both is split (then y is a term of a sum); neither is.
+void Sharding(ShardingSink& sink) {
+  const Node& node = sink.node();
+  Placement x = sink.placement(0), w = sink.placement(1), y;
+  for (const Axis axis : sink.mesh().axes().axes()) {
+    int of_x = x.DimOf(axis);
+    int of_w = w.DimOf(axis);
+    if (of_x < 0 && of_w == 1) {
+      return sink.Refuse(fmt::format("{} is split along its input dim over {}, but what it multiplies is not",
+                                     sink.value(node.inputs[1]).name, ToString(axis)));
+    }
+    if (of_x == 0 && of_w >= 0 && !kTensorAxes.Has(axis)) {
+      w = Gathered(w, of_w, axis);
+      of_w = -1;
+    } else if (of_x >= 0 && of_w >= 0 && !(of_x == 1 && of_w == 1)) {
+      x = Gathered(x, of_x, axis);
+      of_x = -1;
+    } else if (of_x == 1 && of_w < 0) {
+      x = Gathered(x, of_x, axis);
+      of_x = -1;
+    }
+    if (of_w == 0) {
+      if (x.partial.Has(axis)) x = sink.Settled(x);
+      for (const int dim : {0, 1}) {
+        if (x.split(dim).Has(axis)) x = Gathered(x, dim, axis);
+      }
+      x.varying |= axis;
+    } else if (of_w == 1) {
+      y.partial |= axis;
+    } else {
+      const bool whole = of_x < 0 && !x.varying.Has(axis) && !x.partial.Has(axis);
+      if (!whole) w.varying |= axis;
+      if (x.partial.Has(axis)) y.partial |= axis;
+      if (x.varying.Has(axis)) y.varying |= axis;
+    }
+  }
+  y.dims[0] = x.dims[0];
+  y.dims[1] = w.dims[0];
+  const bool has_bias = node.attributes.Flag("bias"), has_acc = node.attributes.Flag("acc");
+  // A bias is added once, so not to terms of a sum; neither is what lies otherwise than the terms do.
+  const bool bias_later = has_bias && !y.partial.empty();
+  const bool acc_later =
+      has_acc && (bias_later || !(sink.placement(static_cast<int>(node.inputs.size()) - 1) == y)) && !y.partial.empty();
+  std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w)};
+  Attributes attributes = node.attributes;
+  if (has_bias && !bias_later) inputs.push_back(sink.Use(2, VectorBeside(y, 1, sink.mesh())));
+  if (has_acc && !acc_later) inputs.push_back(sink.Use(2 + has_bias, y));
+  attributes.Set("bias", int64_t{has_bias && !bias_later});
+  attributes.Set("acc", int64_t{has_acc && !acc_later});
+  ValueId product = sink.Emit(Op::kLinear, std::move(inputs), std::move(attributes), {y})[0];
+  if (bias_later || acc_later) {
+    const Placement settled = sink.Settled(y);
+    product = sink.Convert(product, settled);
+    if (bias_later) {
+      const ValueId bias = sink.Use(2, VectorBeside(settled, 1, sink.mesh()));
+      product = sink.Emit(Op::kAdd, {product, bias}, {}, {settled})[0];
+    }
+    if (acc_later) product = sink.Emit(Op::kAdd, {product, sink.Use(2 + has_bias, settled)}, {}, {settled})[0];
+  }
+  sink.Deliver(0, product);
 }
 
 Result<Types> InferDx(const Types& in, const Attributes& a) {
@@ -106,8 +172,12 @@ constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
 
 }  // namespace
 
-const OpRule kLinearRule = {
-    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = LinearCost, .workspace = LinearWorkspace};
+const OpRule kLinearRule = {.attributes = kAttributes,
+                            .infer = Infer,
+                            .gradient = Gradient,
+                            .shard = Sharding,
+                            .cost = LinearCost,
+                            .workspace = LinearWorkspace};
 const OpRule kLinearDxRule = {.attributes = kBackwardAttributes,
                               .infer = InferDx,
                               .cost = BackwardCost,

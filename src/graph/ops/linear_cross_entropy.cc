@@ -2,8 +2,11 @@
 // token, and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the
 // loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
 // dropout(x) A^T, w2 = B.
+#include <fmt/format.h>
+
 #include "graph/ops/loss_scratch.h"
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -69,6 +72,43 @@ void Gradient(GradientSink& sink) {
   for (size_t i = 0; i < delivered.size(); ++i) sink.Deliver(static_cast<int>(delivered[i]), outputs[i]);
 }
 
+// The vocabulary may be split along tensor axes (attribute `axes`; `begin`: the first word of this rank's part): ranks
+// then exchange the maximum and the sum of exponentials of every row. Else rows are dealt as they lie.
+void Sharding(ShardingSink& sink) {
+  const Node& node = sink.node();
+  const bool pair2 = node.attributes.Flag("pair2");
+  Placement x = sink.Settled(sink.placement(0)), w = sink.placement(1), target = sink.placement(2), loss = target;
+  for (const Axis axis : x.split(1).axes()) x = Gathered(x, 1, axis);
+  for (const Axis axis : sink.mesh().axes().axes()) {
+    const int dim = w.DimOf(axis);
+    if (target.DimOf(axis) == 0) {
+      if (dim >= 0) w = Gathered(w, dim, axis);
+      w.varying |= axis;
+    } else if (dim == 0) {
+      if (x.DimOf(axis) == 0) x = Gathered(x, 0, axis);
+      x.varying |= axis;
+    } else if (dim == 1) {
+      return sink.Refuse(
+          fmt::format("{} is split along its input dim over {}", sink.value(node.inputs[1]).name, ToString(axis)));
+    } else if (x.DimOf(axis) == 0 || x.varying.Has(axis)) {
+      return sink.Refuse(fmt::format("{} is whole along {}, over which its input is not",
+                                     sink.value(node.inputs[1]).name, ToString(axis)));
+    }
+  }
+  Attributes attributes = node.attributes;
+  const AxisSet split = w.split(0);
+  if (!split.empty()) {
+    attributes.Set("axes", split.ToString());
+    attributes.Set("begin", sink.box(sink.value(node.inputs[1]).type.shape, w).begin[0]);
+  }
+  std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w), sink.Use(2, target)};
+  if (pair2) {
+    inputs.push_back(sink.Use(3, x));
+    inputs.push_back(sink.Use(4, w));
+  }
+  sink.Deliver(0, sink.Emit(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), {loss})[0]);
+}
+
 Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
   for (size_t p = 0; p < NumPairs(a); ++p) {
@@ -94,14 +134,16 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("pair2"),   Flag("grad_x"), Flag("grad_w"), Flag("grad_x2"),
-                                         Flag("grad_w2"), Flag("acc_w"),  Flag("acc_w2"), OptionalSize("chunk")};
+constexpr AttributeSpec kAttributes[] = {
+    Flag("pair2"), Flag("grad_x"), Flag("grad_w"),        Flag("grad_x2"),        Flag("grad_w2"),
+    Flag("acc_w"), Flag("acc_w2"), OptionalSize("chunk"), OptionalString("axes"), OptionalSize("begin")};
 
 }  // namespace
 
 const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
                                         .infer = Infer,
                                         .gradient = Gradient,
+                                        .shard = Sharding,
                                         .cost = LossCost,
                                         .workspace = Workspace,
                                         .overwrites = Overwrites};

@@ -34,7 +34,11 @@ const OpRule& RuleOf(Op op) {
                                                             &kGeluBackwardRule,
                                                             &kSumSquaresRule,
                                                             &kClipRule,
-                                                            &kAdamwRule};
+                                                            &kAdamwRule,
+                                                            &kAllGatherRule,
+                                                            &kReduceScatterRule,
+                                                            &kAllReduceRule,
+                                                            &kBroadcastRule};
   return *kRules[static_cast<size_t>(op)];
 }
 

@@ -1,6 +1,7 @@
 // RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
 // Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -64,7 +65,8 @@ constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Fl
 
 }  // namespace
 
-const OpRule kRmsNormRule = {.attributes = kAttributes, .infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kRmsNormRule = {
+    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = ShardNorm, .cost = ForwardCost};
 const OpRule kRmsNormBackwardRule = {.attributes = kBackwardAttributes,
                                      .infer = InferBackward,
                                      .cost = BackwardCost,

@@ -1,7 +1,10 @@
 // Rotary position embedding (Su et al. 2021) in the half-split layout of HF files (transformers, rotate_half): element
 // e of the first half of a head is paired with element e of the second half. The table is made once per micro-batch and
 // serves every layer; the adjoint of a rotation is the rotation by the negative angle.
+#include <fmt/format.h>
+
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -34,6 +37,28 @@ void RopeGradient(GradientSink& sink) {
   attributes.Set("inverse", int64_t{!attributes.Flag("inverse")});
   sink.Contribute(0, sink.Emit(Op::kRope, {sink.OutputGradient(0), sink.node().inputs[1]}, attributes)[0]);
 }
+// The table is made from the positions of this rank's rows, as long as x has whole rows.
+void ShardTable(ShardingSink& sink) {
+  const Placement p = sink.placement(0);
+  sink.Deliver(0, sink.Emit(Op::kRopeTable, {sink.Use(0, p)}, sink.node().attributes, {p})[0]);
+}
+// Whole heads on each rank.
+void ShardRope(ShardingSink& sink) {
+  const Node& node = sink.node();
+  const Placement p = sink.Settled(sink.placement(0));
+  const int64_t columns = sink.box(sink.value(node.inputs[0]).type.shape, p).shape[1];
+  const int64_t head_dim = node.attributes.Int("head_dim");
+  if (columns % head_dim != 0) {
+    return sink.Refuse(fmt::format("{} heads do not divide among {} ranks of {}",
+                                   sink.value(node.inputs[0]).type.shape[1] / head_dim, sink.mesh().size(p.split(1)),
+                                   p.split(1).ToString()));
+  }
+  Placement table = p;
+  table.varying |= table.split(1);
+  table.dims[1].clear();
+  const ValueId x = sink.Use(0, p);
+  sink.Deliver(0, sink.Emit(Op::kRope, {x, sink.Use(1, table)}, node.attributes, {p})[0]);
+}
 Cost RopeCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 3);
 }
@@ -43,8 +68,13 @@ constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse")};
 
 }  // namespace
 
-const OpRule kRopeTableRule = {.attributes = kTableAttributes, .infer = InferTable, .cost = TableCost};
-const OpRule kRopeRule = {
-    .attributes = kRopeAttributes, .infer = InferRope, .gradient = RopeGradient, .cost = RopeCost, .in_place_input = 0};
+const OpRule kRopeTableRule = {
+    .attributes = kTableAttributes, .infer = InferTable, .shard = ShardTable, .cost = TableCost};
+const OpRule kRopeRule = {.attributes = kRopeAttributes,
+                          .infer = InferRope,
+                          .gradient = RopeGradient,
+                          .shard = ShardRope,
+                          .cost = RopeCost,
+                          .in_place_input = 0};
 
 }  // namespace temper

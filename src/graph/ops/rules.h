@@ -17,6 +17,7 @@ extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
 extern const OpRule kDropoutRule;
 extern const OpRule kLinearCrossEntropyRule;
 extern const OpRule kSumSquaresRule, kClipRule, kAdamwRule;
+extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule;
 
 inline constexpr AttributeSpec Flag(const char* key) {
   return {key, AttributeSpec::Kind::kFlag};

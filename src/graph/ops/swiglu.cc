@@ -1,5 +1,6 @@
 // SwiGLU: h = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020; transformers, LlamaMLP).
 #include "graph/ops/rules.h"
+#include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
@@ -34,7 +35,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
 
 }  // namespace
 
-const OpRule kSwigluRule = {.infer = Infer, .gradient = Gradient, .cost = ForwardCost};
+const OpRule kSwigluRule = {.infer = Infer, .gradient = Gradient, .shard = ShardElementwise, .cost = ForwardCost};
 const OpRule kSwigluBackwardRule = {.infer = InferBackward, .cost = BackwardCost, .in_place_input = 1};
 
 }  // namespace temper

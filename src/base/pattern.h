@@ -1,6 +1,6 @@
-// ModulePattern: a regular expression over module paths, as PEFT means them: Python's re.fullmatch. PCRE2 runs it,
-// which reads what people write there (lookaround, lazy repeats) as Python does. Patterns come from files, so work is
-// bounded.
+// Pattern: a regular expression over module paths and tensor names, as PEFT means them: Python's re.fullmatch. PCRE2
+// runs it, which reads what people write there (lookaround, lazy repeats) as Python does. Patterns come from files, so
+// work is bounded.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 namespace temper {
 
 // Immutable; may be used from any thread.
-class ModulePattern {
+class Pattern {
  public:
-  static Result<ModulePattern> Compile(const std::string& pattern);
+  static Result<Pattern> Compile(const std::string& pattern);
 
   // Whether the whole of `path` matches. Error: the pattern backtracks without end on it.
   Result<bool> Matches(const std::string& path) const;
@@ -22,7 +22,7 @@ class ModulePattern {
   struct CodeDeleter {
     void operator()(void* code) const;
   };
-  ModulePattern() = default;
+  Pattern() = default;
 
   std::unique_ptr<void, CodeDeleter> code_;  // pcre2_code
   std::string pattern_;

@@ -1,4 +1,4 @@
-#include "model/module_pattern.h"
+#include "base/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
@@ -25,17 +25,17 @@ struct MatchDeleter {
 
 }  // namespace
 
-void ModulePattern::CodeDeleter::operator()(void* code) const {
+void Pattern::CodeDeleter::operator()(void* code) const {
   pcre2_code_free(static_cast<pcre2_code*>(code));
 }
 
-Result<ModulePattern> ModulePattern::Compile(const std::string& pattern) {
+Result<Pattern> Pattern::Compile(const std::string& pattern) {
   if (pattern.size() > kMaxPattern) {
     return InvalidArgument(fmt::format("a pattern of {} characters for names of modules", pattern.size()));
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  ModulePattern compiled;
+  Pattern compiled;
   compiled.pattern_ = pattern;
   compiled.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                      PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
@@ -46,7 +46,7 @@ Result<ModulePattern> ModulePattern::Compile(const std::string& pattern) {
   return compiled;
 }
 
-Result<bool> ModulePattern::Matches(const std::string& path) const {
+Result<bool> Pattern::Matches(const std::string& path) const {
   auto* const code = static_cast<pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, MatchDeleter> data(pcre2_match_data_create_from_pattern(code, nullptr));
   const std::unique_ptr<pcre2_match_context, MatchDeleter> context(pcre2_match_context_create(nullptr));

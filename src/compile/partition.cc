@@ -1,0 +1,299 @@
+#include "compile/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+// A value of the local graph with the global shape that it is a part of.
+struct Local {
+  ValueId id = kNoValue;
+  Shape global;
+  Placement placement;
+};
+
+bool IsInput(Role role) {
+  return role == Role::kInput || role == Role::kOutput;
+}
+
+class Partitioner final : public ShardingSink {
+ public:
+  Partitioner(const Graph& forward, const PartitionSpec& spec)
+      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), data_(DataAxes(spec.mesh)) {}
+
+  Result<Graph> Run() {
+    MarkDifferentiable();
+    for (const Node& node : graph_.nodes()) {
+      node_ = &node;
+      for (ValueId id : node.inputs) TEMPER_RETURN_IF_ERROR(AddSource(id));
+      void (*rule)(ShardingSink&) = RuleOf(node.op).shard;
+      TEMPER_CHECK(rule != nullptr) << ToString(node.op) << " has no sharding rule";
+      rule(*this);
+      if (!refused_.ok()) return refused_;
+    }
+    for (const auto& [id, axes] : gradient_axes_) {
+      Value& weight = local_.value(id);
+      weight.shard->partial = axes;
+      // Its gradient would be whole from one use and partial from another.
+      if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
+        return InvalidArgument(
+            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that "
+                        "splits it there, or none of the two that share it",
+                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString()));
+      }
+    }
+    return std::move(local_);
+  }
+
+  const Node& node() const override { return *node_; }
+  const Value& value(ValueId id) const override { return graph_.value(id); }
+  const Mesh& mesh() const override { return spec_.mesh; }
+  const Placement& placement(int input) const override { return OfInput(input).placement; }
+  Box box(const Shape& global, const Placement& p) const override { return BoxOf(global, p, spec_.mesh, spec_.rank); }
+
+  ValueId Use(int input, const Placement& wanted) override {
+    const ValueId id = node_->inputs[static_cast<size_t>(input)];
+    return Reach(id, OfInput(input), wanted);
+  }
+
+  Placement Settled(const Placement& p) const override {
+    Placement settled = p;
+    settled.partial = {};
+    for (const Axis axis : p.partial.axes()) {
+      if (spec_.residual == ResidualSplit::kTokens) settled.dims[0].push_back(axis);
+      if (spec_.residual == ResidualSplit::kHidden) settled.dims[1].push_back(axis);
+    }
+    return settled;
+  }
+
+  std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes,
+                            const std::vector<Placement>& outputs) override {
+    std::vector<ValueId> ids;
+    if (!refused_.ok()) {
+      ids.assign(outputs.size(), inputs[0]);
+      return ids;
+    }
+    Result<Types> types = InferTypes(op, TypesOf(local_, inputs), attributes);
+    if (!types.ok()) {
+      Refuse(types.status().message());
+      ids.assign(outputs.size(), inputs[0]);
+      return ids;
+    }
+    TEMPER_CHECK(types->size() == outputs.size()) << ToString(op) << " placements";
+    Node node{.op = op,
+              .inputs = std::move(inputs),
+              .attributes = std::move(attributes),
+              .block = node_->block,
+              .phase = node_->phase,
+              .rng_name = node_->rng_name};
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Value& like = graph_.value(node_->outputs[i]);
+      const Shape expected = box(like.type.shape, outputs[i]).shape;
+      TEMPER_CHECK((*types)[i].shape == expected)
+          << ToString(op) << " " << like.name << " gives " << (*types)[i].ToString() << ", its placement "
+          << outputs[i].ToString(expected.rank()) << " says " << expected.ToString();
+      ids.push_back(local_.AddValue({.name = like.name, .type = (*types)[i]}));
+      locals_[ids.back()] = {ids.back(), like.type.shape, outputs[i]};
+    }
+    node.outputs = ids;
+    local_.AddNode(std::move(node));
+    return ids;
+  }
+
+  ValueId Convert(ValueId local, const Placement& wanted) override {
+    if (!refused_.ok()) return local;
+    return Reach(node_->outputs[0], locals_.at(local), wanted);
+  }
+
+  void Deliver(int output, ValueId local) override {
+    if (!refused_.ok()) return;
+    const ValueId id = node_->outputs[static_cast<size_t>(output)];
+    Value& v = local_.value(local);
+    v.name = graph_.value(id).name;
+    v.role = graph_.value(id).role;
+    of_[id] = locals_.at(local);
+  }
+
+  void Refuse(std::string why) override {
+    if (refused_.ok()) {
+      refused_ = InvalidArgument(
+          fmt::format("mesh {}: block {} {}: {}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why));
+    }
+  }
+
+ private:
+  const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
+
+  // Values whose gradient will be asked for: the others may be used in any way without a node that says so.
+  void MarkDifferentiable() {
+    differentiable_.assign(static_cast<size_t>(graph_.num_values()), false);
+    for (ValueId id = 0; id < graph_.num_values(); ++id)
+      differentiable_[static_cast<size_t>(id)] = graph_.value(id).trainable;
+    for (const Node& node : graph_.nodes()) {
+      const bool reaches = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                       [&](ValueId id) { return differentiable_[static_cast<size_t>(id)]; });
+      for (ValueId id : node.outputs) differentiable_[static_cast<size_t>(id)] = reaches;
+    }
+  }
+
+  // Inputs hold this rank's rows; weights lie as the rules say.
+  Status AddSource(ValueId id) {
+    if (of_.contains(id)) return OkStatus();
+    Value v = graph_.value(id);
+    Placement p;
+    if (IsInput(v.role)) {
+      const bool per_token = v.type.shape.rank() == 1 && v.type.dtype == DType::kI32;
+      if (per_token) {
+        p.dims[0] = data_.axes();
+        if (v.type.shape[0] % spec_.mesh.size(data_) != 0) {
+          return InvalidArgument(fmt::format("mesh {}: {} tokens of {} do not divide among {} ranks",
+                                             spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(data_)));
+        }
+      } else {
+        p.varying = data_;
+      }
+    } else if (v.role == Role::kConstant) {
+      // The same everywhere, and made by every rank: it may be used in any way.
+    } else {
+      const auto it = spec_.weights->find(v.name);
+      TEMPER_CHECK(it != spec_.weights->end()) << "no placement for " << v.name;
+      p = it->second;
+    }
+    const Shape global = v.type.shape;
+    const Box part = box(global, p);
+    v.type.shape = part.shape;
+    if (!IsInput(v.role) && v.role != Role::kConstant) v.shard = Shard{global, part.begin, p.split(), {}};
+    of_[id] = {local_.AddValue(std::move(v)), global, p};
+    locals_[of_[id].id] = of_[id];
+    return OkStatus();
+  }
+
+  // `from` in the placement `wanted`, through collectives made once per (value, placement).
+  ValueId Reach(ValueId global_id, const Local& from, const Placement& wanted) {
+    if (!refused_.ok()) return from.id;
+    Local at = from;
+    whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.placement.split();
+    if (at.placement == wanted) return at.id;
+    const auto key = std::make_pair(at.id, wanted.ToString(Shape::kMaxRank));
+    if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
+
+    // Sums first, into what is wanted of them. What is split along an axis varies along it once it is gathered.
+    if (const AxisSet sums = at.placement.partial - wanted.partial; !sums.empty()) at = AddUp(at, sums, wanted);
+    const AxisSet vary = wanted.varying - at.placement.varying - at.placement.split();
+    if (!vary.empty() && refused_.ok()) at = Vary(global_id, at, vary);
+    for (int dim = 0; dim < Shape::kMaxRank && refused_.ok(); ++dim) {
+      const AxisSet gather = at.placement.split(dim) - wanted.split(dim);
+      if (!gather.empty()) at = GatherDim(at, dim, gather);
+    }
+    if (refused_.ok() && !(at.placement == wanted)) {
+      const int rank = at.global.rank();
+      Refuse(fmt::format("{} lies {} and cannot be had as {}", graph_.value(global_id).name,
+                         at.placement.ToString(rank), wanted.ToString(rank)));
+    }
+    converted_[key] = at.id;
+    return at.id;
+  }
+
+  Local AddUp(Local at, AxisSet sums, const Placement& wanted) {
+    for (int dim = 0; dim < at.global.rank(); ++dim) {
+      const AxisSet scattered = wanted.split(dim) & sums;
+      if (scattered.empty()) continue;
+      Placement p = at.placement;
+      p.partial = p.partial - scattered;
+      for (const Axis axis : scattered.axes()) p.dims[static_cast<size_t>(dim)].push_back(axis);
+      if (!CheckDivides(at, dim, scattered)) return at;
+      at = Collective(Op::kReduceScatter, at, p, dim, scattered);
+      sums = sums - scattered;
+    }
+    if (sums.empty()) return at;
+    Placement p = at.placement;
+    p.partial = p.partial - sums;
+    return Collective(Op::kAllReduce, at, p, -1, sums);
+  }
+
+  Local GatherDim(const Local& at, int dim, AxisSet gather) {
+    Placement p = at.placement;
+    auto& axes = p.dims[static_cast<size_t>(dim)];
+    // Parts lie side by side only where the gathered axes are the innermost.
+    for (size_t i = 0; i < gather.axes().size(); ++i) {
+      if (axes.empty() || !gather.Has(axes.back())) {
+        Refuse(fmt::format("{} cannot be gathered over {}: it is split {}", local_.value(at.id).name, gather.ToString(),
+                           at.placement.ToString(at.global.rank())));
+        return at;
+      }
+      axes.pop_back();
+    }
+    p.varying |= gather;
+    return Collective(Op::kAllGather, at, p, dim, gather);
+  }
+
+  Local Vary(ValueId global_id, const Local& at, AxisSet axes) {
+    Placement p = at.placement;
+    p.varying |= axes;
+    const Value& v = local_.value(at.id);
+    if (v.shard && v.trainable) {
+      // Gradients of a weight are added up once per step, by the update.
+      gradient_axes_[at.id] |= axes;
+    } else if (differentiable_[static_cast<size_t>(global_id)]) {
+      return Collective(Op::kBroadcast, at, p, -1, axes);
+    }
+    return {at.id, at.global, p};
+  }
+
+  bool CheckDivides(const Local& at, int dim, AxisSet axes) {
+    const int64_t size = local_.value(at.id).type.shape[dim];
+    if (size % spec_.mesh.size(axes) == 0) return true;
+    Refuse(fmt::format("{} of {} do not divide among {} ranks of {}", size, dim == 0 ? "tokens" : "columns",
+                       spec_.mesh.size(axes), axes.ToString()));
+    return false;
+  }
+
+  Local Collective(Op op, const Local& at, const Placement& to, int dim, AxisSet axes) {
+    Attributes attributes = {{"axes", axes.ToString()}, {"ranks", int64_t{spec_.mesh.size(axes)}}};
+    TensorType type = local_.value(at.id).type;
+    type.shape = box(at.global, to).shape;
+    if (dim >= 0) {
+      attributes.Set("dim", int64_t{dim});
+      attributes.Set("sizes", std::vector<double>{static_cast<double>(type.shape[dim])});
+    }
+    if (op == Op::kReduceScatter) attributes.Set("acc", int64_t{0});
+    const std::string name = local_.value(at.id).name + "." + std::string(ToString(op));
+    const ValueId out = local_.AddValue({.name = name, .type = type});
+    local_.AddNode({.op = op,
+                    .inputs = {at.id},
+                    .outputs = {out},
+                    .attributes = std::move(attributes),
+                    .block = node_->block,
+                    .phase = node_->phase});
+    locals_[out] = {out, at.global, to};
+    return locals_[out];
+  }
+
+  const Graph& graph_;
+  const PartitionSpec& spec_;
+  const AxisSet axes_, data_;
+  const Node* node_ = nullptr;
+  Graph local_;
+  std::vector<bool> differentiable_;                              // per global value
+  std::map<ValueId, Local> of_;                                   // per global value
+  std::map<ValueId, Local> locals_;                               // per local value
+  std::map<std::pair<ValueId, std::string>, ValueId> converted_;  // per (local value, placement)
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;         // per local value: axes it is used along so
+  Status refused_;
+};
+
+}  // namespace
+
+AxisSet DataAxes(const Mesh& mesh) {
+  return mesh.axes() & AxisSet{Axis::kDp, Axis::kFsdp, Axis::kDepth, Axis::kRow};
+}
+
+Result<Graph> Partition(const Graph& forward, const PartitionSpec& spec) {
+  return Partitioner(forward, spec).Run();
+}
+
+}  // namespace temper

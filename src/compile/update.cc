@@ -1,0 +1,145 @@
+#include "compile/update.h"
+
+#include <map>
+
+#include "graph/builder.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+class UpdateBuilder {
+ public:
+  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh)
+      : forward_(forward), spec_(spec), mesh_(mesh), build_(&graph_) {}
+
+  Graph Run() {
+    scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
+    AddGradients();
+    AddUpBetweenRanks();
+    const ValueId clip = Clip();
+    for (const Trainable& t : trainables_) Adamw(t, clip);
+    return std::move(graph_);
+  }
+
+ private:
+  struct Trainable {
+    ValueId forward_id;
+    int block;
+    ValueId gradient, sum = kNoValue;
+    const Value& in(const Graph& graph) const { return graph.value(forward_id); }
+  };
+
+  void AddGradients() {
+    std::map<ValueId, int> blocks;  // of the node that first uses each source
+    for (const Node& node : forward_.nodes()) {
+      for (ValueId id : node.inputs) blocks.try_emplace(id, node.block);
+    }
+    for (ValueId id = 0; id < forward_.num_values(); ++id) {
+      const Value& weight = forward_.value(id);
+      if (!weight.trainable) continue;
+      const auto block = blocks.find(id);
+      TEMPER_CHECK(block != blocks.end()) << weight.name << " is trainable but nothing uses it";
+      const TensorType type{DType::kF32, weight.type.shape};
+      trainables_.push_back({id, block->second, build_.Source(GradientName(weight.name), type, Role::kGradient)});
+    }
+  }
+
+  // One collective per block and set of axes, so that few are made and none needs more than a block's gradients.
+  void AddUpBetweenRanks() {
+    std::map<std::pair<int, AxisSet>, std::vector<Trainable*>> groups;
+    for (Trainable& t : trainables_) {
+      const auto& shard = t.in(forward_).shard;
+      if (shard && !shard->partial.empty()) groups[{t.block, shard->partial}].push_back(&t);
+    }
+    for (const auto& [key, members] : groups) {
+      std::vector<ValueId> terms;
+      for (const Trainable* t : members) terms.push_back(t->gradient);
+      build_.EnterBlock(key.first, "", Phase::kUpdate);
+      const auto sums = AllReduce(terms, key.second, "gradients");
+      for (size_t i = 0; i < members.size(); ++i) {
+        graph_.value(sums[i]).name = graph_.value(terms[i]).name;
+        graph_.value(sums[i]).role = Role::kGradient;
+        graph_.value(sums[i]).updates = terms[i];
+        members[i]->gradient = sums[i];
+      }
+    }
+  }
+
+  ValueId Clip() {
+    std::map<AxisSet, std::vector<Trainable*>> groups;
+    for (Trainable& t : trainables_) {
+      const std::string& name = t.in(forward_).name;
+      build_.EnterBlock(t.block, "", Phase::kUpdate);
+      t.sum = build_.Add(Op::kSumSquares, {t.gradient}, {}, "sum_squares:" + name)[0];
+      const auto& shard = t.in(forward_).shard;
+      if (shard && !shard->split.empty()) groups[shard->split].push_back(&t);
+    }
+    build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
+    for (const auto& [axes, members] : groups) {
+      std::vector<ValueId> terms;
+      for (const Trainable* t : members) terms.push_back(t->sum);
+      const auto sums = AllReduce(terms, axes, "sums_of_squares");
+      for (size_t i = 0; i < members.size(); ++i) {
+        graph_.value(sums[i]).updates = terms[i];
+        members[i]->sum = sums[i];
+      }
+    }
+    std::vector<ValueId> inputs;
+    for (const Trainable& t : trainables_) inputs.push_back(t.sum);
+    inputs.push_back(scalars_);
+    return build_.Add(Op::kClip, inputs, {{"max_norm", spec_.max_norm}}, kClipBuffer, Role::kOutput)[0];
+  }
+
+  std::vector<ValueId> AllReduce(const std::vector<ValueId>& terms, AxisSet axes, const std::string& name) {
+    return build_.Add(Op::kAllReduce, terms, {{"axes", axes.ToString()}, {"ranks", int64_t{mesh_.size(axes)}}}, name);
+  }
+
+  ValueId State(const std::string& name, const Value& weight) {
+    const ValueId id = build_.Source(name, {DType::kF32, weight.type.shape}, Role::kOptimizerState);
+    graph_.value(id).shard = weight.shard;
+    return id;
+  }
+
+  void Adamw(const Trainable& t, ValueId clip) {
+    const Value& weight = t.in(forward_);
+    build_.EnterBlock(t.block, "", Phase::kUpdate);
+    const bool has_master = weight.type.dtype != DType::kF32;
+    const ValueId own = build_.Source(weight.name, weight.type, weight.role);
+    graph_.value(own).trainable = true;
+    graph_.value(own).shard = weight.shard;
+    const ValueId master = has_master ? State(MasterName(weight.name), weight) : own;
+    const ValueId m = State(AdamMName(weight.name), weight);
+    const ValueId v = State(AdamVName(weight.name), weight);
+    std::vector<ValueId> inputs = {master, t.gradient, m, v, clip, scalars_};
+    if (has_master) inputs.push_back(own);
+    const double decay = weight.type.shape.rank() >= 2 ? spec_.weight_decay : 0.0;
+    const auto outputs = build_.Add(Op::kAdamw, inputs,
+                                    {{"beta1", spec_.beta1},
+                                     {"beta2", spec_.beta2},
+                                     {"eps", spec_.eps},
+                                     {"weight_decay", decay},
+                                     {"weight", int64_t{has_master}}},
+                                    "updated:" + weight.name);
+    graph_.value(outputs[0]).updates = master;
+    graph_.value(outputs[1]).updates = m;
+    graph_.value(outputs[2]).updates = v;
+    if (has_master) graph_.value(outputs[3]).updates = own;
+  }
+
+  const Graph& forward_;
+  const AdamwSpec& spec_;
+  const Mesh& mesh_;
+  Graph graph_;
+  GraphBuilder build_;
+  ValueId scalars_ = kNoValue;
+  std::vector<Trainable> trainables_;
+};
+
+}  // namespace
+
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh) {
+  return UpdateBuilder(forward, spec, mesh).Run();
+}
+
+}  // namespace temper

@@ -1,0 +1,59 @@
+// The contract between the runtime and what carries data between ranks. Every rank of a run has one Communicator; all
+// ranks make the same calls in the same order.
+//
+// Errors are sticky and shared: when one rank fails or vanishes, every call of every other rank returns an error that
+// names the rank and the cause, within seconds. No call waits for ever.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "device/kernel.h"
+#include "tensor/mesh.h"
+
+namespace temper {
+
+// Exchanges of a few numbers inside of a kernel (the statistics of a loss whose vocabulary is split). Thread rule: the
+// thread that runs kernels.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual int index() const = 0;  // of this rank in the group
+  virtual int size() const = 0;
+  // all[i * mine.size() ...] is what member i gave. Allocates nothing. REQUIRES: all.size() == mine.size() * size().
+  virtual Status AllGather(std::span<const float> mine, std::span<float> all) = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
+  // within `mesh`. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one thread, in program order.
+  virtual std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) = 0;
+  // Collective over the group. For kernels that exchange numbers while they run.
+  virtual Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) = 0;
+
+  // Memory for an arena: zeroed, page-aligned, kept until the communicator is gone. Where ranks share a host, peers may
+  // read it without a copy in between.
+  virtual Result<std::span<std::byte>> AllocateArena(Bytes size) = 0;
+
+  // Agreement between all ranks, on the host; not for the step's data. Thread rule: not while a kernel runs.
+  virtual Status Barrier() = 0;
+  virtual Status AllReduceSum(std::span<double> values) = 0;
+  virtual Status AllReduceMax(std::span<double> values) = 0;
+  virtual Status Broadcast(std::span<std::byte> bytes, int root) = 0;
+
+  // This rank cannot go on: all others are told why and return from what they wait in. Any thread.
+  virtual void Abort(const Status& cause) = 0;
+
+  // Bytes that this rank's collectives have sent to other ranks so far, by the rules in graph/ops/collectives.cc.
+  virtual Bytes bytes_sent() const = 0;
+};
+
+}  // namespace temper

@@ -1,0 +1,43 @@
+#include "graph/ops/sharding.h"
+
+#include <algorithm>
+
+namespace temper {
+
+void ShardElementwise(ShardingSink& sink) {
+  const Placement p = sink.Settled(sink.placement(0));
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < static_cast<int>(sink.node().inputs.size()); ++i) inputs.push_back(sink.Use(i, p));
+  sink.Deliver(0, sink.Emit(sink.node().op, std::move(inputs), sink.node().attributes, {p})[0]);
+}
+
+void ShardNorm(ShardingSink& sink) {
+  const Node& node = sink.node();
+  Placement p = sink.Settled(sink.placement(0));
+  for (const Axis axis : p.split(1).axes()) p = Gathered(p, 1, axis);
+  std::vector<ValueId> inputs = {sink.Use(0, p)};
+  const Placement vector = VectorBeside(p, 1, sink.mesh());
+  for (int i = 1; i < static_cast<int>(node.inputs.size()); ++i) inputs.push_back(sink.Use(i, vector));
+  const std::vector<Placement> placements(node.outputs.size(), p);
+  const auto outputs = sink.Emit(node.op, std::move(inputs), node.attributes, placements);
+  for (size_t i = 0; i < outputs.size(); ++i) sink.Deliver(static_cast<int>(i), outputs[i]);
+}
+
+Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh) {
+  Placement v;
+  v.dims[0] = p.dims[static_cast<size_t>(dim)];
+  for (const Axis axis : mesh.axes().axes()) {
+    const bool whole = p.DimOf(axis) < 0 && !p.partial.Has(axis) && !p.varying.Has(axis);
+    if (!whole && !v.split(0).Has(axis)) v.varying |= axis;
+  }
+  return v;
+}
+
+Placement Gathered(Placement p, int dim, Axis axis) {
+  auto& axes = p.dims[static_cast<size_t>(dim)];
+  axes.erase(std::remove(axes.begin(), axes.end(), axis), axes.end());
+  p.varying |= axis;
+  return p;
+}
+
+}  // namespace temper

@@ -1,0 +1,19 @@
+// Sharding rules that several ops share.
+#pragma once
+
+#include "graph/rule.h"
+
+namespace temper {
+
+// Ops on single elements: all inputs lie like input 0, whose sums are settled.
+void ShardElementwise(ShardingSink& sink);
+// Norms: (x_TD, vectors_D...) -> y_TD, statistics_T...; D has to be whole.
+void ShardNorm(ShardingSink& sink);
+
+// How a vector along dim `dim` of a value that lies like `p` must lie to be used beside it: biases, weights of norms.
+Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh);
+
+// `p` without `axis` among the splits of dim `dim`: whole along that axis, each rank doing something else with it.
+Placement Gathered(Placement p, int dim, Axis axis);
+
+}  // namespace temper
