@@ -159,4 +159,10 @@ View Executor::BufferView(int buffer) const {
   return {arena_.At(b.offset), b.type};
 }
 
+PartView Executor::BufferPart(int buffer) const {
+  const View view = BufferView(buffer);
+  const auto& shard = program_.buffers[static_cast<size_t>(buffer)].shard;
+  return shard ? PartView(view, shard->global, shard->begin) : PartView(view);
+}
+
 }  // namespace temper

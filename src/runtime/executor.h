@@ -43,6 +43,8 @@ class Executor {
 
   // Address of a persistent buffer, for loading weights, writing scalars and reading results.
   View BufferView(int buffer) const;
+  // The same with the part of its tensor that the buffer holds.
+  PartView BufferPart(int buffer) const;
   const Program& program() const { return program_; }
 
  private:
