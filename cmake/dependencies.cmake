@@ -2,7 +2,6 @@
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
-find_package(CLI11 REQUIRED)
 if(NOT TEMPER_FUZZ)  # clang has its own OpenMP, which the layers that read files do not need
   find_package(OpenMP REQUIRED)
 endif()
