@@ -55,6 +55,7 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   for (const std::string& warning : run.warnings) LogWarning(warning);
+  for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
   return std::optional<TrainSetup>(TrainSetup{std::move(run), std::move(model)});
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "data/conversation.h"
-#include "data/row_reader.h"
 
 namespace temper {
 namespace {
@@ -18,22 +17,6 @@ constexpr size_t kProblemsKept = 5;
 // Every border inside a piece encodes the piece again, so the pieces of a template that prints no special tokens are
 // ended here: a conversation of n turns costs n times this, not n times itself.
 constexpr size_t kPieceBytes = 16 << 10;
-
-// Deriving what the assistant wrote renders the conversation up to each of its turns and keeps the texts: time grows
-// with messages * messages (10 s at this bound), memory with turns * bytes.
-constexpr size_t kMaxMessages = 4096;
-constexpr Bytes kMaxTurnTexts = GiB(1);
-
-Status CheckSize(const OrderedJson& messages, const std::string& where) {
-  const auto turns = std::count_if(messages.begin(), messages.end(), IsLearnt);
-  // A row has at most RowReader::kMaxRow bytes, so few turns are always within the bound.
-  const bool few = RowReader::kMaxRow * turns <= kMaxTurnTexts;
-  const Bytes size = few ? Bytes{0} : Bytes{static_cast<int64_t>(messages.dump().size())};
-  if (messages.size() <= kMaxMessages && size * turns <= kMaxTurnTexts) return OkStatus();
-  return Unsupported(
-      fmt::format("{}: a conversation of {} messages, {} of them to be learnt: too long to be one; split it", where,
-                  messages.size(), turns));
-}
 
 bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
   return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
@@ -119,8 +102,9 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
       borders = 0;
     }
     ++borders;
-    piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, piece));
+    const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
+    if (!alone) piece += part.text;
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, alone ? part.text : piece));
     if (!StartsWith(ids, piece_ids)) {
       ++statistics.split_borders;
       context = "\n";
@@ -131,6 +115,7 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
     }
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
+    if (alone) break;
     if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
       const std::string spelling = tokenizer_.IdToToken(ids.back());
       if (!spelling.empty() && piece.ends_with(spelling)) {
@@ -165,8 +150,17 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   std::vector<RenderedChat> chats;
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
-    TEMPER_RETURN_IF_ERROR(CheckSize(record.messages, record.where));
-    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, options_.chat);
+    ChatOptions chat = options_.chat;
+    // Turns behind max_seq_len would be cut off, but cost the most to tell apart. Prompts grow from turn to turn, so
+    // they are counted only now and then.
+    size_t next_check = static_cast<size_t>(options_.max_seq_len);
+    chat.is_beyond = [&](std::string_view prompt) {
+      if (prompt.size() < next_check) return false;
+      next_check = prompt.size() + prompt.size() / 4;
+      const auto ids = tokenizer_.Encode(prompt, kPlain);
+      return ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
+    };
+    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
     // Where everything is learnt, the last text has it all; the others would only repeat it.
@@ -180,7 +174,8 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(chat, statistics));
-    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), samples, statistics));
+    TEMPER_ASSIGN_OR_RETURN(const auto beyond, tokenizer_.Encode(chat.beyond, kPlain));
+    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), static_cast<int64_t>(beyond.size()), samples, statistics));
   }
   return OkStatus();
 }
@@ -282,15 +277,16 @@ Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) cons
 }
 
 // What all rows but texts have in common: the mask of the first token, the cut, the dropped tail.
-Status RowTokenizer::Finish(const Record& record, Sample sample, std::vector<Sample>& samples,
+// `beyond`: how many tokens the row goes on with that are in no sample.
+Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
   TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
   const auto length = static_cast<int64_t>(sample.tokens.size());
-  statistics.longest_row = std::max(statistics.longest_row, length);
-  if (length > options_.max_seq_len) {
+  statistics.longest_row = std::max(statistics.longest_row, length + beyond);
+  if (length + beyond > options_.max_seq_len) {
     ++statistics.cut_rows;
-    statistics.cut_tokens += length - options_.max_seq_len;
-    sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
+    statistics.cut_tokens += length + beyond - options_.max_seq_len;
+    sample.tokens.resize(static_cast<size_t>(std::min(length, options_.max_seq_len)));
   }
   sample.supervised.resize(sample.tokens.size());
   if (options_.train_on_prompt && record.kind != RecordKind::kTokens) {
@@ -318,7 +314,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
       return TokenizeMessages(record, samples, statistics);
     case RecordKind::kTokens: {
       TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeIds(record));
-      return Finish(record, std::move(sample), samples, statistics);
+      return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);
     }
     case RecordKind::kPrompt:
       break;
@@ -327,7 +323,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
     return TokenizeMessages(AsConversation(record), samples, statistics);
   }
   TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizePrompt(record, statistics));
-  return Finish(record, std::move(sample), samples, statistics);
+  return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);
 }
 
 }  // namespace temper
