@@ -36,6 +36,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   tokens += o.tokens;
   supervised += o.supervised;
   stopping_samples += o.stopping_samples;
+  empty_answers += o.empty_answers;
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }
@@ -228,11 +229,17 @@ Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
   return sample;
 }
 
-void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const {
-  bool stops = false;
+void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const {
+  bool stops = false, says_something = false;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
-    statistics.supervised += sample.supervised[i];
-    stops |= sample.supervised[i] && EndsTurn(sample.tokens[i]);
+    if (!sample.supervised[i]) continue;
+    ++statistics.supervised;
+    const bool first = i == 0 || !sample.supervised[i - 1];
+    const bool last = i + 1 == sample.tokens.size() || !sample.supervised[i + 1];
+    const bool end = EndsTurn(sample.tokens[i]);
+    stops |= end;
+    says_something = (!first && says_something) || !end;
+    statistics.empty_answers += has_answers && last && !says_something;
   }
   ++statistics.samples;
   statistics.tokens += static_cast<int64_t>(sample.tokens.size());
@@ -259,7 +266,7 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
                          whole.tokens.begin() + static_cast<int64_t>(begin + size));
     sample.supervised.assign(size, 1);
     sample.supervised[0] = 0;
-    Count(sample, statistics);
+    Count(sample, /*has_answers=*/false, statistics);
     samples.push_back(std::move(sample));
   }
   return OkStatus();
@@ -301,7 +308,7 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
     ++statistics.dropped_rows;
     return OkStatus();
   }
-  Count(sample, statistics);
+  Count(sample, /*has_answers=*/true, statistics);
   samples.push_back(std::move(sample));
   return OkStatus();
 }

@@ -62,6 +62,7 @@ struct DataStatistics {
   int64_t supervised = 0;  // of those
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
+  int64_t empty_answers = 0;          // learnt: nothing but the token that ends the turn
   std::vector<std::string> problems;  // of the first bad rows
 
   void Add(const DataStatistics& other);
@@ -96,7 +97,7 @@ class RowTokenizer {
   Status CheckFront(const Record& record, const Sample& sample) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
-  void Count(const Sample& sample, DataStatistics& statistics) const;
+  void Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const;
   bool EndsTurn(int32_t id) const;
 
   const Tokenizer& tokenizer_;

@@ -336,6 +336,19 @@ TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
   EXPECT_EQ(huge.samples.size(), 1u);
 }
 
+// Alpaca has 28 of them.
+TEST(RowTokenizer, EmptyAnswersAreCounted) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "")).statistics.empty_answers, 1);
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "c")).statistics.empty_answers, 0);
+  EXPECT_EQ(RunRow(tokenizer, Text("ab"), {.max_seq_len = 3}).statistics.empty_answers, 0) << "a window of EOS alone";
+  const Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":""},
+      {"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"assistant","content":""}])");
+  EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.empty_answers, 2);
+  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).statistics.empty_answers, 0);
+}
+
 TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
