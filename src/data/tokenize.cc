@@ -153,13 +153,14 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
     ChatOptions chat = options_.chat;
     // Turns behind max_seq_len would be cut off, but cost the most to tell apart. Prompts grow from turn to turn, so
-    // they are counted only now and then.
-    size_t next_check = static_cast<size_t>(options_.max_seq_len);
+    // they are counted only now and then: one that is no quarter longer than one that fits is taken to fit.
+    size_t fits = static_cast<size_t>(options_.max_seq_len);  // bytes; no token is shorter than one
     chat.is_beyond = [&](std::string_view prompt) {
-      if (prompt.size() < next_check) return false;
-      next_check = prompt.size() + prompt.size() / 4;
+      if (prompt.size() < fits + fits / 4) return false;
       const auto ids = tokenizer_.Encode(prompt, kPlain);
-      return ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
+      const bool beyond = ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
+      if (!beyond) fits = prompt.size();
+      return beyond;
     };
     auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);

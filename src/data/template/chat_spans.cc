@@ -62,13 +62,16 @@ class Deriver {
 
   Result<std::vector<RenderedChat>> Run() {
     const auto& messages = chat_.messages();
+    // Said at once, not after the seconds that the turns before it take.
+    const auto too_far = std::find_if(messages.begin() + static_cast<int64_t>(std::min(messages.size(), kMaxMessages)),
+                                      messages.end(), [](const auto& message) { return message.supervised; });
+    if (too_far != messages.end() && !LiesBeyond(static_cast<size_t>(too_far - messages.begin()))) return TooLong();
     std::vector<Turn> turns;
     bool left_out = false;
     for (size_t i = 0; i < messages.size(); ++i) {
       if (!messages[i].supervised) continue;
       left_out = !turns.empty() && LiesBeyond(i);
       if (left_out) break;
-      if (i >= kMaxMessages) return TooLong();
       TEMPER_ASSIGN_OR_RETURN(Turn turn, RenderTurn(i));
       if (!turns.empty()) Release(turns.back(), turn, static_cast<int64_t>(turns.size()));
       turns.push_back(std::move(turn));
