@@ -68,6 +68,7 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
   for (const std::string& warning : run.warnings) LogWarning(warning);
+  for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
   return std::optional<TrainSetup>(TrainSetup{std::move(run), std::move(model), std::move(folder), std::move(resume)});
 }
 

@@ -75,8 +75,7 @@ class Loader {
     std::vector<RowOutcome> outcomes(block.size());
     ForEach(block.size(), options_.threads, [&](size_t i) {
       RowOutcome& outcome = outcomes[i];
-      auto record = reader.Parse(block[i]);
-      std::string().swap(block[i].text);
+      auto record = reader.Parse(std::move(block[i]));
       outcome.status = record.status();
       if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
     });
