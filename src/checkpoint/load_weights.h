@@ -1,6 +1,6 @@
 // Loading a model's weights from a Hugging Face folder into the buffers of a Program: each tensor is read straight into
 // its place, converted on the way to the compute dtype and, for trainable weights, to its f32 master copy. No tensor is
-// held twice.
+// held twice; of a tensor that is split among ranks, only the own part is read.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,13 @@ struct WeightNames {
   std::vector<std::string> aliases;
 };
 
-// Memory of the buffer with that name, or a View without data where the Program has none.
-using BufferLookup = std::function<View(const std::string& name)>;
+// Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
+// has none.
+using BufferLookup = std::function<PartView(const std::string& name)>;
+
+// Reads the part of a stored tensor that `part` is of, and no other bytes, converted to its dtype. `staging` as in
+// SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.
+Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
 
 // Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked
 // before the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating

@@ -66,7 +66,7 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
 std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer) {
   std::vector<CheckpointTensor> tensors;
   const auto add = [&](const std::string& name, const Buffer& b, const char* file) {
-    tensors.push_back({name, {buffer(b.name).data, b.type}, file, name});
+    tensors.push_back({name, {buffer(b.name).view.data, b.type}, file, name});
   };
   for (const Trained& t : TrainedValues(program)) {
     add(t.own->name, t.f32(), t.own->role == Role::kAdapter ? kAdapterWeightsFile : kModelWeightsFile);
@@ -82,7 +82,7 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
   for (const CheckpointTensor& t : tensors) TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.view));
   for (const Trained& t : TrainedValues(program)) {
     if (!t.master) continue;
-    const View master = buffer(t.master->name), own = buffer(t.own->name);
+    const View master = buffer(t.master->name).view, own = buffer(t.own->name).view;
     Convert(master.type.dtype, master.data, own.type.dtype, own.data, own.type.shape.elements());
   }
   return OkStatus();

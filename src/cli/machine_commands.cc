@@ -6,6 +6,7 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "cli/commands.h"
+#include "backend/cpu/team.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
 #include "runtime/arena.h"
@@ -35,7 +36,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
       ReadCommandOptions(arguments, {},
                          "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
   if (!go) return 0;
-  const int threads = static_cast<int>(CpuCores());
+  const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -45,9 +45,9 @@ struct Run {
   std::unique_ptr<Executor> train, eval;
 
   const RunConfig& config() const { return setup.run.config; }
-  View Buffer(const std::string& name) const {
+  PartView Buffer(const std::string& name) const {
     const int i = compiled.train().FindBuffer(name);
-    return i < 0 ? View{} : train->BufferView(i);
+    return i < 0 ? PartView() : train->BufferPart(i);
   }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };

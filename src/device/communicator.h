@@ -1,8 +1,9 @@
 // The contract between the runtime and what carries data between ranks. Every rank of a run has one Communicator; all
 // ranks make the same calls in the same order.
 //
-// Errors are sticky and shared: when one rank fails or vanishes, every call of every other rank returns an error that
-// names the rank and the cause, within seconds. No call waits for ever.
+// Errors are sticky and shared: when one rank fails (Abort) or vanishes, every call of every other rank returns an error
+// that names the rank and the cause, within seconds. No call waits for ever: a peer that computes, reads or writes is
+// waited for, one that does nothing is not.
 #pragma once
 
 #include <memory>
@@ -34,23 +35,28 @@ class Communicator {
   virtual int size() const = 0;
 
   // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
-  // within `mesh`. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one thread, in program order.
+  // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole; sums
+  // are made in that order, too, in f32 (f64 for f64), then acc, and rounded once. Making a kernel is a collective call
+  // of its group. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one thread, in program order.
   virtual std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) = 0;
   // Collective over the group. For kernels that exchange numbers while they run.
   virtual Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) = 0;
 
-  // Memory for an arena: zeroed, page-aligned, kept until the communicator is gone. Where ranks share a host, peers may
-  // read it without a copy in between.
+  // Memory for an arena: zeroed and touched, aligned to huge pages, kept until the communicator is gone. Where ranks
+  // share a host, peers read it without a copy in between. Operands of collectives must lie in such memory. It does not
+  // ask whether the machine has that much.
   virtual Result<std::span<std::byte>> AllocateArena(Bytes size) = 0;
 
   // Agreement between all ranks, on the host; not for the step's data. Thread rule: not while a kernel runs.
   virtual Status Barrier() = 0;
   virtual Status AllReduceSum(std::span<double> values) = 0;
-  virtual Status AllReduceMax(std::span<double> values) = 0;
+  virtual Status AllReduceMax(std::span<double> values) = 0;  // NaN where any is
   virtual Status Broadcast(std::span<std::byte> bytes, int root) = 0;
 
   // This rank cannot go on: all others are told why and return from what they wait in. Any thread.
   virtual void Abort(const Status& cause) = 0;
+  // After a failure: whether this is the rank that should tell the user, which is one at most (a launcher may do it).
+  virtual bool ReportsFailure() const = 0;
 
   // Bytes that this rank's collectives have sent to other ranks so far, by the rules in graph/ops/collectives.cc.
   virtual Bytes bytes_sent() const = 0;

@@ -33,6 +33,10 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
            in[kX[p]].dtype == in[0].dtype && in[kX[p]].shape[1] == in[kW[p]].shape[1] &&
            in[kX[p]].shape[0] == in[0].shape[0] && in[kW[p]].shape[0] == in[1].shape[0];
   }
+  if (a.Has("axes")) {
+    const auto axes = AxisSet::Parse(a.String("axes"));
+    good = good && axes.ok() && !axes->empty();
+  }
   if (!good || !IsIndex(in[kTarget], in[0].shape[0])) {
     return BadOperands(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])", in, a);
   }

@@ -82,6 +82,11 @@ using Function = Status (*)(const Call&);
 
 Function FunctionOf(Op op) {
   switch (op) {
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+    case Op::kAllReduce:
+    case Op::kBroadcast:
+      return nullptr;  // made by a communicator
     case Op::kEmbedding:
       return Embedding;
     case Op::kLinear:

@@ -1,0 +1,49 @@
+// CollectivePlan: what one collective node means on one rank: which stretches of memory every member of the group gives
+// and gets. Pure data, made once per kernel from its types and the sizes of the members' parts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "device/kernel.h"
+#include "tensor/mesh.h"
+
+namespace temper {
+
+// One tensor of a node, seen as `outer` rows of `whole` x `inner`, of which member m has parts[m] x `inner` each.
+// An all_reduce is one row, in which member m adds up parts[m].
+struct CollectiveTensor {
+  DType dtype = DType::kF32;
+  int64_t outer = 1, whole = 0, inner = 1;  // elements
+  std::vector<Part> parts;                  // per member, in the group's order
+
+  int64_t element_bytes() const { return SizeOf(dtype); }
+  Bytes bytes() const { return {outer * whole * inner * element_bytes()}; }
+  // Elements of one row of member m's part, and where that row begins in the whole.
+  int64_t row(int m) const { return parts[static_cast<size_t>(m)].count * inner; }
+  int64_t row_begin(int m, int64_t o) const { return (o * whole + parts[static_cast<size_t>(m)].begin) * inner; }
+};
+
+struct CollectivePlan {
+  Op op = Op::kAllGather;
+  bool acc = false;
+  int threads = 1;
+  std::vector<CollectiveTensor> tensors;
+  uint64_t fingerprint = 0;  // the same on all members
+  Bytes bytes;               // of all wholes
+  Bytes sent;                // by the op's cost rule
+};
+
+// The node as all members must have it: a text in which what may differ between them, the sizes of parts, is left out.
+std::string DescribeCollective(const KernelSpec& spec);
+
+// What this member says of its parts, for PlanCollective: one number per tensor.
+std::vector<int64_t> OwnPartSizes(const KernelSpec& spec);
+
+// `sizes[m * tensors + t]`: what member m of `members` said of tensor t. Errors: parts that do not make up the whole.
+// REQUIRES: spec fits its op's rule.
+Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::span<const int64_t> sizes);
+
+}  // namespace temper

@@ -1,0 +1,140 @@
+#include "comm/local/control_block.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace temper {
+namespace {
+
+constexpr size_t kTextBytes = 2048;
+constexpr int kProcessorWords = CPU_SETSIZE / 64;
+
+enum State : uint32_t { kRunning, kStopping, kStopped };
+
+}  // namespace
+
+struct ControlBlock::Header {
+  alignas(64) std::atomic<uint32_t> state;
+  std::atomic<uint32_t> launched;
+  StatusCode code;
+  int32_t reporter;
+  uint32_t length;
+  char text[kTextBytes];
+  alignas(64) std::atomic<uint64_t> processors[kProcessorWords];
+};
+
+const char* ToString(Meeting meeting) {
+  switch (meeting) {
+    case Meeting::kNone:
+      return "nothing";
+    case Meeting::kBarrier:
+      return "a barrier";
+    case Meeting::kSum:
+      return "a sum over ranks";
+    case Meeting::kMax:
+      return "a maximum over ranks";
+    case Meeting::kBroadcastBytes:
+      return "a broadcast of bytes";
+    case Meeting::kExchange:
+      return "an exchange within a kernel";
+    case Meeting::kMakeKernel:
+      return "the making of a collective";
+    case Meeting::kAllGather:
+      return "all_gather";
+    case Meeting::kReduceScatter:
+      return "reduce_scatter";
+    case Meeting::kAllReduce:
+      return "all_reduce";
+  }
+  return "?";
+}
+
+Bytes ControlBlock::SizeFor(int ranks) {
+  const auto n = static_cast<int64_t>(ranks);
+  return AlignUp({static_cast<int64_t>(sizeof(Header) + sizeof(RankBlock) * static_cast<size_t>(ranks)) + 4 * n * n},
+                 4096);
+}
+
+ControlBlock::ControlBlock(void* memory, int ranks)
+    : header_(static_cast<Header*>(memory)),
+      blocks_(reinterpret_cast<RankBlock*>(static_cast<std::byte*>(memory) + sizeof(Header))),
+      counters_(reinterpret_cast<std::atomic<uint32_t>*>(blocks_ + ranks)),
+      ranks_(ranks) {
+  static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
+  static_assert(sizeof(Header) % alignof(RankBlock) == 0);
+  TEMPER_CHECK(ranks >= 1 && ranks <= kMaxHostRanks) << ranks << " ranks on one host";
+}
+
+std::string ControlBlock::NameOf(int i) const {
+  const RankBlock& r = rank(i);
+  const int pid = r.pid.load(std::memory_order_acquire);
+  // Before it has joined its number is known only where hosts have one each.
+  const int number = pid == 0 ? i : r.global_rank.load(std::memory_order_relaxed);
+  if (pid == 0) return fmt::format("rank {} (which has not come up)", number);
+  return pid == getpid() ? fmt::format("rank {}", number) : fmt::format("rank {} (process {})", number, pid);
+}
+
+bool ControlBlock::Stop(const Status& cause, int reporter) const {
+  uint32_t running = kRunning;
+  if (!header_->state.compare_exchange_strong(running, kStopping)) return false;
+  const std::string& text = cause.message();
+  header_->code = cause.code();
+  header_->reporter = reporter;
+  header_->length = static_cast<uint32_t>(std::min(text.size(), kTextBytes));
+  std::memcpy(header_->text, text.data(), header_->length);
+  header_->state.store(kStopped);
+  for (int i = 0; i < ranks_; ++i) RingDoorbell(rank(i));
+  return true;
+}
+
+bool ControlBlock::stopped() const {
+  return header_->state.load(std::memory_order_acquire) == kStopped;
+}
+
+Status ControlBlock::Cause() const {
+  if (!stopped()) return OkStatus();
+  return {header_->code, std::string(header_->text, header_->length)};
+}
+
+int ControlBlock::reporter() const {
+  return stopped() ? header_->reporter : -1;
+}
+
+void ControlBlock::SetLaunched() const {
+  header_->launched.store(1);
+}
+bool ControlBlock::launched() const {
+  return header_->launched.load() != 0;
+}
+
+void ControlBlock::AddProcessors() const {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) header_->processors[i / 64].fetch_or(uint64_t{1} << (i % 64));
+  }
+}
+
+int ControlBlock::processors() const {
+  int n = 0;
+  for (const auto& word : header_->processors) n += std::popcount(word.load(std::memory_order_relaxed));
+  return n;
+}
+
+void RingDoorbell(RankBlock& rank) {
+  rank.doorbell.fetch_add(1);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&rank.doorbell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace temper

@@ -1,0 +1,103 @@
+// ControlBlock: what the ranks of one host share besides their arenas: doorbells, what each shows the others, and why
+// the run was stopped. It lies in memory that all of them map (or in that of one process, where ranks are threads), and
+// memory of zeros is a valid one, so nobody has to be first.
+//
+// Thread rule: any thread of any process. Ranks are numbered within the host; `global_rank` is what messages name.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace temper {
+
+// What a rank has come together with others for. Published with every call, so that ranks that run different things
+// find out instead of reading each other's memory wrongly.
+enum class Meeting : uint32_t {
+  kNone,
+  kBarrier,
+  kSum,
+  kMax,
+  kBroadcastBytes,
+  kExchange,
+  kMakeKernel,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+};
+const char* ToString(Meeting meeting);
+
+// Tensors that one meeting can carry; a node of more meets several times.
+inline constexpr int kTensorsPerMeeting = 512;
+inline constexpr Bytes kMailboxBytes = KiB(32);
+inline constexpr int kMaxExtents = 32;
+inline constexpr int kMaxHostRanks = 512;
+
+// Memory of a rank that peers may map: a range of the shared file.
+struct Extent {
+  uint64_t offset, size;
+};
+
+struct alignas(64) RankBlock {
+  // Waiting. A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
+  std::atomic<uint32_t> doorbell;
+  std::atomic<uint32_t> sleeping;
+  std::atomic<int32_t> waiting_for;  // rank + 1 while it sleeps
+  // Who it is; 0: has not joined yet.
+  std::atomic<int32_t> pid, tid;
+  std::atomic<int32_t> global_rank;
+  std::atomic<uint32_t> left;
+  std::atomic<uint32_t> num_extents;
+  Extent extents[kMaxExtents];
+
+  // Published: written by the rank while no peer reads it (Rendezvous::Publish).
+  alignas(64) Meeting meeting;
+  uint32_t size;         // bytes in the mailbox
+  uint64_t fingerprint;  // of what the call works on: peers must show the same
+  uint64_t addresses[2 * kTensorsPerMeeting];
+  alignas(64) std::byte mailbox[kMailboxBytes.v];
+};
+
+class ControlBlock {
+ public:
+  static Bytes SizeFor(int ranks);
+  // `memory`: SizeFor(ranks) bytes, page-aligned, that were zero before the first of them was attached.
+  ControlBlock(void* memory, int ranks);
+
+  int ranks() const { return ranks_; }
+  RankBlock& rank(int i) const { return blocks_[i]; }
+  // How often `from` has signalled `to`. Written by `from` alone.
+  std::atomic<uint32_t>& signals(int to, int from) const { return counters_[to * ranks_ + from]; }
+  // "rank 3 (process 4711)".
+  std::string NameOf(int i) const;
+
+  // Ends the run for all ranks, unless it is ended already: every wait returns `cause`. `reporter`: the rank that tells
+  // the user, or -1 (a launcher). True where this was the first.
+  bool Stop(const Status& cause, int reporter) const;
+  bool stopped() const;
+  // Why. OK while the run goes on.
+  Status Cause() const;
+  int reporter() const;
+
+  // A launcher watches the ranks: it knows best how one of them died.
+  void SetLaunched() const;
+  bool launched() const;
+  // Processors that any of the ranks may run on; ranks add theirs when they join.
+  void AddProcessors() const;
+  int processors() const;
+
+ private:
+  struct Header;
+  Header* header_;
+  RankBlock* blocks_;
+  std::atomic<uint32_t>* counters_;
+  int ranks_;
+};
+
+// Wakes whoever sleeps on a rank's doorbell.
+void RingDoorbell(RankBlock& rank);
+
+}  // namespace temper

@@ -1,0 +1,46 @@
+// HostRank: one rank among those of its host: the memory they share and the way they meet. What communicators are made
+// of, whether the host is all there is or one of many.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/local/control_block.h"
+#include "comm/local/rendezvous.h"
+#include "comm/local/shared_arenas.h"
+
+namespace temper {
+
+class HostRank {
+ public:
+  // `control`: the control block of `ranks` ranks, kept alive by the pointer. `file`: the memfd it lies in, which the
+  // caller keeps open; -1 where ranks are threads of this process. Called by the thread that will run the rank.
+  HostRank(std::shared_ptr<void> control, int ranks, int self, int global_rank, int file, const Patience& patience);
+  // Peers that still wait for this rank learn that it has left.
+  ~HostRank();
+  HostRank(const HostRank&) = delete;
+  HostRank& operator=(const HostRank&) = delete;
+
+  int self() const { return rendezvous_.self(); }
+  const ControlBlock& control() const { return control_; }
+  Rendezvous& rendezvous() { return rendezvous_; }
+  SharedArenas& arenas() { return arenas_; }
+  const HostGroup& everybody() const { return everybody_; }
+
+  // all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates nothing.
+  Status AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine, std::span<std::byte> all);
+  // Elementwise over the members, in their order: everybody gets the same bits.
+  Status AllReduce(const HostGroup& group, Meeting meeting, std::span<double> values);
+  Status Broadcast(const HostGroup& group, std::span<std::byte> bytes, int root);
+
+ private:
+  const std::shared_ptr<void> memory_;
+  const ControlBlock control_;
+  HostGroup everybody_;
+  Rendezvous rendezvous_;
+  SharedArenas arenas_;
+};
+
+}  // namespace temper

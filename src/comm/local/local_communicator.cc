@@ -1,0 +1,88 @@
+#include "comm/local/local_communicator.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include "base/check.h"
+
+namespace temper {
+namespace {
+
+// Ranks are numbered as on the host.
+HostGroup GroupOf(const Mesh& mesh, AxisSet axes, int rank) {
+  return {.members = mesh.Group(axes, rank), .index = mesh.IndexIn(axes, rank)};
+}
+
+class HostCollectives final : public KernelTable {
+ public:
+  HostCollectives(HostRank& host, const Mesh& mesh, Traffic& traffic) : host_(host), mesh_(mesh), traffic_(traffic) {}
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    if (spec.op == Op::kBroadcast) return MakeBroadcast(spec);
+    TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
+    TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
+    const HostGroup group = GroupOf(mesh_, axes, host_.self());
+    if (group.size() != spec.attributes.Int("ranks")) {
+      return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
+                                         axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),
+                                         group.size()));
+    }
+    return MakeHostCollective(host_, group, spec, traffic_);
+  }
+
+ private:
+  HostRank& host_;
+  const Mesh mesh_;
+  Traffic& traffic_;
+  const std::string name_ = "shared memory";
+};
+
+class HostExchange final : public Exchange {
+ public:
+  HostExchange(HostRank& host, HostGroup group) : host_(host), group_(std::move(group)) {}
+  int index() const override { return group_.index; }
+  int size() const override { return group_.size(); }
+  Status AllGather(std::span<const float> mine, std::span<float> all) override {
+    return host_.AllGather(group_, Meeting::kExchange, std::as_bytes(mine), std::as_writable_bytes(all));
+  }
+
+ private:
+  HostRank& host_;
+  const HostGroup group_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelTable> LocalCommunicator::Collectives(const Mesh& mesh) {
+  TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
+  return std::make_unique<HostCollectives>(*host_, mesh, traffic_);
+}
+
+Result<std::unique_ptr<Exchange>> LocalCommunicator::MakeExchange(const Mesh& mesh, AxisSet axes) {
+  TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
+  return MakeHostExchange(*host_, GroupOf(mesh, axes, rank()));
+}
+
+void LocalCommunicator::Abort(const Status& cause) {
+  TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
+  host_->control().Stop(cause.WithContext(host_->control().NameOf(host_->self())), rank());
+}
+
+std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group) {
+  return std::make_unique<HostExchange>(host, std::move(group));
+}
+
+ThreadWorld::ThreadWorld(int ranks, const Patience& patience)
+    : ranks_(ranks), patience_(patience), control_([ranks]() -> std::shared_ptr<void> {
+        const auto size = static_cast<size_t>(ControlBlock::SizeFor(ranks).v);
+        void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        TEMPER_CHECK(memory != MAP_FAILED) << "no memory for the control block of " << ranks << " ranks";
+        return {memory, [size](void* p) { munmap(p, size); }};
+      }()) {}
+
+std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
+  return std::make_unique<LocalCommunicator>(
+      std::make_unique<HostRank>(control_, ranks_, rank, rank, /*file=*/-1, patience_));
+}
+
+}  // namespace temper

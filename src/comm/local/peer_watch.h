@@ -1,0 +1,64 @@
+// PeerWatch: whether a rank of this host that others wait for will still come. A peer that computes or reads files is
+// waited for; one that is dead, has left, is stopped or does nothing is not. Asks the kernel (pidfd, /proc) and never
+// the peer, which needs no thread of its own to answer.
+//
+// Thread rule: the rank's own thread. Judge allocates nothing while the answer is OK.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "comm/local/control_block.h"
+
+namespace temper {
+
+struct Patience {
+  // How long a peer that neither computes nor reads nor writes is waited for.
+  Seconds idle{20};
+  // How long any peer is waited for, however busy it looks.
+  Seconds busy{3600};
+};
+
+class PeerWatch {
+ public:
+  // `processes`: ranks are processes, not threads of this one.
+  PeerWatch(const ControlBlock& control, int self, bool processes, const Patience& patience);
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  // To be called about ten times a second while `peer` is waited for, `waited` so far. An error says why it is in vain.
+  Status Judge(int peer, Seconds waited);
+  // Whether the process of `peer` has ended without saying that it leaves.
+  bool Died(int peer);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // What the kernel has counted for a peer.
+  struct Activity {
+    bool known = false;
+    char state = '?';  // of /proc/<pid>/stat: R running, S sleeping, D in the kernel, T stopped
+    int64_t ticks = 0;
+    int64_t bytes = 0;  // read and written
+  };
+  Activity ActivityOf(int peer) const;
+  Status JudgeActivity(int peer, Clock::time_point now);
+  bool WaitInACircle(int peer) const;
+
+  const ControlBlock control_;
+  const int self_;
+  const bool processes_;
+  const Patience patience_;
+  const int64_t ticks_per_second_;
+  std::vector<int> pidfds_;  // -1 until there is somebody
+
+  // Of the wait in progress.
+  int peer_ = -1;
+  Activity mark_;
+  Clock::time_point mark_time_, next_sample_, circle_since_, died_;
+  bool circle_ = false, dead_ = false;
+};
+
+}  // namespace temper

@@ -1,0 +1,75 @@
+// Rendezvous: how a rank meets others of its host. A meeting has three parts:
+//   Publish  writes what peers shall see of this rank, once nobody reads what it showed before
+//   Arrive   says so, and waits until all members of the group have: their RankBlocks may be read
+//   Depart   says that this rank has read what it wanted, and waits until all have read from it; or
+//   Leave    says so and goes on: the next Publish waits
+// Arrive again between them is a barrier. Each rank of a pair counts the other's signals, so groups may overlap in any
+// way as long as any two ranks meet in the same order.
+//
+// Waiting spins for some microseconds, then sleeps on a futex: ranks may outnumber processors. Every wait ends, with
+// the
+// run's cause where it was stopped, or with one of its own where a peer will not come (PeerWatch), which then stops the
+// run for all. Thread rule: one thread. Allocates nothing but error messages.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "comm/local/control_block.h"
+#include "comm/local/peer_watch.h"
+
+namespace temper {
+
+// Ranks of one host in the order of a mesh's group; `index` is this rank's place.
+struct HostGroup {
+  std::vector<int> members;
+  int index = 0;
+  int size() const { return static_cast<int>(members.size()); }
+};
+
+class Rendezvous {
+ public:
+  Rendezvous(const ControlBlock& control, int self, bool processes, const Patience& patience);
+
+  // Called about ten times a second while this rank sleeps; its error ends the wait and the run.
+  void set_while_waiting(std::function<Status()> poll) { poll_ = std::move(poll); }
+
+  Status Publish(Meeting meeting, uint64_t fingerprint);
+  // Errors: a member has come for something else.
+  Status Arrive(const HostGroup& group);
+  Status Depart(const HostGroup& group);
+  void Leave(const HostGroup& group);
+
+  // Ends the run for everybody, and returns what ended it: `cause`, unless somebody else was faster.
+  Status Stop(const Status& cause);
+  // OK while the run goes on.
+  Status Check() const { return control_.stopped() ? control_.Cause() : OkStatus(); }
+
+  RankBlock& own() const { return control_.rank(self_); }
+  const RankBlock& of(const HostGroup& group, int i) const {
+    return control_.rank(group.members[static_cast<size_t>(i)]);
+  }
+  const ControlBlock& control() const { return control_; }
+  int self() const { return self_; }
+
+ private:
+  void Signal(const HostGroup& group);
+  Status Await(int peer);
+  Status Sleep(int peer);
+  // Whether all that `peer` was expected to signal has come.
+  bool Reached(int peer) const {
+    const uint32_t have = control_.signals(self_, peer).load(std::memory_order_acquire);
+    return static_cast<int32_t>(have - expected_[static_cast<size_t>(peer)]) >= 0;
+  }
+
+  const ControlBlock control_;
+  const int self_;
+  PeerWatch watch_;
+  std::function<Status()> poll_;
+  int spins_ = 0;                   // 0: not known yet
+  std::vector<uint32_t> expected_;  // per rank: signals from it that this rank has waited or will wait for
+  std::vector<int> readers_;        // who may still read what is published
+};
+
+}  // namespace temper

@@ -1,0 +1,108 @@
+#include "comm/local/shared_arenas.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace temper {
+namespace {
+
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kRegion = uint64_t{1} << 44;
+
+uint64_t RegionOf(int rank) {
+  return kRegion * (static_cast<uint64_t>(rank) + 1);
+}
+
+}  // namespace
+
+SharedArenas::SharedArenas(const ControlBlock& control, int self, int file)
+    : control_(control), self_(self), file_(file), mapped_(static_cast<size_t>(control.ranks())) {}
+
+SharedArenas::~SharedArenas() {
+  for (const auto& mappings : mapped_) {
+    for (const Mapping& m : mappings) munmap(m.memory, m.size);
+  }
+}
+
+Bytes SharedArenas::FileSize(int ranks) {
+  return {static_cast<int64_t>(RegionOf(ranks))};
+}
+
+// Aligned to huge pages, in memory as in the file: a page can be huge only where both are.
+Result<std::byte*> SharedArenas::Map(uint64_t offset, uint64_t size, bool own) const {
+  const auto failed = [&] {
+    return OutOfMemory(fmt::format("cannot map {} of {} memory: {}", ToString(Bytes{static_cast<int64_t>(size)}),
+                                   own ? "this rank's" : "a peer's", std::strerror(errno)));
+  };
+  void* const reserved = mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return failed();
+  const auto address = reinterpret_cast<uintptr_t>(reserved);
+  const uint64_t lead = (kHugePage - address % kHugePage) % kHugePage;
+  std::byte* const base = static_cast<std::byte*>(reserved) + lead;
+  if (lead > 0) munmap(reserved, lead);
+  if (lead < kHugePage) munmap(base + size, kHugePage - lead);
+  const int sharing = file_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  if (mmap(base, size, PROT_READ | PROT_WRITE, sharing | MAP_FIXED, file_, static_cast<off_t>(offset)) == MAP_FAILED) {
+    const Status status = failed();
+    munmap(base, size);
+    return status;
+  }
+  madvise(base, size, MADV_HUGEPAGE);
+  return base;
+}
+
+Result<std::span<std::byte>> SharedArenas::Allocate(Bytes size) {
+  TEMPER_CHECK(size.v >= 0) << size.v;
+  RankBlock& block = control_.rank(self_);
+  const uint32_t index = block.num_extents.load(std::memory_order_relaxed);
+  if (index >= kMaxExtents) {
+    return OutOfMemory(fmt::format("a rank can have {} arenas that its peers read; these are in use", kMaxExtents));
+  }
+  const auto used = static_cast<uint64_t>(AlignUp(std::max(size, Bytes{1}), kHugePage).v);
+  uint64_t begin = 0;
+  if (file_ >= 0)
+    begin = index == 0 ? RegionOf(self_) : block.extents[index - 1].offset + block.extents[index - 1].size;
+  if (file_ >= 0 && begin + used > RegionOf(self_ + 1)) {
+    return OutOfMemory(fmt::format("an arena of {} is more than a rank can share", ToString(size)));
+  }
+  TEMPER_ASSIGN_OR_RETURN(std::byte* const memory, Map(begin, used, true));
+  for (uint64_t i = 0; i < static_cast<uint64_t>(size.v); i += 4096) memory[i] = std::byte{0};
+  if (file_ < 0) begin = reinterpret_cast<uint64_t>(memory);
+  mapped_[static_cast<size_t>(self_)].push_back({begin, used, memory});
+  block.extents[index] = {begin, used};
+  block.num_extents.store(index + 1, std::memory_order_release);
+  return std::span(memory, static_cast<size_t>(size.v));
+}
+
+uint64_t SharedArenas::AddressOf(const std::byte* p) const {
+  if (file_ < 0) return reinterpret_cast<uint64_t>(p);
+  for (const Mapping& m : mapped_[static_cast<size_t>(self_)]) {
+    if (p >= m.memory && p < m.memory + m.size) return m.begin + static_cast<uint64_t>(p - m.memory);
+  }
+  TEMPER_CHECK(false) << "an operand of a collective lies outside of the memory that AllocateArena gave";
+  return 0;
+}
+
+Result<std::byte*> SharedArenas::At(int rank, uint64_t address) {
+  if (file_ < 0) return reinterpret_cast<std::byte*>(address);
+  auto& mapped = mapped_[static_cast<size_t>(rank)];
+  for (const Mapping& m : mapped) {
+    if (address >= m.begin && address - m.begin < m.size) return m.memory + (address - m.begin);
+  }
+  const RankBlock& block = control_.rank(rank);
+  const uint32_t extents = block.num_extents.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < extents; ++i) {
+    const Extent extent = block.extents[i];
+    if (address < extent.offset || address - extent.offset >= extent.size) continue;
+    TEMPER_ASSIGN_OR_RETURN(std::byte* const memory, Map(extent.offset, extent.size, false));
+    mapped.push_back({extent.offset, extent.size, memory});
+    return memory + (address - extent.offset);
+  }
+  TEMPER_CHECK(false) << control_.NameOf(rank) << " shows memory that it does not share";
+  return nullptr;
+}
+
+}  // namespace temper

@@ -1,0 +1,50 @@
+// SharedArenas: memory of the ranks of one host that they can read in each other. Processes share one file without a
+// name (a memfd), in which each rank has a region of its own, sparse until it is used: nothing is left behind however a
+// rank ends. Threads share their address space as it is.
+//
+// Thread rule: the rank's own thread. What Allocate gave stays mapped until the object is gone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "comm/local/control_block.h"
+
+namespace temper {
+
+class SharedArenas {
+ public:
+  // `file`: the host's memfd, which stays the caller's and open; -1 where ranks are threads.
+  SharedArenas(const ControlBlock& control, int self, int file);
+  ~SharedArenas();
+  SharedArenas(const SharedArenas&) = delete;
+  SharedArenas& operator=(const SharedArenas&) = delete;
+
+  // Zeroed, touched memory on huge pages where the system has them. It does not ask whether the machine has that much.
+  Result<std::span<std::byte>> Allocate(Bytes size);
+
+  // Memory of this rank as peers know it. REQUIRES: `p` lies in memory that Allocate gave.
+  uint64_t AddressOf(const std::byte* p) const;
+  // Memory of `rank` by what AddressOf gave there, mapped when it is first asked for.
+  Result<std::byte*> At(int rank, uint64_t address);
+
+  // The size of the file: the control block and a region for each rank.
+  static Bytes FileSize(int ranks);
+
+ private:
+  struct Mapping {
+    uint64_t begin, size;  // in the file, or the address itself
+    std::byte* memory;
+  };
+  Result<std::byte*> Map(uint64_t offset, uint64_t size, bool own) const;
+
+  const ControlBlock control_;
+  const int self_, file_;
+  std::vector<std::vector<Mapping>> mapped_;  // per rank
+};
+
+}  // namespace temper

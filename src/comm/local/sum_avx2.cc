@@ -1,0 +1,7 @@
+#include "comm/local/sum-inl.h"
+
+namespace temper {
+
+constexpr SumKernels kSumKernelsAvx2 = kTable;
+
+}  // namespace temper

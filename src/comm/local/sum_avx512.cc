@@ -1,0 +1,7 @@
+#include "comm/local/sum-inl.h"
+
+namespace temper {
+
+constexpr SumKernels kSumKernelsAvx512 = kTable;
+
+}  // namespace temper

@@ -1,0 +1,19 @@
+// What every communicator must do, as one list of cases that ranks run together: threads, processes and MPI run the
+// same. Expected values come from plain scalar loops over inputs that any rank can compute for all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/communicator.h"
+
+namespace temper::collectives {
+
+// Runs all cases on the world of `communicator`. What went wrong on this rank, in words; empty: all is well. Ends early
+// where calls fail.
+std::vector<std::string> CheckConformance(Communicator& communicator);
+
+// Digest of what this rank's sums over awkward floats gave: equal on all ranks and in all runs of the same mesh.
+uint64_t DigestOfSums(Communicator& communicator);
+
+}  // namespace temper::collectives

@@ -1,0 +1,134 @@
+// Ranks as threads of one process.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "comm/local/local_communicator.h"
+#include "conformance.h"
+
+namespace temper::collectives {
+namespace {
+
+// Runs `body` on each rank of a world of its own.
+void OnRanks(int ranks, const Patience& patience, const std::function<void(LocalCommunicator&)>& body) {
+  ThreadWorld world(ranks, patience);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto communicator = world.Join(r);
+      body(*communicator);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+class Threads : public testing::TestWithParam<int> {};
+
+TEST_P(Threads, EveryCollectiveGivesWhatAPlainLoopGives) {
+  std::mutex mutex;
+  OnRanks(GetParam(), {}, [&](LocalCommunicator& communicator) {
+    const auto failures = CheckConformance(communicator);
+    const std::lock_guard lock(mutex);
+    for (const std::string& f : failures) ADD_FAILURE() << f;
+  });
+}
+
+TEST_P(Threads, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
+  std::mutex mutex;
+  std::vector<uint64_t> digests;
+  for (int run = 0; run < 3; ++run) {
+    OnRanks(GetParam(), {}, [&](LocalCommunicator& communicator) {
+      const uint64_t digest = DigestOfSums(communicator);
+      const std::lock_guard lock(mutex);
+      digests.push_back(digest);
+    });
+  }
+  for (const uint64_t d : digests) EXPECT_EQ(d, digests[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 6));
+
+// What all but one rank get to hear when that one does `mishap` instead of the barrier that the others wait in.
+std::vector<std::string> Heard(int ranks, int culprit,
+                               const std::function<void(std::unique_ptr<LocalCommunicator>)>& mishap,
+                               const Patience& patience = {}) {
+  ThreadWorld world(ranks, patience);
+  std::mutex mutex;
+  std::vector<std::string> heard;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      auto communicator = world.Join(r);
+      TEMPER_CHECK(communicator->Barrier().ok());
+      if (r == culprit) return mishap(std::move(communicator));
+      const Status first = communicator->Barrier(), second = communicator->Barrier();
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(first.message(), second.message()) << "errors are sticky";
+      heard.push_back(first.message());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(static_cast<int>(heard.size()), ranks - 1);
+  for (const std::string& h : heard) EXPECT_EQ(h, heard[0]) << "all hear the same";
+  return heard;
+}
+
+TEST(ThreadFailure, AnAbortReachesAllWithRankAndCause) {
+  const auto heard = Heard(4, 2, [](auto communicator) {
+    communicator->Abort(Numerical("the loss is NaN in step 7"));
+    EXPECT_TRUE(communicator->ReportsFailure());
+    EXPECT_EQ(communicator->Barrier().code(), StatusCode::kNumerical);
+  });
+  EXPECT_EQ(heard[0], "rank 2: the loss is NaN in step 7");
+}
+
+TEST(ThreadFailure, ARankThatLeavesIsNamed) {
+  const auto heard = Heard(3, 1, [](auto communicator) { communicator.reset(); });
+  EXPECT_TRUE(heard[0].find("rank 1 has left the run") != std::string::npos) << heard[0];
+}
+
+TEST(ThreadFailure, ARankThatDoesNothingIsNotWaitedForForEver) {
+  const auto heard = Heard(3, 0,
+                           [](auto communicator) {
+                             std::this_thread::sleep_for(std::chrono::seconds(3));
+                             EXPECT_FALSE(communicator->Barrier().ok());
+                           },
+                           {.idle = Seconds{0.5}});
+  EXPECT_TRUE(heard[0].find("rank 0 gives no sign of life") != std::string::npos) << heard[0];
+}
+
+TEST(ThreadFailure, ARankThatComputesIsWaitedFor) {
+  OnRanks(2, {.idle = Seconds{0.3}}, [](LocalCommunicator& communicator) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (communicator.rank() == 1 && std::chrono::steady_clock::now() < until) continue;
+    EXPECT_TRUE(communicator.Barrier().ok());
+  });
+}
+
+TEST(ThreadFailure, RanksThatRunDifferentThingsAreToldSo) {
+  OnRanks(2, {}, [](LocalCommunicator& communicator) {
+    double x = 1;
+    const Status status = communicator.rank() == 0 ? communicator.Barrier() : communicator.AllReduceSum({&x, 1});
+    EXPECT_TRUE(status.message().find("must run the same program") != std::string::npos) << status.message();
+  });
+}
+
+TEST(ThreadFailure, RanksThatMakeDifferentCollectivesAreToldSo) {
+  OnRanks(3, {}, [](LocalCommunicator& communicator) {
+    Mesh mesh;
+    mesh.set_size(Axis::kDp, 3);
+    const TensorType type{DType::kF32, {communicator.rank() == 2 ? 5 : 4}};
+    const auto kernel = communicator.Collectives(mesh)->Make({.op = Op::kAllReduce,
+                                                              .inputs = {type},
+                                                              .outputs = {type},
+                                                              .attributes = {{"axes", "dp"}, {"ranks", int64_t{3}}}});
+    ASSERT_FALSE(kernel.ok());
+    EXPECT_TRUE(kernel.status().message().find("must run the same program") != std::string::npos)
+        << kernel.status().message();
+  });
+}
+
+}  // namespace
+}  // namespace temper::collectives
