@@ -250,12 +250,10 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
-  RunSaver saver(PosixEnv(),
-                 {.output_dir = out,
-                  .save_total_limit = c.output.save_total_limit,
-                  .rank = ranks.rank(),
-                  .ranks = ranks.size()},
-                 std::move(contents), ranks, run.compiled.data_ranks());
+  RunSaver saver(
+      PosixEnv(),
+      {.output_dir = out, .save_total_limit = c.output.save_total_limit, .rank = ranks.rank(), .ranks = ranks.size()},
+      std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
