@@ -2,10 +2,7 @@
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
-find_package(CLI11 REQUIRED)
-if(NOT TEMPER_FUZZ)  # clang has its own OpenMP, which the layers that read files do not need
-  find_package(OpenMP REQUIRED)
-endif()
+find_package(OpenMP REQUIRED)  # g++ brings its own; clang's is libomp-14-dev
 find_package(PkgConfig REQUIRED)
 foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
                     sentencepiece:sentencepiece)

@@ -2,15 +2,19 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
 namespace temper {
 namespace {
 
+std::atomic<bool> unfinished_line = false;
+
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
-  text.reserve(prefix.size() + line.size() + 1);
+  text.reserve(prefix.size() + line.size() + 5);
+  if (unfinished_line.exchange(false)) text += "\r\x1b[K";  // to the start of the line, and clear it
   text.append(prefix).append(line).push_back('\n');
   // A log line that cannot be written (closed pipe) must not end a run; there is nowhere to report it either.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -26,6 +30,13 @@ void LogWarning(std::string_view line) {
 }
 void LogError(std::string_view line) {
   WriteLine("error: ", line);
+}
+
+void SetUnfinishedLine(bool stands) {
+  unfinished_line = stands;
+}
+bool UnfinishedLine() {
+  return unfinished_line;
 }
 
 bool StderrIsRich() {

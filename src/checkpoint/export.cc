@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/merge.h"
+#include "checkpoint/training_state.h"
 #include "format/conversion.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -74,7 +75,7 @@ class Exporter {
                                                                           {.max_shard = spec_.max_shard}));
     TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
     TEMPER_RETURN_IF_ERROR(WriteWeights(writer));
-    TEMPER_RETURN_IF_ERROR(RemoveStaleWeights(writer.file_names()));
+    TEMPER_RETURN_IF_ERROR(RemoveStaleFiles(writer.file_names()));
     TEMPER_RETURN_IF_ERROR(WriteCompanions());
     return std::move(report_);
   }
@@ -89,9 +90,13 @@ class Exporter {
         return InvalidArgument(fmt::format("--output_dir {} is what is exported; give another folder", out));
       }
     }
-    if (spec_.overwrite) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
-    if (names.empty()) return OkStatus();
+    for (const auto& [file, what] : {std::pair{kRunConfigFile, "a run"}, {kAdapterConfigFile, "an adapter"}}) {
+      if (!env_.IsFile(JoinPath(out, file))) continue;
+      return InvalidArgument(fmt::format(
+          "--output_dir {} holds {} ({}), which an export would mix with; give another folder", out, what, file));
+    }
+    if (names.empty() || spec_.overwrite) return OkStatus();
     return InvalidArgument(fmt::format("--output_dir {} is not empty (it has {}); give another folder or --overwrite",
                                        out, Quoted(names.front())));
   }
@@ -110,6 +115,7 @@ class Exporter {
     }
     TEMPER_ASSIGN_OR_RETURN(ModelWeights base, ModelWeights::Open(env_, folder));
     base_.emplace(std::move(base));
+    TEMPER_RETURN_IF_ERROR(CheckWeights(*base_, spec_.weights));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
                             AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
@@ -141,12 +147,7 @@ class Exporter {
     for (const AdapterModule& m : spec_.modules) modules[m.module + ".weight"] = &m;
     std::set<std::string> taken;  // names in the base's files
     for (const WeightNames& weight : spec_.weights) {
-      ModelWeights::Entry entry = base_->Find(weight.name);
-      for (size_t i = 0; i < weight.aliases.size() && !entry.tensor; ++i) entry = base_->Find(weight.aliases[i]);
-      if (!entry.tensor) {
-        return NotFound(fmt::format("{}: tensor {} is missing; config.json describes a model that has it",
-                                    spec_.source.model_folder, weight.name));
-      }
+      const ModelWeights::Entry entry = FindWeight(*base_, weight);
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());
       const auto own = modules.find(weight.name);
@@ -247,12 +248,14 @@ class Exporter {
     return OkStatus();
   }
 
-  Status RemoveStaleWeights(const std::vector<std::string>& written) {
+  // An earlier export's shards, index, tokenizer, ... would be taken for this one's.
+  Status RemoveStaleFiles(const std::vector<std::string>& weights) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(spec_.output_dir));
     for (const std::string& name : names) {
-      const bool index_is_ours = name == "model.safetensors.index.json" && written.size() > 1;
-      if (!IsWeightsFile(name) || index_is_ours || std::find(written.begin(), written.end(), name) != written.end())
-        continue;
+      const bool ours = std::count(weights.begin(), weights.end(), name) ||
+                        std::count(companions_.begin(), companions_.end(), name) ||
+                        (name == "model.safetensors.index.json" && weights.size() > 1);
+      if (ours || !(IsWeightsFile(name) || IsCompanionFile(name))) continue;
       TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
     }
     return OkStatus();

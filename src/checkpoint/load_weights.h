@@ -14,10 +14,11 @@
 
 namespace temper {
 
-// A weight to load: its canonical name and the other names that a file may have it under.
+// A weight of a model: its canonical name, the other names that a file may have it under, its shape.
 struct WeightNames {
   std::string name;
   std::vector<std::string> aliases;
+  Shape shape;
 };
 
 // Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
@@ -28,9 +29,16 @@ using BufferLookup = std::function<PartView(const std::string& name)>;
 // SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
 
-// Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked
-// before the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating
-// type. `progress`, if set, is called with (bytes done, bytes in all).
+// Where the weight is stored; null pointers where it is not.
+ModelWeights::Entry FindWeight(const ModelWeights& files, const WeightNames& names);
+
+// Proves from the headers alone, before any costly work, that LoadWeights will find every weight in `files`. Errors
+// name tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
+Status CheckWeights(const ModelWeights& files, std::span<const WeightNames> weights);
+
+// Fills the buffer of every weight, and of its master where `buffer` knows one. All that
+// CheckWeights checks is checked before the first byte is read, against the buffers' shapes. `progress`, if set, is
+// called after each tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

@@ -76,10 +76,17 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
   return tensors;
 }
 
-Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer) {
+Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
+                            const std::function<void(Bytes, Bytes)>& progress) {
   const std::vector<CheckpointTensor> tensors = TrainingState(program, buffer);
   TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors));
-  for (const CheckpointTensor& t : tensors) TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.view));
+  Bytes done{}, total{};
+  for (const CheckpointTensor& t : tensors) total += t.view.type.bytes();
+  for (const CheckpointTensor& t : tensors) {
+    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.view));
+    done += t.view.type.bytes();
+    if (progress) progress(done, total);
+  }
   for (const Trained& t : TrainedValues(program)) {
     if (!t.master) continue;
     const View master = buffer(t.master->name).view, own = buffer(t.own->name).view;

@@ -24,7 +24,8 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
 
 // Fills masters, moments and the compute copies (the master rounded once, as AdamW does) of every trainable value.
 // All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected or of another
-// shape is an error that says that the checkpoint is of another model or configuration.
-Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer);
+// shape is an error that says that the checkpoint is of another model or configuration. `progress` as in LoadWeights.
+Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
+                            const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
 }  // namespace temper

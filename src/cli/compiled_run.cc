@@ -50,13 +50,14 @@ Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config) {
   const int64_t row = *config.data.max_seq_len;
-  const auto forward_of = [&](int64_t rows) {
-    return model.Forward({.dtype = ComputeDType(config), .tokens = rows * row, .row = row});
+  const auto forward_of = [&](int64_t rows, bool training) {
+    return model.Forward({.dtype = ComputeDType(config), .tokens = rows * row, .row = row, .training = training});
   };
   CompiledRun run;
   run.parameters = NumParameters(model);
-  Graph forward = forward_of(config.batch.per_device_train_batch_size);
-  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(config.batch.per_device_train_batch_size));
+  Graph forward = forward_of(config.batch.per_device_train_batch_size, /*training=*/true);
+  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(config.batch.per_device_train_batch_size),
+                          /*training=*/false);
   for (const Node& node : forward.nodes()) {
     if (node.op == Op::kLinear || node.op == Op::kLinearCrossEntropy) {
       run.matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();

@@ -22,7 +22,9 @@ std::string Libraries() {
 }  // namespace
 
 Result<int> VersionCommand(const Arguments& arguments) {
-  if (!arguments.empty()) return InvalidArgument("temper version takes no arguments");
+  TEMPER_ASSIGN_OR_RETURN(const bool go,
+                          ReadCommandOptions(arguments, {}, "usage: temper version\n\nVersion and libraries.\n"));
+  if (!go) return 0;
   std::fputs(
       fmt::format("temper {} ({}, g++ {})\n{}\n", TEMPER_VERSION, ToString(DetectIsa()), __VERSION__, Libraries())
           .c_str(),

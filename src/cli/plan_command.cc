@@ -3,8 +3,8 @@
 
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
-#include "cli/plan_facts.h"
 #include "cli/train_setup.h"
+#include "plan/report.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -15,8 +15,6 @@ constexpr char kUsage[] =
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
     "at\n"
     "the fullest moment, its arithmetic and its segments. Needs config.json only.\n";
-
-}  // namespace
 
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
@@ -36,6 +34,8 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   facts.model_flops = run.ModelFlops(rows * facts.row_tokens, static_cast<double>(rows) * row * (row + 1) / 2);
   return facts;
 }
+
+}  // namespace
 
 Result<int> PlanCommand(const Arguments& arguments) {
   bool json = false, program = false;

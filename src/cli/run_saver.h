@@ -2,7 +2,6 @@
 // hands the run's memory to the writer.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "checkpoint/checkpoint_writer.h"
@@ -16,7 +15,7 @@ class RunSaver final : public Saver {
   RunSaver(Env& env, CheckpointWriter::Options options, CheckpointContents contents)
       : writer_(env, std::move(options)), contents_(std::move(contents)) {}
 
-  Status Save(const RunProgress& progress, std::optional<double> eval_loss) override;
+  Status Save(const RunProgress& progress) override;
   Status WaitUntilRead() override { return writer_.WaitUntilRead(); }
   Status Finish() override { return writer_.Finish(); }
 
@@ -25,7 +24,7 @@ class RunSaver final : public Saver {
   CheckpointContents contents_;
 };
 
-// Where a checkpoint's run stood.
-RunProgress ProgressOf(const RunState& state, double seconds);
+// Where a checkpoint's run stood. kCorrupt where its own part of the state ("extra") is not as RunSaver writes it.
+Result<RunProgress> ProgressOf(const RunState& state, double seconds);
 
 }  // namespace temper

@@ -43,19 +43,33 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
 
+  std::optional<OutputFolder> folder;
+  std::optional<ResumePoint> resume;
+  if (purpose == Purpose::kTrain) {
+    TEMPER_ASSIGN_OR_RETURN(folder, OutputFolder::Claim(PosixEnv(), config));
+    if (folder->resume_from()) {
+      TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), *folder->resume_from()));
+      resume->KeepChoices(config);
+    }
+  }
+  const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
   TEMPER_ASSIGN_OR_RETURN(
       OpenedModel model,
       OpenedModel::Open(PosixEnv(), {.model = config.model.model,
                                      .base = config.model.base,
                                      .adapter = config.model.adapter,
-                                     .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch}));
+                                     .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
+                                                      !all_from_checkpoint}));
+  if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   RunFacts facts = MachineFacts();
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
+  if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
   for (const std::string& warning : run.warnings) LogWarning(warning);
-  return std::optional<TrainSetup>(TrainSetup{std::move(run), std::move(model)});
+  for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
+  return std::optional<TrainSetup>(TrainSetup{std::move(run), std::move(model), std::move(folder), std::move(resume)});
 }
 
 }  // namespace temper

@@ -5,6 +5,8 @@
 
 #include "cli/commands.h"
 #include "cli/opened_model.h"
+#include "cli/output_folder.h"
+#include "cli/resume.h"
 #include "train/command_line.h"
 #include "train/option_set.h"
 #include "train/run_config.h"
@@ -14,10 +16,19 @@ namespace temper {
 struct TrainSetup {
   ResolvedRun run;
   OpenedModel model;
+  // Of `train` only.
+  std::optional<OutputFolder> folder;
+  std::optional<ResumePoint> resume;
+
+  // Weights come from the model's files: not drawn at random, nor all of them from a checkpoint.
+  bool reads_weights() const {
+    return !run.config.model.from_scratch && !(resume && run.config.model.method == TrainMethod::kFull);
+  }
 };
 
-// Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open.
-// Nothing is returned where --help was asked for and printed. `more`: options that the command adds.
+// Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open; for
+// `train` also claims the output folder and opens the checkpoint to go on from. Nothing is returned where --help was
+// asked for and printed. `more`: options that the command adds.
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
                                                 std::vector<OptionGroup> more = {});
 

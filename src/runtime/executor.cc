@@ -45,7 +45,7 @@ struct Range {
 // must meet in the same order, whichever threads they come on.
 struct Footprint {
   std::vector<Range> reads, writes;
-  AxisSet axes;
+  bool meets = false;
 
   bool ConflictsWith(const Footprint& later) const {
     const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
@@ -53,7 +53,7 @@ struct Footprint {
         return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
       });
     };
-    return !(axes & later.axes).empty() || meet(writes, later.reads) || meet(writes, later.writes) ||
+    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
            meet(reads, later.writes);
   }
 };
@@ -159,8 +159,7 @@ void Executor::FindWaits() {
     };
     add(b.instruction->inputs, b.inputs, &f.reads);
     add(b.instruction->outputs, b.outputs, &f.writes);
-    if (b.instruction->attributes.Has("axes"))
-      f.axes = AxisSet::Parse(b.instruction->attributes.String("axes")).value();
+    f.meets = b.instruction->attributes.Has("axes");
   }
   std::vector<size_t> issued;  // bound instructions, in the order they are issued
   size_t awaited = 0;          // of those, known to be complete

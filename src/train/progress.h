@@ -16,10 +16,12 @@ struct ProgressState {
   std::string_view what = "train";  // "train", "eval", "load": REQUIRES: outlives the use
   int64_t step = 0;                 // done
   int64_t total_steps = 0;
+  bool in_bytes = false;  // both count bytes
   double epoch = 0;
-  std::optional<double> loss, grad_norm, learning_rate;  // of the last step; absent before it, or where unknown
-  std::optional<double> tokens_per_second, mfu;          // mfu: 0 to 1
-  Bytes memory;                                          // device peak; 0: unknown
+  // Mean loss since the last logged row, the others of the last step; absent before it, or where unknown.
+  std::optional<double> loss, grad_norm, learning_rate;
+  std::optional<double> tokens_per_second, mfu;  // mfu: 0 to 1
+  Bytes memory;                                  // device peak; 0: unknown
   std::optional<Seconds> eta;
 };
 
@@ -36,7 +38,7 @@ bool LocaleIsUtf8();
 // Columns of the terminal on stderr; 80 where there is none. Asked anew at each call, so that resizing works.
 int TerminalWidth();
 
-// Thread rule: one thread, and while a bar stands other lines for stderr go through Message.
+// Thread rule: one thread. Messages of others (base/log.h) take the bar's line; it comes back at the next Update.
 class ProgressDisplay {
  public:
   // `rich`: redraw a line (StderrIsRich()); else lines. Lines are printed by Update with `log` set; a bar is redrawn at

@@ -156,9 +156,6 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts);
 // The learning-rate schedule of a run of `total_steps` steps. REQUIRES: config is resolved.
 Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps);
 
-// Steps of the whole run: max_steps, or what num_train_epochs give. `micro_batches`: of one epoch.
-int64_t TotalSteps(const RunConfig& config, int64_t micro_batches);
-
 // A warning with a remedy for a run too short to learn from (fewer than 20 steps), or nothing.
 std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/forward.h"
@@ -15,6 +16,38 @@ int64_t TokensOf(const Executor& executor) {
   const int token = program.FindBuffer(kTokenInput);
   TEMPER_CHECK(token >= 0) << "program " << program.name << " takes no tokens";
   return program.buffers[static_cast<size_t>(token)].type.shape[0];
+}
+
+bool IsFinite(float x) {
+  return std::isfinite(x);
+}
+
+// Of rows [first_row, first_row + rows) of `packing`, whose tokens' losses are `losses`: the samples with a loss that
+// is not finite, or all where there is none such.
+std::vector<int32_t> SuspectSamples(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
+                                    std::span<const float> losses) {
+  std::vector<int32_t> all, bad;
+  const auto row_tokens = static_cast<size_t>(packing.options().max_seq_len);
+  for (int64_t r = 0; r < rows; ++r) {
+    size_t begin = static_cast<size_t>(r) * row_tokens;
+    for (const int32_t sample : packing.row(first_row + r)) {
+      const auto own = losses.subspan(begin, static_cast<size_t>(store.length(sample)));
+      begin += own.size();
+      all.push_back(sample);
+      if (!std::all_of(own.begin(), own.end(), IsFinite)) bad.push_back(sample);
+    }
+  }
+  return bad.empty() ? all : bad;
+}
+
+// "data.jsonl line 3, data.jsonl line 7 and 12 more".
+std::string Places(const std::vector<int32_t>& samples, const SamplePlace& place) {
+  constexpr size_t kShown = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, samples.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + (place ? place(samples[i]) : fmt::format("sample {}", samples[i]));
+  }
+  return samples.size() > kShown ? fmt::format("{} and {} more", text, samples.size() - kShown) : text;
 }
 
 }  // namespace
@@ -111,41 +144,41 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
 
 Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& report) const {
   if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) return OkStatus();
-  const int64_t row_tokens = batches_.tokens_per_micro_batch() / spec_.rows_per_micro_batch;
-  std::string where;
-  for (int64_t r = 0; r < batch.rows; ++r) {
-    const auto losses = batches_.losses().subspan(static_cast<size_t>(r * row_tokens), static_cast<size_t>(row_tokens));
-    size_t begin = 0;
-    for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
-      const auto length = static_cast<size_t>(store_.length(sample));
-      const auto own = losses.subspan(begin, length);
-      begin += length;
-      if (std::all_of(own.begin(), own.end(), [](float x) { return std::isfinite(x); })) continue;
-      where += fmt::format("{}{}", where.empty() ? "" : ", ", sample);
-    }
-  }
+  const bool loss = !std::isfinite(report.loss);
+  const auto samples = SuspectSamples(store_, sampler_.packing(), batch.first_row, batch.rows, batches_.losses());
   return Numerical(fmt::format(
-      "step {}: the {} is not a finite number{}. The run stops here; checkpoints written so far are good. Try a lower "
-      "--learning_rate, more warmup, or --dtype f32",
-      step_ + 1, std::isfinite(report.loss) ? "gradient norm" : "loss",
-      where.empty() ? "" : " in data sample(s) " + where + " (counted from 0)"));
+      "step {}: the {} is not a finite number ({}), in {}{}. The run stops here; checkpoints written so far "
+      "are good. Look at these rows, try a lower --learning_rate, more warmup, or --dtype f32",
+      step_ + 1, loss ? "loss" : "gradient norm", loss ? report.loss : report.grad_norm, loss ? "" : "a batch with ",
+      Places(samples, spec_.place)));
 }
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-                     const PackingOptions& packing)
-    : executor_(executor), store_(store), packing_(store, samples, packing), batch_(executor, 1) {
+                     const PackingOptions& packing, SamplePlace place)
+    : executor_(executor),
+      store_(store),
+      packing_(store, samples, packing),
+      place_(std::move(place)),
+      batch_(executor, 1) {
   packing_.Pack(0, 0);
 }
 
-Result<EvaluationReport> Evaluator::Run() {
+Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   EvaluationReport report;
   double sum = 0;
   const int64_t rows = batch_.tokens_per_micro_batch() / packing_.options().max_seq_len;
   for (int64_t first = 0; first < packing_.rows(); first += rows) {
-    const BatchCounts counts =
-        FillBatch(store_, packing_, first, std::min(rows, packing_.rows() - first), batch_.Arrays(0));
+    if (stop && stop()) return Interrupted("the evaluation was broken off");
+    const int64_t filled = std::min(rows, packing_.rows() - first);
+    const BatchCounts counts = FillBatch(store_, packing_, first, filled, batch_.Arrays(0));
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
+    if (!std::isfinite(sum)) {
+      return Numerical(fmt::format(
+          "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are damaged, or its "
+          "training diverged",
+          sum, Places(SuspectSamples(store_, packing_, first, filled, batch_.losses()), place_)));
+    }
     report.tokens += counts.supervised;
   }
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");

@@ -36,11 +36,15 @@ class HostBatches {
   std::vector<HostArray> io_;
 };
 
+// Where a sample comes from, for people: "data.jsonl line 12".
+using SamplePlace = std::function<std::string(int32_t sample)>;
+
 struct TrainerSpec {
   int64_t micro_batches = 1, rows_per_micro_batch = 1;
   Schedule schedule;
   double beta1 = 0.9, beta2 = 0.999;
   uint64_t seed = 42;
+  SamplePlace place;
 };
 
 struct StepReport {
@@ -56,8 +60,8 @@ class Trainer {
   Trainer(Executor& executor, const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& packing,
           const TrainerSpec& spec);
 
-  // One optimizer step. Errors: a loss or norm that is not finite, naming the samples; the weights are then spoilt and
-  // must not be saved.
+  // One optimizer step. Errors: a loss or norm that is not finite, naming the rows of the data; the weights are then
+  // spoilt and must not be saved.
   Result<StepReport> Step(const Executor::RunOptions& options);
 
   int64_t step() const { return step_; }
@@ -86,14 +90,16 @@ class Evaluator {
  public:
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-            const PackingOptions& packing);
-  // REQUIRES: at least one supervised token among the samples.
-  Result<EvaluationReport> Run();
+            const PackingOptions& packing, SamplePlace place);
+  // `stop` is asked before each batch; true ends in kInterrupted. Errors: no supervised token among the samples, a loss
+  // that is not finite, naming the rows of the data.
+  Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr);
 
  private:
   Executor& executor_;
   const TokenStore& store_;
   Packing packing_;
+  SamplePlace place_;
   HostBatches batch_;
 };
 

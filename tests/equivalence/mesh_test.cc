@@ -2,10 +2,11 @@
 // one rank, within what that order does in f32.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
-#include "comm/local/world.h"
-#include "tests/tiny_run.h"
+#include "comm/local/local_communicator.h"
+#include "../tiny_run.h"
 
 namespace temper::tiny {
 namespace {
@@ -30,7 +31,7 @@ Curve Train(const RunSpec& spec) {
 
 Curve TrainOnMesh(RunSpec spec) {
   const int ranks = spec.mesh.mesh.ranks();
-  auto world = LocalWorld::Create(ranks);
+  ThreadWorld world(ranks);
   std::vector<Curve> curves(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -38,7 +39,7 @@ Curve TrainOnMesh(RunSpec spec) {
       RunSpec own = spec;
       own.mesh.rank = rank;
       own.threads = 1;
-      const auto communicator = world->Join(rank);
+      const auto communicator = world.Join(rank);
       own.communicator = communicator.get();
       curves[static_cast<size_t>(rank)] = Train(own);
     });
@@ -52,7 +53,7 @@ Curve TrainOnMesh(RunSpec spec) {
 }
 
 MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit residual = ResidualSplit::kTokens) {
-  MeshSpec spec{.residual = residual};
+  MeshSpec spec{.residual = residual, .overlap = getenv("NO_OVERLAP") == nullptr};
   for (const auto& [axis, size] : sizes) spec.mesh.set_size(axis, size);
   return spec;
 }

@@ -1,55 +1,21 @@
 #include "comm/local/collective_kernels.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/philox.h"
+#include "comm/local/collective_loops.h"
+#include "comm/local/peer_operands.h"
 #include "comm/local/sum.h"
 
 namespace temper {
 namespace {
 
-constexpr int64_t kCacheLine = 64;
-// Below this much per thread a team costs more than it saves.
-constexpr int64_t kTeamBytes = 256 << 10;
 // Sums up to this size are shown in mailboxes and added up by everybody: one wait instead of three.
 constexpr int64_t kSmallSum = 16 << 10;
 static_assert(kSmallSum <= kMailboxBytes.v);
-
-// Calls body(thread, team) on each thread of a team; alone where there is little to do.
-template <class Body>
-void ForTeam(int threads, Bytes bytes, const Body& body) {
-  if (threads == 1 || bytes.v < kTeamBytes * threads) {
-    body(0, 1);
-    return;
-  }
-#pragma omp parallel num_threads(threads)
-  body(omp_get_thread_num(), omp_get_num_threads());
-}
-
-// A thread's share of `n` things that come in indivisible runs of `grain`.
-Part ShareOf(int64_t n, int64_t grain, int team, int thread) {
-  const Part share = PartOf((n + grain - 1) / grain, team, thread);
-  const int64_t begin = std::min(share.begin * grain, n);
-  return {begin, std::min((share.begin + share.count) * grain, n) - begin};
-}
-
-// Calls body(o, begin, count) for this thread's share of `outer` rows of `row` elements: of the rows where there are
-// many, of the one row else.
-template <class Body>
-void ForShare(int64_t outer, int64_t row, int64_t element_bytes, int team, int thread, const Body& body) {
-  if (row == 0) return;
-  if (outer == 1) {
-    const Part share = ShareOf(row, kCacheLine / element_bytes, team, thread);
-    if (share.count > 0) body(int64_t{0}, share.begin, share.count);
-    return;
-  }
-  const Part share = PartOf(outer, team, thread);
-  for (int64_t o = share.begin; o < share.begin + share.count; ++o) body(o, int64_t{0}, row);
-}
 
 Meeting MeetingOf(Op op) {
   switch (op) {
@@ -64,10 +30,11 @@ Meeting MeetingOf(Op op) {
 
 class HostCollective final : public Kernel {
  public:
-  HostCollective(HostRank& rank, HostGroup group, CollectivePlan plan, Traffic& traffic)
-      : rank_(rank), group_(std::move(group)), plan_(std::move(plan)), traffic_(traffic) {
-    peers_.resize(static_cast<size_t>(group_.size()) * 2 * kTensorsPerMeeting);
-  }
+  HostCollective(HostRank& rank, const HostGroup& group, CollectivePlan plan, Traffic& traffic)
+      : rank_(rank),
+        peers_(rank, group, plan.tensors.size(), plan.op == Op::kAllReduce),
+        plan_(std::move(plan)),
+        traffic_(traffic) {}
 
   Status Run(const KernelArgs& args) override {
     const bool small = plan_.op == Op::kAllReduce && plan_.bytes.v <= kSmallSum;
@@ -81,24 +48,13 @@ class HostCollective final : public Kernel {
   }
 
  private:
-  int members() const { return group_.size(); }
-  int index() const { return group_.index; }
-  // Of tensor first + t of the meeting: member m's input, and its output where peers read that too.
-  std::byte*& input(int m, size_t t) { return peers_[static_cast<size_t>(m) * 2 * kTensorsPerMeeting + 2 * t]; }
-  std::byte*& output(int m, size_t t) { return peers_[static_cast<size_t>(m) * 2 * kTensorsPerMeeting + 2 * t + 1]; }
+  const HostGroup& group() const { return peers_.group(); }
+  int members() const { return group().size(); }
+  int index() const { return group().index; }
 
   Status Meet(const KernelArgs& args, size_t first, size_t count) {
-    Rendezvous& meeting = rank_.rendezvous();
-    TEMPER_RETURN_IF_ERROR(meeting.Publish(MeetingOf(plan_.op), plan_.fingerprint));
-    const bool outputs = plan_.op == Op::kAllReduce;
-    for (size_t t = 0; t < count; ++t) {
-      const bool empty = plan_.tensors[first + t].bytes() == Bytes{};
-      RankBlock& own = meeting.own();
-      own.addresses[2 * t] = empty ? 0 : rank_.arenas().AddressOf(args.inputs[first + t]);
-      if (outputs) own.addresses[2 * t + 1] = empty ? 0 : rank_.arenas().AddressOf(args.outputs[first + t]);
-    }
-    TEMPER_RETURN_IF_ERROR(meeting.Arrive(group_));
-    TEMPER_RETURN_IF_ERROR(Resolve(args, first, count, outputs));
+    Rendezvous& rendezvous = rank_.rendezvous();
+    TEMPER_RETURN_IF_ERROR(peers_.Open(MeetingOf(plan_.op), plan_, args, first, count));
     if (plan_.op == Op::kAllGather) {
       Gather(args, first, count, /*from_outputs=*/false);
     } else {
@@ -106,33 +62,10 @@ class HostCollective final : public Kernel {
     }
     if (plan_.op == Op::kAllReduce) {
       // From here on the owners' outputs hold the sums of their parts, and nobody reads terms any more.
-      TEMPER_RETURN_IF_ERROR(meeting.Arrive(group_));
+      TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group()));
       Gather(args, first, count, /*from_outputs=*/true);
     }
-    return meeting.Depart(group_);
-  }
-
-  Status Resolve(const KernelArgs& args, size_t first, size_t count, bool outputs) {
-    for (int m = 0; m < members(); ++m) {
-      const int peer = group_.members[static_cast<size_t>(m)];
-      const RankBlock& block = rank_.rendezvous().of(group_, m);
-      for (size_t t = 0; t < count; ++t) {
-        if (plan_.tensors[first + t].bytes() == Bytes{}) continue;
-        if (m == index()) {
-          input(m, t) = args.inputs[first + t];
-          output(m, t) = args.outputs[first + t];
-          continue;
-        }
-        auto in = rank_.arenas().At(peer, block.addresses[2 * t]);
-        if (!in.ok()) return rank_.rendezvous().Stop(in.status());
-        input(m, t) = *in;
-        if (!outputs) continue;
-        auto out = rank_.arenas().At(peer, block.addresses[2 * t + 1]);
-        if (!out.ok()) return rank_.rendezvous().Stop(out.status());
-        output(m, t) = *out;
-      }
-    }
-    return OkStatus();
+    return rendezvous.Depart(group());
   }
 
   // Copies every member's part into the own output: from its input, or from the same place of its output, where the own
@@ -140,27 +73,18 @@ class HostCollective final : public Kernel {
   void Gather(const KernelArgs& args, size_t first, size_t count, bool from_outputs) {
     ForTeam(plan_.threads, plan_.bytes, [&](int thread, int team) {
       for (size_t t = 0; t < count; ++t) {
-        const CollectiveTensor& tensor = plan_.tensors[first + t];
-        const int64_t size = tensor.element_bytes();
-        std::byte* const out = args.outputs[first + t];
         // Everybody begins with another member, so that not all read the same memory at once.
-        for (int k = 0; k < members(); ++k) {
+        for (int k = from_outputs ? 1 : 0; k < members(); ++k) {
           const int m = (index() + k) % members();
-          if (from_outputs && m == index()) continue;
-          const std::byte* const from = from_outputs ? output(m, t) : input(m, t);
-          ForShare(tensor.outer, tensor.row(m), size, team, thread, [&](int64_t o, int64_t begin, int64_t n) {
-            const int64_t to = (tensor.row_begin(m, o) + begin) * size;
-            const int64_t at = from_outputs ? to : (o * tensor.row(m) + begin) * size;
-            std::memcpy(out + to, from + at, static_cast<size_t>(n * size));
-          });
+          CopyPart(plan_.tensors[first + t], m, from_outputs ? peers_.output(m, t) : peers_.input(m, t), from_outputs,
+                   args.outputs[first + t], thread, team);
         }
       }
     });
     CountMoved(first, count, [&](const CollectiveTensor& tensor) { return tensor.whole - tensor.parts[Own()].count; });
   }
 
-  // Adds up the own part of all members' terms, into the output: at its beginning where that is the part, in place
-  // where
+  // Adds up the own part of all members' terms into the output: at its beginning where that is the part, in place where
   // it is the whole.
   void Reduce(const KernelArgs& args, size_t first, size_t count) {
     const bool whole = plan_.op == Op::kAllReduce;
@@ -174,7 +98,7 @@ class HostCollective final : public Kernel {
         ForShare(tensor.outer, row, size, team, thread, [&](int64_t o, int64_t begin, int64_t n) {
           const int64_t at = (tensor.row_begin(index(), o) + begin) * size;
           const int64_t to = whole ? at : (o * row + begin) * size;
-          for (int m = 0; m < members(); ++m) terms[m] = input(m, t) + at;
+          for (int m = 0; m < members(); ++m) terms[m] = peers_.input(m, t) + at;
           Sum(tensor.dtype, terms, members(), acc ? acc + to : nullptr, out + to, n);
         });
       }
@@ -199,13 +123,13 @@ class HostCollective final : public Kernel {
       if (tensor.whole > 0)
         std::memcpy(meeting.own().mailbox + at, args.inputs[t], static_cast<size_t>(tensor.bytes().v));
     });
-    TEMPER_RETURN_IF_ERROR(meeting.Arrive(group_));
+    TEMPER_RETURN_IF_ERROR(meeting.Arrive(group()));
     for_each([&](const CollectiveTensor& tensor, size_t t, int64_t at) {
       const std::byte* terms[kMaxHostRanks];
-      for (int m = 0; m < members(); ++m) terms[m] = meeting.of(group_, m).mailbox + at;
+      for (int m = 0; m < members(); ++m) terms[m] = meeting.of(group(), m).mailbox + at;
       Sum(tensor.dtype, terms, members(), nullptr, args.outputs[t], tensor.whole);
     });
-    meeting.Leave(group_);
+    meeting.Leave(group());
     CountMoved(first, count, [&](const CollectiveTensor& tensor) { return (members() - 1) * tensor.whole; });
     return OkStatus();
   }
@@ -222,10 +146,9 @@ class HostCollective final : public Kernel {
   }
 
   HostRank& rank_;
-  const HostGroup group_;
+  PeerOperands peers_;
   const CollectivePlan plan_;
   Traffic& traffic_;
-  std::vector<std::byte*> peers_;
 };
 
 class BroadcastKernel final : public Kernel {

@@ -38,23 +38,21 @@ Status InMailboxes(size_t size, const Body& body) {
 
 }  // namespace
 
-HostRank::HostRank(std::shared_ptr<void> control, int ranks, int self, int global_rank, int file,
-                   const Patience& patience)
-    : memory_(std::move(control)),
-      control_(memory_.get(), ranks),
-      everybody_(Everybody(ranks, self)),
-      rendezvous_(control_, self, file >= 0, patience),
-      arenas_(control_, self, file) {
-  TEMPER_CHECK(self >= 0 && self < ranks) << self << " of " << ranks;
-  RankBlock& block = control_.rank(self);
+HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank, const Patience& patience)
+    : memory_(std::move(memory)),
+      everybody_(Everybody(control().ranks(), self)),
+      rendezvous_(control(), self, memory_->shared(), patience),
+      arenas_(*memory_, self) {
+  TEMPER_CHECK(self >= 0 && self < control().ranks()) << self << " of " << control().ranks();
+  RankBlock& block = control().rank(self);
   block.global_rank.store(global_rank);
   block.tid.store(static_cast<int32_t>(syscall(SYS_gettid)));
   block.pid.store(getpid());
-  control_.AddProcessors();
+  control().AddProcessors();
 }
 
 HostRank::~HostRank() {
-  control_.rank(self()).left.store(1);
+  control().rank(self()).left.store(1);
 }
 
 Status HostRank::AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine,

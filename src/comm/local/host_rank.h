@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/local/control_block.h"
+#include "comm/local/host_memory.h"
 #include "comm/local/rendezvous.h"
 #include "comm/local/shared_arenas.h"
 
@@ -15,16 +15,15 @@ namespace temper {
 
 class HostRank {
  public:
-  // `control`: the control block of `ranks` ranks, kept alive by the pointer. `file`: the memfd it lies in, which the
-  // caller keeps open; -1 where ranks are threads of this process. Called by the thread that will run the rank.
-  HostRank(std::shared_ptr<void> control, int ranks, int self, int global_rank, int file, const Patience& patience);
+  // Called by the thread that will run the rank.
+  HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank, const Patience& patience);
   // Peers that still wait for this rank learn that it has left.
   ~HostRank();
   HostRank(const HostRank&) = delete;
   HostRank& operator=(const HostRank&) = delete;
 
   int self() const { return rendezvous_.self(); }
-  const ControlBlock& control() const { return control_; }
+  const ControlBlock& control() const { return memory_->control(); }
   Rendezvous& rendezvous() { return rendezvous_; }
   SharedArenas& arenas() { return arenas_; }
   const HostGroup& everybody() const { return everybody_; }
@@ -36,8 +35,7 @@ class HostRank {
   Status Broadcast(const HostGroup& group, std::span<std::byte> bytes, int root);
 
  private:
-  const std::shared_ptr<void> memory_;
-  const ControlBlock control_;
+  const std::shared_ptr<HostMemory> memory_;
   HostGroup everybody_;
   Rendezvous rendezvous_;
   SharedArenas arenas_;

@@ -1,7 +1,6 @@
 #include "comm/local/local_communicator.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include "base/check.h"
 
@@ -73,16 +72,20 @@ std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group) {
 }
 
 ThreadWorld::ThreadWorld(int ranks, const Patience& patience)
-    : ranks_(ranks), patience_(patience), control_([ranks]() -> std::shared_ptr<void> {
-        const auto size = static_cast<size_t>(ControlBlock::SizeFor(ranks).v);
-        void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        TEMPER_CHECK(memory != MAP_FAILED) << "no memory for the control block of " << ranks << " ranks";
-        return {memory, [size](void* p) { munmap(p, size); }};
+    : patience_(patience), memory_([ranks] {
+        auto memory = HostMemory::Private(ranks);
+        TEMPER_CHECK(memory.ok()) << memory.status().message();
+        return *memory;
       }()) {}
 
 std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
+  return std::make_unique<LocalCommunicator>(std::make_unique<HostRank>(memory_, rank, rank, patience_));
+}
+
+Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched, const Patience& patience) {
+  TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, HostMemory::OpenShared(launched.file, launched.size));
   return std::make_unique<LocalCommunicator>(
-      std::make_unique<HostRank>(control_, ranks_, rank, rank, /*file=*/-1, patience_));
+      std::make_unique<HostRank>(std::move(memory), launched.rank, launched.rank, patience));
 }
 
 }  // namespace temper

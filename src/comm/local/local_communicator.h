@@ -1,11 +1,12 @@
 // Communicators of ranks that share a host: as threads of one process (ThreadWorld, for tests), or as processes that
-// share memory (ProcessWorld; launch.h starts them).
+// share memory (JoinLaunched; launch.h starts them).
 #pragma once
 
 #include <memory>
 
 #include "comm/local/collective_kernels.h"
 #include "comm/local/host_rank.h"
+#include "comm/local/launch.h"
 #include "device/communicator.h"
 
 namespace temper {
@@ -51,9 +52,11 @@ class ThreadWorld {
   std::unique_ptr<LocalCommunicator> Join(int rank);
 
  private:
-  const int ranks_;
   const Patience patience_;
-  const std::shared_ptr<void> control_;
+  const std::shared_ptr<HostMemory> memory_;
 };
+
+// The communicator of a rank that Launch has started.
+Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched, const Patience& patience = {});
 
 }  // namespace temper

@@ -15,6 +15,7 @@ namespace {
 
 // A launcher reaps a dead rank at once and then tells what it died of.
 constexpr std::chrono::milliseconds kLaunchersTurn{500};
+constexpr std::chrono::seconds kLongSleep{2};
 // Less than this between two samples is no work: a progress line, a timer.
 constexpr double kIdleShare = 0.0025;
 constexpr int64_t kIdleBytes = 4096;
@@ -82,7 +83,10 @@ bool PeerWatch::Died(int peer) {
 
 Status PeerWatch::Judge(int peer, Seconds waited) {
   const Clock::time_point now = Clock::now();
-  if (peer != peer_ || waited.v < 0.2) {
+  // Where this process itself was stopped or its machine slept, so were the peers: what was counted means nothing.
+  const bool slept = now - last_look_ > kLongSleep;
+  last_look_ = now;
+  if (peer != peer_ || waited.v < 0.2 || slept) {
     peer_ = peer;
     mark_ = {};
     circle_ = dead_ = false;

@@ -57,7 +57,7 @@ class PeerWatch {
   // Of the wait in progress.
   int peer_ = -1;
   Activity mark_;
-  Clock::time_point mark_time_, next_sample_, circle_since_, died_;
+  Clock::time_point last_look_, mark_time_, next_sample_, circle_since_, died_;
   bool circle_ = false, dead_ = false;
 };
 

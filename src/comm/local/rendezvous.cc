@@ -12,9 +12,11 @@
 namespace temper {
 namespace {
 
-// Up to about 50 microseconds: what two wake-ups cost. Where ranks share processors, waiting takes time from those who
-// are waited for.
-constexpr int kSpinsAlone = 2000, kSpinsCrowded = 50;
+// Longer than a wake-up takes (50 to 100 microseconds on a virtual machine): with less, one late rank makes its peer
+// sleep, which is then late itself, and so on. Where ranks share processors, spinning takes time from those who are
+// waited for; other programs may put two ranks on one at any time, hence the yielding.
+constexpr std::chrono::microseconds kSpinAlone{500}, kSpinCrowded{2}, kBeforeYielding{10};
+constexpr int kSpinsPerLook = 32;  // about a microsecond
 constexpr long kSleepNanoseconds = 100'000'000;
 
 }  // namespace
@@ -88,12 +90,17 @@ void Rendezvous::Leave(const HostGroup& group) {
 
 Status Rendezvous::Await(int peer) {
   if (Reached(peer)) return OkStatus();
-  if (spins_ == 0) spins_ = control_.processors() >= control_.ranks() ? kSpinsAlone : kSpinsCrowded;
-  for (int i = 0; i < spins_; ++i) {
-    _mm_pause();
-    if (Reached(peer)) return OkStatus();
+  if (spin_.count() == 0) spin_ = control_.processors() >= control_.ranks() ? kSpinAlone : kSpinCrowded;
+  const auto start = std::chrono::steady_clock::now();
+  while (true) {
+    for (int i = 0; i < kSpinsPerLook; ++i) {
+      _mm_pause();
+      if (Reached(peer)) return OkStatus();
+    }
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > spin_) return Sleep(peer);
+    if (waited > kBeforeYielding) sched_yield();
   }
-  return Sleep(peer);
 }
 
 Status Rendezvous::Sleep(int peer) {
@@ -115,8 +122,7 @@ Status Rendezvous::Sleep(int peer) {
     if (now < next_look) continue;
     next_look = now + std::chrono::nanoseconds(kSleepNanoseconds);
     if (Reached(peer)) break;
-    if (poll_) status = poll_();
-    if (status.ok()) status = watch_.Judge(peer, Seconds{std::chrono::duration<double>(now - start).count()});
+    status = watch_.Judge(peer, Seconds{std::chrono::duration<double>(now - start).count()});
     if (!status.ok()) {
       status = Stop(status);
       break;

@@ -12,8 +12,8 @@
 // run for all. Thread rule: one thread. Allocates nothing but error messages.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "comm/local/control_block.h"
@@ -31,9 +31,6 @@ struct HostGroup {
 class Rendezvous {
  public:
   Rendezvous(const ControlBlock& control, int self, bool processes, const Patience& patience);
-
-  // Called about ten times a second while this rank sleeps; its error ends the wait and the run.
-  void set_while_waiting(std::function<Status()> poll) { poll_ = std::move(poll); }
 
   Status Publish(Meeting meeting, uint64_t fingerprint);
   // Errors: a member has come for something else.
@@ -66,10 +63,9 @@ class Rendezvous {
   const ControlBlock control_;
   const int self_;
   PeerWatch watch_;
-  std::function<Status()> poll_;
-  int spins_ = 0;                   // 0: not known yet
-  std::vector<uint32_t> expected_;  // per rank: signals from it that this rank has waited or will wait for
-  std::vector<int> readers_;        // who may still read what is published
+  std::chrono::microseconds spin_{0};  // 0: not known yet
+  std::vector<uint32_t> expected_;     // per rank: signals from it that this rank has waited or will wait for
+  std::vector<int> readers_;           // who may still read what is published
 };
 
 }  // namespace temper

@@ -10,25 +10,16 @@ namespace temper {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kRegion = uint64_t{1} << 44;
-
-uint64_t RegionOf(int rank) {
-  return kRegion * (static_cast<uint64_t>(rank) + 1);
-}
 
 }  // namespace
 
-SharedArenas::SharedArenas(const ControlBlock& control, int self, int file)
-    : control_(control), self_(self), file_(file), mapped_(static_cast<size_t>(control.ranks())) {}
+SharedArenas::SharedArenas(const HostMemory& memory, int self)
+    : control_(memory.control()), self_(self), file_(memory.file()), mapped_(static_cast<size_t>(control_.ranks())) {}
 
 SharedArenas::~SharedArenas() {
   for (const auto& mappings : mapped_) {
     for (const Mapping& m : mappings) munmap(m.memory, m.size);
   }
-}
-
-Bytes SharedArenas::FileSize(int ranks) {
-  return {static_cast<int64_t>(RegionOf(ranks))};
 }
 
 // Aligned to huge pages, in memory as in the file: a page can be huge only where both are.
@@ -64,8 +55,8 @@ Result<std::span<std::byte>> SharedArenas::Allocate(Bytes size) {
   const auto used = static_cast<uint64_t>(AlignUp(std::max(size, Bytes{1}), kHugePage).v);
   uint64_t begin = 0;
   if (file_ >= 0)
-    begin = index == 0 ? RegionOf(self_) : block.extents[index - 1].offset + block.extents[index - 1].size;
-  if (file_ >= 0 && begin + used > RegionOf(self_ + 1)) {
+    begin = index == 0 ? HostMemory::RegionOf(self_) : block.extents[index - 1].offset + block.extents[index - 1].size;
+  if (file_ >= 0 && begin + used > HostMemory::RegionOf(self_ + 1)) {
     return OutOfMemory(fmt::format("an arena of {} is more than a rank can share", ToString(size)));
   }
   TEMPER_ASSIGN_OR_RETURN(std::byte* const memory, Map(begin, used, true));

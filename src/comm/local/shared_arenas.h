@@ -12,14 +12,13 @@
 
 #include "base/status.h"
 #include "base/units.h"
-#include "comm/local/control_block.h"
+#include "comm/local/host_memory.h"
 
 namespace temper {
 
 class SharedArenas {
  public:
-  // `file`: the host's memfd, which stays the caller's and open; -1 where ranks are threads.
-  SharedArenas(const ControlBlock& control, int self, int file);
+  SharedArenas(const HostMemory& memory, int self);  // `memory` must outlive it
   ~SharedArenas();
   SharedArenas(const SharedArenas&) = delete;
   SharedArenas& operator=(const SharedArenas&) = delete;
@@ -31,9 +30,6 @@ class SharedArenas {
   uint64_t AddressOf(const std::byte* p) const;
   // Memory of `rank` by what AddressOf gave there, mapped when it is first asked for.
   Result<std::byte*> At(int rank, uint64_t address);
-
-  // The size of the file: the control block and a region for each rank.
-  static Bytes FileSize(int ranks);
 
  private:
   struct Mapping {

@@ -1,0 +1,55 @@
+// The loops that collectives are made of: copies of parts and sums of terms, divided among a team of threads. What a
+// thread takes depends on sizes alone, and moves no bit of a result.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/local/collective_plan.h"
+
+namespace temper {
+
+// Calls body(thread, team) on each thread of a team; alone where there is little to do.
+template <class Body>
+void ForTeam(int threads, Bytes bytes, const Body& body) {
+  constexpr int64_t kWorthATeam = 256 << 10;  // per thread
+  if (threads == 1 || bytes.v < kWorthATeam * threads) {
+    body(0, 1);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
+  body(omp_get_thread_num(), omp_get_num_threads());
+}
+
+// Calls body(o, begin, count) for a thread's share of `outer` rows of `row` elements: some of the rows, or where there
+// is one, a stretch of it that begins with a cache line.
+template <class Body>
+void ForShare(int64_t outer, int64_t row, int64_t element_bytes, int team, int thread, const Body& body) {
+  if (row == 0) return;
+  if (outer == 1) {
+    const int64_t per_line = 64 / element_bytes;
+    const Part lines = PartOf((row + per_line - 1) / per_line, team, thread);
+    const int64_t begin = std::min(lines.begin * per_line, row);
+    const int64_t end = std::min((lines.begin + lines.count) * per_line, row);
+    if (begin < end) body(int64_t{0}, begin, end - begin);
+    return;
+  }
+  const Part share = PartOf(outer, team, thread);
+  for (int64_t o = share.begin; o < share.begin + share.count; ++o) body(o, int64_t{0}, row);
+}
+
+// A thread's share of member m's part, into its place in the whole tensor at `out`. `from` is the part, or with
+// `from_whole` a tensor that has it in the same place.
+inline void CopyPart(const CollectiveTensor& tensor, int m, const std::byte* from, bool from_whole, std::byte* out,
+                     int thread, int team) {
+  const int64_t size = tensor.element_bytes();
+  ForShare(tensor.outer, tensor.row(m), size, team, thread, [&](int64_t o, int64_t begin, int64_t n) {
+    const int64_t to = (tensor.row_begin(m, o) + begin) * size;
+    const int64_t at = from_whole ? to : (o * tensor.row(m) + begin) * size;
+    std::memcpy(out + to, from + at, static_cast<size_t>(n * size));
+  });
+}
+
+}  // namespace temper

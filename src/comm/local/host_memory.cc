@@ -1,0 +1,77 @@
+#include "comm/local/host_memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace temper {
+namespace {
+
+constexpr uint64_t kRegion = uint64_t{1} << 44;
+
+Status CheckRanks(int ranks) {
+  if (ranks >= 1 && ranks <= kMaxHostRanks) return OkStatus();
+  return InvalidArgument(fmt::format("{} ranks on one host; there can be 1 to {}", ranks, kMaxHostRanks));
+}
+
+}  // namespace
+
+uint64_t HostMemory::RegionOf(int rank) {
+  return kRegion * (static_cast<uint64_t>(rank) + 1);
+}
+
+HostMemory::~HostMemory() {
+  munmap(memory_, static_cast<size_t>(ControlBlock::SizeFor(control_.ranks()).v));
+  if (file_ >= 0) close(file_);
+}
+
+Result<std::shared_ptr<HostMemory>> HostMemory::Map(int file, int ranks) {
+  const auto size = static_cast<size_t>(ControlBlock::SizeFor(ranks).v);
+  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, file, 0);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    if (file >= 0) close(file);
+    return OutOfMemory(fmt::format("cannot map the control block of {} ranks: {}", ranks, std::strerror(error)));
+  }
+  return std::shared_ptr<HostMemory>(new HostMemory(memory, ranks, file));
+}
+
+Result<std::shared_ptr<HostMemory>> HostMemory::Private(int ranks) {
+  TEMPER_RETURN_IF_ERROR(CheckRanks(ranks));
+  return Map(-1, ranks);
+}
+
+Result<std::shared_ptr<HostMemory>> HostMemory::CreateShared(int ranks) {
+  TEMPER_RETURN_IF_ERROR(CheckRanks(ranks));
+  // The file is far longer than what will be used of it, and a process at its limit would get a signal, not an error.
+  rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < RegionOf(ranks)) {
+    return Unsupported(
+        "ranks on one host share memory through a file, and this process may only write files of limited size: raise "
+        "it with `ulimit -f unlimited`");
+  }
+  const int file = memfd_create("temper", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(RegionOf(ranks))) != 0) {
+    const int error = errno;
+    if (file >= 0) close(file);
+    return IoError(fmt::format("cannot make shared memory for {} ranks: {}", ranks, std::strerror(error)));
+  }
+  return Map(file, ranks);
+}
+
+Result<std::shared_ptr<HostMemory>> HostMemory::OpenShared(int file, int ranks) {
+  TEMPER_RETURN_IF_ERROR(CheckRanks(ranks));
+  struct stat info;
+  if (fstat(file, &info) != 0 || info.st_size != static_cast<off_t>(RegionOf(ranks))) {
+    return InvalidArgument(fmt::format("descriptor {} is not the shared memory of {} ranks", file, ranks));
+  }
+  return Map(file, ranks);
+}
+
+}  // namespace temper

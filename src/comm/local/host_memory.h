@@ -1,0 +1,41 @@
+// HostMemory: the memory that ranks of one host share: their control block, and for processes the file without a name
+// (memfd) in which it and their arenas lie. The kernel frees it when the last process that holds it has ended, in
+// whatever way.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "comm/local/control_block.h"
+
+namespace temper {
+
+class HostMemory {
+ public:
+  // Of this process: ranks are its threads.
+  static Result<std::shared_ptr<HostMemory>> Private(int ranks);
+  // A file that other processes can map: by inheriting its descriptor, or through /proc/<pid>/fd.
+  static Result<std::shared_ptr<HostMemory>> CreateShared(int ranks);
+  // One that another process has created; takes over the descriptor.
+  static Result<std::shared_ptr<HostMemory>> OpenShared(int file, int ranks);
+  ~HostMemory();
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  const ControlBlock& control() const { return control_; }
+  int file() const { return file_; }  // -1: private
+  bool shared() const { return file_ >= 0; }
+
+  // Where the region begins in which a rank's arenas lie, for rank == ranks: where the file ends.
+  static uint64_t RegionOf(int rank);
+
+ private:
+  HostMemory(void* memory, int ranks, int file) : memory_(memory), control_(memory, ranks), file_(file) {}
+  static Result<std::shared_ptr<HostMemory>> Map(int file, int ranks);
+
+  void* const memory_;
+  const ControlBlock control_;
+  const int file_;
+};
+
+}  // namespace temper

@@ -1,0 +1,35 @@
+// PeerOperands: the operands of one call, of all ranks of a group that share this host, as this rank can address them.
+#pragma once
+
+#include <vector>
+
+#include "comm/local/collective_plan.h"
+#include "comm/local/host_rank.h"
+#include "device/kernel.h"
+
+namespace temper {
+
+class PeerOperands {
+ public:
+  // For nodes of `tensors` tensors. `outputs`: whether peers read each other's outputs, too.
+  PeerOperands(HostRank& rank, HostGroup group, size_t tensors, bool outputs);
+
+  // Meets the others: shows them this rank's operands for the tensors [first, first + count) of the plan, and waits
+  // until they have shown theirs. REQUIRES: count <= kTensorsPerMeeting.
+  Status Open(Meeting meeting, const CollectivePlan& plan, const KernelArgs& args, size_t first, size_t count);
+
+  // Of member i of the group, tensor first + t. Nothing is said about tensors without elements.
+  std::byte* input(int i, size_t t) const { return addresses_[Index(i, t)]; }
+  std::byte* output(int i, size_t t) const { return addresses_[Index(i, t) + 1]; }
+  const HostGroup& group() const { return group_; }
+
+ private:
+  size_t Index(int i, size_t t) const { return 2 * (static_cast<size_t>(i) * stride_ + t); }
+  HostRank& rank_;
+  const HostGroup group_;
+  const size_t stride_;
+  const bool outputs_;
+  std::vector<std::byte*> addresses_;
+};
+
+}  // namespace temper

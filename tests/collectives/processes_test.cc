@@ -1,0 +1,233 @@
+// Ranks as processes of one host, started by Launch.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "comm/local/launch.h"
+#include "rank_program.h"
+
+namespace temper::collectives {
+namespace {
+
+class Processes : public testing::Test {
+ protected:
+  Processes() {
+    char name[] = "/tmp/temper_collectives.XXXXXX";
+    folder_ = mkdtemp(name);
+    shared_before_ = InDevShm();
+  }
+  ~Processes() override {
+    EXPECT_EQ(InDevShm(), shared_before_) << "nothing may be left behind";
+    std::filesystem::remove_all(folder_);
+  }
+
+  static std::set<std::string> InDevShm() {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path());
+    return names;
+  }
+  LaunchSpec SpecOf(int ranks, const std::string& what, int culprit) const {
+    return {.ranks = ranks, .arguments = {"collectives", what, std::to_string(culprit), folder_ + "/out"}};
+  }
+  LaunchResult Run(int ranks, const std::string& what, int culprit = -1) {
+    const auto result = Launch(SpecOf(ranks, what, culprit));
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? *result : LaunchResult{};
+  }
+  std::string Written(int rank) const {
+    std::ifstream in(folder_ + "/out." + std::to_string(rank));
+    std::stringstream text;
+    text << in.rdbuf();
+    return in ? text.str() : "wrote nothing";
+  }
+
+  // What the ranks other than the culprit wrote: all the same message.
+  struct Heard {
+    std::string message;
+    double slowest = 0;  // seconds
+    int reporters = 0;
+  };
+  Heard HeardBy(int ranks, int culprit) const {
+    Heard heard;
+    for (int r = 0; r < ranks; ++r) {
+      if (r == culprit) continue;
+      std::istringstream in(Written(r));
+      std::string seconds, reports, message;
+      std::getline(in, seconds);
+      std::getline(in, reports);
+      std::getline(in, message);
+      heard.slowest = std::max(heard.slowest, std::atof(seconds.c_str()));
+      heard.reporters += reports == "true";
+      if (heard.message.empty()) heard.message = message;
+      EXPECT_EQ(message, heard.message) << "rank " << r;
+    }
+    return heard;
+  }
+
+  std::string folder_;
+  std::set<std::string> shared_before_;
+};
+
+TEST_F(Processes, EveryCollectiveGivesWhatAPlainLoopGives) {
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    const LaunchResult result = Run(ranks, "conformance");
+    EXPECT_EQ(result.exit_code, 0) << result.message;
+    for (int r = 0; r < ranks; ++r) EXPECT_EQ(Written(r), "") << "rank " << r << " of " << ranks;
+  }
+}
+
+TEST_F(Processes, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
+  std::set<std::string> digests;
+  for (int run = 0; run < 3; ++run) {
+    EXPECT_EQ(Run(4, "digest").exit_code, 0);
+    for (int r = 0; r < 4; ++r) digests.insert(Written(r));
+  }
+  EXPECT_EQ(digests.size(), 1u);
+}
+
+TEST_F(Processes, AnAbortReachesAllWithRankAndCause) {
+  const LaunchResult result = Run(4, "abort", 2);
+  const Heard heard = HeardBy(4, 2);
+  EXPECT_EQ(heard.message, "rank 2: the loss is NaN in step 20");
+  EXPECT_EQ(heard.reporters, 0) << "rank 2 reports";
+  EXPECT_LT(heard.slowest, 2);
+  EXPECT_EQ(result.exit_code, kHeardOfFailure);
+  EXPECT_EQ(result.message, "") << "the ranks can speak for themselves";
+}
+
+TEST_F(Processes, ARankThatIsKilledEndsAllOthersWithinSeconds) {
+  for (const int culprit : {0, 3}) {
+    const LaunchResult result = Run(4, "kill", culprit);
+    const Heard heard = HeardBy(4, culprit);
+    EXPECT_EQ(heard.message.find(std::to_string(culprit)), 5u) << heard.message;
+    EXPECT_NE(heard.message.find("was killed by signal 9 (Killed)"), std::string::npos) << heard.message;
+    EXPECT_LT(heard.slowest, 3);
+    EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+    EXPECT_EQ(result.message, heard.message);
+    EXPECT_EQ(heard.reporters, 0) << "whoever called Launch reports";
+  }
+}
+
+TEST_F(Processes, ARankThatExitsEndsAllOthersWithinSeconds) {
+  const LaunchResult result = Run(3, "exit", 1);
+  const Heard heard = HeardBy(3, 1);
+  EXPECT_NE(heard.message.find("ended with exit code 9"), std::string::npos) << heard.message;
+  EXPECT_EQ(heard.message.find("rank 1 "), 0u) << heard.message;
+  EXPECT_LT(heard.slowest, 3);
+  EXPECT_EQ(result.exit_code, 9);
+}
+
+TEST_F(Processes, ARankThatThrowsEndsAllOthersWithinSeconds) {
+  const LaunchResult result = Run(3, "throw", 0);
+  const Heard heard = HeardBy(3, 0);
+  EXPECT_NE(heard.message.find("was killed by signal 6 (Aborted)"), std::string::npos) << heard.message;
+  EXPECT_EQ(result.exit_code, 128 + SIGABRT);
+}
+
+TEST_F(Processes, ARankThatLeavesEarlyEndsAllOthersWithinSeconds) {
+  const LaunchResult result = Run(3, "leave", 2);
+  const Heard heard = HeardBy(3, 2);
+  EXPECT_NE(heard.message.find(" has left the run"), std::string::npos) << heard.message;
+  EXPECT_EQ(heard.message.find("rank 2 "), 0u) << heard.message;
+  EXPECT_EQ(heard.reporters, 1);
+  EXPECT_EQ(result.exit_code, kHeardOfFailure);
+}
+
+TEST_F(Processes, ARankThatIsStoppedIsNotWaitedForForEver) {
+  LaunchSpec spec = SpecOf(3, "stop", 1);
+  spec.grace = Seconds{1};
+  const auto result = Launch(spec);
+  ASSERT_TRUE(result.ok());
+  const Heard heard = HeardBy(3, 1);
+  EXPECT_NE(heard.message.find("gives no sign of life"), std::string::npos) << heard.message;
+  EXPECT_NE(heard.message.find("it is stopped"), std::string::npos) << heard.message;
+  EXPECT_EQ(heard.message.find("rank 1 "), 0u) << heard.message;
+  EXPECT_LT(heard.slowest, 5);
+  EXPECT_EQ(heard.reporters, 1);
+}
+
+// Children of `parent` now, by /proc.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::ifstream in("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t p; in >> p;) children.push_back(p);
+  return children;
+}
+bool Exists(pid_t pid) {
+  // One that has ended and waits to be reaped by its new parent counts as gone.
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(in, text);
+  const size_t at = text.rfind(')');
+  return at != std::string::npos && text[at + 2] != 'Z';
+}
+
+// A launcher in a process of its own, whose ranks wait for a rank that sleeps.
+class LauncherProcess {
+ public:
+  explicit LauncherProcess(const LaunchSpec& spec) {
+    pid_ = fork();
+    if (pid_ == 0) {
+      const auto result = Launch(spec);
+      _exit(result.ok() ? result->exit_code : 99);
+    }
+    while (ranks_.size() < static_cast<size_t>(spec.ranks)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ranks_ = ChildrenOf(pid_);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  pid_t pid() const { return pid_; }
+  int ExitCode() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  bool RanksEndWithin(std::chrono::seconds limit) const {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (const pid_t rank : ranks_) {
+      while (Exists(rank)) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    }
+    return true;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  std::vector<pid_t> ranks_;
+};
+
+TEST_F(Processes, SignalsReachTheRanks) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const LauncherProcess launcher(SpecOf(3, "steps", -1));
+    kill(launcher.pid(), signal);
+    EXPECT_EQ(launcher.ExitCode(), 128 + signal) << "ranks that do not handle the signal die of it";
+    EXPECT_TRUE(launcher.RanksEndWithin(std::chrono::seconds(3)));
+  }
+}
+
+TEST_F(Processes, RanksDoNotOutliveAKilledLauncher) {
+  const LauncherProcess launcher(SpecOf(3, "steps", -1));
+  kill(launcher.pid(), SIGKILL);
+  EXPECT_EQ(launcher.ExitCode(), -SIGKILL);
+  EXPECT_TRUE(launcher.RanksEndWithin(std::chrono::seconds(3)));
+}
+
+TEST_F(Processes, MoreRanksThanProcessorsAreFine) {
+  const LaunchResult result = Run(12, "digest");
+  EXPECT_EQ(result.exit_code, 0) << result.message;
+  for (int r = 1; r < 12; ++r) EXPECT_EQ(Written(r), Written(0));
+}
+
+}  // namespace
+}  // namespace temper::collectives

@@ -1,0 +1,24 @@
+// What a rank does that is a process: one case, named on the command line. Launched ranks and MPI run the same.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/local/peer_watch.h"
+#include "device/communicator.h"
+
+namespace temper::collectives {
+
+using Join = std::function<Result<std::unique_ptr<Communicator>>(const Patience&)>;
+
+// Writes what it found to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure where a call failed.
+// Cases: "conformance", "digest", "steps" (for ever), and "<mishap> <rank>", where that rank does
+//   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
+//   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
+// after some steps, while the others go on until a call fails; what it said is what they write.
+int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out);
+
+inline constexpr int kHeardOfFailure = 3;
+
+}  // namespace temper::collectives
