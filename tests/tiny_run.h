@@ -110,7 +110,7 @@ class TinyRun {
     const MeshSpec& mesh = spec.mesh;
     CpuOptions options{.threads = spec.threads, .isa = spec.isa};
     if (spec.communicator) {
-      // options.exchange = [&spec](AxisSet axes) { return spec.communicator->MakeExchange(spec.mesh.mesh, axes); };
+      options.exchange = [&spec](AxisSet axes) { return spec.communicator->MakeExchange(spec.mesh.mesh, axes); };
       collectives_ = spec.communicator->Collectives(mesh.mesh);
     }
     kernels_ = MakeCpuKernels(options);

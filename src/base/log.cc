@@ -10,6 +10,7 @@ namespace temper {
 namespace {
 
 std::atomic<bool> unfinished_line = false;
+std::atomic<int> log_rank = 0;
 
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
@@ -22,14 +23,18 @@ void WriteLine(std::string_view prefix, std::string_view line) {
 
 }  // namespace
 
+void SetLogRank(int rank) {
+  log_rank = rank;
+}
+
 void LogInfo(std::string_view line) {
-  WriteLine("", line);
+  if (log_rank == 0) WriteLine("", line);
 }
 void LogWarning(std::string_view line) {
-  WriteLine("warning: ", line);
+  if (log_rank == 0) WriteLine("warning: ", line);
 }
 void LogError(std::string_view line) {
-  WriteLine("error: ", line);
+  WriteLine(log_rank == 0 ? "error: " : "error: rank " + std::to_string(log_rank) + ": ", line);
 }
 
 void SetUnfinishedLine(bool stands) {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cli/commands.h"
 #include "backend/cpu/team.h"
+#include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/run_data.h"

@@ -39,7 +39,7 @@ struct Run {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
-  std::unique_ptr<KernelTable> kernels;
+  std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Executor> train, eval;
 
@@ -56,6 +56,7 @@ struct Run {
   }
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
+  Peers peers() const { return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank()}; }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
@@ -82,10 +83,21 @@ Status LoadData(Run& run) {
 // Reserves all memory and makes every kernel.
 Status Reserve(Run& run) {
   const CompiledRun& compiled = run.compiled;
-  run.kernels = MakeCpuKernels({.threads = static_cast<int>(*run.config().machine.threads)});
-  TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(compiled.train().arena_bytes));
-  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels));
-  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels));
+  const Mesh& mesh = compiled.mesh.mesh;
+  CpuOptions options{.threads = static_cast<int>(*run.config().machine.threads)};
+  const Bytes arena_bytes = compiled.train().arena_bytes;
+  if (Communicator* const communicator = run.setup.ranks.communicator()) {
+    options.exchange = [communicator, &mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
+    run.collectives = communicator->Collectives(mesh);
+    TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, communicator->AllocateArena(arena_bytes));
+    run.arena = Arena::Over(memory);
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
+  }
+  run.kernels = MakeCpuKernels(options);
+  KernelTable* const collectives = run.collectives.get();
+  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives));
+  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives));
   return OkStatus();
 }
 
@@ -142,6 +154,10 @@ void Announce(const Run& run) {
                       run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
                       *c.machine.threads));
+  if (!run.setup.ranks.alone()) {
+    LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
+                        run.setup.ranks.size(), run.compiled.data_ranks()));
+  }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {
@@ -159,7 +175,8 @@ Result<StepCount> CountSteps(const Run& run) {
   const Packing rows(run.data.dataset.store, run.split.train, run.Packing());
   TEMPER_ASSIGN_OR_RETURN(
       const StepCount steps,
-      StepsOf(rows.rows(), c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps,
+      StepsOf(rows.rows(),
+              c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
   LogInfo(fmt::format("rows        {} rows of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all",
                       rows.rows(), *c.data.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
@@ -177,11 +194,34 @@ std::optional<Evaluator> MakeEvaluator(const Run& run) {
   }
   PackingOptions in_order = run.Packing();
   in_order.shuffle = false;
-  return std::make_optional<Evaluator>(*run.eval, from.store, samples, in_order,
-                                       [&from](int32_t sample) { return from.PlaceOf(sample); });
+  return std::make_optional<Evaluator>(
+      *run.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
 }
 
-// From `at` to the end, or until asked to stop. Here the output folder changes for the first time.
+// What is written beside the checkpoints, by the first rank.
+struct RunRecords {
+  std::unique_ptr<MetricsLog> metrics;
+  std::unique_ptr<TensorBoardWriter> tensorboard;
+};
+
+// Here the output folder changes for the first time.
+Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
+  const RunConfig& c = run.config();
+  const std::string& out = c.output.output_dir;
+  TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
+  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
+  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
+  TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
+  TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
+  if (!c.output.tensorboard) return OkStatus();
+  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  TEMPER_ASSIGN_OR_RETURN(
+      records->tensorboard,
+      TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt));
+  return OkStatus();
+}
+
+// From `at` to the end, or until asked to stop.
 Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents, Run& run) {
   const RunConfig& c = run.config();
   const std::string& out = c.output.output_dir;
@@ -194,49 +234,44 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                    .beta1 = c.optimizer.adam_beta1,
                    .beta2 = c.optimizer.adam_beta2,
                    .seed = static_cast<uint64_t>(c.machine.seed),
-                   .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); }});
+                   .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+                   .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
   const double peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
 
-  TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
-  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
-  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
-  TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
-  TEMPER_ASSIGN_OR_RETURN(const auto metrics, MetricsLog::Open(PosixEnv(), metrics_path));
-  std::unique_ptr<TensorBoardWriter> tensorboard;
-  if (c.output.tensorboard) {
-    const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    TEMPER_ASSIGN_OR_RETURN(
-        tensorboard,
-        TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt));
-  }
+  RunRecords records;
+  TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   RunSaver saver(PosixEnv(), {.output_dir = out, .save_total_limit = c.output.save_total_limit}, std::move(contents));
-  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
+  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
       {.config = c,
        .trainer = trainer,
        .evaluator = evaluator ? &*evaluator : nullptr,
        .saver = saver,
-       .metrics = *metrics,
-       .tensorboard = tensorboard.get(),
+       .metrics = records.metrics.get(),
+       .tensorboard = records.tensorboard.get(),
        .display = display,
+       .peers = run.peers(),
        .trace = trace ? &*trace : nullptr,
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
        .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = peak},
+       .peak_flops_per_second = peak * run.setup.ranks.size()},
       at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
-  if (trace) TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
+  if (trace && run.setup.ranks.first()) {
+    TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
+  }
   if (end == LoopEnd::kStopped) {
     LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; go on with the same command and --resume",
                         loop.progress().step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
+  if (!run.setup.ranks.first()) return 0;
   return FinishRun(PosixEnv(), run.setup, run.compiled, loop.progress(), run.data.chat_template.has_value());
 }
 
@@ -245,12 +280,13 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
-  TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), c));
+  TEMPER_ASSIGN_OR_RETURN(run.compiled,
+                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents));
-  TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
+  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(LoadData(run));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
@@ -263,10 +299,14 @@ Result<int> Train(Run& run) {
 }  // namespace
 
 Result<int> TrainCommand(const Arguments& arguments) {
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage));
-  if (!setup) return 0;
+  int exit_code = 0;
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, {}, &exit_code));
+  if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
-  return Train(run);
+  Result<int> result = Train(run);
+  // The others must not wait for a rank that is gone.
+  if (!result.ok() && !run.setup.ranks.alone()) run.setup.ranks.communicator()->Abort(result.status());
+  return result;
 }
 
 }  // namespace temper

@@ -62,11 +62,11 @@ Result<LoopEnd> TrainingLoop::Run() {
     TEMPER_RETURN_IF_ERROR(Evaluate());
     if (progress_.eval_loss && SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
-  bool stopping = StopSignal() != 0;
+  TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
   while (!last() && !stopping) {
     TEMPER_RETURN_IF_ERROR(Step(options));
     if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
-    stopping = StopSignal() != 0;
+    TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
     if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
@@ -125,7 +125,7 @@ Status TrainingLoop::Log(const StepReport& report) {
                         .mfu = mfu,
                         .device_peak_bytes = p_.device_peak.v,
                         .seconds = progress_.seconds};
-  TEMPER_RETURN_IF_ERROR(p_.metrics.Write(row));
+  if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.tensorboard) {
     const double now = WallClock();
     for (const auto& [name, value] : {std::pair<const char*, double>{"loss", row.loss},
@@ -163,15 +163,16 @@ Status TrainingLoop::Evaluate() {
       p_.display.Message("warning: " + s.message());
     }
   }
-  return p_.metrics.Write(EvaluationRow{.step = progress_.step,
-                                        .epoch = p_.trainer.sampler().epochs_done(),
-                                        .eval_loss = report.loss,
-                                        .eval_tokens = report.tokens,
-                                        .eval_seconds = seconds});
+  if (p_.metrics == nullptr) return OkStatus();
+  return p_.metrics->Write(EvaluationRow{.step = progress_.step,
+                                         .epoch = p_.trainer.sampler().epochs_done(),
+                                         .eval_loss = report.loss,
+                                         .eval_tokens = report.tokens,
+                                         .eval_seconds = seconds});
 }
 
 Status TrainingLoop::Save() {
-  TEMPER_RETURN_IF_ERROR(p_.metrics.Sync());
+  if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Sync());
   return p_.saver.Save(progress_);
 }
 

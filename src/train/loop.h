@@ -53,9 +53,10 @@ class TrainingLoop {
     Trainer& trainer;
     Evaluator* evaluator = nullptr;
     Saver& saver;
-    MetricsLog& metrics;
+    MetricsLog* metrics = nullptr;
     TensorBoardWriter* tensorboard = nullptr;
     ProgressDisplay& display;
+    Peers peers;  // all stop after the same step
     Trace* trace = nullptr;
     int64_t total_steps = 0;
     Bytes device_peak;

@@ -134,12 +134,14 @@ int TerminalWidth() {
   return size.ws_col;
 }
 
-ProgressDisplay::ProgressDisplay(bool rich, bool unicode) : rich_(rich), unicode_(unicode) {}
+ProgressDisplay::ProgressDisplay(bool rich, bool unicode, bool silent)
+    : rich_(rich), unicode_(unicode), silent_(silent) {}
 ProgressDisplay::~ProgressDisplay() {
   Finish();
 }
 
 void ProgressDisplay::Update(const ProgressState& state, bool log) {
+  if (silent_) return;
   last_ = state;
   if (!rich_) {
     if (log) WriteToStderr(ProgressLine(state) + "\n");
@@ -150,11 +152,13 @@ void ProgressDisplay::Update(const ProgressState& state, bool log) {
 }
 
 void ProgressDisplay::Message(std::string_view line) {
+  if (silent_) return;
   LogInfo(line);
   if (drawn_) Draw();
 }
 
 void ProgressDisplay::Finish() {
+  if (silent_) return;
   if (pending_ || (drawn_ && !UnfinishedLine())) Draw();
   if (drawn_) WriteToStderr("\n");
   SetUnfinishedLine(false);

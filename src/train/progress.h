@@ -41,9 +41,9 @@ int TerminalWidth();
 // Thread rule: one thread. Messages of others (base/log.h) take the bar's line; it comes back at the next Update.
 class ProgressDisplay {
  public:
-  // `rich`: redraw a line (StderrIsRich()); else lines. Lines are printed by Update with `log` set; a bar is redrawn at
-  // most ten times a second.
-  ProgressDisplay(bool rich, bool unicode);
+  // `rich`: redraw a line (StderrIsRich()); else lines. `silent`: nothing, where another rank shows it. Lines are
+  // printed by Update with `log` set; a bar is redrawn at most ten times a second.
+  ProgressDisplay(bool rich, bool unicode, bool silent = false);
   ~ProgressDisplay();  // leaves the last state of the bar on its line
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
@@ -60,6 +60,7 @@ class ProgressDisplay {
 
   const bool rich_;
   const bool unicode_;
+  const bool silent_;
   ProgressState last_;
   bool drawn_ = false;    // a bar stands on the terminal's last line
   bool pending_ = false;  // last_ is newer than what is drawn

@@ -252,8 +252,8 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     run.notes["eval_steps"] = "at every checkpoint";
   }
   if (!c.machine.threads) {
-    c.machine.threads = facts.cpu_cores;
-    run.notes["threads"] = "one per core";
+    c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);
+    run.notes["threads"] = c.machine.nprocs > 1 ? "the cores, shared by nprocs" : "one per core";
   }
   const RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
   if (kwargs.min_lr && *kwargs.min_lr > *c.optimizer.learning_rate) {

@@ -20,6 +20,7 @@ namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
+enum class TensorMode { k1d, k2d, k25d };
 
 struct RunConfig {
   struct Model {
@@ -108,8 +109,19 @@ struct RunConfig {
 
   struct Machine {
     Recompute recompute = Recompute::kNone;
-    std::optional<int64_t> threads;
+    std::optional<int64_t> threads;  // of a rank
     int64_t seed = 42;
+    int64_t nprocs = 1;  // ranks to start on this machine
+  };
+
+  // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
+  struct Mesh {
+    std::optional<int64_t> dp, fsdp, tp;
+    TensorMode tp_mode = TensorMode::k1d;
+    int64_t tp_depth = 1;
+    bool sequence_parallel = true;
+    bool reshard_after_forward = true;
+    bool overlap = true;
   };
 
   Model model;
@@ -120,6 +132,7 @@ struct RunConfig {
   Length length;
   Output output;
   Machine machine;
+  Mesh mesh;
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };

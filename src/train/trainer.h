@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "data/sampler.h"
 #include "runtime/executor.h"
+#include "train/peers.h"
 #include "train/schedule.h"
 
 namespace temper {
@@ -25,7 +26,8 @@ class HostBatches {
   int64_t micro_batches() const { return micro_batches_; }
   BatchArrays Arrays(int64_t micro_batch);
   std::span<const float> losses() const { return loss_; }
-  void SetRng(uint64_t seed, int64_t step);
+  // `peers`: whose rows of a micro-batch lie before this rank's.
+  void SetRng(uint64_t seed, int64_t step, const Peers& peers);
   std::span<const HostArray> io() const { return io_; }
 
  private:
@@ -45,6 +47,7 @@ struct TrainerSpec {
   double beta1 = 0.9, beta2 = 0.999;
   uint64_t seed = 42;
   SamplePlace place;
+  Peers peers;  // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
@@ -70,7 +73,13 @@ class Trainer {
   Status Restore(int64_t step, const SamplerState& sampler);
 
  private:
-  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report) const;
+  struct RowRange {
+    int64_t first = 0, count = 0;
+  };
+  // This rank's rows of a micro-batch, by their number in the epoch.
+  RowRange OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const;
+  // `suspect`: this rank's own loss is where to look.
+  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const;
 
   Executor& executor_;
   const TokenStore& store_;
@@ -90,7 +99,7 @@ class Evaluator {
  public:
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-            const PackingOptions& packing, SamplePlace place);
+            const PackingOptions& packing, SamplePlace place, const Peers& peers = {});
   // `stop` is asked before each batch; true ends in kInterrupted. Errors: no supervised token among the samples, a loss
   // that is not finite, naming the rows of the data.
   Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr);
@@ -100,6 +109,7 @@ class Evaluator {
   const TokenStore& store_;
   Packing packing_;
   SamplePlace place_;
+  const Peers peers_;
   HostBatches batch_;
 };
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "comm/local/local_communicator.h"
 #include "../tiny_run.h"
+#include "comm/local/local_communicator.h"
 
 namespace temper::tiny {
 namespace {
@@ -102,11 +102,8 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
-    const RunSpec spec{.config = v.config,
-                       .method = v.method,
-                       .dropout = v.dropout,
-                       .rows_per_micro_batch = rows,
-                       .micro_batches = 2};
+    const RunSpec spec{
+        .config = v.config, .method = v.method, .dropout = v.dropout, .rows_per_micro_batch = rows, .micro_batches = 2};
     const Curve one = Train(spec);
     RunSpec sharded = spec;
     sharded.mesh = c.mesh;
