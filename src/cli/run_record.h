@@ -17,8 +17,8 @@ namespace temper {
 std::string SavedConfig(const RunConfig& config);
 AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
                               const std::string& base_folder);
-// The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands for
-// all.
+// The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
+// for all.
 Result<RunIdentity> IdentityOf(const Program& train, const std::string& kernels, const Mesh& mesh, const Ranks& ranks);
 
 }  // namespace temper

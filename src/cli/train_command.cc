@@ -250,12 +250,10 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
-  RunSaver saver(PosixEnv(),
-                 {.output_dir = out,
-                  .save_total_limit = c.output.save_total_limit,
-                  .rank = ranks.rank(),
-                  .ranks = ranks.size()},
-                 std::move(contents), ranks, run.compiled.data_ranks());
+  RunSaver saver(
+      PosixEnv(),
+      {.output_dir = out, .save_total_limit = c.output.save_total_limit, .rank = ranks.rank(), .ranks = ranks.size()},
+      std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
@@ -316,9 +314,12 @@ Result<int> TrainCommand(const Arguments& arguments) {
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
-  // The others must not wait for a rank that is gone.
-  if (!result.ok() && !run.setup.ranks.alone()) run.setup.ranks.communicator()->Abort(result.status());
-  return result;
+  if (result.ok() || run.setup.ranks.alone()) return result;
+  // The others must not wait for a rank that is gone; one of them speaks for all.
+  Communicator& communicator = *run.setup.ranks.communicator();
+  communicator.Abort(result.status());
+  if (communicator.ReportsFailure()) return result;
+  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
 }
 
 }  // namespace temper
