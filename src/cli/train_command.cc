@@ -314,9 +314,12 @@ Result<int> TrainCommand(const Arguments& arguments) {
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
-  // The others must not wait for a rank that is gone.
-  if (!result.ok() && !run.setup.ranks.alone()) run.setup.ranks.communicator()->Abort(result.status());
-  return result;
+  if (result.ok() || run.setup.ranks.alone()) return result;
+  // The others must not wait for a rank that is gone; one of them speaks for all.
+  Communicator& communicator = *run.setup.ranks.communicator();
+  communicator.Abort(result.status());
+  if (communicator.ReportsFailure()) return result;
+  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
 }
 
 }  // namespace temper
