@@ -175,7 +175,7 @@ class Exporter {
           fmt::format("tensor {} is not of this architecture and is left out", Quoted(e.tensor->name)));
     }
     std::stable_sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
-      return std::pair(a.from.file, a.from.tensor->begin) < std::pair(b.from.file, b.from.tensor->begin);
+      return std::pair(a.from.file, a.from.begin()) < std::pair(b.from.file, b.from.begin());
     });
     report_.tensors = static_cast<int64_t>(jobs_.size());
     return OkStatus();

@@ -126,7 +126,7 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
   }
   // Reads go in the order of the files, for the disk's sake.
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
-    return std::pair(a.entry.file, a.entry.tensor->begin) < std::pair(b.entry.file, b.entry.tensor->begin);
+    return std::pair(a.entry.file, a.entry.begin()) < std::pair(b.entry.file, b.entry.begin());
   });
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
   Bytes done{};

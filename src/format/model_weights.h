@@ -32,6 +32,8 @@ class ModelWeights {
     const StoredTensor* tensor = nullptr;        // the whole tensor; of one in pieces, begin and end say its size alone
     const std::vector<Piece>* pieces = nullptr;  // null where the tensor lies whole in `file`
 
+    // Where in `file` it begins: what reads in the disk's order sort by.
+    int64_t begin() const { return pieces == nullptr ? tensor->begin : pieces->front().stored->begin; }
     // As SafetensorsFile::ReadElementsAs, wherever the elements lie; of pieces only what is asked for is read.
     Status ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                           std::span<std::byte> staging = {}) const;
