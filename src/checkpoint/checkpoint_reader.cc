@@ -109,7 +109,8 @@ Status CheckpointReader::LoadTensor(const std::string& name, const PartView& par
                     "configuration",
                     path_, Quoted(name), t->type.ToString(), wanted.ToString()));
   }
-  return LoadSlices(*t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); }, part);
+  return LoadSlices(
+      *t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); }, part);
 }
 
 Status CheckpointReader::VerifyTensor(const std::string& name) const {

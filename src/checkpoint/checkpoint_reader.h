@@ -26,9 +26,9 @@ class CheckpointReader {
   std::vector<std::string> Names() const;  // of the tensors, sorted
   bool Has(std::string_view name) const { return manifest_.Find(name) != nullptr; }
 
-  // Fills `part`, which must be of a tensor of this type: all of it, or any box. However the tensor was cut, only slices
-  // that have something of the part are read. kCorrupt, naming tensor and file, where the checksum is another; the
-  // part's memory is then undefined.
+  // Fills `part`, which must be of a tensor of this type: all of it, or any box. However the tensor was cut, only
+  // slices that have something of the part are read. kCorrupt, naming tensor and file, where the checksum is another;
+  // the part's memory is then undefined.
   Status LoadTensor(const std::string& name, const PartView& part) const;
   // The same without keeping the data: bounded memory.
   Status VerifyTensor(const std::string& name) const;

@@ -321,7 +321,7 @@ class CheckpointWriter::Impl {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool read_ = true, ended_ = true;  // guarded by mutex_
-  Status error_;      // guarded by mutex_ while the thread runs; sticky
+  Status error_;                     // guarded by mutex_ while the thread runs; sticky
 };
 
 CheckpointWriter::CheckpointWriter(Env& env, Options options)

@@ -3,12 +3,13 @@
 // and backward of the next step, and WaitUntilRead, called before its update, returns when every byte has been handed
 // to the system. Syncing, the commit and the deletion of old checkpoints go on meanwhile.
 //
-// Where several ranks save together, each has a writer: it writes the slices that its rank holds, once each, into a file
-// of its own, and the first rank's writer commits the folder when all are there (checkpoint/rank_fragments.h). The
+// Where several ranks save together, each has a writer: it writes the slices that its rank holds, once each, into a
+// file of its own, and the first rank's writer commits the folder when all are there (checkpoint/rank_fragments.h). The
 // ranks meet once per save, between Prepare and Launch; a rank that fails or is gone is noticed there and by what else
 // they do together, so that whoever owns the first rank's writer destroys it to end its wait.
 //
-// Memory: none that grows with the state, but one tensor of an adapter that ranks share. Thread rule: one caller thread; the writer's own thread only reads the views.
+// Memory: none that grows with the state, but one tensor of an adapter that ranks share. Thread rule: one caller
+// thread; the writer's own thread only reads the views.
 #pragma once
 
 #include <memory>
@@ -71,8 +72,8 @@ class CheckpointWriter {
   // Begins to save; first waits for the save before, if that is still in progress. A checkpoint of that step that is
   // there already is replaced, at the commit. Errors are sticky: that of an earlier save, too little space on the disk.
   Status Start(CheckpointContents contents);
-  // Start in two steps, for several ranks. Prepare waits for the save before; the first rank's makes room. When it was OK
-  // on all ranks, each may Launch.
+  // Start in two steps, for several ranks. Prepare waits for the save before; the first rank's makes room. When it was
+  // OK on all ranks, each may Launch.
   Status Prepare(CheckpointContents contents);
   void Launch();
   // Returns when the views of the save in progress, if any, are no longer needed. What RunOptions::before_update calls.

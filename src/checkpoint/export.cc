@@ -213,8 +213,7 @@ class Exporter {
     out_.resize(static_cast<size_t>(std::min(piece, elements) * size));
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
-      TEMPER_RETURN_IF_ERROR(
-          job.from.ReadElementsAs(first, job.type.dtype, part, staging_));
+      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(first, job.type.dtype, part, staging_));
       TEMPER_RETURN_IF_ERROR(writer.Append(job.name, part));
     }
     return OkStatus();
@@ -232,8 +231,7 @@ class Exporter {
     for (int64_t row = 0; row < m.out; row += piece) {
       const int64_t rows = std::min(piece, m.out - row), elements = rows * m.in;
       const std::span<float> part = std::span(w).first(static_cast<size_t>(elements));
-      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(row * m.in, DType::kF32,
-                                                           std::as_writable_bytes(part), staging_));
+      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(row * m.in, DType::kF32, std::as_writable_bytes(part), staging_));
       MergeRows(w.data(), rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
       const auto bad = std::find_if(part.begin(), part.end(), [](float x) { return !std::isfinite(x); });
       if (bad != part.end()) {

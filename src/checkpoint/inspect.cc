@@ -46,7 +46,18 @@ struct Row {
   std::string name, type;
   int64_t elements = 0;
   Bytes bytes;
+  std::vector<std::string> slices = {};  // of a tensor in several
 };
+
+// "[16, 160] at [16, 0] in state-00001-of-00002.safetensors"
+std::vector<std::string> SlicesOf(const Manifest::Tensor& t) {
+  std::vector<std::string> slices;
+  if (t.slices.size() == 1) return slices;
+  for (const Manifest::Slice& s : t.slices) {
+    slices.push_back(fmt::format("{} at {} in {}", s.shape.ToString(), s.begin.ToString(), Shown(s.file)));
+  }
+  return slices;
+}
 
 class Inspector {
  public:
@@ -92,7 +103,10 @@ class Inspector {
     int64_t elements = 0;
     Bytes bytes{};
     for (const Row& r : rows) {
-      if (options_.list_tensors) Print("  {}  {}  {}", Shown(r.name), r.type, ToString(r.bytes));
+      if (options_.list_tensors) {
+        Print("  {}  {}  {}", Shown(r.name), r.type, ToString(r.bytes));
+        for (const std::string& slice : r.slices) Print("    {}", slice);
+      }
       for (Group* g : {&groups[PatternOf(r.name)], &by_dtype[r.type.substr(0, r.type.find('['))]}) {
         ++g->count;
         g->bytes += r.bytes;
@@ -191,10 +205,17 @@ class Inspector {
           m.state.eval_loss ? fmt::format(", eval_loss {}", *m.state.eval_loss) : "");
     Print("  program {}, environment {}", Shown(m.identity.program_hash), m.identity.environment.dump(-1, ' ', true));
     std::vector<Row> rows;
+    size_t sliced = 0, most = 1;
     for (const Manifest::Tensor& t : m.tensors) {
-      rows.push_back({t.name, t.type.ToString(), t.type.shape.elements(), t.type.bytes()});
+      rows.push_back({t.name, t.type.ToString(), t.type.shape.elements(), t.type.bytes(), SlicesOf(t)});
+      sliced += t.slices.size() > 1;
+      most = std::max(most, t.slices.size());
     }
     PrintTensors(rows);
+    if (sliced > 0) {
+      Print("  {} of {} tensors lie in slices, of up to {} ranks{}", sliced, rows.size(), most,
+            options_.list_tensors ? "" : "; --tensors lists them");
+    }
     if (m.kind == CheckpointKind::kLora) TEMPER_RETURN_IF_ERROR(Adapter(path));
     for (const std::string& name : reader.Names()) TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(name));
     Print("  {} files and {} tensors have the checksums of the manifest", m.files.size(), m.tensors.size());

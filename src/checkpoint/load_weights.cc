@@ -85,8 +85,7 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::spa
   const auto row_bytes = static_cast<size_t>(part.columns() * SizeOf(dtype));
   for (int64_t r = 0; r < part.rows(); ++r) {
     TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(
-        part.RowBegin(r), dtype,
-        part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, row_bytes), staging));
+        part.RowBegin(r), dtype, part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, row_bytes), staging));
   }
   return OkStatus();
 }

@@ -73,11 +73,37 @@ TEST(Manifest, RefusesWhatLeadsOutOfTheFolder) {
   EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kCorrupt);
 }
 
-TEST(Manifest, RefusesPartsOfSeveralRanks) {
-  Manifest m = Sample();
-  m.tensors[0].type.shape = {6, 4};
-  m.tensors[0].slices.push_back({"state.safetensors", "a", {3, 0}, {3, 4}, "00000000000000cc"});
-  EXPECT_EQ(ParseManifest(FormatManifest(m), "m").status().code(), StatusCode::kUnsupported);
+TEST(Manifest, SlicesMakeUpTheTensorExactly) {
+  const auto parse = [](std::vector<std::pair<Shape, Shape>> boxes) {  // begin and shape, of f32[6, 4]
+    Manifest m = Sample();
+    m.tensors[0].type.shape = {6, 4};
+    m.tensors[0].slices.clear();
+    for (const auto& [begin, shape] : boxes) {
+      m.tensors[0].slices.push_back({"state.safetensors", "a", begin, shape, "00000000000000cc"});
+    }
+    const auto parsed = ParseManifest(FormatManifest(m), "m");
+    if (parsed.ok()) EXPECT_EQ(FormatManifest(*parsed), FormatManifest(m));
+    return parsed.status().code();
+  };
+  for (const auto& good : std::vector<std::vector<std::pair<Shape, Shape>>>{
+           {{{0, 0}, {6, 4}}},
+           {{{3, 0}, {3, 4}}, {{0, 0}, {3, 4}}},
+           {{{0, 0}, {6, 1}}, {{0, 1}, {6, 3}}},
+           {{{0, 0}, {4, 3}}, {{0, 3}, {4, 1}}, {{4, 0}, {2, 2}}, {{4, 2}, {2, 2}}}}) {
+    EXPECT_EQ(parse(good), StatusCode::kOk);
+  }
+  for (const auto& bad : std::vector<std::vector<std::pair<Shape, Shape>>>{
+           {},                                                         // nothing
+           {{{0, 0}, {3, 4}}},                                         // the lower half is missing
+           {{{0, 0}, {3, 4}}, {{0, 0}, {3, 4}}},                       // twice the same half
+           {{{0, 0}, {3, 4}}, {{2, 0}, {3, 4}}},                       // overlapping, and a gap
+           {{{0, 0}, {3, 4}}, {{4, 0}, {3, 4}}},                       // beyond the end
+           {{{0, 0}, {6, 4}}, {{0, 0}, {0, 4}}},                       // an empty one
+           {{{0}, {24}}},                                              // of another rank
+           {{{0, 0}, {4, 6}}},                                         // of as many elements
+           {{{0, 0}, {3, 4}}, {{3, 0}, {3, 2}}, {{2, 2}, {3, 2}}}}) {  // the right number, in the wrong place
+    EXPECT_EQ(parse(bad), StatusCode::kCorrupt);
+  }
 }
 
 TEST(Manifest, RefusesUnsortedAndRepeatedNames) {

@@ -28,8 +28,8 @@ class ModelWeights {
     std::vector<int64_t> begin;
   };
   struct Entry {
-    const SafetensorsFile* file = nullptr;  // of a tensor in pieces: the first piece's
-    const StoredTensor* tensor = nullptr;   // the whole tensor; of one in pieces, begin and end say its size alone
+    const SafetensorsFile* file = nullptr;       // of a tensor in pieces: the first piece's
+    const StoredTensor* tensor = nullptr;        // the whole tensor; of one in pieces, begin and end say its size alone
     const std::vector<Piece>* pieces = nullptr;  // null where the tensor lies whole in `file`
 
     // As SafetensorsFile::ReadElementsAs, wherever the elements lie; of pieces only what is asked for is read.

@@ -1,48 +1,14 @@
 // Stopping and going on: `temper train` stopped by any signal and resumed ends in the bytes of a run never stopped.
-#include <map>
-
 #include "temper_program.h"
 
 namespace temper::program {
 namespace {
-
-// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
-std::map<std::string, std::string> Bytes(const std::string& folder, const std::string& prefix = "") {
-  std::map<std::string, std::string> files;
-  for (const std::string& name : Must(PosixEnv().List(folder))) {
-    const std::string path = JoinPath(folder, name);
-    if (PosixEnv().IsFolder(path)) {
-      files.merge(Bytes(path, prefix + name + "/"));
-    } else if (name == "metrics.jsonl") {
-      std::ifstream in(path);
-      for (std::string line; std::getline(in, line);) {
-        Json row = Json::parse(line);
-        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds"}) row.erase(time);
-        files[prefix + name] += row.dump() + "\n";
-      }
-    } else if (name != "clock.json" && name != ".temper.lock") {
-      files[prefix + name] = Slurp(path);
-    }
-  }
-  return files;
-}
 
 // Checkpoints of a run, by name.
 std::vector<std::string> Checkpoints(const std::string& out) {
   std::vector<std::string> names = Must(PosixEnv().List(out));
   std::erase_if(names, [](const std::string& n) { return !n.starts_with("checkpoint-"); });
   return names;
-}
-
-// That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
-void ExpectSame(const std::string& whole, const std::string& stopped) {
-  const auto expected = Bytes(whole), got = Bytes(stopped);
-  EXPECT_GT(expected.size(), 8u);
-  for (const auto& [name, bytes] : expected) {
-    const auto it = got.find(name);
-    ASSERT_NE(it, got.end()) << name;
-    EXPECT_TRUE(it->second == bytes) << name << " differs";
-  }
 }
 
 class Resume : public Workplace {

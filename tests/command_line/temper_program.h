@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -171,6 +172,38 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
   EXPECT_EQ(ended.code, code) << ended.err;
   for (const std::string& part : parts) {
     EXPECT_NE(ended.err.find(part), std::string::npos) << "'" << part << "' is not said in:\n" << ended.err;
+  }
+}
+
+// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
+inline std::map<std::string, std::string> Bytes(const std::string& folder, const std::string& prefix = "") {
+  std::map<std::string, std::string> files;
+  for (const std::string& name : Must(PosixEnv().List(folder))) {
+    const std::string path = JoinPath(folder, name);
+    if (PosixEnv().IsFolder(path)) {
+      files.merge(Bytes(path, prefix + name + "/"));
+    } else if (name == "metrics.jsonl") {
+      std::ifstream in(path);
+      for (std::string line; std::getline(in, line);) {
+        Json row = Json::parse(line);
+        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds"}) row.erase(time);
+        files[prefix + name] += row.dump() + "\n";
+      }
+    } else if (name != "clock.json" && name != ".temper.lock") {
+      files[prefix + name] = Slurp(path);
+    }
+  }
+  return files;
+}
+
+// That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
+inline void ExpectSame(const std::string& whole, const std::string& stopped) {
+  const auto expected = Bytes(whole), got = Bytes(stopped);
+  EXPECT_GT(expected.size(), 8u);
+  for (const auto& [name, bytes] : expected) {
+    const auto it = got.find(name);
+    ASSERT_NE(it, got.end()) << name;
+    EXPECT_TRUE(it->second == bytes) << name << " differs";
   }
 }
 

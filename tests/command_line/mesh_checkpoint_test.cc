@@ -1,0 +1,167 @@
+// Runs of several ranks saved, stopped and gone on with: on the same mesh in the same bits, on any other with the same
+// losses; and what else reads their checkpoints.
+#include <cmath>
+
+#include "checkpoint/manifest.h"
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+// losses[step] of metrics.jsonl.
+std::map<int64_t, double> Losses(const std::string& out) {
+  std::map<int64_t, double> losses;
+  std::ifstream in(JoinPath(out, "metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (row.contains("loss")) losses[row["step"].get<int64_t>()] = row["loss"].get<double>();
+  }
+  return losses;
+}
+
+class MeshCheckpoint : public Workplace {
+ protected:
+  // A model whose heads two ranks can share, in f32: made by one step from scratch.
+  std::string Model() const {
+    const std::string base = Path("base");
+    if (PosixEnv().IsFolder(base)) return base;
+    const std::string drawn = CopyModel("drawn");
+    std::string config = temper::Slurp(drawn + "/config.json");
+    for (const auto& [from, to] : {std::pair{"\"num_attention_heads\": 5", "\"num_attention_heads\": 4"},
+                                   {"\"num_key_value_heads\": 1", "\"num_key_value_heads\": 2"},
+                                   {"bfloat16", "float32"}}) {
+      TEMPER_CHECK(config.find(from) != config.npos) << from;
+      config.replace(config.find(from), std::string(from).size(), to);
+    }
+    temper::Spill(drawn + "/config.json", config);
+    const Ended made = Temper(Train(
+        {"--model", drawn, "--method", "full", "--from_scratch", "true", "--max_steps", "1", "--output_dir", base}));
+    TEMPER_CHECK(made.code == 0) << made.err;
+    return base;
+  }
+  // Two rows a step, six steps, saved after the third and the last.
+  Arguments Run(const std::string& method, const std::string& mesh, const std::string& out,
+                const Arguments& more = {}) const {
+    Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "6", "--save_steps",
+                           "3", "--learning_rate", "1e-3", "--output_dir", out});
+    const bool deals = mesh.find("dp") != mesh.npos;
+    run.insert(run.end(), {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
+    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", "2", "--mesh", mesh});
+    run.insert(run.end(), more.begin(), more.end());
+    return run;
+  }
+  void RunWell(const Arguments& arguments, const std::string& says = "") const {
+    const Ended ended = Temper(arguments);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.err.find(says), std::string::npos) << ended.err;
+  }
+  // As if the run had been stopped after its third step.
+  void StopAtThree(const std::string& out) const {
+    for (const char* name :
+         {"checkpoint-6", "model.safetensors", "adapter_model.safetensors", "config.json", "adapter_config.json"}) {
+      ASSERT_TRUE(PosixEnv().RemoveTree(Path(JoinPath(out, name))).ok());
+    }
+  }
+};
+
+TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
+  for (const char* method : {"full", "lora"}) {
+    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2"}) {
+      SCOPED_TRACE(fmt::format("{} {}", method, mesh));
+      ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+      ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
+      RunWell(Run(method, mesh, "out"));
+      ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+      RunWell(Run(method, mesh, "out"));
+      StopAtThree("out");
+      RunWell(Run(method, mesh, "out", {"--resume"}), "resume      from out/checkpoint-3 at step 3");
+      ExpectSame(Path("whole"), Path("out"));
+    }
+  }
+}
+
+TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
+  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2"};
+  for (const char* method : {"full", "lora"}) {
+    for (const std::string& mesh : meshes) RunWell(Run(method, mesh, fmt::format("{}-{}", method, mesh)));
+    const auto expected = Losses(Path(fmt::format("{}-", method)));
+    ASSERT_EQ(expected.size(), 6u);
+    EXPECT_NE(expected.at(1), expected.at(6)) << "nothing was learnt";
+    for (const auto& [from, to] : {std::pair{"fsdp=2", ""}, {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"}}) {
+      SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
+      const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
+      RunWell(Run(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
+              "the run goes on in another environment (mesh ");
+      const auto losses = Losses(Path(out));
+      ASSERT_EQ(losses.size(), 3u);
+      for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
+    }
+  }
+  // The same rows a step on however many ranks; else it is another run.
+  ExpectEnd(
+      Temper(Run("full", "", "other", {"--resume=full-fsdp=2/checkpoint-3", "--gradient_accumulation_steps", "1"})), 2,
+      {"rows per step were 2", "now 1"});
+}
+
+TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
+  RunWell(Run("full", "fsdp=2", "full"));
+  EXPECT_FALSE(Has("full/checkpoint-6/model.safetensors")) << "weights are not written twice";
+  EXPECT_TRUE(Has("full/checkpoint-6/state-00001-of-00002.safetensors"));
+  const Ended listed = Temper({"inspect", "full/checkpoint-6", "--tensors"});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("model.norm.weight  f32[160]"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("[80, 448] at [80, 0] in state-00001-of-00002.safetensors"), std::string::npos)
+      << listed.out;
+  EXPECT_NE(listed.out.find("tensors lie in slices, of up to 2 ranks"), std::string::npos);
+  EXPECT_NE(listed.out.find("have the checksums of the manifest"), std::string::npos);
+  EXPECT_EQ(Temper({"inspect", "full"}).code, 0);
+
+  RunWell({"export", "--model", "full/checkpoint-6", "--output_dir", "of_checkpoint"});
+  RunWell({"export", "--model", "full", "--output_dir", "of_result"});
+  EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
+  EXPECT_GT(Slurp("of_result/model.safetensors").size(), 1u << 20);
+  std::vector<std::string> texts;
+  for (const char* model : {"full/checkpoint-6", "full", "of_result"}) {
+    const Ended said = Temper({"generate", "--model", model, "--prompt", "The captain", "--max_new_tokens", "12",
+                               "--temperature", "0", "--dtype", "f32", "--threads", "1"});
+    EXPECT_EQ(said.code, 0) << said.err;
+    texts.push_back(said.out);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+
+  // A damaged slice is found by who checks, and the run does not go on from it.
+  std::string bytes = Slurp("full/checkpoint-6/state-00001-of-00002.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  Spill("full/checkpoint-6/state-00001-of-00002.safetensors", bytes);
+  ExpectEnd(Temper({"inspect", "full/checkpoint-6"}), 1, {"state-00001-of-00002.safetensors: tensor ", "is damaged"});
+}
+
+TEST_F(MeshCheckpoint, OfAnAdapterIsAnAdapter) {
+  RunWell(Run("lora", "tp=2", "out"));
+  const std::string adapter = Slurp("out/checkpoint-6/adapter_model.safetensors");
+  EXPECT_GT(adapter.size(), 1000u);
+  EXPECT_TRUE(adapter == Slurp("out/adapter_model.safetensors"));
+  EXPECT_TRUE(Has("out/checkpoint-6/adapter_config.json"));
+  const Ended listed = Temper({"inspect", "out/checkpoint-6"});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("adapted modules"), std::string::npos) << listed.out;
+  RunWell({"export", "--model", "out/checkpoint-6", "--output_dir", "merged"});
+  for (const std::string& name : Must(PosixEnv().List(Path("out/checkpoint-6")))) {
+    EXPECT_FALSE(name.starts_with("rank-")) << name;
+  }
+}
+
+// Of ranks that hold the same, one writes it.
+TEST_F(MeshCheckpoint, CopiesAreWrittenOnce) {
+  RunWell(Run("full", "dp=2", "out"));
+  const Manifest manifest = Must(ReadManifest(PosixEnv(), Path("out/checkpoint-6")));
+  for (const Manifest::Tensor& t : manifest.tensors) {
+    ASSERT_EQ(t.slices.size(), 1u) << t.name;
+    EXPECT_EQ(t.slices[0].file, "state-00000-of-00002.safetensors");
+  }
+  EXPECT_EQ(manifest.identity.environment.value("mesh", ""), "dp=2");
+}
+
+}  // namespace
+}  // namespace temper::program
