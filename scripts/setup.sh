@@ -7,7 +7,7 @@ set -eu
 
 packages='
   g++ cmake ninja-build pkg-config ccache mold
-  libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libxxhash-dev
+  libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   libopenmpi-dev openmpi-bin
   libgtest-dev'

@@ -16,6 +16,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/philox.h"
 #include "compile/train_step.h"
+#include "device/communicator.h"
 #include "format/json.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -45,12 +46,12 @@ inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t block
       "tie_word_embeddings": {}}})",
       vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
 }
-inline std::string OptConfigText(bool pre_norm) {
+inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
       R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
       "num_attention_heads": 4, "ffn_dim": 128, "max_position_embeddings": 256, "word_embed_proj_dim": {},
-      "do_layer_norm_before": {}}})",
-      pre_norm ? 64 : 32, pre_norm);
+      "do_layer_norm_before": {}, "dropout": {}}})",
+      pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
 enum class Method { kFull, kLora, kLoraWithHead };
@@ -59,33 +60,44 @@ struct RunSpec {
   std::string config = LlamaConfigText(true);
   Method method = Method::kFull;
   DType dtype = DType::kF32;
-  double dropout = 0;
+  double dropout = 0;  // LoRA's; above 0 the model's own is applied, too
   int64_t row = 32, rows_per_micro_batch = 1;
   int micro_batches = 4;
   Recompute recompute = Recompute::kNone;
   int threads = 2;
   double weight_decay = 0.01;
+  double adam_eps = 1e-8;
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
+  // Of one rank of several: rows_per_micro_batch are then those of all ranks.
+  MeshSpec mesh;
+  Communicator* communicator = nullptr;
+
+  int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
+  int64_t local_rows() const { return rows_per_micro_batch / data_ranks(); }
 };
 
 // Random rows of packed documents: tokens, targets (some unsupervised), positions, document starts within each
-// micro-batch. A row's content depends on its number alone.
+// micro-batch. A row's content depends on its number alone. Of `data_ranks` ranks that each have `rows_per_micro_batch`
+// rows of a micro-batch, those of number `data_rank`; `supervised` counts those of all.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
   int64_t supervised = 0;
 
-  Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab) {
+  Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab, int64_t data_ranks = 1,
+        int64_t data_rank = 0) {
     for (int64_t r = 0; r < rows; ++r) {
+      const bool mine = r / rows_per_micro_batch % data_ranks == data_rank;
       const RngKey key{.seed = seed, .name_hash = static_cast<uint64_t>(r)};
       int64_t start = 0;
       for (int64_t i = 0; i < row; ++i) {
         const auto u = static_cast<uint64_t>(4 * i);
         if (i > start && UniformAt(key, u) < 0.1f) start = i;
-        token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
         const bool counts = UniformAt(key, u + 2) < 0.75f;
-        target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         supervised += counts;
+        if (!mine) continue;
+        token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
+        target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         position.push_back(static_cast<int32_t>(i - start));
         document_start.push_back(static_cast<int32_t>(r % rows_per_micro_batch * row + start));
       }
@@ -96,10 +108,18 @@ struct Batch {
 class TinyRun {
  public:
   explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(MakeModel(spec.config)) {
-    kernels_ = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+    const MeshSpec& mesh = spec.mesh;
+    CpuOptions options{.threads = spec.threads, .isa = spec.isa};
+    if (spec.communicator) {
+      options.exchange = [&spec](AxisSet axes) { return spec.communicator->MakeExchange(spec.mesh.mesh, axes); };
+      collectives_ = spec.communicator->Collectives(mesh.mesh);
+    }
+    kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
-    Graph forward = model_->Forward({.dtype = spec.dtype, .tokens = tokens, .row = spec.row});
-    Graph eval_forward = forward;
+    const auto forward_of = [&](bool training) {
+      return model_->Forward({.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training});
+    };
+    Graph forward = forward_of(spec.dropout > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
@@ -112,18 +132,20 @@ class TinyRun {
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
                                       .recompute = spec.recompute,
-                                      .adamw = {.weight_decay = spec.weight_decay},
-                                      .threads = spec.threads}));
+                                      .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
+                                      .threads = spec.threads,
+                                      .mesh = mesh}));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }
-    arena_ = Must(Arena::Create(programs_[0].arena_bytes));
-    train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_));
-    eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_));
+    arena_ = spec.communicator ? Arena::Over(Must(spec.communicator->AllocateArena(programs_[0].arena_bytes)))
+                               : Must(Arena::Create(programs_[0].arena_bytes));
+    train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_, collectives_.get()));
+    eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_, collectives_.get()));
     for (const Buffer& b : train().buffers) {
       if (b.role == Role::kWeight || b.role == Role::kAdapter) Randomise(b);
     }
-    losses_.resize(static_cast<size_t>(tokens * spec.micro_batches));
+    losses_.resize(static_cast<size_t>(spec.row * spec.local_rows() * spec.micro_batches));
     rng_.resize(static_cast<size_t>(kNumRngWords * spec.micro_batches));
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
@@ -140,9 +162,12 @@ class TinyRun {
   int64_t vocab() const { return model_->facts().vocab; }
 
   Batch MakeBatch(uint64_t seed) const {
-    return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.rows_per_micro_batch,
-                 vocab());
+    return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.local_rows(), vocab(),
+                 spec_.data_ranks(), data_rank());
   }
+
+  // This rank's number among those that have rows of their own.
+  int64_t data_rank() const { return spec_.mesh.mesh.IndexIn(DataAxes(spec_.mesh.mesh), spec_.mesh.rank); }
 
   // One optimizer step; the losses of all tokens are in losses(). Allocates nothing.
   void Step(Batch& batch, double learning_rate = 1e-2) {
@@ -156,16 +181,22 @@ class TinyRun {
     for (int m = 0; m < spec_.micro_batches; ++m) {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;
       rng_[static_cast<size_t>(m * kNumRngWords + kRngStep)] = step_ - 1;
-      rng_[static_cast<size_t>(m * kNumRngWords + kRngFirstToken)] = m * spec_.row * spec_.rows_per_micro_batch;
+      rng_[static_cast<size_t>(m * kNumRngWords + kRngFirstToken)] =
+          (m * spec_.data_ranks() + data_rank()) * spec_.row * spec_.local_rows();
     }
     Run(*train_, batch, train_buffers_);
   }
   void Evaluate(Batch& batch) { Run(*eval_, batch, eval_buffers_); }
 
   const std::vector<float>& losses() const { return losses_; }
+  // Of all ranks.
   double loss_sum() const {
     double sum = 0;
     for (float x : losses_) sum += x;
+    if (spec_.communicator) {
+      Must(spec_.communicator->AllReduceSum({&sum, 1}));
+      sum *= static_cast<double>(spec_.data_ranks()) / spec_.mesh.mesh.ranks();
+    }
     return sum;
   }
   double grad_norm() const { return clip_.as<float>()[1]; }
@@ -191,16 +222,20 @@ class TinyRun {
  private:
   // Norm weights near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
-    const View view{arena_->At(b.offset), b.type};
+    const PartView part = train_->BufferPart(train().FindBuffer(b.name));
     const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
     const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
-    const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(b.type.shape.columns()));
+    const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
     const int master = train().FindBuffer(MasterName(b.name));
     DispatchFloat(b.type.dtype, [&]<class T>() {
-      const std::span<T> x = view.as<T>();
-      for (size_t i = 0; i < x.size(); ++i) {
-        x[i] = FromFloat<T>(static_cast<float>(scale * NormalAt(key, i) + (norm ? 1 : 0)));
-        if (master >= 0) train_->BufferView(master).as<float>()[i] = ToFloat(x[i]);
+      const std::span<T> x = part.view.as<T>();
+      size_t i = 0;
+      for (int64_t row = 0; row < part.rows(); ++row) {
+        for (int64_t c = 0; c < part.columns(); ++c, ++i) {
+          const auto place = static_cast<uint64_t>(part.RowBegin(row) + c);
+          x[i] = FromFloat<T>(static_cast<float>(scale * NormalAt(key, place) + (norm ? 1 : 0)));
+          if (master >= 0) train_->BufferView(master).as<float>()[i] = ToFloat(x[i]);
+        }
       }
     });
   }
@@ -222,7 +257,7 @@ class TinyRun {
 
   const RunSpec spec_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<KernelTable> kernels_;
+  std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraTarget> targets_;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;

@@ -1,6 +1,7 @@
 #include "base/env.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -93,6 +94,15 @@ class PosixWritableFile final : public WritableFile {
   int fd_;
 };
 
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(int fd) : fd_(fd) {}
+  ~PosixFileLock() override { close(fd_); }
+
+ private:
+  const int fd_;
+};
+
 class PosixEnvironment final : public Env {
  public:
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override {
@@ -105,8 +115,9 @@ class PosixEnvironment final : public Env {
     }
     return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, Bytes{st.st_size}));
   }
-  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append) override {
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0644);
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override {
+    const int how = mode == WriteMode::kAppend ? O_APPEND : O_TRUNC;
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
     if (fd < 0) return Errno("cannot create", path, errno);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(path, fd));
   }
@@ -158,6 +169,15 @@ class PosixEnvironment final : public Env {
     struct statvfs st;
     if (statvfs(folder.c_str(), &st) != 0) return Errno("cannot measure free space of", folder, errno);
     return Bytes{static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize)};
+  }
+  Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return Errno("cannot create", path, errno);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(fd));
+    const int error = errno;
+    close(fd);
+    if (error == EWOULDBLOCK) return InvalidArgument(path + " is locked by another process");
+    return std::unique_ptr<FileLock>();
   }
 };
 

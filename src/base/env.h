@@ -35,12 +35,22 @@ class WritableFile {
   Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
 };
 
+// What OpenForWrite does with a file that is there.
+enum class WriteMode { kReplace, kAppend };
+
+// A lock held by this process until it is destroyed; the kernel drops it where the process dies.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 class Env {
  public:
   virtual ~Env() = default;
   virtual Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) = 0;
-  // Truncates or creates. `append` keeps what is there.
-  virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append = false) = 0;
+  // Creates the file where there is none.
+  virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
+                                                             WriteMode mode = WriteMode::kReplace) = 0;
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // atomic within a file system
   virtual Status RemoveFile(const std::string& path) = 0;
   virtual Status RemoveTree(const std::string& path) = 0;     // missing is OK
@@ -51,6 +61,9 @@ class Env {
   virtual bool IsFile(const std::string& path) = 0;
   virtual bool IsFolder(const std::string& path) = 0;
   virtual Result<Bytes> FreeSpace(const std::string& folder) = 0;  // for this user
+  // Locks the file `path`, made where missing, against other processes that do the same. kInvalidArgument where another
+  // holds it. Null where files cannot be locked (some network file systems; an Env that no other process sees).
+  virtual Result<std::unique_ptr<FileLock>> Lock(const std::string&) { return std::unique_ptr<FileLock>(); }
 };
 
 // The machine's file system. Lives for the whole process.

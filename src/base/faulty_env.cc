@@ -53,9 +53,9 @@ Result<std::unique_ptr<RandomAccessFile>> FaultyEnv::OpenForRead(const std::stri
   TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForRead(path));
   return std::unique_ptr<RandomAccessFile>(std::make_unique<FaultyRandomAccessFile>(std::move(file), hook_));
 }
-Result<std::unique_ptr<WritableFile>> FaultyEnv::OpenForWrite(const std::string& path, bool append) {
+Result<std::unique_ptr<WritableFile>> FaultyEnv::OpenForWrite(const std::string& path, WriteMode mode) {
   TEMPER_RETURN_IF_ERROR(hook_("create", path));
-  TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForWrite(path, append));
+  TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForWrite(path, mode));
   return std::unique_ptr<WritableFile>(std::make_unique<FaultyWritableFile>(std::move(file), path, hook_));
 }
 Status FaultyEnv::Rename(const std::string& from, const std::string& to) {
@@ -85,6 +85,10 @@ Status FaultyEnv::Truncate(const std::string& path, int64_t size) {
 Result<std::vector<std::string>> FaultyEnv::List(const std::string& folder) {
   TEMPER_RETURN_IF_ERROR(hook_("list", folder));
   return base_.List(folder);
+}
+Result<std::unique_ptr<FileLock>> FaultyEnv::Lock(const std::string& path) {
+  TEMPER_RETURN_IF_ERROR(hook_("lock", path));
+  return base_.Lock(path);
 }
 
 }  // namespace temper

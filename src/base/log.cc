@@ -2,15 +2,20 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
 namespace temper {
 namespace {
 
+std::atomic<bool> unfinished_line = false;
+std::atomic<int> log_rank = 0;
+
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
-  text.reserve(prefix.size() + line.size() + 1);
+  text.reserve(prefix.size() + line.size() + 5);
+  if (unfinished_line.exchange(false)) text += "\r\x1b[K";  // to the start of the line, and clear it
   text.append(prefix).append(line).push_back('\n');
   // A log line that cannot be written (closed pipe) must not end a run; there is nowhere to report it either.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -18,14 +23,25 @@ void WriteLine(std::string_view prefix, std::string_view line) {
 
 }  // namespace
 
+void SetLogRank(int rank) {
+  log_rank = rank;
+}
+
 void LogInfo(std::string_view line) {
-  WriteLine("", line);
+  if (log_rank == 0) WriteLine("", line);
 }
 void LogWarning(std::string_view line) {
-  WriteLine("warning: ", line);
+  if (log_rank == 0) WriteLine("warning: ", line);
 }
 void LogError(std::string_view line) {
-  WriteLine("error: ", line);
+  WriteLine(log_rank == 0 ? "error: " : "error: rank " + std::to_string(log_rank) + ": ", line);
+}
+
+void SetUnfinishedLine(bool stands) {
+  unfinished_line = stands;
+}
+bool UnfinishedLine() {
+  return unfinished_line;
 }
 
 bool StderrIsRich() {

@@ -10,6 +10,14 @@ void LogInfo(std::string_view line);
 void LogWarning(std::string_view line);  // prefixed "warning: "
 void LogError(std::string_view line);    // prefixed "error: "
 
+// Makes this process one rank of several: the first speaks for all, the others say nothing but errors, with their number.
+void SetLogRank(int rank);
+
+// Says whether a line without its end (a bar that is redrawn) stands on the terminal: the next message, from whichever
+// thread, takes its place.
+void SetUnfinishedLine(bool stands);
+bool UnfinishedLine();
+
 // True where stderr is a terminal and NO_COLOR is unset: colours and live redrawing are welcome.
 bool StderrIsRich();
 

@@ -88,12 +88,8 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
   for (const AdapterModule& m : modules_) {
     for (const std::string& name : {AdapterAName(m.module), AdapterBName(m.module)}) {
-      for (const View& view : {buffer(name), buffer(MasterName(name))}) {
-        if (view.data == nullptr) continue;
-        const ModelWeights::Entry entry = files_.Find(name);
-        TEMPER_CHECK(view.type.shape.elements() == entry.tensor->elements())
-            << name << " is " << view.type.ToString() << " but the file has " << entry.tensor->ToString();
-        TEMPER_RETURN_IF_ERROR(entry.file->ReadAs(name, view.type.dtype, view.raw(), staging));
+      for (const PartView& part : {buffer(name), buffer(MasterName(name))}) {
+        if (part.view.data != nullptr) TEMPER_RETURN_IF_ERROR(ReadPart(files_.Find(name), part, staging));
       }
     }
   }

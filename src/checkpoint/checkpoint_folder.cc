@@ -70,24 +70,21 @@ std::string CheckpointFolder(const std::string& output_dir, int64_t step) {
   return JoinPath(output_dir, fmt::format("{}{}", kPrefix, step));
 }
 
+std::optional<int64_t> CheckpointStep(std::string_view name) {
+  return StepOf(name, "");
+}
+
 Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string& output_dir) {
   std::vector<CheckpointEntry> found;
   if (!env.IsFolder(output_dir)) return found;
   TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(output_dir));
   for (const std::string& name : names) {
-    const auto step = StepOf(name, "");
+    const auto step = CheckpointStep(name);
     const std::string path = JoinPath(output_dir, name);
     if (step && env.IsFile(JoinPath(path, kManifestFile))) found.push_back({*step, path});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
-}
-
-Result<CheckpointEntry> LatestCheckpoint(Env& env, const std::string& output_dir) {
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> found, ListCheckpoints(env, output_dir));
-  if (!found.empty()) return found.back();
-  return NotFound(
-      fmt::format("{} has no checkpoint (a folder {}<step> with a {})", output_dir, kPrefix, kManifestFile));
 }
 
 Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir) {

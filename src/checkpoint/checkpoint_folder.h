@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -12,6 +13,8 @@
 namespace temper {
 
 std::string CheckpointFolder(const std::string& output_dir, int64_t step);
+// The step of a checkpoint folder's name; nothing for any other name.
+std::optional<int64_t> CheckpointStep(std::string_view name);
 
 struct CheckpointEntry {
   int64_t step = 0;
@@ -19,8 +22,6 @@ struct CheckpointEntry {
 };
 // Committed checkpoints by step, oldest first. A missing OUT has none.
 Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string& output_dir);
-// The newest. kNotFound, naming OUT, where there is none.
-Result<CheckpointEntry> LatestCheckpoint(Env& env, const std::string& output_dir);
 // The one with the lowest eval_loss in its manifest (the earlier of equals); nothing where none was evaluated.
 Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir);
 

@@ -146,8 +146,8 @@ TEST(Checkpoint, AnotherShapeIsRefused) {
   const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 3));
   std::vector<float> x(5 * 37);
   std::byte* data = reinterpret_cast<std::byte*>(x.data());
-  EXPECT_EQ(reader->LoadTensor("a.weight", {data, {DType::kF32, {5, 37}}}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(reader->LoadTensor("c.weight", {data, {DType::kF32, {37, 5}}}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(reader->LoadTensor("a.weight", View{data, {DType::kF32, {5, 37}}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(reader->LoadTensor("c.weight", View{data, {DType::kF32, {37, 5}}}).code(), StatusCode::kNotFound);
 }
 
 TEST(Checkpoint, TheSameStepIsReplaced) {
@@ -170,7 +170,7 @@ TEST(Checkpoint, RotationKeepsTheNewestAndTheBest) {
   }
   EXPECT_EQ(Steps(out.path()), (std::vector<int64_t>{2, 4, 5}));
   EXPECT_EQ((*BestCheckpoint(PosixEnv(), out.path()))->step, 2);
-  EXPECT_EQ(LatestCheckpoint(PosixEnv(), out.path())->step, 5);
+  EXPECT_EQ(Must(ListCheckpoints(PosixEnv(), out.path())).back().step, 5);
   // A better one takes its place.
   const SampleState state(6);
   ASSERT_TRUE(writer.Start(state.Evaluated(0.5)).ok());
@@ -209,7 +209,6 @@ TEST(Checkpoint, OnlyCommittedFoldersOfThatNameCount) {
   }
   EXPECT_EQ(Steps(out.path()), std::vector<int64_t>{12});
   EXPECT_TRUE(ListCheckpoints(PosixEnv(), out.path() + "/missing")->empty());
-  EXPECT_EQ(LatestCheckpoint(PosixEnv(), out.path() + "/missing").status().code(), StatusCode::kNotFound);
 }
 
 TEST(OutputFolder, LeftoversGoAndOtherFilesStay) {
@@ -264,9 +263,9 @@ class SmallDisk final : public Env {
  public:
   explicit SmallDisk(Bytes free) : free_(free) {}
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& p) override { return env_.OpenForRead(p); }
-  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& p, bool a) override {
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& p, WriteMode mode) override {
     ++writes;
-    return env_.OpenForWrite(p, a);
+    return env_.OpenForWrite(p, mode);
   }
   Status Rename(const std::string& a, const std::string& b) override { return env_.Rename(a, b); }
   Status RemoveFile(const std::string& p) override { return env_.RemoveFile(p); }

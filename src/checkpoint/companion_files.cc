@@ -15,16 +15,6 @@ namespace {
 // A piece of a copy: stays in a core's L2 cache between its checksum and its write.
 constexpr int64_t kPiece = 256 << 10;
 
-bool IsCompanion(std::string_view name) {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      kModelConfigFile,    "generation_config.json", "special_tokens_map.json",
-      "added_tokens.json", "chat_template.json",     "vocab.json",
-      "merges.txt",        "processor_config.json"};
-  if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return true;
-  return name == "tokenizer.json" || name == "tokenizer_config.json" || name == "tokenizer.model" ||
-         name.ends_with(".jinja");
-}
-
 Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
                                 const std::function<Status(std::span<const std::byte>)>& take) {
   TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
@@ -42,12 +32,28 @@ Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
 
 }  // namespace
 
+bool IsCompanionFile(std::string_view name) {
+  static constexpr std::array<std::string_view, 11> kNames = {kModelConfigFile,
+                                                              "generation_config.json",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "chat_template.json",
+                                                              "vocab.json",
+                                                              "merges.txt",
+                                                              "processor_config.json",
+                                                              "tokenizer.json",
+                                                              "tokenizer_config.json",
+                                                              "tokenizer.model"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.ends_with(".jinja");
+}
+
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder) {
   if (!env.IsFile(JoinPath(model_folder, kModelConfigFile))) {
     return NotFound(fmt::format("{} has no {}: it is no model folder", model_folder, kModelConfigFile));
   }
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(model_folder));
-  std::erase_if(names, [&](const std::string& n) { return !IsCompanion(n) || !env.IsFile(JoinPath(model_folder, n)); });
+  std::erase_if(names,
+                [&](const std::string& n) { return !IsCompanionFile(n) || !env.IsFile(JoinPath(model_folder, n)); });
   return names;
 }
 

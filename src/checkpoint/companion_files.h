@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/env.h"
@@ -11,6 +12,7 @@ namespace temper {
 
 inline constexpr char kModelConfigFile[] = "config.json";
 
+bool IsCompanionFile(std::string_view name);
 // Names of those that `model_folder` has, sorted; config.json among them. kNotFound where that is missing.
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder);
 

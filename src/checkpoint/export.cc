@@ -12,6 +12,8 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/merge.h"
+#include "checkpoint/sliced_weights.h"
+#include "checkpoint/training_state.h"
 #include "format/conversion.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -74,7 +76,7 @@ class Exporter {
                                                                           {.max_shard = spec_.max_shard}));
     TEMPER_RETURN_IF_ERROR(PrepareOutput(writer.total_size()));
     TEMPER_RETURN_IF_ERROR(WriteWeights(writer));
-    TEMPER_RETURN_IF_ERROR(RemoveStaleWeights(writer.file_names()));
+    TEMPER_RETURN_IF_ERROR(RemoveStaleFiles(writer.file_names()));
     TEMPER_RETURN_IF_ERROR(WriteCompanions());
     return std::move(report_);
   }
@@ -89,9 +91,13 @@ class Exporter {
         return InvalidArgument(fmt::format("--output_dir {} is what is exported; give another folder", out));
       }
     }
-    if (spec_.overwrite) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
-    if (names.empty()) return OkStatus();
+    for (const auto& [file, what] : {std::pair{kRunConfigFile, "a run"}, {kAdapterConfigFile, "an adapter"}}) {
+      if (!env_.IsFile(JoinPath(out, file))) continue;
+      return InvalidArgument(fmt::format(
+          "--output_dir {} holds {} ({}), which an export would mix with; give another folder", out, what, file));
+    }
+    if (names.empty() || spec_.overwrite) return OkStatus();
     return InvalidArgument(fmt::format("--output_dir {} is not empty (it has {}); give another folder or --overwrite",
                                        out, Quoted(names.front())));
   }
@@ -108,8 +114,9 @@ class Exporter {
       TEMPER_ASSIGN_OR_RETURN(const auto configured, ConfiguredDType(config_, config_path_));
       dtype_ = configured.value_or(DType::kF32);
     }
-    TEMPER_ASSIGN_OR_RETURN(ModelWeights base, ModelWeights::Open(env_, folder));
+    TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));
+    TEMPER_RETURN_IF_ERROR(CheckWeights(*base_, spec_.weights));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
                             AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
@@ -141,12 +148,7 @@ class Exporter {
     for (const AdapterModule& m : spec_.modules) modules[m.module + ".weight"] = &m;
     std::set<std::string> taken;  // names in the base's files
     for (const WeightNames& weight : spec_.weights) {
-      ModelWeights::Entry entry = base_->Find(weight.name);
-      for (size_t i = 0; i < weight.aliases.size() && !entry.tensor; ++i) entry = base_->Find(weight.aliases[i]);
-      if (!entry.tensor) {
-        return NotFound(fmt::format("{}: tensor {} is missing; config.json describes a model that has it",
-                                    spec_.source.model_folder, weight.name));
-      }
+      const ModelWeights::Entry entry = FindWeight(*base_, weight);
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());
       const auto own = modules.find(weight.name);
@@ -212,7 +214,7 @@ class Exporter {
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
       TEMPER_RETURN_IF_ERROR(
-          job.from.file->ReadElementsAs(job.from.tensor->name, first, job.type.dtype, part, staging_));
+          job.from.ReadElementsAs(first, job.type.dtype, part, staging_));
       TEMPER_RETURN_IF_ERROR(writer.Append(job.name, part));
     }
     return OkStatus();
@@ -230,7 +232,7 @@ class Exporter {
     for (int64_t row = 0; row < m.out; row += piece) {
       const int64_t rows = std::min(piece, m.out - row), elements = rows * m.in;
       const std::span<float> part = std::span(w).first(static_cast<size_t>(elements));
-      TEMPER_RETURN_IF_ERROR(job.from.file->ReadElementsAs(job.from.tensor->name, row * m.in, DType::kF32,
+      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(row * m.in, DType::kF32,
                                                            std::as_writable_bytes(part), staging_));
       MergeRows(w.data(), rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
       const auto bad = std::find_if(part.begin(), part.end(), [](float x) { return !std::isfinite(x); });
@@ -247,12 +249,14 @@ class Exporter {
     return OkStatus();
   }
 
-  Status RemoveStaleWeights(const std::vector<std::string>& written) {
+  // An earlier export's shards, index, tokenizer, ... would be taken for this one's.
+  Status RemoveStaleFiles(const std::vector<std::string>& weights) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(spec_.output_dir));
     for (const std::string& name : names) {
-      const bool index_is_ours = name == "model.safetensors.index.json" && written.size() > 1;
-      if (!IsWeightsFile(name) || index_is_ours || std::find(written.begin(), written.end(), name) != written.end())
-        continue;
+      const bool ours = std::count(weights.begin(), weights.end(), name) ||
+                        std::count(companions_.begin(), companions_.end(), name) ||
+                        (name == "model.safetensors.index.json" && weights.size() > 1);
+      if (ours || !(IsWeightsFile(name) || IsCompanionFile(name))) continue;
       TEMPER_RETURN_IF_ERROR(env_.RemoveFile(JoinPath(spec_.output_dir, name)));
     }
     return OkStatus();

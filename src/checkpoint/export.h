@@ -23,7 +23,7 @@ struct ExportSpec {
   std::vector<AdapterModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
-  bool overwrite = false;      // else output_dir must be missing or empty
+  bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
   Bytes max_shard = {5'000'000'000};
 };
 

@@ -142,7 +142,7 @@ class Inspector {
   }
 
   // Without the base model it can only be seen whether A and B belong together.
-  Status CheckPairs(const ModelWeights& weights) {
+  Status CheckPairs(const ModelWeights& weights, const AdapterConfig& config) {
     constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
     int64_t modules = 0;
     for (const ModelWeights::Entry& e : weights.entries()) {
@@ -162,6 +162,10 @@ class Inspector {
         return Corrupt(fmt::format("{}: {} is {} but {} is {}; A should be [r, in] and B [out, r]", weights.path(),
                                    Quoted(name), e.tensor->ToString(), Quoted(other), twin.tensor->ToString()));
       }
+      if (config.rank_pattern.empty() && a[0] != config.r) {
+        return Corrupt(fmt::format("{}: {} is {}, but {} says r {}", weights.path(), Quoted(name), e.tensor->ToString(),
+                                   kAdapterConfigFile, config.r));
+      }
       ++modules;
     }
     if (modules == 0) return Corrupt(weights.path() + " has no LoRA tensors");
@@ -174,7 +178,7 @@ class Inspector {
     Print("{}: LoRA adapter, r {}, alpha {}{}, base {}", path, config.r, config.alpha,
           config.rslora ? ", rank-stabilised" : "", Shown(config.base_model));
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, WeightsKind::kAdapter));
-    TEMPER_RETURN_IF_ERROR(CheckPairs(weights));
+    TEMPER_RETURN_IF_ERROR(CheckPairs(weights, config));
     return Weights(path, WeightsKind::kAdapter);
   }
 

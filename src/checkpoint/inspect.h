@@ -15,7 +15,8 @@ struct InspectOptions {
 };
 
 // Prints line by line (without "\n"); what could be found out is printed before an error. OK only if all is valid: for
-// checkpoints every checksum, for others every header, and that config.json and the weights are readable.
+// checkpoints every checksum, for others every header, and that config.json and the weights are readable. Whether
+// config.json describes these weights is for those to say who know the model.
 Status Inspect(Env& env, const std::string& path, const InspectOptions& options,
                const std::function<void(std::string_view line)>& print);
 

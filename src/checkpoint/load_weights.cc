@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "format/quoted.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -13,40 +14,115 @@ namespace {
 
 struct Job {
   ModelWeights::Entry entry;
-  View weight, master;  // data is null where there is none
+  PartView weight, master;  // data is null where there is none
 };
 
-Result<Job> MakeJob(const ModelWeights& files, const WeightNames& names, const BufferLookup& buffer) {
-  Job job{.entry = files.Find(names.name), .weight = buffer(names.name), .master = buffer(MasterName(names.name))};
-  for (size_t i = 0; job.entry.tensor == nullptr && i < names.aliases.size(); ++i)
-    job.entry = files.Find(names.aliases[i]);
-  if (job.weight.data == nullptr) return job;  // not a value of this Program: nothing to read
-  if (job.entry.tensor == nullptr) {
-    return NotFound(
-        fmt::format("{}: tensor {} is missing; config.json describes a model that has it", files.path(), names.name));
+// How many components ("mlp", "up_proj", "weight") two names have in common at their ends.
+int CommonEnd(std::string_view a, std::string_view b) {
+  int components = 0;
+  for (size_t n = 1; n <= std::min(a.size(), b.size()) && a[a.size() - n] == b[b.size() - n]; ++n) {
+    const bool border = n == a.size() || a[a.size() - n - 1] == '.' || n == b.size() || b[b.size() - n - 1] == '.';
+    components += border;
   }
-  TEMPER_ASSIGN_OR_RETURN(const TensorType stored, job.entry.tensor->type());
-  if (!(stored.shape == job.weight.type.shape)) {
-    return Corrupt(fmt::format("{}: tensor {} is {} but config.json makes it {}", job.entry.file->path(),
-                               job.entry.tensor->name, stored.shape.ToString(), job.weight.type.shape.ToString()));
+  return components;
+}
+
+// What a file may have meant by `name`: the tensor that ends most like it, if its last two components at least are
+// the same (some tools save a model with other prefixes).
+std::string NearestName(const ModelWeights& files, const std::string& name) {
+  int most = 1;
+  const StoredTensor* nearest = nullptr;
+  for (const ModelWeights::Entry& e : files.entries()) {
+    const int common = CommonEnd(e.tensor->name, name);
+    if (common <= most) continue;
+    most = common;
+    nearest = e.tensor;
   }
-  if (stored.dtype != DType::kF32 && stored.dtype != DType::kBF16 && stored.dtype != DType::kF16) {
-    return Unsupported(fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16",
-                                   job.entry.file->path(), job.entry.tensor->name, ToString(stored.dtype)));
+  return nearest ? fmt::format(" (the nearest name there is {})", Quoted(nearest->name)) : "";
+}
+
+Status Missing(const ModelWeights& files, const std::string& name, int64_t missing, int64_t wanted) {
+  const std::string how_many = missing > 1 ? fmt::format(", and {} more of {}", missing - 1, wanted) : "";
+  return NotFound(fmt::format(
+      "{}: tensor {} is missing{}{}; config.json describes a model that has it. The folder is incomplete, or "
+      "its files are of different models: download it again",
+      files.path(), name, how_many, NearestName(files, name)));
+}
+
+Status CheckStored(const ModelWeights::Entry& entry, const Shape& shape) {
+  const auto stored = entry.tensor->type();
+  if (!stored.ok()) return stored.status().WithContext(entry.file->path());
+  if (!(stored->shape == shape)) {
+    return Corrupt(
+        fmt::format("{}: tensor {} is {} but config.json makes it {}: weights and config.json are of different models; "
+                    "download both again from one place",
+                    entry.file->path(), entry.tensor->name, stored->shape.ToString(), shape.ToString()));
   }
-  return job;
+  if (stored->dtype != DType::kF32 && stored->dtype != DType::kBF16 && stored->dtype != DType::kF16) {
+    return Unsupported(
+        fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16: get the model in one of these",
+                    entry.file->path(), entry.tensor->name, ToString(stored->dtype)));
+  }
+  return OkStatus();
+}
+
+// Of the file.
+Bytes StoredBytes(const Job& job) {
+  const int64_t elements = job.weight.view.type.shape.elements();
+  return job.entry.tensor->bytes() * elements / std::max<int64_t>(job.weight.global.elements(), 1);
 }
 
 }  // namespace
+
+Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging) {
+  const DType dtype = part.view.type.dtype;
+  TEMPER_CHECK(part.global.elements() == entry.tensor->elements())
+      << entry.tensor->ToString() << " read as part of " << part.global.ToString();
+  const bool rows_are_whole = part.global.rank() < 2 || part.columns() == part.global[1];
+  if (rows_are_whole) {
+    return entry.ReadElementsAs(part.RowBegin(0), dtype, part.view.raw(), staging);
+  }
+  const auto row_bytes = static_cast<size_t>(part.columns() * SizeOf(dtype));
+  for (int64_t r = 0; r < part.rows(); ++r) {
+    TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(
+        part.RowBegin(r), dtype,
+        part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, row_bytes), staging));
+  }
+  return OkStatus();
+}
+
+ModelWeights::Entry FindWeight(const ModelWeights& files, const WeightNames& names) {
+  ModelWeights::Entry entry = files.Find(names.name);
+  for (size_t i = 0; entry.tensor == nullptr && i < names.aliases.size(); ++i) entry = files.Find(names.aliases[i]);
+  return entry;
+}
+
+Status CheckWeights(const ModelWeights& files, std::span<const WeightNames> weights) {
+  int64_t missing = 0;
+  const WeightNames* first_missing = nullptr;
+  for (const WeightNames& names : weights) {
+    const ModelWeights::Entry entry = FindWeight(files, names);
+    if (entry.tensor == nullptr) {
+      ++missing;
+      if (first_missing == nullptr) first_missing = &names;
+      continue;
+    }
+    TEMPER_RETURN_IF_ERROR(CheckStored(entry, names.shape));
+  }
+  if (missing == 0) return OkStatus();
+  return Missing(files, first_missing->name, missing, static_cast<int64_t>(weights.size()));
+}
 
 Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress) {
   std::vector<Job> jobs;
   Bytes total{};
   for (const WeightNames& names : weights) {
-    TEMPER_ASSIGN_OR_RETURN(const Job job, MakeJob(files, names, buffer));
-    if (job.weight.data == nullptr) continue;
-    total += job.entry.tensor->bytes();
+    const Job job{FindWeight(files, names), buffer(names.name), buffer(MasterName(names.name))};
+    if (job.weight.view.data == nullptr) continue;  // not a value of this Program: nothing to read
+    if (job.entry.tensor == nullptr) return Missing(files, names.name, 1, 1);
+    TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, job.weight.global));
+    total += StoredBytes(job);
     jobs.push_back(job);
   }
   // Reads go in the order of the files, for the disk's sake.
@@ -56,12 +132,9 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
   Bytes done{};
   for (const Job& job : jobs) {
-    const std::string& name = job.entry.tensor->name;
-    TEMPER_RETURN_IF_ERROR(job.entry.file->ReadAs(name, job.weight.type.dtype, job.weight.raw(), staging));
-    if (job.master.data != nullptr) {
-      TEMPER_RETURN_IF_ERROR(job.entry.file->ReadAs(name, job.master.type.dtype, job.master.raw(), staging));
-    }
-    done += job.entry.tensor->bytes();
+    TEMPER_RETURN_IF_ERROR(ReadPart(job.entry, job.weight, staging));
+    if (job.master.view.data != nullptr) TEMPER_RETURN_IF_ERROR(ReadPart(job.entry, job.master, staging));
+    done += StoredBytes(job);
     if (progress) progress(done, total);
   }
   return OkStatus();

@@ -1,6 +1,6 @@
 // Loading a model's weights from a Hugging Face folder into the buffers of a Program: each tensor is read straight into
 // its place, converted on the way to the compute dtype and, for trainable weights, to its f32 master copy. No tensor is
-// held twice.
+// held twice; of a tensor that is split among ranks, only the own part is read.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,31 @@
 
 namespace temper {
 
-// A weight to load: its canonical name and the other names that a file may have it under.
+// A weight of a model: its canonical name, the other names that a file may have it under, its shape.
 struct WeightNames {
   std::string name;
   std::vector<std::string> aliases;
+  Shape shape;
 };
 
-// Memory of the buffer with that name, or a View without data where the Program has none.
-using BufferLookup = std::function<View(const std::string& name)>;
+// Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
+// has none.
+using BufferLookup = std::function<PartView(const std::string& name)>;
 
-// Fills the buffer of every weight, and of its master where `buffer` knows one. All shapes and dtypes are checked
-// before the first byte is read. Errors name tensor and file: missing (with near names), wrong shape, not a floating
-// type. `progress`, if set, is called with (bytes done, bytes in all).
+// Reads the part of a stored tensor that `part` is of, and no other bytes, converted to its dtype. `staging` as in
+// SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.
+Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
+
+// Where the weight is stored; null pointers where it is not.
+ModelWeights::Entry FindWeight(const ModelWeights& files, const WeightNames& names);
+
+// Proves from the headers alone, before any costly work, that LoadWeights will find every weight in `files`. Errors
+// name tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
+Status CheckWeights(const ModelWeights& files, std::span<const WeightNames> weights);
+
+// Fills the buffer of every weight, and of its master where `buffer` knows one. All that
+// CheckWeights checks is checked before the first byte is read, against the buffers' shapes. `progress`, if set, is
+// called after each tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

@@ -62,10 +62,23 @@ Result<int> ChatCommand(const Arguments& arguments) {
       messages = start;
       continue;
     }
-    messages.push_back({{"role", "user"}, {"content", line}});
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeConversation(model, messages));
-    if (static_cast<int64_t>(ids.size()) >= model.session->context()) {
-      LogWarning(fmt::format("the conversation has reached the {} tokens of the context; it starts anew",
+    const OrderedJson message = {{"role", "user"}, {"content", line}};
+    const auto too_long = [&](const std::vector<int32_t>& tokens) {
+      return static_cast<int64_t>(tokens.size()) >= model.session->context();
+    };
+    messages.push_back(message);
+    TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeConversation(model, messages));
+    if (too_long(ids)) {
+      LogWarning(
+          fmt::format("the conversation has reached the {} tokens of the context: what was said before is "
+                      "forgotten",
+                      model.session->context()));
+      messages = start;
+      messages.push_back(message);
+      TEMPER_ASSIGN_OR_RETURN(ids, EncodeConversation(model, messages));
+    }
+    if (too_long(ids)) {
+      LogWarning(fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(),
                              model.session->context()));
       messages = start;
       continue;

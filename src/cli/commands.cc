@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "base/log.h"
+#include "format/quoted.h"
+#include "train/edit_distance.h"
 
 namespace temper {
 namespace {
@@ -36,9 +40,17 @@ std::string Usage() {
   return text + "\n`temper COMMAND --help` lists the options of a command.\n";
 }
 
-}  // namespace
+// "; did you mean 'train'?" or where to look.
+std::string CommandAdvice(const std::string& name) {
+  for (const Command& c : kCommands) {
+    if (name.size() <= 16 && EditDistance(name, c.name) <= 1 + name.size() / 5) {
+      return fmt::format("; did you mean '{}'?", c.name);
+    }
+  }
+  return "; see temper --help";
+}
 
-int RunCommandLine(const Arguments& arguments) {
+int Dispatch(const Arguments& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     std::fputs(Usage().c_str(), arguments.empty() ? stderr : stdout);
     return arguments.empty() ? 2 : 0;
@@ -48,11 +60,22 @@ int RunCommandLine(const Arguments& arguments) {
     if (name != command.name) continue;
     const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
     if (code.ok()) return *code;
-    LogError(code.status().message());
+    // Without a message: another rank of this run has said it.
+    if (!code.status().message().empty()) LogError(code.status().message());
     return code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
   }
-  LogError(fmt::format("there is no command '{}'; see temper --help", name));
+  LogError(fmt::format("there is no command {}{}", Quoted(name), CommandAdvice(name)));
   return 2;
+}
+
+}  // namespace
+
+int RunCommandLine(const Arguments& arguments) {
+  const int code = Dispatch(arguments);
+  // A script must not take half a report for a whole one: a full disk behind stdout shows no earlier than here.
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  LogError(fmt::format("the result could not be written to stdout: {}", std::strerror(errno)));
+  return code == 0 ? 1 : code;
 }
 
 }  // namespace temper

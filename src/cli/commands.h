@@ -1,8 +1,8 @@
 // The commands of temper, one file each. A command gets the arguments after its name, prints results to stdout and
 // everything else to stderr, and returns what the process exits with.
 //
-// Exit codes: 0 done; 1 an error, described on stderr; 2 the command line was not understood; 75 stopped by SIGTERM and
-// 130 by SIGINT, in both cases after saving a checkpoint to resume from.
+// Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 75 stopped
+// by SIGTERM and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 #include "cli/compiled_run.h"
 
-#include "compile/train_step.h"
+#include "train/mesh_options.h"
 
 namespace temper {
 namespace {
@@ -48,34 +48,69 @@ Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
   return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
 }
 
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config) {
-  const int64_t row = *config.data.max_seq_len;
-  const auto forward_of = [&](int64_t rows) {
-    return model.Forward({.dtype = ComputeDType(config), .tokens = rows * row, .row = row});
-  };
-  CompiledRun run;
-  run.parameters = NumParameters(model);
-  Graph forward = forward_of(config.batch.per_device_train_batch_size);
-  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(config.batch.per_device_train_batch_size));
+namespace {
+
+HeadCounts HeadsOf(const Graph& forward) {
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::kAttention) return {node.attributes.Int("heads"), node.attributes.Int("kv_heads")};
+  }
+  return {};
+}
+
+// Counts what the products of a forward pass hold and what its attention costs.
+void CountWork(const Graph& forward, CompiledRun* run) {
   for (const Node& node : forward.nodes()) {
     if (node.op == Op::kLinear || node.op == Op::kLinearCrossEntropy) {
-      run.matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();
+      run->matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();
     } else if (node.op == Op::kAttention) {
       // Two products forward, twice that backward; 2 FLOPs per multiply-add.
-      run.attention_flops_per_pair += 12.0 * static_cast<double>(forward.value(node.inputs[0]).type.shape[1]);
+      run->attention_flops_per_pair += 12.0 * static_cast<double>(forward.value(node.inputs[0]).type.shape[1]);
     }
   }
-  if (config.model.method == TrainMethod::kLora) {
-    TEMPER_ASSIGN_OR_RETURN(run.targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
-    forward = AddLora(forward, run.targets, config.lora.dropout);
-    eval = AddLora(eval, run.targets, /*dropout=*/0);
-    for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
-  } else {
+}
+
+// With what the method trains: adapters, or all weights.
+Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, std::vector<LoraTarget>* targets) {
+  if (config.model.method != TrainMethod::kLora) {
     TrainAllWeights(&forward);
-    run.trainable_parameters = run.parameters;
+    return forward;
   }
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, StepSpecOf(config)));
+  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
+  return AddLora(forward, *targets, dropout);
+}
+
+}  // namespace
+
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank) {
+  const int64_t row = *config.data.max_seq_len;
+  CompiledRun run;
+  // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
+  const auto forward_of = [&](int64_t rows, bool training) {
+    return model.Forward(
+        {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
+  };
+  const int64_t rows = config.batch.per_device_train_batch_size;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, HeadsOf(forward_of(rows, true))));
+  run.parameters = NumParameters(model);
+  const Graph plain = forward_of(rows, /*training=*/true);
+  CountWork(plain, &run);
+  const Graph plain_eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
+  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(plain, config, config.lora.dropout, &run.targets));
+  Graph eval = plain_eval;
+  if (!run.targets.empty()) eval = AddLora(plain_eval, run.targets, /*dropout=*/0);
+  run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
+  for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  StepSpec spec = StepSpecOf(config);
+  spec.mesh = run.mesh;
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec));
   return run;
+}
+
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
+  const int64_t row = *config.data.max_seq_len;
+  std::vector<LoraTarget> targets;
+  return Adapted(model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true}), config,
+                 config.lora.dropout, &targets);
 }
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "compile/train_step.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/program.h"
@@ -11,6 +12,7 @@
 namespace temper {
 
 struct CompiledRun {
+  MeshSpec mesh;
   std::vector<LoraTarget> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   int64_t parameters = 0, trainable_parameters = 0;
@@ -19,6 +21,9 @@ struct CompiledRun {
 
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
+  // Ranks that have rows of their own, and this one's number among them.
+  int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
+  int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
   // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token plus
   // attention within documents. What MFU is counted by.
   Flops ModelFlops(int64_t tokens, double attended_pairs) const;
@@ -27,7 +32,10 @@ struct CompiledRun {
 DType ComputeDType(const RunConfig& config);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
-// REQUIRES: `config` is resolved.
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config);
+// REQUIRES: `config` is resolved. `rank` of `ranks`.
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0);
+
+// The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
 
 }  // namespace temper

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backend/cpu/team.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
@@ -60,7 +61,7 @@ Result<int> DataCommand(const Arguments& arguments) {
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
-                                                           .threads = static_cast<int>(CpuCores())}));
+                                                           .threads = AvailableProcessors()}));
   DescribeData(data.dataset);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};

@@ -12,6 +12,7 @@ namespace temper {
 
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options) {
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
   DecodingModel model{.opened = std::move(opened)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
   TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate());

@@ -16,8 +16,9 @@ struct DecodingModel {
   std::unique_ptr<DecodeSession> session;
 };
 
-// `wanted_context`: prompt and answer in tokens; the cache holds that many, bounded by the model's positions.
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
+// Compiles the session and loads the weights. `wanted_context`: prompt and answer in tokens; the cache holds that many,
+// bounded by the model's positions.
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
 
 struct SamplingOptions {

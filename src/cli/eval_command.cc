@@ -49,9 +49,17 @@ Result<int> EvalCommand(const Arguments& arguments) {
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
-  TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
+  TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
-  const int64_t row = max_seq_len.value_or(std::min(kDefaultMaxSeqLen, model.model().facts().max_positions));
+  const ModelFacts& facts = model.model().facts();
+  const int64_t row = max_seq_len.value_or(std::min(kDefaultMaxSeqLen, facts.max_positions));
+  if (row > facts.max_positions && facts.positions_are_learned) {
+    return InvalidArgument(
+        fmt::format("max_seq_len {0} is more than the model's {1} positions, and it has no embedding "
+                    "for the rest: give --max_seq_len {1}",
+                    row, facts.max_positions));
+  }
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.files = {data_file},
                                                            .max_seq_len = row,
@@ -76,12 +84,16 @@ Result<int> EvalCommand(const Arguments& arguments) {
   const TokenStore& store = data.dataset.store;
   std::vector<int32_t> samples(static_cast<size_t>(store.size()));
   for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<int32_t>(i);
-  Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false});
+  Evaluator evaluator(*executor, store, samples, {.max_seq_len = row, .shuffle = false},
+                      [&](int32_t sample) { return data.dataset.PlaceOf(sample); });
   TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, evaluator.Run());
-  std::fputs(fmt::format("{{\"eval_loss\": {}, \"perplexity\": {}, \"tokens\": {}, \"samples\": {}}}\n", report.loss,
-                         std::exp(report.loss), report.tokens, store.size())
-                 .c_str(),
-             stdout);
+  // JSON has no infinity, which the exponential of a loss above 709 is.
+  const double perplexity = std::exp(report.loss);
+  std::fputs(
+      fmt::format("{{\"eval_loss\": {}, \"perplexity\": {}, \"tokens\": {}, \"samples\": {}}}\n", report.loss,
+                  std::isfinite(perplexity) ? fmt::format("{}", perplexity) : "null", report.tokens, store.size())
+          .c_str(),
+      stdout);
   return 0;
 }
 

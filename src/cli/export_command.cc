@@ -1,30 +1,26 @@
-// temper export and temper inspect: models leaving Temper, and files being looked at.
+// temper export: a model leaving Temper.
 #include <fmt/format.h>
-
-#include <cstdio>
 
 #include "base/log.h"
 #include "checkpoint/export.h"
-#include "checkpoint/inspect.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
 
-constexpr char kExportUsage[] =
+constexpr char kUsage[] =
     "usage: temper export --model FOLDER --output_dir FOLDER [--option value ...]\n\n"
     "Writes a Hugging Face folder that transformers loads; an adapter is merged into its base.\n";
-constexpr char kInspectUsage[] =
-    "usage: temper inspect PATH [--tensors]\n\n"
-    "Checks and lists a safetensors file, model folder, adapter, checkpoint or output folder. Exits 0 only if all is "
-    "valid.\n";
+enum class ExportType { kStored, kBf16, kF16, kF32 };
 
 }  // namespace
 
 Result<int> ExportCommand(const Arguments& arguments) {
   ModelChoice choice;
-  std::string output_dir, dtype = "stored";
+  std::string output_dir;
+  ExportType type = ExportType::kStored;
   bool overwrite = false;
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
@@ -39,11 +35,10 @@ Result<int> ExportCommand(const Arguments& arguments) {
                             {.name = "adapter", .target = &choice.adapter, .help = "adapter to merge into the model"},
                             {.name = "output_dir", .target = &output_dir, .help = "folder to write"},
                             {.name = "dtype",
-                             .target = &dtype,
-                             .help = "type of the written weights: bf16, f16, f32, or stored (as the base has them)",
-                             .value_hint = "TYPE"},
+                             .target = ChoiceOf(type, {"stored", "bf16", "f16", "f32"}),
+                             .help = "type of the written weights; stored: as the base has them"},
                             {.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"}}}},
-                         kExportUsage));
+                         kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(output_dir, "output_dir"));
@@ -51,37 +46,14 @@ Result<int> ExportCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(ExportSpec spec, model.ExportPlan());
   spec.output_dir = output_dir;
   spec.overwrite = overwrite;
-  if (dtype != "stored") {
-    TEMPER_ASSIGN_OR_RETURN(spec.dtype, ParseDType(dtype));
+  if (type != ExportType::kStored) {
+    spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
   }
-  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec));
+  TransferProgress progress("export");
+  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportModel(PosixEnv(), spec, progress.Callback()));
   for (const std::string& notice : report.notices) LogInfo(notice);
   LogInfo(fmt::format("{}: {} tensors, {}, {} merged with the adapter", output_dir, report.tensors,
                       ToString(report.bytes), report.merged));
-  return 0;
-}
-
-Result<int> InspectCommand(const Arguments& arguments) {
-  InspectOptions options;
-  std::string path;
-  for (const std::string& a : arguments) {
-    if (a == "--help" || a == "-h") {
-      std::fputs(kInspectUsage, stdout);
-      return 0;
-    }
-    if (a == "--tensors") {
-      options.list_tensors = true;
-    } else if (!a.starts_with("-") && path.empty()) {
-      path = a;
-    } else {
-      return InvalidArgument(fmt::format("'{}' is not understood; usage: temper inspect PATH [--tensors]", a));
-    }
-  }
-  TEMPER_RETURN_IF_ERROR(path.empty() ? InvalidArgument("usage: temper inspect PATH [--tensors]") : OkStatus());
-  TEMPER_RETURN_IF_ERROR(Inspect(PosixEnv(), path, options, [](std::string_view line) {
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fputc('\n', stdout);
-  }));
   return 0;
 }
 

@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
+#include "runtime/arena.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -15,14 +18,17 @@
 namespace temper {
 namespace {
 
-// The checkpoint whose weights are the run's result.
-Result<std::string> ResultCheckpoint(Env& env, const RunConfig::Output& output) {
+// The checkpoint whose weights are the run's result. A run that was resumed in another folder and had nothing left to
+// do has none of its own.
+Result<std::string> ResultCheckpoint(Env& env, const RunConfig::Output& output,
+                                     const std::optional<ResumePoint>& resume) {
   if (output.load_best_model_at_end) {
     TEMPER_ASSIGN_OR_RETURN(const auto best, BestCheckpoint(env, output.output_dir));
     if (best) return best->path;
   }
-  TEMPER_ASSIGN_OR_RETURN(const CheckpointEntry latest, LatestCheckpoint(env, output.output_dir));
-  return latest.path;
+  TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env, output.output_dir));
+  TEMPER_CHECK(!checkpoints.empty() || resume) << "a run ended without a checkpoint";
+  return checkpoints.empty() ? resume->path() : checkpoints.back().path;
 }
 
 void PrintLossCurve(Env& env, const std::string& metrics_path) {
@@ -33,29 +39,35 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
   if (!curve.empty()) LogInfo("\n" + curve);
 }
 
-void PrintNextCommands(const std::string& out, bool lora) {
+void PrintNextCommands(std::string out, bool lora, bool chats) {
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   LogInfo(
-      fmt::format("next:\n  temper chat --model {0}\n  temper generate --model {0} --prompt \"...\"\n  temper export "
-                  "--model {0} --output_dir {0}-{1}",
-                  out, lora ? "merged" : "export"));
+      fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
+                  "--output_dir {0}-{2}",
+                  out, chats ? "\n  temper chat --model " + out : "", lora ? "merged" : "export"));
 }
 
 }  // namespace
 
-Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& config, const CompiledRun& run,
-                      const RunProgress& progress) {
-  const std::string& out = config.output.output_dir;
+Result<int> FinishRun(Env& env, const TrainSetup& setup, const CompiledRun& run, const RunProgress& progress,
+                      bool chats) {
+  const RunConfig::Output& output = setup.run.config.output;
+  const std::string& out = output.output_dir;
   const bool lora = !run.targets.empty();
-  TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, config.output));
+  TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, setup.resume));
   std::vector<std::string> files = {kAdapterWeightsFile, kAdapterConfigFile};
   if (!lora) {
     // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
-    TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, model.folder()));
+    TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, setup.model.folder()));
     files.insert(files.begin(), kModelWeightsFile);
     // What makes the folder a model comes last.
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
   for (const std::string& name : files) {
+    if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
+      TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
+      continue;
+    }
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
   PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));
@@ -66,7 +78,7 @@ Result<int> FinishRun(Env& env, const OpenedModel& model, const RunConfig& confi
   }
   LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak", ToString(run.train().arena_bytes),
                       ToString(PeakResidentMemory())));
-  PrintNextCommands(out, lora);
+  PrintNextCommands(out, lora, chats);
   return 0;
 }
 

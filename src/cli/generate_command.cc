@@ -52,8 +52,10 @@ Result<int> GenerateCommand(const Arguments& arguments) {
     return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
   const auto length = static_cast<int64_t>(ids.size());
   if (length >= model.opened.model().facts().max_positions) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens, the model takes {}", length,
-                                       model.opened.model().facts().max_positions));
+    return InvalidArgument(
+        fmt::format("the prompt has {} tokens, and the model has positions for {} with the answer: "
+                    "shorten it",
+                    length, model.opened.model().facts().max_positions));
   }
   TEMPER_RETURN_IF_ERROR(StartSession(model, options, length + sampling.max_new_tokens));
   TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());

@@ -1,16 +1,10 @@
 #include "cli/machine.h"
 
-#include <sched.h>
-
 #include <ctime>
 
-namespace temper {
+#include "backend/cpu/team.h"
 
-int64_t CpuCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
+namespace temper {
 
 DType DefaultDType() {
   return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
@@ -25,7 +19,7 @@ std::string Today() {
 }
 
 RunFacts MachineFacts() {
-  return {.cpu_has_bf16 = DefaultDType() == DType::kBF16, .cpu_cores = CpuCores(), .today = Today()};
+  return {.cpu_has_bf16 = DefaultDType() == DType::kBF16, .cpu_cores = AvailableProcessors(), .today = Today()};
 }
 
 }  // namespace temper

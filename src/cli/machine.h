@@ -13,6 +13,5 @@ RunFacts MachineFacts();
 // bf16 where this processor computes in it, else f32.
 DType DefaultDType();
 std::string Today();  // YYYY-MM-DD, local time
-int64_t CpuCores();   // that this process may use
 
 }  // namespace temper

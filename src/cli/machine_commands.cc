@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/team.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
@@ -21,7 +22,9 @@ std::string Libraries() {
 }  // namespace
 
 Result<int> VersionCommand(const Arguments& arguments) {
-  if (!arguments.empty()) return InvalidArgument("temper version takes no arguments");
+  TEMPER_ASSIGN_OR_RETURN(const bool go,
+                          ReadCommandOptions(arguments, {}, "usage: temper version\n\nVersion and libraries.\n"));
+  if (!go) return 0;
   std::fputs(
       fmt::format("temper {} ({}, g++ {})\n{}\n", TEMPER_VERSION, ToString(DetectIsa()), __VERSION__, Libraries())
           .c_str(),
@@ -35,7 +38,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
       ReadCommandOptions(arguments, {},
                          "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
   if (!go) return 0;
-  const int threads = static_cast<int>(CpuCores());
+  const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "backend/cpu/team.h"
 #include "cli/machine.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"
@@ -36,7 +37,7 @@ DType ModelOptions::ResolvedDType() const {
 }
 
 int ModelOptions::ResolvedThreads() const {
-  return static_cast<int>(threads.value_or(CpuCores()));
+  return static_cast<int>(threads.value_or(AvailableProcessors()));
 }
 
 Result<bool> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGroup> groups, const char* usage) {

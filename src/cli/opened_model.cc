@@ -5,16 +5,17 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "checkpoint/adapter.h"
 #include "checkpoint/companion_files.h"
-#include "format/model_weights.h"
+#include "checkpoint/sliced_weights.h"
+#include "format/quoted.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
 
 std::vector<WeightNames> NamesOf(const Model& model) {
   std::vector<WeightNames> names;
-  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases});
+  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases, w.shape});
   return names;
 }
 
@@ -83,19 +84,25 @@ Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
   return ChatTemplate::Load(*env_, folder());
 }
 
-Status OpenedModel::Load(const BufferLookup& buffer) const {
-  TEMPER_ASSIGN_OR_RETURN(const ModelWeights files, ModelWeights::Open(*env_, folder()));
+Status OpenedModel::OpenWeights() {
+  TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<WeightNames> names = NamesOf(*model_);
-  if (const auto unused = UnusedTensors(files, names); !unused.empty()) {
+  TEMPER_RETURN_IF_ERROR(CheckWeights(*weights_, names));
+  if (const auto unused = UnusedTensors(*weights_, names); !unused.empty()) {
     LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
-                           model_->facts().architecture, unused.front()));
+                           model_->facts().architecture, Quoted(unused.front())));
   }
-  TEMPER_RETURN_IF_ERROR(LoadWeights(files, names, buffer));
   if (!adapter_) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(const AdapterReader adapter,
-                          AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
-  return adapter.Load(buffer);
+  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  return OkStatus();
+}
+
+Status OpenedModel::Load(const BufferLookup& buffer) const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TransferProgress progress("load");
+  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, NamesOf(*model_), buffer, progress.Callback()));
+  return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
 
 Result<ExportSpec> OpenedModel::ExportPlan() const {

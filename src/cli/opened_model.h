@@ -1,12 +1,12 @@
-// A model as the commands use it: found, configured, tokenizer at hand; weights are loaded once a Program has a place
-// for them.
+// A model as the commands use it: found, configured, tokenizer at hand; its weights proved to be there before costly
+// work, and loaded once a Program has a place for them.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "checkpoint/adapter_config.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_source.h"
@@ -40,7 +40,10 @@ class OpenedModel {
   // Absent where the model has none. `date`: YYYY-MM-DD that templates see as today.
   Result<std::optional<ChatTemplate>> LoadChatTemplate() const;
 
-  // Fills weights (and masters) and, where there is one, the adapter.
+  // Opens the files of weights and adapter and proves, from their headers, that Load will find what the model needs.
+  Status OpenWeights();
+  // Fills weights (and masters) and, where there is one, the adapter; shows progress where it takes long. REQUIRES:
+  // OpenWeights was OK.
   Status Load(const BufferLookup& buffer) const;
 
   // What `temper export` writes of this model; the caller adds where to.
@@ -53,6 +56,8 @@ class OpenedModel {
   ModelSource source_;
   std::unique_ptr<Model> model_;
   std::optional<AdapterConfig> adapter_;
+  std::optional<ModelWeights> weights_;           // after OpenWeights
+  std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, where there is an adapter
 };
 
 LoraSpec LoraSpecOf(const AdapterConfig& config);

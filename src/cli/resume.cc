@@ -3,40 +3,75 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/training_state.h"
 #include "cli/run_saver.h"
 #include "train/run_options.h"
 
 namespace temper {
 
-Result<RunProgress> Resume(const std::string& checkpoint, const RunConfig& config, const CheckpointContents& now,
-                           const Program& train, const BufferLookup& buffer) {
-  TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(PosixEnv(), checkpoint));
-  const Manifest& saved = reader.manifest();
+Result<ResumePoint> ResumePoint::Open(Env& env, const std::string& checkpoint) {
+  TEMPER_ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
   TEMPER_ASSIGN_OR_RETURN(const std::string yaml, reader.ReadText(kRunConfigFile));
-  TEMPER_ASSIGN_OR_RETURN(const RunConfig before, ParseRunConfig(yaml, JoinPath(checkpoint, kRunConfigFile)));
-  if (const auto changed = ResultChangingDifferences(before, config); !changed.empty()) {
-    std::string names;
-    for (const std::string& name : changed) names += (names.empty() ? "" : ", ") + name;
-    return InvalidArgument(
-        fmt::format("{} was trained with other settings: {}. Resume with the same (they are in its "
-                    "run.yaml), or start a new run from it with --model {}",
-                    checkpoint, names, checkpoint));
-  }
-  if (saved.state.data_fingerprint != now.state.data_fingerprint) {
-    return InvalidArgument(
-        fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or "
-                    "the tokenizer or chat template has)",
-                    checkpoint, config.data.data));
-  }
-  if (const std::string differences = DescribeDifferences(saved.identity, now.identity); !differences.empty()) {
+  TEMPER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(yaml, JoinPath(checkpoint, kRunConfigFile)));
+  return ResumePoint(std::move(reader), std::move(config));
+}
+
+void ResumePoint::KeepChoices(RunConfig& config) const {
+  if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
+  if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
+  if (config.data.template_date.empty()) config.data.template_date = config_.data.template_date;
+  if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
+}
+
+Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
+  auto changed = ResultChangingDifferences(config_, resolved);
+  // CheckBatch has them, once the mesh is known.
+  std::erase_if(changed, [](const std::string& name) {
+    return name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
+  });
+  if (changed.empty()) return OkStatus();
+  std::string names;
+  for (const std::string& name : changed) names += (names.empty() ? "" : ", ") + name;
+  return InvalidArgument(fmt::format(
+      "{0} was trained with other settings: {1}. Resume with the same (they are in its run.yaml), or start a "
+      "new run from it with --model {0}",
+      path(), names));
+}
+
+Status ResumePoint::CheckBatch(const RunConfig& resolved, int64_t data_ranks) const {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t saved_ranks, DataRanksOf(reader_.manifest().state));
+  const auto rows = [](const RunConfig& c, int64_t ranks) {
+    return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  };
+  if (rows(config_, saved_ranks) == rows(resolved, data_ranks)) return OkStatus();
+  const auto product = [&](const RunConfig& c, int64_t ranks) {
+    return fmt::format("{} (per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks)",
+                       rows(c, ranks), c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
+  };
+  return InvalidArgument(
+      fmt::format("{0} was trained with other settings: rows per step were {1}, now {2}. Choose them so that the "
+                  "product is the same, or start a new run from it with --model {0}",
+                  path(), product(config_, saved_ranks), product(resolved, data_ranks)));
+}
+
+Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {
+  if (reader_.manifest().state.data_fingerprint == fingerprint) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or the tokenizer or "
+                  "chat template has). Bring it back, or start a new run from the checkpoint with --model {}",
+                  path(), resolved.data.data, path()));
+}
+
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& train, const BufferLookup& buffer,
+                                         const std::function<void(Bytes, Bytes)>& progress) const {
+  const Manifest& saved = reader_.manifest();
+  if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
     LogWarning(
         fmt::format("the run goes on in another environment ({}): results will not be bit-identical to a run that "
                     "was never stopped",
                     differences));
   }
-  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader, train, buffer));
+  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, train, buffer, progress));
   return ProgressOf(saved.state, saved.seconds);
 }
 

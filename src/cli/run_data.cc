@@ -69,6 +69,11 @@ void DescribeData(const Dataset& dataset) {
   if (s.dropped_rows > 0)
     LogWarning(fmt::format("{} rows ({:.2f} %) have nothing to learn from (left after cutting) and are dropped",
                            s.dropped_rows, percent(s.dropped_rows, s.rows)));
+  if (s.empty_answers > 0)
+    LogWarning(
+        fmt::format("{} answers are empty: the model learns to say nothing there; leave such rows out, or give "
+                    "such messages \"weight\": 0",
+                    s.empty_answers));
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }

@@ -2,20 +2,18 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
+#include <csignal>
+#include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm_peak.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
 #include "cli/finished_run.h"
 #include "cli/machine.h"
-#include "cli/output_folder.h"
-#include "cli/resume.h"
 #include "cli/run_data.h"
 #include "cli/run_record.h"
 #include "cli/run_saver.h"
@@ -23,6 +21,7 @@
 #include "model/initialize.h"
 #include "train/loop.h"
 #include "train/run_options.h"
+#include "train/transfer_progress.h"
 
 namespace temper {
 namespace {
@@ -40,14 +39,14 @@ struct Run {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
-  std::unique_ptr<KernelTable> kernels;
+  std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Executor> train, eval;
 
   const RunConfig& config() const { return setup.run.config; }
-  View Buffer(const std::string& name) const {
+  PartView Buffer(const std::string& name) const {
     const int i = compiled.train().FindBuffer(name);
-    return i < 0 ? View{} : train->BufferView(i);
+    return i < 0 ? PartView() : train->BufferPart(i);
   }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
@@ -55,6 +54,9 @@ struct Run {
   PackingOptions Packing() const {
     return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
   }
+  // Of the evaluation data, or of the part of the training data that is held out.
+  const RunData& held_out() const { return eval_data ? *eval_data : data; }
+  Peers peers() const { return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank()}; }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
@@ -78,32 +80,56 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
-Status Prepare(Run& run) {
-  const RunConfig& c = run.config();
-  run.kernels = MakeCpuKernels({.threads = static_cast<int>(*c.machine.threads)});
-  TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(run.compiled.train().arena_bytes));
-  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, *run.kernels));
-  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, *run.kernels));
-  const auto seed = static_cast<uint64_t>(c.machine.seed);
-  if (c.model.from_scratch) {
-    InitializeModel(run.setup.model.model(), seed, run.Lookup());
-    return OkStatus();
+// Reserves all memory and makes every kernel.
+Status Reserve(Run& run) {
+  const CompiledRun& compiled = run.compiled;
+  const Mesh& mesh = compiled.mesh.mesh;
+  CpuOptions options{.threads = static_cast<int>(*run.config().machine.threads)};
+  const Bytes arena_bytes = compiled.train().arena_bytes;
+  if (Communicator* const communicator = run.setup.ranks.communicator()) {
+    options.exchange = [communicator, &mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
+    run.collectives = communicator->Collectives(mesh);
+    TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, communicator->AllocateArena(arena_bytes));
+    run.arena = Arena::Over(memory);
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
-  if (!run.compiled.targets.empty() && !run.setup.model.adapter()) {
-    InitializeLora(run.compiled.targets, seed, run.Lookup());
-  }
-  return run.setup.model.Load(run.Lookup());
+  run.kernels = MakeCpuKernels(options);
+  KernelTable* const collectives = run.collectives.get();
+  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives));
+  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives));
+  return OkStatus();
 }
 
-// What a checkpoint of this run holds besides its state.
-Result<CheckpointContents> ContentsOf(const Run& run, int64_t total_steps) {
+// Weights, adapters and states as the first step is to find them; where the run stands.
+Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
+  const auto seed = static_cast<uint64_t>(run.config().machine.seed);
+  const std::optional<ResumePoint>& resume = run.setup.resume;
+  if (run.setup.reads_weights()) {
+    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.Lookup()));
+    if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
+      InitializeLora(run.compiled.targets, seed, run.Lookup());
+    }
+  } else if (!resume) {
+    InitializeModel(run.setup.model.model(), seed, run.Lookup());
+  }
+  if (!resume) return RunProgress();
+  TransferProgress progress("resume");
+  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
+                          resume->Restore(identity, run.compiled.train(), run.Lookup(), progress.Callback()));
+  LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
+  return at;
+}
+
+// What a checkpoint of this run holds besides where the run stands. REQUIRES: Reserve was OK.
+Result<CheckpointContents> ContentsOf(const Run& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
-  contents.state.total_steps = total_steps;
-  contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
-  contents.identity = IdentityOf(run.compiled.train(), run.kernels->name());
-  contents.tensors = TrainingState(run.compiled.train(), run.Lookup());
+  const Ranks& ranks = run.setup.ranks;
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled.train(), run.kernels->name(), run.compiled.mesh.mesh, ranks));
+  contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
@@ -115,7 +141,30 @@ Result<CheckpointContents> ContentsOf(const Run& run, int64_t total_steps) {
   return contents;
 }
 
-void PrintPlan(const Run& run) {
+// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top.
+Result<Bytes> DiskBytes(const CheckpointContents& contents) {
+  TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
+  for (const CheckpointTensor& t : contents.tensors) {
+    if (IsValueName(t.name)) sum += t.whole().bytes();
+  }
+  return sum;
+}
+
+void Announce(const Run& run) {
+  const RunConfig& c = run.config();
+  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {} threads", c.model.model,
+                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
+                      static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
+                      *c.machine.threads));
+  if (!run.setup.ranks.alone()) {
+    LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
+                        run.setup.ranks.size(), run.compiled.data_ranks()));
+  }
+  RunConfig shown = c;
+  const OptionSet options = RunOptions(shown);
+  for (const auto& [name, note] : run.setup.run.notes) {
+    LogInfo(fmt::format("settings    {} {}: {}", name, ValueAsYaml(*options.Find(name)), note));
+  }
   const MemoryByClass& m = run.compiled.train().peak;
   LogInfo(fmt::format(
       "plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
@@ -123,107 +172,154 @@ void PrintPlan(const Run& run) {
       ToString(m.optimizer), ToString(m.activations), ToString(m.workspace)));
 }
 
-Result<int> Train(Run& run) {
+Result<StepCount> CountSteps(const Run& run) {
   const RunConfig& c = run.config();
-  const std::string& out = c.output.output_dir;
-  TEMPER_ASSIGN_OR_RETURN(const std::optional<std::string> resume_from, ClaimOutputFolder(PosixEnv(), c));
-  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {} threads", c.model.model,
-                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
-                      static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
-                      *c.machine.threads));
-  TEMPER_RETURN_IF_ERROR(LoadData(run));
-  std::vector<int32_t> samples = run.split.train;
-  const PackingOptions packing = run.Packing();
-  const Packing rows(run.data.dataset.store, samples, packing);
+  const Packing rows(run.data.dataset.store, run.split.train, run.Packing());
   TEMPER_ASSIGN_OR_RETURN(
       const StepCount steps,
-      StepsOf(rows.rows(), c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps,
+      StepsOf(rows.rows(),
+              c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
   LogInfo(fmt::format("rows        {} rows of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all",
-                      rows.rows(), packing.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
+                      rows.rows(), *c.data.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
-  TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
-  PrintPlan(run);
-  TEMPER_RETURN_IF_ERROR(Prepare(run));
+  return steps;
+}
 
-  TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run, steps.total));
-  TEMPER_ASSIGN_OR_RETURN(const Bytes checkpoint_bytes, CheckpointBytes(PosixEnv(), contents));
-  TEMPER_RETURN_IF_ERROR(PrepareOutputFolder(PosixEnv(), out, checkpoint_bytes));
+std::optional<Evaluator> MakeEvaluator(const Run& run) {
+  if (!run.evaluates()) return std::nullopt;
+  const Dataset& from = run.held_out().dataset;
+  std::vector<int32_t> samples = run.split.evaluation;
+  if (run.eval_data) {
+    samples.resize(static_cast<size_t>(from.store.size()));
+    std::iota(samples.begin(), samples.end(), 0);
+  }
+  PackingOptions in_order = run.Packing();
+  in_order.shuffle = false;
+  return std::make_optional<Evaluator>(
+      *run.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
+}
+
+// What is written beside the checkpoints, by the first rank.
+struct RunRecords {
+  std::unique_ptr<MetricsLog> metrics;
+  std::unique_ptr<TensorBoardWriter> tensorboard;
+};
+
+// Here the output folder changes for the first time.
+Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
+  const RunConfig& c = run.config();
+  const std::string& out = c.output.output_dir;
+  TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
+  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
+  TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
+  TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
+  if (!c.output.tensorboard) return OkStatus();
+  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  TEMPER_ASSIGN_OR_RETURN(
+      records->tensorboard,
+      TensorBoardWriter::Create(PosixEnv(), out, now, run.setup.resume ? std::optional(at.step) : std::nullopt));
+  return OkStatus();
+}
 
-  Trainer trainer(*run.train, run.data.dataset.store, samples, packing,
+// From `at` to the end, or until asked to stop.
+Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents, Run& run) {
+  const RunConfig& c = run.config();
+  const std::string& out = c.output.output_dir;
+  const Dataset& dataset = run.data.dataset;
+  TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
+  Trainer trainer(*run.train, dataset.store, run.split.train, run.Packing(),
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
                    .schedule = schedule,
                    .beta1 = c.optimizer.adam_beta1,
                    .beta2 = c.optimizer.adam_beta2,
-                   .seed = static_cast<uint64_t>(c.machine.seed)});
-  RunProgress progress;
-  if (resume_from) {
-    TEMPER_ASSIGN_OR_RETURN(progress, Resume(*resume_from, c, contents, run.compiled.train(), run.Lookup()));
-    TEMPER_RETURN_IF_ERROR(trainer.Restore(progress.step, progress.sampler));
-    LogInfo(fmt::format("resume      from {} at step {}", *resume_from, progress.step));
-  }
-  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
-  TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, progress.step));
-  TEMPER_ASSIGN_OR_RETURN(const auto metrics, MetricsLog::Open(PosixEnv(), metrics_path));
-  std::unique_ptr<TensorBoardWriter> tensorboard;
-  if (c.output.tensorboard) {
-    const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    TEMPER_ASSIGN_OR_RETURN(
-        tensorboard,
-        TensorBoardWriter::Create(PosixEnv(), out, now, resume_from ? std::optional(progress.step) : std::nullopt));
-  }
-  std::optional<Evaluator> evaluator;
-  if (run.evaluates()) {
-    const RunData& from = run.eval_data ? *run.eval_data : run.data;
-    std::vector<int32_t> held_out = run.split.evaluation;
-    if (run.eval_data) {
-      held_out.resize(static_cast<size_t>(from.dataset.store.size()));
-      for (size_t i = 0; i < held_out.size(); ++i) held_out[i] = static_cast<int32_t>(i);
-    }
-    PackingOptions in_order = packing;
-    in_order.shuffle = false;
-    evaluator.emplace(*run.eval, from.dataset.store, held_out, in_order);
-  }
+                   .seed = static_cast<uint64_t>(c.machine.seed),
+                   .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+                   .peers = run.peers()});
+  if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
+  std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
-  RunSaver saver(PosixEnv(), {.output_dir = out, .save_total_limit = c.output.save_total_limit}, std::move(contents));
-  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8());
+  const double peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
+
+  RunRecords records;
+  TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
+  const Ranks& ranks = run.setup.ranks;
+  if (!ranks.alone()) {
+    TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
+  }
+  RunSaver saver(
+      PosixEnv(),
+      {.output_dir = out, .save_total_limit = c.output.save_total_limit, .rank = ranks.rank(), .ranks = ranks.size()},
+      std::move(contents), ranks, run.compiled.data_ranks());
+  ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
       {.config = c,
        .trainer = trainer,
        .evaluator = evaluator ? &*evaluator : nullptr,
        .saver = saver,
-       .metrics = *metrics,
-       .tensorboard = tensorboard.get(),
+       .metrics = records.metrics.get(),
+       .tensorboard = records.tensorboard.get(),
        .display = display,
+       .peers = run.peers(),
        .trace = trace ? &*trace : nullptr,
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
        .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa())},
-      progress);
+       .peak_flops_per_second = peak * run.setup.ranks.size()},
+      at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
-  if (trace) TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
+  if (trace && run.setup.ranks.first()) {
+    TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
+  }
   if (end == LoopEnd::kStopped) {
     LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; go on with the same command and --resume",
                         loop.progress().step, steps.total));
-    return StopSignal() == 2 ? kExitStoppedByInt : kExitStoppedByTerm;
+    return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
-  return FinishRun(PosixEnv(), run.setup.model, c, run.compiled, loop.progress());
+  if (!run.setup.ranks.first()) return 0;
+  return FinishRun(PosixEnv(), run.setup, run.compiled, loop.progress(), run.data.chat_template.has_value());
+}
+
+// What can be found wrong is found in the order of what it costs: settings, the weights' headers, memory, the disk, the
+// data; then weights are loaded.
+Result<int> Train(Run& run) {
+  const RunConfig& c = run.config();
+  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  TEMPER_ASSIGN_OR_RETURN(run.compiled,
+                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
+  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBatch(c, run.compiled.data_ranks()));
+  Announce(run);
+  TEMPER_RETURN_IF_ERROR(Reserve(run));
+  TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
+  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents));
+  if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
+  TEMPER_RETURN_IF_ERROR(LoadData(run));
+  contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
+  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
+  TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
+  contents.state.total_steps = steps.total;
+  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents.identity, run));
+  return TrainFrom(at, steps, std::move(contents), run);
 }
 
 }  // namespace
 
 Result<int> TrainCommand(const Arguments& arguments) {
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage));
-  if (!setup) return 0;
-  TEMPER_ASSIGN_OR_RETURN(CompiledRun compiled, CompileRun(setup->model.model(), setup->run.config));
-  Run run{.setup = std::move(*setup), .compiled = std::move(compiled)};
-  for (const auto& [name, note] : run.setup.run.notes) LogInfo(fmt::format("{:<11} {}", name, note));
-  return Train(run);
+  int exit_code = 0;
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, {}, &exit_code));
+  if (!setup) return exit_code;
+  Run run{.setup = std::move(*setup)};
+  Result<int> result = Train(run);
+  if (result.ok() || run.setup.ranks.alone()) return result;
+  // The others must not wait for a rank that is gone; one of them speaks for all.
+  Communicator& communicator = *run.setup.ranks.communicator();
+  communicator.Abort(result.status());
+  if (communicator.ReportsFailure()) return result;
+  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
 }
 
 }  // namespace temper

@@ -5,6 +5,9 @@
 
 #include "cli/commands.h"
 #include "cli/opened_model.h"
+#include "cli/output_folder.h"
+#include "cli/ranks.h"
+#include "cli/resume.h"
 #include "train/command_line.h"
 #include "train/option_set.h"
 #include "train/run_config.h"
@@ -12,13 +15,25 @@
 namespace temper {
 
 struct TrainSetup {
+  Ranks ranks;
   ResolvedRun run;
   OpenedModel model;
+  // Of `train` only, and of its first rank only.
+  std::optional<OutputFolder> folder;
+  // Of `train` only.
+  std::optional<ResumePoint> resume;
+
+  // Weights come from the model's files: not drawn at random, nor all of them from a checkpoint.
+  bool reads_weights() const {
+    return !run.config.model.from_scratch && !(resume && run.config.model.method == TrainMethod::kFull);
+  }
 };
 
-// Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open.
-// Nothing is returned where --help was asked for and printed. `more`: options that the command adds.
+// Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open; for
+// `train` also claims the output folder and opens the checkpoint to go on from. Nothing is returned where the command
+// is done: --help was asked for and printed, or with nprocs the ranks were started and have ended; `exit_code` says
+// how. `more`: options that the command adds.
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                std::vector<OptionGroup> more = {});
+                                                std::vector<OptionGroup> more = {}, int* exit_code = nullptr);
 
 }  // namespace temper

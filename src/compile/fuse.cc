@@ -57,6 +57,7 @@ Graph Fuse(const Graph& graph) {
     for (ValueId id : graph.nodes()[i].outputs) folder.Made(id, i);
     const Node& add = graph.nodes()[i];
     if (add.op != Op::kAdd) continue;
+    if (!(graph.value(add.inputs[0]).type == graph.value(add.inputs[1]).type)) continue;  // a vector for every row
     for (int side = 0; side < 2; ++side) {
       const ValueId product = add.inputs[static_cast<size_t>(side)],
                     residual = add.inputs[static_cast<size_t>(1 - side)];

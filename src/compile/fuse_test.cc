@@ -70,6 +70,15 @@ TEST(Fuse, FoldsTheResidualUnderALoraBranch) {
   EXPECT_EQ(fused.nodes()[2].outputs[0], sum);
 }
 
+TEST(Fuse, LeavesAVectorThatIsAddedToEveryRow) {
+  Residual r;
+  const ValueId sum = r.build.Sum(r.build.Linear(r.x, r.w, kNoValue, "y"), r.bias, "sum");
+  r.build.Add(Op::kRelu, {sum}, {}, "out", Role::kOutput);
+  const Graph fused = Fuse(r.graph);
+  ASSERT_TRUE(Verify(fused).ok()) << Verify(fused).message();
+  EXPECT_EQ(fused.nodes().size(), 3u);
+}
+
 TEST(Fuse, LeavesAProductThatIsUsedElsewhere) {
   Residual r;
   const ValueId y = r.build.Linear(r.x, r.w, kNoValue, "y");

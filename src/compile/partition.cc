@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "graph/rule.h"
 
@@ -178,7 +179,9 @@ class Partitioner final : public ShardingSink {
     Local at = from;
     whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.placement.split();
     if (at.placement == wanted) return at.id;
-    const auto key = std::make_pair(at.id, wanted.ToString(Shape::kMaxRank));
+    // Weights are gathered anew by every block that uses them, so that no gathered one lives longer than a block.
+    const int block = local_.value(at.id).shard ? node_->block : kBlockBefore;
+    const auto key = std::make_tuple(at.id, block, wanted.ToString(Shape::kMaxRank));
     if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
 
     // Sums first, into what is wanted of them. What is split along an axis varies along it once it is gathered.
@@ -278,11 +281,11 @@ class Partitioner final : public ShardingSink {
   const AxisSet axes_, data_;
   const Node* node_ = nullptr;
   Graph local_;
-  std::vector<bool> differentiable_;                              // per global value
-  std::map<ValueId, Local> of_;                                   // per global value
-  std::map<ValueId, Local> locals_;                               // per local value
-  std::map<std::pair<ValueId, std::string>, ValueId> converted_;  // per (local value, placement)
-  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;         // per local value: axes it is used along so
+  std::vector<bool> differentiable_;                                    // per global value
+  std::map<ValueId, Local> of_;                                         // per global value
+  std::map<ValueId, Local> locals_;                                     // per local value
+  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;  // per (local value, block, placement)
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: axes it is used along so
   Status refused_;
 };
 

@@ -111,6 +111,25 @@ struct Layout {
   size_t peak_node = 0;
 };
 
+// What a background node reads stays until the segment after its own has ended, so that it has that long.
+void ExtendBackground(const Graph& graph, std::vector<int>* end) {
+  const auto& nodes = graph.nodes();
+  const auto segment_end = [&](size_t i) {
+    size_t e = i + 1;
+    while (e < nodes.size() && nodes[e].phase == nodes[i].phase && nodes[e].block == nodes[i].block) ++e;
+    return e;
+  };
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!nodes[i].attributes.Flag("background")) continue;
+    const size_t own = segment_end(i);
+    const size_t next = own < nodes.size() ? segment_end(own) : own;
+    for (ValueId id : nodes[i].inputs) {
+      int& last = (*end)[graph.Root(id)];
+      last = std::max(last, static_cast<int>(next) - 1);
+    }
+  }
+}
+
 Layout LayOut(const Graph& graph, int threads) {
   Layout layout;
   layout.offset.assign(graph.num_values(), Bytes{});
@@ -126,6 +145,7 @@ Layout LayOut(const Graph& graph, int threads) {
       }
     }
   }
+  ExtendBackground(graph, &end);
   std::vector<Interval> intervals;
   std::vector<ValueId> owners;
   std::vector<int64_t> change(static_cast<size_t>(num_nodes) + 1, 0);

@@ -43,9 +43,9 @@ Graph TwoBlocks() {
 
 TEST(Recompute, ClonesAreTheSameNodesInTheBackward) {
   const Graph plain = Differentiate(Fuse(TwoBlocks()), false);
-  const Graph graph = RecomputeBlocks(plain, Recompute::kBlock);
+  const Graph graph = RecomputeBlocks(plain, {.mode = Recompute::kBlock});
   ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
-  EXPECT_EQ(PrintGraph(RecomputeBlocks(plain, Recompute::kNone)), PrintGraph(plain));
+  EXPECT_EQ(PrintGraph(RecomputeBlocks(plain, {.mode = Recompute::kNone})), PrintGraph(plain));
 
   std::map<std::string, const Node*> forward;
   for (const Node& n : graph.nodes()) {
@@ -72,7 +72,7 @@ TEST(Recompute, ClonesAreTheSameNodesInTheBackward) {
 }
 
 TEST(Recompute, TheBackwardOfABlockKeepsOnlyTheBlocksInputs) {
-  const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoBlocks()), true), Recompute::kBlock);
+  const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoBlocks()), true), {.mode = Recompute::kBlock});
   std::map<ValueId, int> made_in;  // by forward nodes
   for (const Node& n : graph.nodes()) {
     for (ValueId id : n.outputs) {
@@ -91,7 +91,7 @@ TEST(Recompute, TheBackwardOfABlockKeepsOnlyTheBlocksInputs) {
 }
 
 TEST(Recompute, ClonesComeInTheOrderOfTheForward) {
-  const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoBlocks()), false), Recompute::kBlock);
+  const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoBlocks()), false), {.mode = Recompute::kBlock});
   std::vector<std::string> forward, clones;
   std::set<std::string> names;
   for (const Node& n : graph.nodes()) {

@@ -1,5 +1,6 @@
 #include "compile/train_step.h"
 
+#include "compile/collectives.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "compile/place.h"
@@ -25,12 +26,13 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const Graph fused = Fuse(local);
   const RecomputeSpec recompute{spec.recompute, spec.mesh.reshard_after_forward};
   const auto micro_batch = [&](bool accumulate) {
-    return UpdateInPlace(RecomputeBlocks(Differentiate(fused, accumulate), recompute));
+    const Graph step = RecomputeBlocks(Differentiate(fused, accumulate), recompute);
+    return UpdateInPlace(ScheduleCollectives(step, {.background = spec.mesh.overlap}));
   };
   const Graph first = micro_batch(false);
   const Graph rest = micro_batch(true);
   const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh);
-  const Graph eval = UpdateInPlace(Fuse(local_eval));
+  const Graph eval = UpdateInPlace(ScheduleCollectives(Fuse(local_eval), {.background = spec.mesh.overlap}));
   for (const Graph* graph : {&first, &rest, &update, &eval}) TEMPER_RETURN_IF_ERROR(Verify(*graph));
 
   std::vector<Stage> stages = {{&first, 0, 1}};

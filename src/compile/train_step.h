@@ -1,5 +1,5 @@
 // The training step of a model: from its forward graph to Programs. This is the pass pipeline, and the one place that
-// knows its order: partition, fuse, differentiate, recompute, update in place, optimizer, place.
+// knows its order: partition, fuse, differentiate, recompute, collectives, update in place, optimizer, place.
 #pragma once
 
 #include <vector>
@@ -21,6 +21,8 @@ struct MeshSpec {
   std::vector<PlacementRule> rules;  // those of the user, before the default ones
   // Gathered weights are dropped after a block's forward and gathered again for its backward.
   bool reshard_after_forward = true;
+  // Weights are gathered and gradients reduced while neighbouring blocks are computed.
+  bool overlap = true;
 };
 
 struct StepSpec {

@@ -2,9 +2,9 @@
 // rows one after another.
 //
 //   token_T            the input
-//   target_T           the token that position i should predict (token i+1 of its sample) where that is supervised,
-//   else -1 position_T         place within its sample, from 0 document_start_T   index in the T axis of its sample's
-//   first token: token i attends to [document_start_T[i], i]
+//   target_T           what position i should predict (token i+1 of its sample) where that is supervised, else -1
+//   position_T         place within its sample, from 0
+//   document_start_T   index in the T axis of its sample's first token: token i attends to [document_start_T[i], i]
 //
 // Padding: token 0, target -1, position 0, document_start its own index; nothing sees it, it sees only itself.
 // The last token of a sample predicts nothing.

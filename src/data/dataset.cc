@@ -48,7 +48,10 @@ class Loader {
 
   Status LoadFile(Env& env, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, path));
-    DataFile file{.path = path, .format = reader->format(), .format_place = reader->format_place()};
+    DataFile file{.path = path,
+                  .format = reader->format(),
+                  .format_place = reader->format_place(),
+                  .first_sample = out_.store.size()};
     std::vector<RawRow> block;
     for (bool more = true; more;) {
       block.clear();
@@ -72,12 +75,12 @@ class Loader {
     std::vector<RowOutcome> outcomes(block.size());
     ForEach(block.size(), options_.threads, [&](size_t i) {
       RowOutcome& outcome = outcomes[i];
-      auto record = reader.Parse(block[i]);
-      std::string().swap(block[i].text);
+      auto record = reader.Parse(std::move(block[i]));
       outcome.status = record.status();
       if (record.ok()) outcome.status = tokenizer_.Tokenize(*record, outcome.samples, outcome.statistics);
     });
-    for (RowOutcome& outcome : outcomes) {
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      RowOutcome& outcome = outcomes[i];
       ++out_.statistics.rows;
       if (!outcome.status.ok()) {
         if (!options_.skip_bad_rows) return outcome.status;
@@ -85,7 +88,10 @@ class Loader {
         continue;
       }
       out_.statistics.Add(outcome.statistics);
-      for (const Sample& sample : outcome.samples) out_.store.Add(sample.tokens, sample.supervised);
+      for (const Sample& sample : outcome.samples) {
+        out_.store.Add(sample.tokens, sample.supervised);
+        out_.lines.push_back(static_cast<uint32_t>(block[i].line));
+      }
     }
     if (out_.store.size() >= std::numeric_limits<int32_t>::max()) {
       return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
@@ -99,6 +105,13 @@ class Loader {
 };
 
 }  // namespace
+
+std::string Dataset::PlaceOf(int64_t sample) const {
+  TEMPER_CHECK(sample >= 0 && sample < store.size()) << "sample " << sample << " of " << store.size();
+  const auto next = std::upper_bound(files.begin(), files.end(), sample,
+                                     [](int64_t s, const DataFile& file) { return s < file.first_sample; });
+  return fmt::format("{} line {}", (next - 1)->path, lines[static_cast<size_t>(sample)]);
+}
 
 Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                             const ChatTemplate* chat_template, const DatasetOptions& options) {

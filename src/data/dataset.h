@@ -25,12 +25,17 @@ struct DataFile {
   RecordFormat format = RecordFormat::kText;
   std::string format_place;  // the row that decided: "line 1"
   int64_t rows = 0;
+  int64_t first_sample = 0;
 };
 
 struct Dataset {
   TokenStore store;
   std::vector<DataFile> files;  // what was taken for what, to be stated
   DataStatistics statistics;
+  std::vector<uint32_t> lines;  // of each sample: where its row begins in its file
+
+  // "data.jsonl line 12": the row that the sample was made of.
+  std::string PlaceOf(int64_t sample) const;
 };
 
 // Errors name file and row; no supervised token in all of the data is an error, too. `tokenizer` and `chat_template`

@@ -57,6 +57,23 @@ TEST(Dataset, ReadsFilesOfDifferentFormatsInTheirOrder) {
   EXPECT_EQ(data->statistics.supervised, data->store.total_supervised());
 }
 
+TEST(Dataset, KnowsTheRowOfEverySample) {
+  const std::string a =
+      Write("places_a.jsonl",
+            "{\"prompt\":\"a\",\"completion\":\"b\"}\n\n{broken\n{\"prompt\":\"c\",\"completion\":\"d\"}\n");
+  const std::string b = Write("places_b.txt", "a text of several windows, all of them from its first line\n");
+  const std::string c = Write("places_c.jsonl", "\n{\"prompt\":\"e\",\"completion\":\"f\"}\n");
+  const auto data = Load({a, b, c}, {.tokenize = {.max_seq_len = 32}, .skip_bad_rows = true});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  const int64_t last = data->store.size() - 1;
+  ASSERT_GT(last, 3);
+  EXPECT_EQ(data->PlaceOf(0), a + " line 1");
+  EXPECT_EQ(data->PlaceOf(1), a + " line 4");
+  EXPECT_EQ(data->PlaceOf(2), b + " line 1");
+  EXPECT_EQ(data->PlaceOf(last - 1), b + " line 1");
+  EXPECT_EQ(data->PlaceOf(last), c + " line 2");
+}
+
 TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
   std::string rows;
   for (int i = 0; i < 5000; ++i) {  // several blocks

@@ -105,11 +105,11 @@ Result<bool> RecordReader::Next(RawRow& row) {
   return rows_->Next(row);
 }
 
-Result<Record> RecordReader::Parse(const RawRow& row) const {
+Result<Record> RecordReader::Parse(RawRow row) const {
   if (!row.error.ok()) return row.error;
   const std::string where = Where(row);
   if (format_ == RecordFormat::kTextFile) {
-    return Record{.kind = RecordKind::kText, .where = path_, .text = row.text};
+    return Record{.kind = RecordKind::kText, .where = path_, .text = std::move(row.text)};
   }
   TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseOrderedJson(row.text, where));
   Result<Record> record = MakeRecord(std::move(json), format_, where);

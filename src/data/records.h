@@ -2,7 +2,7 @@
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
-//   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(row); ... }
+//   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
 // The format is detected once per file, from the first of its rows that has one, and every row must then have it.
 // Memory is bounded by the longest row. A .txt (.text, .md) file is one row: the whole document, CRLF made LF.
@@ -28,8 +28,9 @@ class RecordReader {
   // False after the last row. An error is final. One thread at a time.
   Result<bool> Next(RawRow& row);
 
-  // The row's meaning, or what is wrong with it. Any thread.
-  Result<Record> Parse(const RawRow& row) const;
+  // The row's meaning, or what is wrong with it. Any thread. By value: a text file's row is the file, moved on, not
+  // copied.
+  Result<Record> Parse(RawRow row) const;
 
   RecordFormat format() const { return format_; }
   // The row that decided: "line 1", or "row 3 (line 40)" where rows are no lines.

@@ -36,7 +36,7 @@ class FuzzEnv final : public Env {
   bool IsFile(const std::string&) override { return true; }
   bool IsFolder(const std::string&) override { return false; }
   // Reading data writes nothing.
-  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& p, bool) override { return IoError(p); }
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& p, WriteMode) override { return IoError(p); }
   Status Rename(const std::string& from, const std::string&) override { return IoError(from); }
   Status RemoveFile(const std::string& p) override { return IoError(p); }
   Status RemoveTree(const std::string& p) override { return IoError(p); }

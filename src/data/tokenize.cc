@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "data/conversation.h"
-#include "data/row_reader.h"
 
 namespace temper {
 namespace {
@@ -18,22 +17,6 @@ constexpr size_t kProblemsKept = 5;
 // Every border inside a piece encodes the piece again, so the pieces of a template that prints no special tokens are
 // ended here: a conversation of n turns costs n times this, not n times itself.
 constexpr size_t kPieceBytes = 16 << 10;
-
-// Deriving what the assistant wrote renders the conversation up to each of its turns and keeps the texts: time grows
-// with messages * messages (10 s at this bound), memory with turns * bytes.
-constexpr size_t kMaxMessages = 4096;
-constexpr Bytes kMaxTurnTexts = GiB(1);
-
-Status CheckSize(const OrderedJson& messages, const std::string& where) {
-  const auto turns = std::count_if(messages.begin(), messages.end(), IsLearnt);
-  // A row has at most RowReader::kMaxRow bytes, so few turns are always within the bound.
-  const bool few = RowReader::kMaxRow * turns <= kMaxTurnTexts;
-  const Bytes size = few ? Bytes{0} : Bytes{static_cast<int64_t>(messages.dump().size())};
-  if (messages.size() <= kMaxMessages && size * turns <= kMaxTurnTexts) return OkStatus();
-  return Unsupported(
-      fmt::format("{}: a conversation of {} messages, {} of them to be learnt: too long to be one; split it", where,
-                  messages.size(), turns));
-}
 
 bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& head) {
   return ids.size() >= head.size() && std::equal(head.begin(), head.end(), ids.begin());
@@ -53,6 +36,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   tokens += o.tokens;
   supervised += o.supervised;
   stopping_samples += o.stopping_samples;
+  empty_answers += o.empty_answers;
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }
@@ -119,8 +103,9 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
       borders = 0;
     }
     ++borders;
-    piece += part.text;
-    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, piece));
+    const bool alone = piece.empty() && &part == &parts.back();  // a text file: not copied
+    if (!alone) piece += part.text;
+    TEMPER_ASSIGN_OR_RETURN(auto ids, EncodeBehind(context, alone ? part.text : piece));
     if (!StartsWith(ids, piece_ids)) {
       ++statistics.split_borders;
       context = "\n";
@@ -131,6 +116,7 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
     }
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
+    if (alone) break;
     if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
       const std::string spelling = tokenizer_.IdToToken(ids.back());
       if (!spelling.empty() && piece.ends_with(spelling)) {
@@ -165,8 +151,18 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   std::vector<RenderedChat> chats;
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
-    TEMPER_RETURN_IF_ERROR(CheckSize(record.messages, record.where));
-    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, options_.chat);
+    ChatOptions chat = options_.chat;
+    // Turns behind max_seq_len would be cut off, but cost the most to tell apart. Prompts grow from turn to turn, so
+    // they are counted only now and then: one that is no quarter longer than one that fits is taken to fit.
+    size_t fits = static_cast<size_t>(options_.max_seq_len);  // bytes; no token is shorter than one
+    chat.is_beyond = [&](std::string_view prompt) {
+      if (prompt.size() < fits + fits / 4) return false;
+      const auto ids = tokenizer_.Encode(prompt, kPlain);
+      const bool beyond = ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
+      if (!beyond) fits = prompt.size();
+      return beyond;
+    };
+    auto rendered = chat_template_->RenderWithSpans(record.messages, record.tools, chat);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
     chats = *std::move(rendered);
     // Where everything is learnt, the last text has it all; the others would only repeat it.
@@ -180,7 +176,8 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
   }
   for (const RenderedChat& chat : chats) {
     TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(chat, statistics));
-    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), samples, statistics));
+    TEMPER_ASSIGN_OR_RETURN(const auto beyond, tokenizer_.Encode(chat.beyond, kPlain));
+    TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), static_cast<int64_t>(beyond.size()), samples, statistics));
   }
   return OkStatus();
 }
@@ -233,11 +230,17 @@ Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
   return sample;
 }
 
-void RowTokenizer::Count(const Sample& sample, DataStatistics& statistics) const {
-  bool stops = false;
+void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const {
+  bool stops = false, says_something = false;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
-    statistics.supervised += sample.supervised[i];
-    stops |= sample.supervised[i] && EndsTurn(sample.tokens[i]);
+    if (!sample.supervised[i]) continue;
+    ++statistics.supervised;
+    const bool first = i == 0 || !sample.supervised[i - 1];
+    const bool last = i + 1 == sample.tokens.size() || !sample.supervised[i + 1];
+    const bool end = EndsTurn(sample.tokens[i]);
+    stops |= end;
+    says_something = (!first && says_something) || !end;
+    statistics.empty_answers += has_answers && last && !says_something;
   }
   ++statistics.samples;
   statistics.tokens += static_cast<int64_t>(sample.tokens.size());
@@ -264,7 +267,7 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
                          whole.tokens.begin() + static_cast<int64_t>(begin + size));
     sample.supervised.assign(size, 1);
     sample.supervised[0] = 0;
-    Count(sample, statistics);
+    Count(sample, /*has_answers=*/false, statistics);
     samples.push_back(std::move(sample));
   }
   return OkStatus();
@@ -282,15 +285,16 @@ Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) cons
 }
 
 // What all rows but texts have in common: the mask of the first token, the cut, the dropped tail.
-Status RowTokenizer::Finish(const Record& record, Sample sample, std::vector<Sample>& samples,
+// `beyond`: how many tokens the row goes on with that are in no sample.
+Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
   TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
   const auto length = static_cast<int64_t>(sample.tokens.size());
-  statistics.longest_row = std::max(statistics.longest_row, length);
-  if (length > options_.max_seq_len) {
+  statistics.longest_row = std::max(statistics.longest_row, length + beyond);
+  if (length + beyond > options_.max_seq_len) {
     ++statistics.cut_rows;
-    statistics.cut_tokens += length - options_.max_seq_len;
-    sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
+    statistics.cut_tokens += length + beyond - options_.max_seq_len;
+    sample.tokens.resize(static_cast<size_t>(std::min(length, options_.max_seq_len)));
   }
   sample.supervised.resize(sample.tokens.size());
   if (options_.train_on_prompt && record.kind != RecordKind::kTokens) {
@@ -305,7 +309,7 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, std::vector<Sam
     ++statistics.dropped_rows;
     return OkStatus();
   }
-  Count(sample, statistics);
+  Count(sample, /*has_answers=*/true, statistics);
   samples.push_back(std::move(sample));
   return OkStatus();
 }
@@ -318,7 +322,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
       return TokenizeMessages(record, samples, statistics);
     case RecordKind::kTokens: {
       TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeIds(record));
-      return Finish(record, std::move(sample), samples, statistics);
+      return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);
     }
     case RecordKind::kPrompt:
       break;
@@ -327,7 +331,7 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
     return TokenizeMessages(AsConversation(record), samples, statistics);
   }
   TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizePrompt(record, statistics));
-  return Finish(record, std::move(sample), samples, statistics);
+  return Finish(record, std::move(sample), /*beyond=*/0, samples, statistics);
 }
 
 }  // namespace temper

@@ -10,9 +10,8 @@
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
 //                       EOS if the last span ends without one. One sample per text that the template needs: templates
 //                       that rewrite earlier turns need several (chat_template.h)
-//   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every token
-//   is
-//                       predicted exactly once
+//   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every
+//                       token is predicted exactly once
 //   tokens              as they are
 //
 // Capitals are supervised; all are with train_on_prompt. What follows the last supervised token influences no loss and
@@ -63,6 +62,7 @@ struct DataStatistics {
   int64_t supervised = 0;  // of those
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
+  int64_t empty_answers = 0;          // learnt: nothing but the token that ends the turn
   std::vector<std::string> problems;  // of the first bad rows
 
   void Add(const DataStatistics& other);
@@ -95,8 +95,9 @@ class RowTokenizer {
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
   Status CheckFront(const Record& record, const Sample& sample) const;
-  Status Finish(const Record& record, Sample sample, std::vector<Sample>& samples, DataStatistics& statistics) const;
-  void Count(const Sample& sample, DataStatistics& statistics) const;
+  Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
+                DataStatistics& statistics) const;
+  void Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const;
   bool EndsTurn(int32_t id) const;
 
   const Tokenizer& tokenizer_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "data/fake_tokenizer.h"
 
 namespace temper {
@@ -268,24 +270,83 @@ TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
 }
 
+Record Conversation(int turns, size_t length) {
+  Record record{.kind = RecordKind::kMessages, .where = "f line 1"};
+  record.messages = OrderedJson::array();
+  for (int i = 0; i < turns; ++i) {
+    record.messages.push_back({{"role", "user"}, {"content", std::string(length, 'u')}});
+    record.messages.push_back({{"role", "assistant"}, {"content", "a"}});
+  }
+  return record;
+}
+
 TEST(RowTokenizer, ConversationsThatWouldTakeForeverAreErrors) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
-  const auto conversation = [](int turns, size_t length) {
-    Record record{.kind = RecordKind::kMessages, .where = "f line 1"};
-    record.messages = OrderedJson::array();
-    for (int i = 0; i < turns; ++i) {
-      record.messages.push_back({{"role", "user"}, {"content", std::string(length, 'u')}});
-      record.messages.push_back({{"role", "assistant"}, {"content", "a"}});
-    }
-    return record;
-  };
-  EXPECT_TRUE(RunRow(tokenizer, conversation(100, 1000), {}, &chat).status.ok());
-  for (const Record& record : {conversation(2100, 1), conversation(120, 100000)}) {
-    const Outcome out = RunRow(tokenizer, record, {}, &chat);
+  constexpr int64_t kAll = 1 << 30;
+  EXPECT_TRUE(RunRow(tokenizer, Conversation(100, 1000), {.max_seq_len = kAll}, &chat).status.ok());
+  for (const Record& record : {Conversation(2100, 1), Conversation(120, 100000)}) {
+    const Outcome out = RunRow(tokenizer, record, {.max_seq_len = kAll}, &chat);
     ASSERT_FALSE(out.status.ok());
     EXPECT_NE(out.status.message().find("f line 1: a conversation of"), std::string::npos) << out.status.message();
   }
+}
+
+// Turns that would be cut off are not told apart, which takes time in proportion to the square of their number; what is
+// kept and what is counted are the same.
+TEST(RowTokenizer, ALongConversationIsCutLikeAnyRow) {
+  const FakeTokenizer tokenizer;
+  for (const bool thinks : {false, true}) {  // true: a template that rewrites turns, so that each has its own text
+    const ChatTemplate chat =
+        !thinks ? ChatMl()
+                : Template(
+                      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' and loop.last %}(hm)"
+                      "{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+                      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+    const Record record = Conversation(30, 10);
+    const Outcome all = RunRow(tokenizer, record, {.max_seq_len = 1 << 20}, &chat);
+    ASSERT_EQ(all.samples.size(), thinks ? 30u : 1u) << all.status.message();
+    for (const int64_t max_seq_len : {10, 40, 100, 555}) {
+      const Outcome cut = RunRow(tokenizer, record, {.max_seq_len = max_seq_len}, &chat);
+      ASSERT_TRUE(cut.status.ok()) << cut.status.message();
+      size_t expected = 0;
+      for (const Sample& whole : all.samples) {
+        Ids tokens = whole.tokens;
+        Flags supervised = whole.supervised;
+        tokens.resize(std::min(tokens.size(), static_cast<size_t>(max_seq_len)));
+        supervised.resize(tokens.size());
+        while (!supervised.empty() && !supervised.back()) supervised.pop_back(), tokens.pop_back();
+        if (tokens.empty()) continue;
+        ASSERT_LT(expected, cut.samples.size());
+        EXPECT_EQ(cut.samples[expected].tokens, tokens);
+        EXPECT_EQ(cut.samples[expected++].supervised, supervised);
+      }
+      EXPECT_EQ(cut.samples.size(), expected) << max_seq_len;
+      if (thinks) continue;
+      // The line end behind the last turn is counted where turns were left out.
+      EXPECT_NEAR(static_cast<double>(cut.statistics.longest_row), static_cast<double>(all.statistics.longest_row), 1);
+      EXPECT_NEAR(static_cast<double>(cut.statistics.cut_tokens),
+                  static_cast<double>(all.statistics.longest_row - max_seq_len), 1);
+      EXPECT_EQ(cut.statistics.cut_rows, 1);
+    }
+  }
+  const ChatTemplate chat = ChatMl();
+  const Outcome huge = RunRow(tokenizer, Conversation(30000, 1), {.max_seq_len = 512}, &chat);
+  EXPECT_TRUE(huge.status.ok()) << huge.status.message();
+  EXPECT_EQ(huge.samples.size(), 1u);
+}
+
+// Alpaca has 28 of them.
+TEST(RowTokenizer, EmptyAnswersAreCounted) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "")).statistics.empty_answers, 1);
+  EXPECT_EQ(RunRow(tokenizer, Prompt("ab", "c")).statistics.empty_answers, 0);
+  EXPECT_EQ(RunRow(tokenizer, Text("ab"), {.max_seq_len = 3}).statistics.empty_answers, 0) << "a window of EOS alone";
+  const Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":""},
+      {"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"assistant","content":""}])");
+  EXPECT_EQ(RunRow(tokenizer, record, {}, &chat).statistics.empty_answers, 2);
+  EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).statistics.empty_answers, 0);
 }
 
 TEST(RowTokenizer, InstructionsCanGoThroughTheChatTemplate) {

@@ -24,9 +24,9 @@ class MemoryEnv final : public Env {
     if (it == files.end()) return NotFound("cannot open " + path + ": No such file or directory");
     return std::unique_ptr<RandomAccessFile>(std::make_unique<Reader>(path, it->second));
   }
-  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool append) override {
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override {
     std::string& text = files[path];
-    if (!append) text.clear();
+    if (mode == WriteMode::kReplace) text.clear();
     return std::unique_ptr<WritableFile>(std::make_unique<Writer>(text));
   }
   Status Rename(const std::string& from, const std::string& to) override {

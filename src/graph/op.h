@@ -11,6 +11,7 @@ namespace temper {
 enum class Op : unsigned char {
   // Forward. "[x]" is present where the attribute of that name is 1.
   kEmbedding,           // (table_VD, index_T) -> x_TD; row index_T + offset.            attrs: offset
+                        //   table: rows [begin, begin+V) of `whole`; other rows give 0  attrs: whole, begin
   kLinear,              // (x_TI, w_OI, [bias_O], [acc_TO]) -> scale*x w^T + bias + acc.  attrs: bias, acc, scale, out
   kAdd,                 // (a, b) -> a + b; b may be a vector, added to every row
   kCast,                // (x) -> x in attrs.dtype
@@ -27,11 +28,15 @@ enum class Op : unsigned char {
   kRelu,                // (x) -> max(x, 0)
   kGelu,                // (x) -> gelu(x)                                                attrs: tanh (0: erf)
   kDropout,             // (x, rng_3) -> x * mask / (1-p); its own adjoint               attrs: p; draws by rng name
+                        //   x: from `row`, `column` on of a whole `columns` wide        attrs: row, column, columns
   kLinearCrossEntropy,  // (x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])
                         //   -> loss_T, [d_x], [d_w], [d_x2], [d_w2]; logits = x w^T + x2 w2^T; target -1: no loss
                         //      attrs: pair2, grad_x, grad_w, grad_x2, grad_w2, acc_w, acc_w2, chunk
+                        //   w, w2: rows [begin, begin+V) of `whole`, the others on the group's other ranks; the loss is
+                        //   over all, d_x this rank's term of a sum               attrs: axes, ranks, begin, whole
   // Backward.
-  kEmbeddingBackward,  // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab
+  kEmbeddingBackward,  // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab,
+                       //                                                                      whole, begin
   kLinearDx,           // (d_y_TO, w_OI, [acc_TI]) -> scale * d_y w + acc               attrs: acc, scale
   kLinearDw,           // (d_y_TO, x_TI, [acc_OI]) -> scale * d_y^T x + acc, f32        attrs: acc, scale
   kSumRows,            // (d_y_TO, [acc_O]) -> column sums, f32                         attrs: acc
@@ -49,7 +54,8 @@ enum class Op : unsigned char {
   kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
   // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
-  // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h.
+  // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h. With `background`
+  // (compile/collectives.h) the executor may run them beside the kernels that follow.
   kAllGather,  // (part...) -> whole...: parts of dim `dim` side by side; adjoint: reduce_scatter
                //                                              attrs: axes, ranks, dim, sizes (of dim in the outputs)
   kReduceScatter,  // (term..., [acc...]) -> part... of the sum (+ acc), cut along dim `dim`; adjoint: all_gather

@@ -21,9 +21,12 @@ int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uin
     const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
     return la != lb ? la > lb : a < b;
   };
-  const bool truncates = spec.top_k > 0 || spec.top_p < 1;
-  if (truncates) std::sort(order.begin(), order.end(), by_logit);
-  if (spec.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(spec.top_k)));
+  if (spec.top_k > 0 && static_cast<size_t>(spec.top_k) < order.size()) {
+    // The whole vocabulary in order costs ten times as much as its best part.
+    std::nth_element(order.begin(), order.begin() + spec.top_k, order.end(), by_logit);
+    order.resize(static_cast<size_t>(spec.top_k));
+  }
+  if (spec.top_k > 0 || spec.top_p < 1) std::sort(order.begin(), order.end(), by_logit);
 
   std::vector<double> weight(order.size());
   double sum = 0;

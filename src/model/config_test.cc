@@ -179,5 +179,38 @@ TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
       << "facebook/opt-350m";
 }
 
+int CountDropouts(const Model& model, bool training, double p) {
+  const Graph graph = model.Forward({.tokens = 8, .row = 8, .training = training});
+  int n = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::kDropout) continue;
+    EXPECT_EQ(node.attributes.Double("p"), p);
+    ++n;
+  }
+  return n;
+}
+
+// transformers' OPTDecoderLayer drops what attention and MLP add, with 0.1 where the file says nothing.
+TEST(ModelConfig, OptDropsInTrainingAsItsConfigurationSays) {
+  const auto silent = Model::FromConfig(OptJson(), "config.json");
+  EXPECT_EQ(CountDropouts(**silent, /*training=*/true, 0.1), 4);
+  EXPECT_EQ(CountDropouts(**silent, /*training=*/false, 0.1), 0);
+  EXPECT_EQ(CountDropouts(**With(OptJson(), "dropout", 0.3), /*training=*/true, 0.3), 4);
+  const auto none = With(OptJson(), "dropout", 0);
+  EXPECT_EQ(CountDropouts(**none, /*training=*/true, 0), 0);
+  EXPECT_EQ(CountDropouts(**Model::FromConfig(LlamaJson(), "f"), /*training=*/true, 0), 0);
+  EXPECT_EQ((*silent)->facts().training_notes.size(), 1u);
+  EXPECT_TRUE((*none)->facts().training_notes.empty());
+  for (const double p : {-0.1, 1.0}) ExpectRefused(OptJson(), "dropout", p, StatusCode::kCorrupt);
+}
+
+TEST(ModelConfig, DropoutThatIsNotAppliedIsNoted) {
+  const auto llama = With(LlamaJson(), "attention_dropout", 0.25);
+  ASSERT_EQ((*llama)->facts().training_notes.size(), 1u);
+  EXPECT_EQ((*llama)->facts().training_notes[0], "attention_dropout 0.25 of config.json is not applied in training");
+  EXPECT_EQ((*With(OptJson(), "layerdrop", 0.5))->facts().training_notes.size(), 2u);
+  ExpectRefused(LlamaJson(), "attention_dropout", "much", StatusCode::kCorrupt);
+}
+
 }  // namespace
 }  // namespace temper

@@ -56,6 +56,12 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
   return outputs[0];
 }
 
+ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
+  if (!spec_.training || p == 0) return x;
+  if (rng_ == kNoValue) rng_ = Source(kRngInput, {DType::kI64, {kNumRngWords}}, Role::kInput);
+  return Add(Op::kDropout, {x, rng_}, {{"p", p}}, name)[0];
+}
+
 void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD) {
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {

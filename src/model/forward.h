@@ -15,6 +15,7 @@ struct ForwardSpec {
   int64_t tokens = 0;         // T: tokens of a micro-batch, rows flattened; S when decoding
   int64_t row = 0;            // tokens of a packed row (T is a multiple); what attention costs are estimated with
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
+  bool training = false;      // with the dropout that the model's configuration asks for
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
@@ -53,6 +54,9 @@ class ForwardBuilder : public GraphBuilder {
   // Scores are scaled by 1/sqrt(head_dim). `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
+  // `x` itself unless the pass is for training and p > 0.
+  ValueId Dropout(ValueId x, double p, const std::string& name);
+
   // Final hidden states and the head's weight, to loss or logits.
   void Head(ValueId x_TD, ValueId w_VD);
 
@@ -61,7 +65,7 @@ class ForwardBuilder : public GraphBuilder {
  private:
   const ForwardSpec spec_;
   std::map<std::string, ValueId> weights_;
-  ValueId token_, position_, document_start_ = kNoValue, length_ = kNoValue;
+  ValueId token_, position_, document_start_ = kNoValue, length_ = kNoValue, rng_ = kNoValue;
 };
 
 }  // namespace temper

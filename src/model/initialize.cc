@@ -8,14 +8,20 @@
 namespace temper {
 namespace {
 
-// Fills value `name` and its f32 master, if any, with element i = f(i).
+// Fills value `name` and its f32 master, if any: element i of the whole tensor is f(i).
 template <class F>
 void Fill(const std::string& name, const BufferOf& buffer, F&& f) {
-  for (const View& view : {buffer(name), buffer(MasterName(name))}) {
-    if (view.data == nullptr) continue;
-    DispatchFloat(view.type.dtype, [&]<class T>() {
-      const std::span<T> x = view.as<T>();
-      for (size_t i = 0; i < x.size(); ++i) x[i] = FromFloat<T>(f(i));
+  for (const PartView& part : {buffer(name), buffer(MasterName(name))}) {
+    if (part.view.data == nullptr) continue;
+    DispatchFloat(part.view.type.dtype, [&]<class T>() {
+      const std::span<T> x = part.view.as<T>();
+      const int64_t columns = part.columns();
+      for (int64_t row = 0; row < part.rows(); ++row) {
+        const int64_t first = part.RowBegin(row);
+        for (int64_t c = 0; c < columns; ++c) {
+          x[static_cast<size_t>(row * columns + c)] = FromFloat<T>(f(static_cast<size_t>(first + c)));
+        }
+      }
     });
   }
 }

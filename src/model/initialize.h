@@ -12,8 +12,8 @@
 
 namespace temper {
 
-// Memory of the buffer with that name; no data where there is none.
-using BufferOf = std::function<View(const std::string& name)>;
+// Memory of the buffer with that name and the part of its tensor that it holds; no data where there is none.
+using BufferOf = std::function<PartView(const std::string& name)>;
 
 // A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the
 // base. Fills masters where there are any.

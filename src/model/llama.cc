@@ -122,6 +122,7 @@ Result<LlamaConfig> ReadLlamaConfig(const Json& config, const std::string& where
                     "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
                     where, f.hidden, f.blocks, f.vocab, c.ffn, f.head_dim, f.max_positions));
   }
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout"}, where, &f));
   TEMPER_ASSIGN_OR_RETURN(c.inv_freq, RopeFrequencies(config, f.head_dim, f.max_positions, where));
   return c;
 }

@@ -160,6 +160,9 @@ class LoraRewriter {
       : graph_(forward), dropout_(dropout) {
     for (const LoraTarget& t : targets) targets_[t.module] = &t;
     graph_.nodes().clear();
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (graph_.value(id).name == kRngInput) rng_ = id;  // the model draws, too
+    }
   }
 
   Graph Run(const std::vector<Node>& nodes) {

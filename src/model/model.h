@@ -26,6 +26,8 @@ struct ModelFacts {
   int64_t heads = 0, head_dim = 0;
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // a table: no row may be longer than it
+  // What config.json says about training that a user should know is done, or is not.
+  std::vector<std::string> training_notes;
 };
 
 // Bounds of what a config.json may say, above every published model and such that no product of sizes overflows.
@@ -48,6 +50,10 @@ class Model {
  private:
   virtual void BuildForward(ForwardBuilder& f) const = 0;
 };
+
+// For the readers of configurations: notes those of `keys` (probabilities) that are not 0 as not applied.
+Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& keys, const std::string& where,
+                         ModelFacts* facts);
 
 // Sum of the elements of all weights.
 int64_t NumParameters(const Model& model);

@@ -37,14 +37,16 @@ ValueId Opt::Block(ForwardBuilder& f, ValueId x_TD, int block) const {
   const ValueId q = f.LinearModule(h, p + "self_attn.q_proj", D, c_.bias, "q");
   const ValueId k = f.LinearModule(h, p + "self_attn.k_proj", D, c_.bias, "k");
   const ValueId v = f.LinearModule(h, p + "self_attn.v_proj", D, c_.bias, "v");
-  const ValueId o = f.Attend(q, k, v, {c_.facts.heads, c_.facts.heads, c_.facts.head_dim}, block, "attn");
-  x_TD = f.Sum(x_TD, f.LinearModule(o, p + "self_attn.out_proj", D, c_.bias, "attn_out"), "attn_residual");
+  ValueId o = f.Attend(q, k, v, {c_.facts.heads, c_.facts.heads, c_.facts.head_dim}, block, "attn");
+  o = f.LinearModule(o, p + "self_attn.out_proj", D, c_.bias, "attn_out");
+  x_TD = f.Sum(x_TD, f.Dropout(o, c_.dropout, "attn_dropout"), "attn_residual");
   if (!c_.pre_norm) x_TD = Norm(f, x_TD, p + "self_attn_layer_norm", "attn_norm");
 
   h = c_.pre_norm ? Norm(f, x_TD, p + "final_layer_norm", "mlp_norm") : x_TD;
   h = f.LinearModule(h, p + "fc1", c_.ffn, c_.bias, "fc1");
   h = c_.gelu ? f.Add(Op::kGelu, {h}, {{"tanh", int64_t{0}}}, "mlp")[0] : f.Add(Op::kRelu, {h}, {}, "mlp")[0];
-  x_TD = f.Sum(x_TD, f.LinearModule(h, p + "fc2", D, c_.bias, "mlp_out"), "mlp_residual");
+  h = f.LinearModule(h, p + "fc2", D, c_.bias, "mlp_out");
+  x_TD = f.Sum(x_TD, f.Dropout(h, c_.dropout, "mlp_dropout"), "mlp_residual");
   return c_.pre_norm ? x_TD : Norm(f, x_TD, p + "final_layer_norm", "mlp_norm");
 }
 
@@ -135,6 +137,16 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
                     where, f.hidden, f.heads));
   }
   f.head_dim = f.hidden / f.heads;
+  // transformers' own default, for a file that lacks the key.
+  TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(config, "dropout", 0.1, where));
+  if (!(c.dropout >= 0 && c.dropout < 1)) {
+    return Corrupt(fmt::format("{}: dropout is {}, should be at least 0 and below 1", where, c.dropout));
+  }
+  if (c.dropout > 0) {
+    f.training_notes.push_back(fmt::format(
+        "dropout {} of {} is applied in training, as transformers does; 0 there switches it off", c.dropout, where));
+  }
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout", "layerdrop"}, where, &f));
   return c;
 }
 

@@ -59,8 +59,12 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}));
 }
 
+std::unique_ptr<Arena> Arena::Over(std::span<std::byte> memory) {
+  return std::unique_ptr<Arena>(new Arena(memory.data(), Bytes{static_cast<int64_t>(memory.size())}, Bytes{0}));
+}
+
 Arena::~Arena() {
-  munmap(base_, static_cast<size_t>(reserved_.v));
+  if (reserved_ > Bytes{0}) munmap(base_, static_cast<size_t>(reserved_.v));
 }
 
 Bytes AvailableMemory() {

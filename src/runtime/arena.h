@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -14,6 +15,8 @@ class Arena {
  public:
   // Errors: kOutOfMemory, with what was asked for and what the machine has free. Memory is zeroed.
   static Result<std::unique_ptr<Arena>> Create(Bytes size);
+  // Over memory that somebody else owns and keeps (Communicator::AllocateArena), as large as that.
+  static std::unique_ptr<Arena> Over(std::span<std::byte> memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -24,7 +27,7 @@ class Arena {
  private:
   Arena(std::byte* base, Bytes size, Bytes reserved) : base_(base), size_(size), reserved_(reserved) {}
   std::byte* const base_;
-  const Bytes size_, reserved_;
+  const Bytes size_, reserved_;  // reserved_ 0: not ours
 };
 
 // What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.

@@ -18,7 +18,47 @@ struct Executor::BoundInstruction {
   Phase phase;
   int block;
   Cost cost;
+  bool background;
+  const Instruction* instruction;
+  const Segment* segment;
+  KernelArgs Args(std::byte* const* addresses, std::byte* workspace) const {
+    return {.inputs = addresses + inputs,
+            .outputs = addresses + outputs,
+            .workspace = workspace,
+            .rng_name_hash = rng_hash};
+  }
 };
+
+struct Executor::TraceNote {
+  const BoundInstruction* bound;
+  int micro_batch;
+};
+
+namespace {
+
+struct Range {
+  const std::byte *begin, *end;
+  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+// The bytes that an instruction reads and writes, and the axes along which it talks to other ranks. Ranks of a group
+// must meet in the same order, whichever threads they come on.
+struct Footprint {
+  std::vector<Range> reads, writes;
+  bool meets = false;
+
+  bool ConflictsWith(const Footprint& later) const {
+    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
+      return std::any_of(a.begin(), a.end(), [&](const Range& x) {
+        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
+      });
+    };
+    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
+           meet(reads, later.writes);
+  }
+};
+
+}  // namespace
 
 Executor::Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
 Executor::~Executor() = default;
@@ -70,35 +110,76 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
       executor->kernels_.push_back(std::move(*kernel));
     }
   }
-  for (const Binding& binding : program.bindings) {
-    const auto s = static_cast<size_t>(binding.segment);
-    const Segment& segment = program.segments[s];
-    const size_t begin = executor->bound_.size();
-    for (size_t i = 0; i < segment.instructions.size(); ++i) {
-      const Instruction& instruction = segment.instructions[i];
-      BoundInstruction bound{.kernel = executor->kernels_[first_kernel[s] + i].get(),
-                             .inputs = executor->addresses_.size(),
-                             .rng_hash = binding.rng_hashes[i],
-                             .op = instruction.op,
-                             .phase = segment.phase,
-                             .block = binding.block,
-                             .cost = costs[s][i]};
-      const auto add = [&](int k) {
-        executor->addresses_.push_back(arena.At(binding.offsets[static_cast<size_t>(k)]));
-      };
-      for (int k : instruction.inputs) add(k);
-      bound.outputs = executor->addresses_.size();
-      for (int k : instruction.outputs) add(k);
-      executor->bound_.push_back(bound);
-    }
-    executor->binding_range_.emplace_back(begin, executor->bound_.size());
-  }
+  executor->BindAll(first_kernel, costs);
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kLoadInputs && call.kind != Call::Kind::kStoreOutputs) continue;
     executor->micro_batches_ = std::max(executor->micro_batches_, int64_t{call.micro_batch} + 1);
   }
+  executor->FindWaits();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
+}
+
+void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs) {
+  for (const Binding& binding : program_.bindings) {
+    const auto s = static_cast<size_t>(binding.segment);
+    const Segment& segment = program_.segments[s];
+    const size_t begin = bound_.size();
+    for (size_t i = 0; i < segment.instructions.size(); ++i) {
+      const Instruction& instruction = segment.instructions[i];
+      BoundInstruction bound{.kernel = kernels_[first_kernel[s] + i].get(),
+                             .inputs = addresses_.size(),
+                             .rng_hash = binding.rng_hashes[i],
+                             .op = instruction.op,
+                             .phase = segment.phase,
+                             .block = binding.block,
+                             .cost = costs[s][i],
+                             .background = instruction.attributes.Flag("background"),
+                             .instruction = &instruction,
+                             .segment = &segment};
+      const auto add = [&](int k) { addresses_.push_back(arena_.At(binding.offsets[static_cast<size_t>(k)])); };
+      for (int k : instruction.inputs) add(k);
+      bound.outputs = addresses_.size();
+      for (int k : instruction.outputs) add(k);
+      bound_.push_back(bound);
+    }
+    binding_range_.emplace_back(begin, bound_.size());
+  }
+}
+
+void Executor::FindWaits() {
+  std::vector<Footprint> footprints;
+  for (const BoundInstruction& b : bound_) {
+    Footprint& f = footprints.emplace_back();
+    const auto add = [&](const std::vector<int>& operands, size_t first, std::vector<Range>* ranges) {
+      for (size_t k = 0; k < operands.size(); ++k) {
+        const Bytes size = b.segment->operands[static_cast<size_t>(operands[k])].bytes();
+        if (size > Bytes{0}) ranges->push_back({addresses_[first + k], addresses_[first + k] + size.v});
+      }
+    };
+    add(b.instruction->inputs, b.inputs, &f.reads);
+    add(b.instruction->outputs, b.outputs, &f.writes);
+    f.meets = b.instruction->attributes.Has("axes");
+  }
+  std::vector<size_t> issued;  // bound instructions, in the order they are issued
+  size_t awaited = 0;          // of those, known to be complete
+  for (const Call& call : program_.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
+    for (size_t i = begin; i < end; ++i) {
+      // Background collectives run in order: they wait for each other without being told to.
+      const bool background = bound_[i].background;
+      for (size_t k = issued.size(); !background && k > awaited; --k) {
+        if (footprints[issued[k - 1]].ConflictsWith(footprints[i])) awaited = k;
+      }
+      waits_.push_back(background ? 0 : static_cast<uint32_t>(awaited));
+      if (background) {
+        issued.push_back(i);
+        background_notes_.push_back({&bound_[i], call.micro_batch});
+      }
+    }
+  }
+  if (!issued.empty()) background_ = std::make_unique<BackgroundQueue>(issued.size());
 }
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
@@ -111,44 +192,73 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         << "host array for " << buffer.name << " has " << array.bytes.size() << " bytes; " << micro_batches_
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
-  const auto copy = [&](int micro_batch, bool load) {
-    for (const HostArray& array : io) {
-      const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
-      if ((buffer.role == Role::kInput) != load) continue;
-      const Bytes size = buffer.type.bytes();
-      std::byte* const host = array.bytes.data() + size.v * micro_batch;
-      std::byte* const device = arena_.At(buffer.offset);
-      std::memcpy(load ? device : host, load ? host : device, static_cast<size_t>(size.v));
-    }
-  };
-  std::byte* const workspace = arena_.At(program_.workspace_offset);
-  Trace* const trace = options.trace;
+  size_t at = 0;  // instructions run, over the schedule
+  awaited_ = 0;
   for (const Call& call : program_.schedule) {
-    if (call.kind == Call::Kind::kBeforeUpdate) {
-      if (options.before_update) failed_ = options.before_update();
-      if (!failed_.ok()) return failed_;
+    switch (call.kind) {
+      case Call::Kind::kRun:
+        failed_ = RunInstructions(call, options.trace, &at);
+        break;
+      case Call::Kind::kBeforeUpdate:
+        if (options.before_update) failed_ = options.before_update();
+        break;
+      case Call::Kind::kLoadInputs:
+      case Call::Kind::kStoreOutputs:
+        Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
+        break;
+    }
+    if (!failed_.ok()) return failed_;
+  }
+  if (background_) {
+    failed_ = AwaitBackground(background_->issued(), options.trace);
+    if (failed_.ok()) background_->Reset();
+  }
+  return failed_;
+}
+
+void Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
+  for (const HostArray& array : io) {
+    const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
+    if ((buffer.role == Role::kInput) != load) continue;
+    const Bytes size = buffer.type.bytes();
+    std::byte* const host = array.bytes.data() + size.v * micro_batch;
+    std::byte* const device = arena_.At(buffer.offset);
+    std::memcpy(load ? device : host, load ? host : device, static_cast<size_t>(size.v));
+  }
+}
+
+Status Executor::AwaitBackground(size_t count, Trace* trace) {
+  if (count <= awaited_) return OkStatus();
+  const Status status = background_->Wait(count);
+  if (!status.ok()) return status.WithContext("a collective in the background");
+  for (; awaited_ < count; ++awaited_) {
+    if (!trace) continue;
+    const BackgroundQueue::Item& item = background_->item(awaited_);
+    const auto& [b, micro_batch] = background_notes_[awaited_];
+    trace->Record(
+        {b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written, b->cost.flops});
+  }
+  return OkStatus();
+}
+
+Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
+  std::byte* const workspace = arena_.At(program_.workspace_offset);
+  const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
+  for (size_t i = begin; i < end; ++i, ++*at) {
+    const BoundInstruction& b = bound_[i];
+    if (b.background) {
+      background_->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
       continue;
     }
-    if (call.kind != Call::Kind::kRun) {
-      copy(call.micro_batch, call.kind == Call::Kind::kLoadInputs);
-      continue;
+    TEMPER_RETURN_IF_ERROR(AwaitBackground(waits_[*at], trace));
+    const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+    const Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
+    if (trace) {
+      trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
+                     b.cost.read + b.cost.written, b.cost.flops});
     }
-    const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
-    for (size_t i = begin; i < end; ++i) {
-      const BoundInstruction& b = bound_[i];
-      const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-      Status status = b.kernel->Run({.inputs = &addresses_[b.inputs],
-                                     .outputs = &addresses_[b.outputs],
-                                     .workspace = workspace,
-                                     .rng_name_hash = b.rng_hash});
-      if (trace) {
-        trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
-                       b.cost.read + b.cost.written, b.cost.flops});
-      }
-      if (!status.ok()) {
-        failed_ = status.WithContext(fmt::format("{} block {} {}", ToString(b.phase), b.block, ToString(b.op)));
-        return failed_;
-      }
+    if (!status.ok()) {
+      return status.WithContext(fmt::format("{} block {} {}", ToString(b.phase), b.block, ToString(b.op)));
     }
   }
   return OkStatus();
@@ -157,6 +267,12 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
 View Executor::BufferView(int buffer) const {
   const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
   return {arena_.At(b.offset), b.type};
+}
+
+PartView Executor::BufferPart(int buffer) const {
+  const View view = BufferView(buffer);
+  const auto& shard = program_.buffers[static_cast<size_t>(buffer)].shard;
+  return shard ? PartView(view, shard->global, shard->begin) : PartView(view);
 }
 
 }  // namespace temper

@@ -1,5 +1,10 @@
 // Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
 // address; Run then only calls kernels. One executor at a time may run on an arena.
+//
+// The schedule is an order, and what it computes is what it computes in that order. Collectives marked `background` run
+// on a thread of their own beside the kernels that follow; a kernel that touches what one of them reads or writes waits
+// for it. Who waits for whom follows from the addresses alone and is worked out when the executor is made, so that
+// running beside each other cannot change a result.
 #pragma once
 
 #include <functional>
@@ -10,6 +15,7 @@
 #include "device/kernel.h"
 #include "program/program.h"
 #include "runtime/arena.h"
+#include "runtime/background_queue.h"
 #include "runtime/trace.h"
 #include "tensor/view.h"
 
@@ -43,12 +49,20 @@ class Executor {
 
   // Address of a persistent buffer, for loading weights, writing scalars and reading results.
   View BufferView(int buffer) const;
+  // The same with the part of its tensor that the buffer holds.
+  PartView BufferPart(int buffer) const;
   const Program& program() const { return program_; }
 
  private:
   struct BoundInstruction;
+  struct TraceNote;
   Executor(const Program& program, Arena& arena);
   Status FillConstants();
+  void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
+  void FindWaits();
+  void Copy(std::span<const HostArray> io, int micro_batch, bool load);
+  Status RunInstructions(const Call& call, Trace* trace, size_t* at);
+  Status AwaitBackground(size_t count, Trace* trace);
 
   const Program& program_;
   Arena& arena_;
@@ -57,6 +71,11 @@ class Executor {
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   int64_t micro_batches_ = 0;                             // what the schedule loads or stores
+  // Per instruction in the order of the schedule: how many background collectives must be complete before it runs.
+  std::vector<uint32_t> waits_;
+  std::unique_ptr<BackgroundQueue> background_;  // null where nothing runs there
+  std::vector<TraceNote> background_notes_;      // per collective of a run, what the trace will say of it
+  size_t awaited_ = 0;
   Status failed_;
 };
 

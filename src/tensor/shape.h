@@ -42,7 +42,11 @@ class Shape {
     return n;
   }
   int64_t columns() const { return rank_ == 0 ? 1 : dims_[rank_ - 1]; }
-  int64_t rows() const { return columns() == 0 ? 0 : elements() / columns(); }
+  int64_t rows() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank_ - 1; ++i) n *= dims_[i];
+    return n;
+  }
 
   friend bool operator==(const Shape& a, const Shape& b) {
     if (a.rank_ != b.rank_) return false;

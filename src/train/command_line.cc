@@ -81,10 +81,20 @@ class Reader {
   Status ReadSection(const std::string& name, bool has_value, const std::string& value) {
     std::string text = value;
     if (!has_value && Peek() && Peek()->starts_with('{')) text = arguments_[next_++];
+    // mesh fsdp=4,tp=2: several keys of one section, without quotes.
+    if (!has_value && text.empty() && Peek() && Peek()->find('=') != Peek()->npos && !Peek()->starts_with('-')) {
+      text = arguments_[next_++];
+    }
+    if (!text.starts_with('{') && text.find('=') != text.npos) {
+      std::string mapping = "{";
+      for (const char c : text)
+        mapping += c == '=' ? std::string(": ") : c == ',' ? std::string(", ") : std::string(1, c);
+      text = mapping + "}";
+    }
     if (!text.starts_with('{')) {
       return InvalidArgument(
           fmt::format("{}: --{} is a section: name a key of it, --{}.KEY VALUE, or give "
-                      "several, --{} '{{KEY: VALUE, ...}}'",
+                      "several, --{} KEY=VALUE,KEY=VALUE",
                       kWhere, name, name, name));
     }
     result_.settings.push_back({name, text, /*is_section=*/true});

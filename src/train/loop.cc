@@ -5,16 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 namespace temper {
 namespace {
 
-volatile sig_atomic_t stop_signal = 0;
+// Whichever thread the signal comes to.
+std::atomic<int> stop_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
 extern "C" void HandleStop(int signal) {
-  if (stop_signal != 0) _exit(128 + signal);
-  stop_signal = signal;
+  int none = 0;
+  if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
 }
 
 double Now() {
@@ -34,6 +37,7 @@ bool Due(int64_t step, int64_t every) {
 void InstallStopHandler() {
   struct sigaction action = {};
   action.sa_handler = HandleStop;
+  action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
@@ -42,52 +46,67 @@ int StopSignal() {
   return stop_signal;
 }
 
-Result<LoopEnd> TrainingLoop::Run() {
-  const RunConfig::Output& output = p_.config.output;
-  Executor::RunOptions options{.trace = p_.trace, .before_update = [this] { return p_.saver.WaitUntilRead(); }};
-  bool stopping = false;
-  while (progress_.step < p_.total_steps && !stopping) {
-    const double begin = Now();
-    TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
-    const double seconds = Now() - begin;
-    // Kernel and page warm-up make a run's first step slow; later steps outweigh it.
-    steady_seconds_per_step_ =
-        window_steps_ == 0 && steady_seconds_per_step_ == 0 ? seconds : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
-    progress_.step = report.step;
-    progress_.sampler = p_.trainer.sampler().state();
-    progress_.tokens += report.tokens;
-    progress_.seconds += seconds;
-    window_loss_ += report.loss;
-    window_seconds_ += seconds;
-    window_flops_ += p_.model_flops(report).v;
-    window_tokens_ += report.tokens;
-    ++window_steps_;
+bool TrainingLoop::EvaluationDue() const {
+  return p_.evaluator && (last() || Due(progress_.step, p_.config.output.eval_steps.value_or(0)));
+}
 
-    stopping = StopSignal() != 0;
-    const bool last = progress_.step == p_.total_steps;
-    TEMPER_RETURN_IF_ERROR(Log(report));
-    if (p_.evaluator && !stopping && (last || Due(progress_.step, output.eval_steps.value_or(0)))) {
-      TEMPER_RETURN_IF_ERROR(Evaluate());
-    }
-    if (last || stopping || Due(progress_.step, output.save_steps)) TEMPER_RETURN_IF_ERROR(Save());
+bool TrainingLoop::SaveDue() const {
+  return last() || Due(progress_.step, p_.config.output.save_steps);
+}
+
+Result<LoopEnd> TrainingLoop::Run() {
+  const Executor::RunOptions options{.trace = p_.trace, .before_update = [this] { return p_.saver.WaitUntilRead(); }};
+  // A run that was stopped before an evaluation that was due makes up for it, and has it in the checkpoint that a run
+  // never stopped would have here.
+  if (progress_.step > 0 && EvaluationDue() && !progress_.eval_loss) {
+    TEMPER_RETURN_IF_ERROR(Evaluate());
+    if (progress_.eval_loss && SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
+  }
+  TEMPER_ASSIGN_OR_RETURN(bool stopping, p_.peers.Any(StopSignal() != 0));
+  while (!last() && !stopping) {
+    TEMPER_RETURN_IF_ERROR(Step(options));
+    if (EvaluationDue()) TEMPER_RETURN_IF_ERROR(Evaluate());
+    TEMPER_ASSIGN_OR_RETURN(stopping, p_.peers.Any(StopSignal() != 0));
+    if (stopping || SaveDue()) TEMPER_RETURN_IF_ERROR(Save());
   }
   TEMPER_RETURN_IF_ERROR(p_.saver.Finish());
   p_.display.Finish();
-  return stopping && progress_.step < p_.total_steps ? LoopEnd::kStopped : LoopEnd::kDone;
+  const bool complete = last() && (!EvaluationDue() || progress_.eval_loss);
+  return complete ? LoopEnd::kDone : LoopEnd::kStopped;
+}
+
+Status TrainingLoop::Step(const Executor::RunOptions& options) {
+  const double begin = Now();
+  TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(options));
+  const double seconds = Now() - begin;
+  // Kernel and page warm-up make a run's first step slow; later steps outweigh it.
+  steady_seconds_per_step_ = steady_seconds_per_step_ == 0 ? seconds : 0.8 * steady_seconds_per_step_ + 0.2 * seconds;
+  progress_.step = report.step;
+  progress_.sampler = p_.trainer.sampler().state();
+  progress_.tokens += report.tokens;
+  progress_.seconds += seconds;
+  progress_.eval_loss.reset();
+  progress_.unlogged_loss += report.loss;
+  ++progress_.unlogged_steps;
+  window_seconds_ += seconds;
+  window_flops_ += p_.model_flops(report).v;
+  window_tokens_ += report.tokens;
+  return Log(report);
 }
 
 Status TrainingLoop::Log(const StepReport& report) {
-  const bool last = report.step == p_.total_steps;
-  const bool due = last || StopSignal() != 0 || Due(report.step, p_.config.output.logging_steps);
+  const bool due = last() || Due(report.step, p_.config.output.logging_steps);
   const double per_second = window_seconds_ > 0 ? static_cast<double>(window_tokens_) / window_seconds_ : 0;
   std::optional<double> mfu;
   if (p_.peak_flops_per_second > 0 && window_seconds_ > 0)
     mfu = window_flops_ / window_seconds_ / p_.peak_flops_per_second;
+  if (mfu > 1) mfu.reset();  // the peak was measured while something else kept the machine busy: it is not known
   const double remaining = static_cast<double>(p_.total_steps - report.step) * steady_seconds_per_step_;
+  const double loss = progress_.unlogged_loss / static_cast<double>(progress_.unlogged_steps);
   p_.display.Update({.step = report.step,
                      .total_steps = p_.total_steps,
                      .epoch = report.epoch,
-                     .loss = report.loss,
+                     .loss = loss,
                      .grad_norm = report.grad_norm,
                      .learning_rate = report.learning_rate,
                      .tokens_per_second = per_second,
@@ -98,7 +117,7 @@ Status TrainingLoop::Log(const StepReport& report) {
   if (!due) return OkStatus();
   const TrainingRow row{.step = report.step,
                         .epoch = report.epoch,
-                        .loss = window_loss_ / static_cast<double>(window_steps_),
+                        .loss = loss,
                         .grad_norm = report.grad_norm,
                         .learning_rate = report.learning_rate,
                         .tokens = progress_.tokens,
@@ -106,7 +125,7 @@ Status TrainingLoop::Log(const StepReport& report) {
                         .mfu = mfu,
                         .device_peak_bytes = p_.device_peak.v,
                         .seconds = progress_.seconds};
-  TEMPER_RETURN_IF_ERROR(p_.metrics.Write(row));
+  if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.tensorboard) {
     const double now = WallClock();
     for (const auto& [name, value] : {std::pair<const char*, double>{"loss", row.loss},
@@ -118,17 +137,21 @@ Status TrainingLoop::Log(const StepReport& report) {
         p_.display.Message("warning: " + s.message());
     }
   }
-  window_loss_ = window_seconds_ = window_flops_ = 0;
-  window_steps_ = window_tokens_ = 0;
+  progress_.unlogged_loss = 0;
+  progress_.unlogged_steps = 0;
+  window_seconds_ = window_flops_ = 0;
+  window_tokens_ = 0;
   return OkStatus();
 }
 
 Status TrainingLoop::Evaluate() {
   const double begin = Now();
-  TEMPER_ASSIGN_OR_RETURN(const EvaluationReport report, p_.evaluator->Run());
+  const Result<EvaluationReport> evaluated = p_.evaluator->Run([] { return StopSignal() != 0; });
+  if (evaluated.status().code() == StatusCode::kInterrupted) return OkStatus();
+  TEMPER_RETURN_IF_ERROR(evaluated.status());
+  const EvaluationReport& report = *evaluated;
   const double seconds = Now() - begin;
-  last_eval_loss_ = report.loss;
-  last_eval_step_ = progress_.step;
+  progress_.eval_loss = report.loss;
   if (!progress_.best_eval_loss || report.loss < *progress_.best_eval_loss) {
     progress_.best_eval_loss = report.loss;
     progress_.best_step = progress_.step;
@@ -140,19 +163,17 @@ Status TrainingLoop::Evaluate() {
       p_.display.Message("warning: " + s.message());
     }
   }
-  return p_.metrics.Write(EvaluationRow{.step = progress_.step,
-                                        .epoch = p_.trainer.sampler().epochs_done(),
-                                        .eval_loss = report.loss,
-                                        .eval_tokens = report.tokens,
-                                        .eval_seconds = seconds});
+  if (p_.metrics == nullptr) return OkStatus();
+  return p_.metrics->Write(EvaluationRow{.step = progress_.step,
+                                         .epoch = p_.trainer.sampler().epochs_done(),
+                                         .eval_loss = report.loss,
+                                         .eval_tokens = report.tokens,
+                                         .eval_seconds = seconds});
 }
 
 Status TrainingLoop::Save() {
-  if (last_save_step_ == progress_.step) return OkStatus();
-  last_save_step_ = progress_.step;
-  TEMPER_RETURN_IF_ERROR(p_.metrics.Sync());
-  const bool measured = last_eval_step_ == progress_.step;
-  return p_.saver.Save(progress_, measured ? last_eval_loss_ : std::nullopt);
+  if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Sync());
+  return p_.saver.Save(progress_);
 }
 
 }  // namespace temper

@@ -18,10 +18,14 @@ namespace temper {
 struct RunProgress {
   int64_t step = 0;
   SamplerState sampler;
-  int64_t tokens = 0;  // real tokens trained on
-  double seconds = 0;  // spent training, over all resumptions
+  int64_t tokens = 0;               // real tokens trained on
+  double seconds = 0;               // spent in steps, over all resumptions
+  std::optional<double> eval_loss;  // of an evaluation at this very step
   std::optional<double> best_eval_loss;
   int64_t best_step = 0;
+  // Steps since the last row of metrics.jsonl, whose losses are part of the next.
+  double unlogged_loss = 0;  // sum
+  int64_t unlogged_steps = 0;
 };
 
 // Keeps checkpoints. Save returns while the writing goes on; memory that is still being read must not change until
@@ -29,13 +33,13 @@ struct RunProgress {
 class Saver {
  public:
   virtual ~Saver() = default;
-  virtual Status Save(const RunProgress& progress, std::optional<double> eval_loss) = 0;
+  virtual Status Save(const RunProgress& progress) = 0;
   virtual Status WaitUntilRead() = 0;
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns. A second signal ends
-// the process at once.
+// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns; an evaluation is
+// broken off, and made up for when the run goes on. A second signal ends the process at once.
 void InstallStopHandler();
 int StopSignal();  // 0: none
 
@@ -49,9 +53,10 @@ class TrainingLoop {
     Trainer& trainer;
     Evaluator* evaluator = nullptr;
     Saver& saver;
-    MetricsLog& metrics;
+    MetricsLog* metrics = nullptr;
     TensorBoardWriter* tensorboard = nullptr;
     ProgressDisplay& display;
+    Peers peers;  // all stop after the same step
     Trace* trace = nullptr;
     int64_t total_steps = 0;
     Bytes device_peak;
@@ -64,18 +69,20 @@ class TrainingLoop {
   const RunProgress& progress() const { return progress_; }
 
  private:
+  Status Step(const Executor::RunOptions& options);
   Status Log(const StepReport& report);
   Status Evaluate();
   Status Save();
+  bool last() const { return progress_.step == p_.total_steps; }
+  bool EvaluationDue() const;  // after this step
+  bool SaveDue() const;
 
   const Parts p_;
   RunProgress progress_;
-  // Since the last logged row.
-  double window_loss_ = 0, window_seconds_ = 0, window_flops_ = 0;
-  int64_t window_steps_ = 0, window_tokens_ = 0;
+  // Speed since the last logged row, or since the run went on.
+  double window_seconds_ = 0, window_flops_ = 0;
+  int64_t window_tokens_ = 0;
   double steady_seconds_per_step_ = 0;  // running mean, for the ETA
-  std::optional<double> last_eval_loss_;
-  int64_t last_eval_step_ = -1, last_save_step_ = -1;
 };
 
 }  // namespace temper

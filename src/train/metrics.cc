@@ -65,7 +65,7 @@ Result<std::unique_ptr<MetricsLog>> MetricsLog::Open(Env& env, const std::string
     TEMPER_ASSIGN_OR_RETURN(const auto present, env.OpenForRead(path));
     size = present->size().v;
   }
-  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(path, /*append=*/true));
+  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(path, WriteMode::kAppend));
   return std::unique_ptr<MetricsLog>(new MetricsLog(env, path, std::move(file), size));
 }
 
@@ -95,7 +95,7 @@ Status MetricsLog::WriteLine(std::string line) {
   return OkStatus();
 }
 
-Status TruncateMetrics(Env& env, const std::string& path, int64_t step) {
+Status TruncateMetrics(Env& env, const std::string& path, int64_t step, bool evaluated) {
   if (!env.IsFile(path)) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
   std::string kept;
@@ -109,7 +109,8 @@ Status TruncateMetrics(Env& env, const std::string& path, int64_t step) {
       if (complete) return NotARow(path, number);
       continue;  // cut short by a crash
     }
-    if (row["step"].get<int64_t>() <= step) kept.append(line).push_back('\n');
+    const int64_t at = row["step"].get<int64_t>();
+    if (at < step || (at == step && (evaluated || !row.contains("eval_loss")))) kept.append(line).push_back('\n');
   }
   return kept == text ? OkStatus() : WriteTextFileAtomically(env, path, kept);
 }

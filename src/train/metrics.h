@@ -29,7 +29,7 @@ struct TrainingRow {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // 0 to 1; absent where the machine's peak is not known
   int64_t device_peak_bytes = 0;
-  double seconds = 0;  // since the start of the run, over all its resumptions
+  double seconds = 0;  // spent in steps since the start of the run, over all its resumptions
 };
 
 struct EvaluationRow {
@@ -54,7 +54,7 @@ class MetricsLog {
   // failed write (disk full) leaves no part of a row behind for the next one to run into.
   Status Write(const TrainingRow& row);
   Status Write(const EvaluationRow& row);
-  // Rows so far survive a power failure. Call when a checkpoint is committed: it counts on their steps.
+  // Rows so far survive a power failure. Call before a checkpoint is saved: it counts on their steps.
   Status Sync();
 
  private:
@@ -68,9 +68,10 @@ class MetricsLog {
   bool torn_ = false;
 };
 
-// Removes the rows that a run resumed from `step` will write again: those of later steps, and a last line that a crash
-// cut short. A missing file is fine. A line in the middle that is no row is an error naming it.
-Status TruncateMetrics(Env& env, const std::string& path, int64_t step);
+// Removes the rows that a run resumed from `step` will write again: those of later steps, the evaluation of `step`
+// where the checkpoint is not `evaluated`, and a last line that a crash cut short. A missing file is fine. A line in
+// the middle that is no row is an error naming it.
+Status TruncateMetrics(Env& env, const std::string& path, int64_t step, bool evaluated);
 
 // The loss rows of a metrics.jsonl, for drawing (train/loss_curve.h).
 struct LossHistory {

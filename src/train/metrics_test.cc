@@ -92,13 +92,16 @@ TEST(Metrics, ResumingLeavesTheRowsUpToItsStep) {
       if (step == 3) upto3 = Read(path);
     }
   }
-  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 3).ok());
+  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 3, true).ok());
   EXPECT_EQ(Read(path), upto3);
   auto log = MetricsLog::Open(PosixEnv(), path);
   ASSERT_TRUE(log.ok());
   ASSERT_TRUE((*log)->Write(RowOf(4)).ok());
   EXPECT_EQ(Read(path), upto3 + ToJsonLine(RowOf(4)) + "\n");
-  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 0).ok());
+  // A checkpoint of step 3 that was saved before its evaluation: that row will be written again.
+  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 3, false).ok());
+  EXPECT_EQ(Read(path), upto3.substr(0, upto3.rfind("{\"step\": 3, \"epoch\": 0, \"eval_loss\"")));
+  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 0, true).ok());
   EXPECT_EQ(Read(path), "");
 }
 
@@ -107,12 +110,12 @@ TEST(Metrics, ALastLineCutShortIsDropped) {
   const std::string first = ToJsonLine(RowOf(1)) + "\n", second = ToJsonLine(RowOf(2)) + "\n";
   for (size_t length = 0; length <= second.size(); length += length + 9 < second.size() ? 9 : 1) {
     ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, first + second.substr(0, length)).ok());
-    ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 2).ok());
+    ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 2, true).ok());
     // Without its line end alone, the row is whole.
     EXPECT_EQ(Read(path), length + 1 >= second.size() ? first + second : first) << length;
   }
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, first + std::string(100, '\0')).ok());
-  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 2).ok());
+  ASSERT_TRUE(TruncateMetrics(PosixEnv(), path, 2, true).ok());
   EXPECT_EQ(Read(path), first) << "zeros, as a power failure leaves them";
 }
 
@@ -120,10 +123,10 @@ TEST(Metrics, TruncatingRefusesWhatItDoesNotUnderstandAndKeepsIt) {
   const std::string path = FreshPath("metrics_foreign.jsonl");
   const std::string text = ToJsonLine(RowOf(1)) + "\nmy notes\n" + ToJsonLine(RowOf(2)) + "\n";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
-  const Status status = TruncateMetrics(PosixEnv(), path, 1);
+  const Status status = TruncateMetrics(PosixEnv(), path, 1, true);
   EXPECT_NE(status.message().find("line 2"), std::string::npos) << status.message();
   EXPECT_EQ(Read(path), text);
-  EXPECT_TRUE(TruncateMetrics(PosixEnv(), FreshPath("metrics_missing.jsonl"), 1).ok());
+  EXPECT_TRUE(TruncateMetrics(PosixEnv(), FreshPath("metrics_missing.jsonl"), 1, true).ok());
 }
 
 TEST(Metrics, AFailedWriteLeavesNoPartOfARow) {

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/log.h"
+
 namespace temper {
 namespace {
 
@@ -53,6 +55,12 @@ std::string Bar(double fraction, int columns, bool unicode) {
   return out + std::string(static_cast<size_t>(columns - (parts + 7) / 8), ' ');
 }
 
+// "120/480", "1.20 GiB/12.55 GiB"
+std::string Done(const ProgressState& s) {
+  if (!s.in_bytes) return fmt::format("{}/{}", s.step, s.total_steps);
+  return fmt::format("{}/{}", ToString(Bytes{s.step}), ToString(Bytes{s.total_steps}));
+}
+
 struct Figure {
   int importance;  // 0 stays longest
   std::string text;
@@ -78,7 +86,7 @@ void WriteToStderr(std::string_view text) {
 }  // namespace
 
 std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
-  const std::string head = fmt::format("{} {}/{} ", state.what, state.step, state.total_steps);
+  const std::string head = fmt::format("{} {} ", state.what, Done(state));
   const std::string percent = fmt::format("{:3.0f}%", std::floor(DoneFraction(state) * 100));
   std::vector<Figure> figures = Figures(state);
   const auto columns_of = [&] {                         // of everything but the bar; all of it is ASCII
@@ -103,8 +111,8 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
 }
 
 std::string ProgressLine(const ProgressState& s) {
-  std::string out = fmt::format("{} step {}/{}", s.what, s.step, s.total_steps);
-  if (s.total_steps > 0) out += fmt::format("  epoch {:.2f}", s.epoch);
+  std::string out = fmt::format("{} {}{}", s.what, s.in_bytes ? "" : "step ", Done(s));
+  if (s.total_steps > 0 && !s.in_bytes) out += fmt::format("  epoch {:.2f}", s.epoch);
   for (const Figure& f : Figures(s)) out += "  " + f.text;
   return out;
 }
@@ -126,12 +134,14 @@ int TerminalWidth() {
   return size.ws_col;
 }
 
-ProgressDisplay::ProgressDisplay(bool rich, bool unicode) : rich_(rich), unicode_(unicode) {}
+ProgressDisplay::ProgressDisplay(bool rich, bool unicode, bool silent)
+    : rich_(rich), unicode_(unicode), silent_(silent) {}
 ProgressDisplay::~ProgressDisplay() {
   Finish();
 }
 
 void ProgressDisplay::Update(const ProgressState& state, bool log) {
+  if (silent_) return;
   last_ = state;
   if (!rich_) {
     if (log) WriteToStderr(ProgressLine(state) + "\n");
@@ -142,19 +152,22 @@ void ProgressDisplay::Update(const ProgressState& state, bool log) {
 }
 
 void ProgressDisplay::Message(std::string_view line) {
-  if (!drawn_) return WriteToStderr(std::string(line) + "\n");
-  // To the start of the line, and clear it; the bar follows below.
-  WriteToStderr(fmt::format("\r\x1b[K{}\n", line));
-  Draw();
+  if (silent_) return;
+  LogInfo(line);
+  if (drawn_) Draw();
 }
 
 void ProgressDisplay::Finish() {
-  if (pending_) Draw();
+  if (silent_) return;
+  if (pending_ || (drawn_ && !UnfinishedLine())) Draw();
   if (drawn_) WriteToStderr("\n");
+  SetUnfinishedLine(false);
   drawn_ = false;
 }
 
 void ProgressDisplay::Draw() {
+  SetUnfinishedLine(
+      true);  // first, so that a message of another thread meanwhile clears too much rather than too little
   // A column less than there is: a full line makes some terminals wrap, and then "\r" goes back to its second half.
   WriteToStderr("\r\x1b[K" + ProgressBar(last_, TerminalWidth() - 1, unicode_));
   drawn_ = true;

@@ -16,10 +16,12 @@ struct ProgressState {
   std::string_view what = "train";  // "train", "eval", "load": REQUIRES: outlives the use
   int64_t step = 0;                 // done
   int64_t total_steps = 0;
+  bool in_bytes = false;  // both count bytes
   double epoch = 0;
-  std::optional<double> loss, grad_norm, learning_rate;  // of the last step; absent before it, or where unknown
-  std::optional<double> tokens_per_second, mfu;          // mfu: 0 to 1
-  Bytes memory;                                          // device peak; 0: unknown
+  // Mean loss since the last logged row, the others of the last step; absent before it, or where unknown.
+  std::optional<double> loss, grad_norm, learning_rate;
+  std::optional<double> tokens_per_second, mfu;  // mfu: 0 to 1
+  Bytes memory;                                  // device peak; 0: unknown
   std::optional<Seconds> eta;
 };
 
@@ -36,12 +38,12 @@ bool LocaleIsUtf8();
 // Columns of the terminal on stderr; 80 where there is none. Asked anew at each call, so that resizing works.
 int TerminalWidth();
 
-// Thread rule: one thread, and while a bar stands other lines for stderr go through Message.
+// Thread rule: one thread. Messages of others (base/log.h) take the bar's line; it comes back at the next Update.
 class ProgressDisplay {
  public:
-  // `rich`: redraw a line (StderrIsRich()); else lines. Lines are printed by Update with `log` set; a bar is redrawn at
-  // most ten times a second.
-  ProgressDisplay(bool rich, bool unicode);
+  // `rich`: redraw a line (StderrIsRich()); else lines. `silent`: nothing, where another rank shows it. Lines are
+  // printed by Update with `log` set; a bar is redrawn at most ten times a second.
+  ProgressDisplay(bool rich, bool unicode, bool silent = false);
   ~ProgressDisplay();  // leaves the last state of the bar on its line
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
@@ -58,6 +60,7 @@ class ProgressDisplay {
 
   const bool rich_;
   const bool unicode_;
+  const bool silent_;
   ProgressState last_;
   bool drawn_ = false;    // a bar stands on the terminal's last line
   bool pending_ = false;  // last_ is newer than what is drawn

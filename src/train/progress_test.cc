@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "base/log.h"
+
 namespace temper {
 namespace {
 
@@ -109,6 +113,24 @@ TEST(Progress, TerminalLineIsRedrawnAndEndsOnItsOwnLine) {
   EXPECT_TRUE(text.ends_with("\r\x1b[Ksaved checkpoint\n" + last)) << text;
   EXPECT_LT(std::count(text.begin(), text.end(), '\r'), 100) << "a fast run does not flood the terminal";
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+}
+
+// A message of another thread (a checkpoint that could not be deleted) neither tears the bar nor is torn by it.
+TEST(Progress, AMessageTakesTheBarsLineAndTheBarComesBack) {
+  const std::string clear = "\r\x1b[K";
+  const std::string bar = clear + ProgressBar(Full(), TerminalWidth() - 1, false);
+  testing::internal::CaptureStderr();
+  {
+    ProgressDisplay display(/*rich=*/true, /*unicode=*/false);
+    display.Update(Full(), true);
+    std::thread([] { LogWarning("from elsewhere"); }).join();
+    LogInfo("and another");
+    display.Message("from here");
+    LogInfo("last");
+  }
+  LogInfo("after");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), bar + clear + "warning: from elsewhere\n" + "and another\n" +
+                                                        "from here\n" + bar + clear + "last\n" + bar + "\nafter\n");
 }
 
 }  // namespace

@@ -193,15 +193,23 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
 
 Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   RunConfig::Lora& lora = run.config.lora;
-  if (!facts.adapter || lora == *facts.adapter) return OkStatus();
+  if (!facts.adapter) return OkStatus();
+  const RunConfig::Model& m = run.config.model;
+  if (m.method == TrainMethod::kFull) {
+    return InvalidArgument(
+        fmt::format("model {} is an adapter, but method is full: merge it first (temper export --model {} --output_dir "
+                    "MERGED) and train MERGED, or go on training the adapter with method: lora",
+                    m.model, m.model));
+  }
+  if (lora == *facts.adapter) return OkStatus();
   // Dropout is no property of the trained weights: it may change from run to run.
   RunConfig::Lora wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
   if (wanted != RunConfig::Lora() && wanted != theirs) {
-    return InvalidArgument(
-        fmt::format("lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove "
-                    "the lora section to go on with it, or remove adapter to start a new one",
-                    run.config.model.adapter, theirs.r, theirs.alpha));
+    return InvalidArgument(fmt::format(
+        "lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove the lora section to "
+        "go on with it, or give its base model instead to start a new one",
+        m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
   }
   const double dropout = lora.dropout;
   lora = *facts.adapter;
@@ -244,8 +252,8 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     run.notes["eval_steps"] = "at every checkpoint";
   }
   if (!c.machine.threads) {
-    c.machine.threads = facts.cpu_cores;
-    run.notes["threads"] = "one per core";
+    c.machine.threads = std::max<int64_t>(facts.cpu_cores / c.machine.nprocs, 1);
+    run.notes["threads"] = c.machine.nprocs > 1 ? "the cores, shared by nprocs" : "one per core";
   }
   const RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
   if (kwargs.min_lr && *kwargs.min_lr > *c.optimizer.learning_rate) {
@@ -276,12 +284,6 @@ Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps) {
   s.decay_shape = k.decay_type;
   TEMPER_RETURN_IF_ERROR(s.Check());
   return s;
-}
-
-int64_t TotalSteps(const RunConfig& config, int64_t micro_batches) {
-  if (config.length.max_steps.value_or(-1) > 0) return *config.length.max_steps;
-  return StepsOfEpochs(config.length.num_train_epochs,
-                       StepsPerEpoch(micro_batches, config.batch.gradient_accumulation_steps));
 }
 
 std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps) {

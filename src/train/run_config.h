@@ -20,6 +20,7 @@ namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
+enum class TensorMode { k1d, k2d, k25d };
 
 struct RunConfig {
   struct Model {
@@ -108,8 +109,19 @@ struct RunConfig {
 
   struct Machine {
     Recompute recompute = Recompute::kNone;
-    std::optional<int64_t> threads;
+    std::optional<int64_t> threads;  // of a rank
     int64_t seed = 42;
+    int64_t nprocs = 1;  // ranks to start on this machine
+  };
+
+  // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
+  struct Mesh {
+    std::optional<int64_t> dp, fsdp, tp;
+    TensorMode tp_mode = TensorMode::k1d;
+    int64_t tp_depth = 1;
+    bool sequence_parallel = true;
+    bool reshard_after_forward = true;
+    bool overlap = true;
   };
 
   Model model;
@@ -120,6 +132,7 @@ struct RunConfig {
   Length length;
   Output output;
   Machine machine;
+  Mesh mesh;
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };
@@ -155,9 +168,6 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts);
 
 // The learning-rate schedule of a run of `total_steps` steps. REQUIRES: config is resolved.
 Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps);
-
-// Steps of the whole run: max_steps, or what num_train_epochs give. `micro_batches`: of one epoch.
-int64_t TotalSteps(const RunConfig& config, int64_t micro_batches);
 
 // A warning with a remedy for a run too short to learn from (fewer than 20 steps), or nothing.
 std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps);

@@ -242,14 +242,12 @@ TEST(RunConfig, ScheduleFollowsItsKeys) {
   EXPECT_HAS(Resolve(c, {}).status().message(), "above learning_rate");
 }
 
-TEST(RunConfig, CountsAndWarnsOfShortRuns) {
+TEST(RunConfig, WarnsOfShortRuns) {
   RunConfig c = Valid();
-  EXPECT_EQ(TotalSteps(c, 40), 15);
   ASSERT_TRUE(ShortRunWarning(c, 15).has_value());
   EXPECT_HAS(*ShortRunWarning(c, 15), "gradient_accumulation_steps (now 8)");
   EXPECT_FALSE(ShortRunWarning(c, 20).has_value());
   c.length.max_steps = 7;
-  EXPECT_EQ(TotalSteps(c, 40), 7) << "max_steps wins";
   EXPECT_HAS(*ShortRunWarning(c, 7), "raise max_steps");
 }
 

@@ -28,8 +28,9 @@ bool IsCircumstance(const std::string& name) {
                                                        "save_total_limit",
                                                        "memory.recompute",
                                                        "threads",
+                                                       "nprocs",
                                                        "per_device_eval_batch_size"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 }  // namespace
@@ -160,8 +161,26 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "block"}),
             "compute activations again in the backward pass, to save memory"},
-           {"threads", &c.machine.threads, "threads to compute with", positive, "one per core"},
+           {"threads", &c.machine.threads, "threads that a rank computes with", positive,
+            "the cores, shared by nprocs"},
            {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
+           {"nprocs", &c.machine.nprocs, "ranks to start on this machine", positive},
+       }},
+      {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
+       {
+           {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
+           {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
+            positive, "all that the other axes leave"},
+           {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
+            "1"},
+           {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),
+            "what tp ranks share: columns or rows of weights; or blocks of both, and of activations"},
+           {"mesh.tp_depth", &c.mesh.tp_depth, "2.5d: layers of tp ranks, each with its own rows", positive},
+           {"mesh.sequence_parallel", &c.mesh.sequence_parallel,
+            "tp 1d: norms and residuals on a part of the tokens on each rank"},
+           {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
+            "fsdp: gather weights again for the backward, instead of keeping them"},
+           {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
        }},
   };
 }

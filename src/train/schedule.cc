@@ -103,14 +103,4 @@ int64_t WarmupSteps(double ratio, int64_t total_steps) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * ratio));
 }
 
-int64_t StepsPerEpoch(int64_t micro_batches, int64_t gradient_accumulation_steps) {
-  TEMPER_CHECK(micro_batches >= 0 && gradient_accumulation_steps >= 1);
-  const int64_t steps = (micro_batches + gradient_accumulation_steps - 1) / gradient_accumulation_steps;
-  return std::max<int64_t>(1, steps);
-}
-
-int64_t StepsOfEpochs(double epochs, int64_t steps_per_epoch) {
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch)));
-}
-
 }  // namespace temper

@@ -40,10 +40,4 @@ struct Schedule {
 // ceil(ratio * total_steps), the rounding of transformers.
 int64_t WarmupSteps(double ratio, int64_t total_steps);
 
-// Optimizer steps of one pass over `micro_batches`: the last, shorter accumulation counts as a step.
-int64_t StepsPerEpoch(int64_t micro_batches, int64_t gradient_accumulation_steps);
-
-// Optimizer steps of `epochs` passes; a fraction of an epoch is rounded up to a whole step.
-int64_t StepsOfEpochs(double epochs, int64_t steps_per_epoch);
-
 }  // namespace temper

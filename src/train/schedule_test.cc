@@ -74,15 +74,10 @@ TEST(Schedule, RefusesPhasesLongerThanTheRun) {
   EXPECT_TRUE(s.Check().ok());
 }
 
-TEST(Schedule, CountsStepsAsTransformersDoes) {
+TEST(Schedule, RoundsWarmupAsTransformersDoes) {
   EXPECT_EQ(WarmupSteps(0.03, 100), 3);
   EXPECT_EQ(WarmupSteps(0.03, 101), 4);
   EXPECT_EQ(WarmupSteps(0.0, 101), 0);
-  EXPECT_EQ(StepsPerEpoch(16, 8), 2);
-  EXPECT_EQ(StepsPerEpoch(17, 8), 3);
-  EXPECT_EQ(StepsPerEpoch(0, 8), 1);
-  EXPECT_EQ(StepsOfEpochs(3, 5), 15);
-  EXPECT_EQ(StepsOfEpochs(0.5, 5), 3);
 }
 
 }  // namespace

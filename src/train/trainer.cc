@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/forward.h"
@@ -15,6 +16,40 @@ int64_t TokensOf(const Executor& executor) {
   const int token = program.FindBuffer(kTokenInput);
   TEMPER_CHECK(token >= 0) << "program " << program.name << " takes no tokens";
   return program.buffers[static_cast<size_t>(token)].type.shape[0];
+}
+
+bool IsFinite(float x) {
+  return std::isfinite(x);
+}
+
+// Of rows [first_row, first_row + rows) of `packing`, whose tokens' losses are `losses`: the samples with a loss that
+// is not finite go to `bad`, all to `all`.
+struct Suspects {
+  std::vector<int32_t> all, bad;
+  const std::vector<int32_t>& samples() const { return bad.empty() ? all : bad; }
+};
+void AddSuspects(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
+                 std::span<const float> losses, Suspects* suspects) {
+  const auto row_tokens = static_cast<size_t>(packing.options().max_seq_len);
+  for (int64_t r = 0; r < rows; ++r) {
+    size_t begin = static_cast<size_t>(r) * row_tokens;
+    for (const int32_t sample : packing.row(first_row + r)) {
+      const auto own = losses.subspan(begin, static_cast<size_t>(store.length(sample)));
+      begin += own.size();
+      suspects->all.push_back(sample);
+      if (!std::all_of(own.begin(), own.end(), IsFinite)) suspects->bad.push_back(sample);
+    }
+  }
+}
+
+// "data.jsonl line 3, data.jsonl line 7 and 12 more".
+std::string Places(const std::vector<int32_t>& samples, const SamplePlace& place) {
+  constexpr size_t kShown = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, samples.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + (place ? place(samples[i]) : fmt::format("sample {}", samples[i]));
+  }
+  return samples.size() > kShown ? fmt::format("{} and {} more", text, samples.size() - kShown) : text;
 }
 
 }  // namespace
@@ -43,12 +78,12 @@ BatchArrays HostBatches::Arrays(int64_t m) {
   return {part(token_), part(target_), part(position_), part(document_start_)};
 }
 
-void HostBatches::SetRng(uint64_t seed, int64_t step) {
+void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
   for (int64_t m = 0; m < micro_batches_; ++m) {
     int64_t* const words = rng_.data() + m * kNumRngWords;
     words[kRngSeed] = static_cast<int64_t>(seed);
     words[kRngStep] = step;
-    words[kRngFirstToken] = m * tokens_;
+    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens_;
   }
 }
 
@@ -71,14 +106,14 @@ Status Trainer::Restore(int64_t step, const SamplerState& sampler) {
 }
 
 Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
-  const Sampler::Batch batch = sampler_.NextBatch(spec_.micro_batches * spec_.rows_per_micro_batch);
-  BatchCounts counts;
+  const Peers& peers = spec_.peers;
+  const int64_t rows_per_step = spec_.micro_batches * peers.data_ranks * spec_.rows_per_micro_batch;
+  const Sampler::Batch batch = sampler_.NextBatch(rows_per_step);
+  BatchCounts own;
   StepReport report{.step = step_ + 1};
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
-    // The last batch of an epoch may lack rows: its places are padding.
-    const int64_t first = std::min(m * spec_.rows_per_micro_batch, batch.rows);
-    const int64_t rows = std::min(spec_.rows_per_micro_batch, batch.rows - first);
-    counts += FillBatch(store_, sampler_.packing(), batch.first_row + first, rows, batches_.Arrays(m));
+    const RowRange rows = OwnRows(batch, m);
+    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m));
   }
   for (int64_t r = 0; r < batch.rows; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -86,7 +121,9 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
       report.attended_pairs += length * (length + 1) / 2;
     }
   }
-  batches_.SetRng(spec_.seed, step_);
+  double counts[] = {static_cast<double>(own.tokens), static_cast<double>(own.supervised)};
+  TEMPER_RETURN_IF_ERROR(peers.Sum(counts));
+  batches_.SetRng(spec_.seed, step_, peers);
   const double t = static_cast<double>(step_ + 1);
   report.learning_rate = spec_.schedule.At(step_);
   const std::span<double> scalars = scalars_.as<double>();
@@ -94,60 +131,86 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   scalars[kScalarBiasCorrection1] = 1 - std::pow(spec_.beta1, t);
   scalars[kScalarBiasCorrection2] = 1 - std::pow(spec_.beta2, t);
   // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
-  scalars[kScalarTokenCount] = static_cast<double>(std::max<int64_t>(counts.supervised, 1));
+  scalars[kScalarTokenCount] = std::max(counts[1], 1.0);
 
   TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
 
   double sum = 0;
   for (const float loss : batches_.losses()) sum += loss;
+  const bool suspect = !std::isfinite(sum) || peers.communicator == nullptr;
+  TEMPER_RETURN_IF_ERROR(peers.Sum({&sum, 1}));
   report.loss = sum / scalars[kScalarTokenCount];
   report.grad_norm = clip_.as<float>()[1];
-  report.tokens = counts.tokens;
+  report.tokens = static_cast<int64_t>(counts[0]);
   report.epoch = sampler_.epochs_done();
-  TEMPER_RETURN_IF_ERROR(CheckFinite(batch, report));
+  TEMPER_RETURN_IF_ERROR(CheckFinite(batch, report, suspect));
   ++step_;
   return report;
 }
 
-Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& report) const {
+Trainer::RowRange Trainer::OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const {
+  const Peers& peers = spec_.peers;
+  // The last batch of an epoch may lack rows: its places are padding.
+  const int64_t place = (micro_batch * peers.data_ranks + peers.data_rank) * spec_.rows_per_micro_batch;
+  const int64_t first = std::min(place, batch.rows);
+  return {batch.first_row + first, std::min(spec_.rows_per_micro_batch, batch.rows - first)};
+}
+
+Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const {
   if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) return OkStatus();
-  const int64_t row_tokens = batches_.tokens_per_micro_batch() / spec_.rows_per_micro_batch;
-  std::string where;
-  for (int64_t r = 0; r < batch.rows; ++r) {
-    const auto losses = batches_.losses().subspan(static_cast<size_t>(r * row_tokens), static_cast<size_t>(row_tokens));
-    size_t begin = 0;
-    for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
-      const auto length = static_cast<size_t>(store_.length(sample));
-      const auto own = losses.subspan(begin, length);
-      begin += length;
-      if (std::all_of(own.begin(), own.end(), [](float x) { return std::isfinite(x); })) continue;
-      where += fmt::format("{}{}", where.empty() ? "" : ", ", sample);
-    }
+  const bool loss = !std::isfinite(report.loss);
+  Suspects suspects;
+  for (int64_t m = 0; m < spec_.micro_batches; ++m) {
+    const RowRange rows = OwnRows(batch, m);
+    const auto tokens = static_cast<size_t>(batches_.tokens_per_micro_batch());
+    const auto losses = batches_.losses().subspan(static_cast<size_t>(m) * tokens, tokens);
+    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, losses, &suspects);
   }
+  if (loss && !suspect)
+    return Numerical(fmt::format("step {}: the loss of another rank is not a finite number", step_ + 1));
   return Numerical(fmt::format(
-      "step {}: the {} is not a finite number{}. The run stops here; checkpoints written so far are good. Try a lower "
-      "--learning_rate, more warmup, or --dtype f32",
-      step_ + 1, std::isfinite(report.loss) ? "gradient norm" : "loss",
-      where.empty() ? "" : " in data sample(s) " + where + " (counted from 0)"));
+      "step {}: the {} is not a finite number ({}), in {}{}. The run stops here; checkpoints written so far "
+      "are good. Look at these rows, try a lower --learning_rate, more warmup, or --dtype f32",
+      step_ + 1, loss ? "loss" : "gradient norm", loss ? report.loss : report.grad_norm, loss ? "" : "a batch with ",
+      Places(suspects.samples(), spec_.place)));
 }
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-                     const PackingOptions& packing)
-    : executor_(executor), store_(store), packing_(store, samples, packing), batch_(executor, 1) {
+                     const PackingOptions& packing, SamplePlace place, const Peers& peers)
+    : executor_(executor),
+      store_(store),
+      packing_(store, samples, packing),
+      place_(std::move(place)),
+      peers_(peers),
+      batch_(executor, 1) {
   packing_.Pack(0, 0);
 }
 
-Result<EvaluationReport> Evaluator::Run() {
+Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   EvaluationReport report;
-  double sum = 0;
+  double sums[2] = {0, 0};  // losses, supervised tokens
+  double& sum = sums[0];
   const int64_t rows = batch_.tokens_per_micro_batch() / packing_.options().max_seq_len;
-  for (int64_t first = 0; first < packing_.rows(); first += rows) {
-    const BatchCounts counts =
-        FillBatch(store_, packing_, first, std::min(rows, packing_.rows() - first), batch_.Arrays(0));
+  for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
+    TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
+    if (stopping) return Interrupted("the evaluation was broken off");
+    const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
+    const int64_t filled = std::min(rows, packing_.rows() - first);
+    const BatchCounts counts = FillBatch(store_, packing_, first, filled, batch_.Arrays(0));
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
-    report.tokens += counts.supervised;
+    if (!std::isfinite(sum)) {
+      Suspects suspects;
+      AddSuspects(store_, packing_, first, filled, batch_.losses(), &suspects);
+      return Numerical(fmt::format(
+          "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are damaged, or its "
+          "training diverged",
+          sum, Places(suspects.samples(), place_)));
+    }
+    sums[1] += static_cast<double>(counts.supervised);
   }
+  TEMPER_RETURN_IF_ERROR(peers_.Sum(sums));
+  report.tokens = static_cast<int64_t>(sums[1]);
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
   report.loss = sum / static_cast<double>(report.tokens);
   return report;

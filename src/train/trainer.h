@@ -11,6 +11,7 @@
 #include "data/batch.h"
 #include "data/sampler.h"
 #include "runtime/executor.h"
+#include "train/peers.h"
 #include "train/schedule.h"
 
 namespace temper {
@@ -25,7 +26,8 @@ class HostBatches {
   int64_t micro_batches() const { return micro_batches_; }
   BatchArrays Arrays(int64_t micro_batch);
   std::span<const float> losses() const { return loss_; }
-  void SetRng(uint64_t seed, int64_t step);
+  // `peers`: whose rows of a micro-batch lie before this rank's.
+  void SetRng(uint64_t seed, int64_t step, const Peers& peers);
   std::span<const HostArray> io() const { return io_; }
 
  private:
@@ -36,11 +38,16 @@ class HostBatches {
   std::vector<HostArray> io_;
 };
 
+// Where a sample comes from, for people: "data.jsonl line 12".
+using SamplePlace = std::function<std::string(int32_t sample)>;
+
 struct TrainerSpec {
   int64_t micro_batches = 1, rows_per_micro_batch = 1;
   Schedule schedule;
   double beta1 = 0.9, beta2 = 0.999;
   uint64_t seed = 42;
+  SamplePlace place;
+  Peers peers;  // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
@@ -56,8 +63,8 @@ class Trainer {
   Trainer(Executor& executor, const TokenStore& store, std::span<const int32_t> samples, const PackingOptions& packing,
           const TrainerSpec& spec);
 
-  // One optimizer step. Errors: a loss or norm that is not finite, naming the samples; the weights are then spoilt and
-  // must not be saved.
+  // One optimizer step. Errors: a loss or norm that is not finite, naming the rows of the data; the weights are then
+  // spoilt and must not be saved.
   Result<StepReport> Step(const Executor::RunOptions& options);
 
   int64_t step() const { return step_; }
@@ -66,7 +73,13 @@ class Trainer {
   Status Restore(int64_t step, const SamplerState& sampler);
 
  private:
-  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report) const;
+  struct RowRange {
+    int64_t first = 0, count = 0;
+  };
+  // This rank's rows of a micro-batch, by their number in the epoch.
+  RowRange OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const;
+  // `suspect`: this rank's own loss is where to look.
+  Status CheckFinite(const Sampler::Batch& batch, const StepReport& report, bool suspect) const;
 
   Executor& executor_;
   const TokenStore& store_;
@@ -86,14 +99,17 @@ class Evaluator {
  public:
   // `executor` runs the "eval" Program, whose micro-batch has `rows` rows of packing.max_seq_len tokens.
   Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
-            const PackingOptions& packing);
-  // REQUIRES: at least one supervised token among the samples.
-  Result<EvaluationReport> Run();
+            const PackingOptions& packing, SamplePlace place, const Peers& peers = {});
+  // `stop` is asked before each batch; true ends in kInterrupted. Errors: no supervised token among the samples, a loss
+  // that is not finite, naming the rows of the data.
+  Result<EvaluationReport> Run(const std::function<bool()>& stop = nullptr);
 
  private:
   Executor& executor_;
   const TokenStore& store_;
   Packing packing_;
+  SamplePlace place_;
+  const Peers peers_;
   HostBatches batch_;
 };
 

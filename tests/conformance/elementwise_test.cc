@@ -52,6 +52,22 @@ TEST(Add, IsTheRoundedSum) {
   }
 }
 
+TEST(Add, OfAVectorAddsItToEveryRow) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    for (const Shape& shape : kShapes) {
+      Instruction add{
+          Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, {shape.columns()}}, 2, 100)}, {}};
+      add.may_lack_fast_kernel = dtype == DType::kF64;
+      ExpectConforms(add, [&](int, int64_t) { return dtype == DType::kBF16 ? kTiny : 0; });
+      const Tensor &a = add.inputs[0], &b = add.inputs[1];
+      const Tensor y = RunOn(ReferenceKernels(), add, 1)[0];
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        ASSERT_NEAR(y[i], a[i] + b[i % shape.columns()], UnitRoundoff(dtype) * std::fabs(y[i])) << i;
+      }
+    }
+  }
+}
+
 TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
@@ -212,6 +228,66 @@ TEST(Dropout, OfTheRowsOfABatchIsThatOfTheBatch) {
         const Tensor rows = RunOn(*kernels, {Op::kSliceRows, {whole}, {{"begin", begin}, {"count", int64_t{8}}}}, 1)[0];
         const Tensor part = RunOn(*kernels, {Op::kDropout, {rows, Rng(5, 6, begin)}, {{"p", 0.5}}, 7}, 1)[0];
         for (int64_t i = 0; i < 8 * columns; ++i) ASSERT_EQ(part[i], all[begin * columns + i]) << ToString(isa);
+      }
+    }
+  }
+}
+
+// Columns [begin, begin + count) of x.
+Tensor Columns(const Tensor& x, int64_t begin, int64_t count) {
+  const int64_t rows = x.type().shape[0], columns = x.type().shape[1];
+  Tensor part({x.type().dtype, {rows, count}});
+  for (int64_t i = 0; i < rows * count; ++i) part.Set(i, x[i / count * columns + begin + i % count]);
+  return part;
+}
+
+Tensor Rows(const Tensor& x, int64_t begin, int64_t count) {
+  return RunOn(ReferenceKernels(), {Op::kSliceRows, {x}, {{"begin", begin}, {"count", count}}}, 1)[0];
+}
+
+TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
+  constexpr int64_t kFirstToken = 3;
+  for (DType dtype : kCompute) {
+    // Splits at and beside multiples of 4 (draws of a counter) and of 64 (a range), parts narrower than a range, a
+    // whole wider than what a thread takes at a time.
+    for (const std::vector<int64_t>& cuts :
+         std::vector<std::vector<int64_t>>{{0, 5, 7}, {0, 1, 2, 3}, {0, 64, 128}, {0, 63, 130, 131}, {0, 4099, 8201}}) {
+      const int64_t columns = cuts.back(), rows = columns > 1000 ? 5 : 40;
+      const Tensor whole = Tensor::Random({dtype, {rows, columns}}, 14);
+      for (Isa isa : RunnableIsas()) {
+        const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
+        const Tensor all = RunOn(*kernels, {Op::kDropout, {whole, Rng(5, 6, kFirstToken)}, {{"p", 0.5}}, 7}, 1)[0];
+        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+          for (auto [row, count] : {std::pair<int64_t, int64_t>{0, rows}, {rows / 3, rows / 2}, {2, 0}}) {
+            const int64_t width = cuts[i + 1] - cuts[i];
+            const Attributes attributes{{"p", 0.5}, {"row", row}, {"column", cuts[i]}, {"columns", columns}};
+            const Instruction dropout{Op::kDropout,
+                                      {Columns(Rows(whole, row, count), cuts[i], width), Rng(5, 6, kFirstToken)},
+                                      attributes,
+                                      7};
+            const Tensor want = Columns(Rows(all, row, count), cuts[i], width);
+            for (int threads : {1, 3}) {
+              EXPECT_TRUE(RunOn(*kernels, dropout, threads)[0].SameBytes(want))
+                  << ToString(dtype) << " columns from " << cuts[i] << " of " << columns << " on " << ToString(isa);
+              EXPECT_TRUE(RunOn(*kernels, dropout, threads, /*in_place=*/true)[0].SameBytes(want)) << ToString(isa);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Dropout, OfAPartAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, C, column, columns] : {std::array<int64_t, 4>{9, 7, 2, 10}, {33, 64, 64, 256}, {3, 5000, 17, 9999}}) {
+      const Tensor x = Tensor::Random({dtype, {T, C}}, 15);
+      for (int64_t first_token : {int64_t{0}, int64_t{1} << 36}) {
+        const Instruction dropout{Op::kDropout,
+                                  {x, Rng(77, 3, first_token)},
+                                  {{"p", 0.1}, {"row", int64_t{11}}, {"column", column}, {"columns", columns}},
+                                  HashName("layers.1.down_proj.lora")};
+        ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / 0.9; });
       }
     }
   }

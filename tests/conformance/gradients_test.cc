@@ -181,6 +181,14 @@ TEST(Gradients, OfAddAndCast) {
   g.FinishWithLoss(g.Add(Op::kCast, {twice}, {{"dtype", std::string("f64")}}, "cast")[0]);
 }
 
+TEST(Gradients, OfAVectorAddedToEveryRow) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), b = g.Source("b", {kD});
+  const ValueId once = g.Add(Op::kAdd, {x, b}, {}, "once")[0];
+  // A second use of the vector, whose gradient is added to that of the first.
+  g.FinishWithLoss(g.Add(Op::kAdd, {g.Add(Op::kRelu, {once}, {}, "y")[0], b}, {}, "twice")[0]);
+}
+
 TEST(Gradients, OfRmsNormBesideAResidual) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD});

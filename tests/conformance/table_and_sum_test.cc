@@ -81,6 +81,84 @@ TEST(Embedding, BackwardSumsTheTokensOfEachRow) {
   }
 }
 
+// Cuts of 50 rows into uneven parts, one of them empty.
+constexpr int64_t kParts[][2] = {{0, 17}, {17, 17}, {17, 18}, {18, 50}};
+
+TEST(Embedding, OfPartsOfItsTableSumsToThatOfTheWholeToTheBit) {
+  constexpr int64_t T = 90, V = 50, D = 65, kOffset = 2;
+  for (DType dtype : kCompute) {
+    const Tensor table = Tensor::Random({dtype, {V, D}}, 1), index = RandomRows(T, V - kOffset, 2);
+    const Instruction whole{Op::kEmbedding, {table, index}, {{"offset", kOffset}}};
+    const Tensor want = RunOn(ReferenceKernels(), whole, 1)[0];
+    Tensor sum({dtype, {T, D}});
+    for (int64_t i = 0; i < T * D; ++i) sum.Set(i, 0);
+    for (auto [begin, end] : kParts) {
+      Tensor rows({dtype, {end - begin, D}});
+      for (int64_t i = 0; i < (end - begin) * D; ++i) rows.Set(i, table[begin * D + i]);
+      const Instruction part{Op::kEmbedding, {rows, index}, {{"offset", kOffset}, {"begin", begin}, {"whole", V}}};
+      ExpectConforms(part, Exact);
+      const Tensor term = RunOn(*MakeCpuKernels({}), part, 1)[0];
+      for (int64_t i = 0; i < T * D; ++i) {
+        ASSERT_TRUE(term[i] == 0 || sum[i] == 0) << "two parts have the row of token " << i / D;
+        sum.Set(i, sum[i] + term[i]);
+      }
+    }
+    EXPECT_TRUE(sum.SameBytes(want));
+  }
+}
+
+TEST(Embedding, BackwardOfAPartOfItsTableIsThePartOfTheGradientToTheBit) {
+  constexpr int64_t T = 90, V = 50, D = 65, kOffset = 2;
+  for (DType dtype : kCompute) {
+    const Tensor d_x = Tensor::Random({dtype, {T, D}}, 4), index = RandomRows(T, V - kOffset, 5);
+    const Tensor before = Tensor::Random({DType::kF32, {V, D}}, 6);
+    for (int64_t acc : {0, 1}) {
+      for (Isa isa : RunnableIsas()) {
+        const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
+        Instruction whole{Op::kEmbeddingBackward, {d_x, index}, {{"acc", acc}, {"offset", kOffset}, {"vocab", V}}};
+        if (acc) whole.inputs.push_back(before);
+        const Tensor want = RunOn(*kernels, whole, 1)[0];
+        for (auto [begin, end] : kParts) {
+          const int64_t rows = end - begin;
+          Instruction part{Op::kEmbeddingBackward,
+                           {d_x, index},
+                           {{"acc", acc}, {"offset", kOffset}, {"vocab", rows}, {"begin", begin}, {"whole", V}}};
+          const auto slice = [&, begin = begin](const Tensor& t) {
+            Tensor s({DType::kF32, {rows, D}});
+            for (int64_t i = 0; i < rows * D; ++i) s.Set(i, t[begin * D + i]);
+            return s;
+          };
+          if (acc) part.inputs.push_back(slice(before));
+          for (int threads : {1, 3}) {
+            const Tensor got = RunOn(*kernels, part, threads)[0];
+            EXPECT_TRUE(got.SameBytes(slice(want))) << "rows from " << begin << " on " << ToString(isa);
+            if (!acc) continue;
+            EXPECT_TRUE(RunOn(*kernels, part, threads, /*in_place=*/true)[0].SameBytes(got)) << ToString(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Embedding, OfAPartRefusesRowsOutsideOfTheWhole) {
+  for (Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.isa = isa});
+    for (auto [row, good] : {std::pair<int32_t, bool>{0, true}, {7, true}, {9, true}, {10, false}, {-1, false}}) {
+      Tensor table = Tensor::Random({DType::kF32, {3, 4}}, 1), y({DType::kF32, {1, 4}}), index = Tensor::Ints({row});
+      const Attributes attributes{{"begin", int64_t{4}}, {"whole", int64_t{10}}, {"vocab", int64_t{3}}};
+      auto forward = kernels->Make({Op::kEmbedding, {table.type(), index.type()}, {y.type()}, attributes});
+      auto backward = kernels->Make({Op::kEmbeddingBackward, {y.type(), index.type()}, {table.type()}, attributes});
+      std::byte* forward_in[] = {table.data(), index.data()};
+      std::byte* forward_out[] = {y.data()};
+      EXPECT_EQ((*forward)->Run({forward_in, forward_out, nullptr}).ok(), good) << row;
+      std::byte* backward_in[] = {y.data(), index.data()};
+      std::byte* backward_out[] = {table.data()};
+      EXPECT_EQ((*backward)->Run({backward_in, backward_out, nullptr}).ok(), good) << row;
+    }
+  }
+}
+
 TEST(Rope, TableIsTheTwinsToTheBit) {
   std::vector<double> inv_freq;
   for (int e = 0; e < 33; ++e) inv_freq.push_back(std::pow(500000.0, -e / 33.0));

@@ -37,6 +37,8 @@ std::vector<Variant> Variants() {
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});
     add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});
+    add("opt_own_dropout_full", {.config = tiny::OptConfigText(true, 0.1), .dropout = 0.1});
+    add("opt_own_dropout_lora", {.config = tiny::OptConfigText(false, 0.2), .method = Method::kLora, .dropout = 0.1});
     add("opt_lora_head", {.config = tiny::OptConfigText(false), .method = Method::kLoraWithHead});
   }
   return variants;

@@ -60,7 +60,7 @@ std::vector<AdapterModule> ModulesOf(const Model& model, const AdapterConfig& c)
 ExportSpec SpecFor(const std::string& model, const std::string& adapter, const std::string& out) {
   ExportSpec spec{.source = {.model_folder = model, .adapter_folder = adapter}, .output_dir = out};
   const auto opened = OpenModel(model);
-  for (const WeightSpec& w : opened->Weights()) spec.weights.push_back({w.name, w.aliases});
+  for (const WeightSpec& w : opened->Weights()) spec.weights.push_back({w.name, w.aliases, w.shape});
   if (!adapter.empty()) {
     spec.modules = ModulesOf(*opened, Must(ReadAdapterConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
   }

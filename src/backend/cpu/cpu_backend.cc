@@ -1,5 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -8,13 +10,13 @@
 
 namespace temper {
 // clang-format off
-std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa) {
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
     case Op::kLinear: return MakeLinear(spec, isa);
     case Op::kLinearDx: return MakeLinearDx(spec, isa);
     case Op::kLinearDw: return MakeLinearDw(spec, isa);
-    case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa);
+    case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa, std::move(exchange));
     case Op::kAttention: return MakeAttention(spec, isa);
     case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);
     case Op::kAttentionCached: return MakeAttentionCached(spec, isa);
@@ -59,11 +61,29 @@ class CpuKernels final : public KernelTable {
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     KernelSpec mine = spec;
     mine.threads = std::min(spec.threads, options_.threads);
-    if (auto kernel = MakeFastKernel(mine, options_.isa)) return kernel;
-    return ReferenceKernels().Make(mine);
+    TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Exchange> exchange, ExchangeFor(spec));
+    if (auto kernel = MakeFastKernel(mine, options_.isa, std::move(exchange))) return kernel;
+    return MakeReferenceKernel(mine, std::move(exchange));
   }
 
  private:
+  // nullptr where the instruction needs none.
+  Result<std::unique_ptr<Exchange>> ExchangeFor(const KernelSpec& spec) const {
+    if (spec.op != Op::kLinearCrossEntropy || !spec.attributes.Has("axes")) return std::unique_ptr<Exchange>();
+    const std::string& text = spec.attributes.String("axes");
+    if (options_.exchange == nullptr) {
+      return Unsupported(fmt::format("{} over a vocabulary that ranks along {} share needs a communicator between them",
+                                     ToString(spec.op), text));
+    }
+    TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(text));
+    TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Exchange> exchange, options_.exchange(axes));
+    if (exchange->size() != spec.attributes.Int("ranks")) {
+      return InvalidArgument(fmt::format("{} is meant for {} ranks along {}; there are {}", ToString(spec.op),
+                                         spec.attributes.Int("ranks"), text, exchange->size()));
+    }
+    return exchange;
+  }
+
   const CpuOptions options_;
   const std::string name_;
 };

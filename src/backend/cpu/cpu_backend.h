@@ -1,9 +1,11 @@
 // The CPU backend: for each instruction the fastest kernel of this machine, else the reference one (reference/).
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "backend/cpu/isa.h"
+#include "device/communicator.h"
 #include "device/kernel.h"
 
 namespace temper {
@@ -11,6 +13,9 @@ namespace temper {
 struct CpuOptions {
   int threads = 1;        // team size; a kernel uses no more than its spec's `threads` either
   Isa isa = DetectIsa();  // kScalar: reference kernels only. REQUIRES: <= DetectIsa()
+  // Makes what a kernel exchanges numbers through with the ranks along these axes (Communicator::MakeExchange), when
+  // the kernel is made. Without it instructions that need one are refused.
+  std::function<Result<std::unique_ptr<Exchange>>(AxisSet)> exchange = nullptr;
 };
 
 // The table is stateless after construction; a kernel does not need it any more once made.

@@ -1,4 +1,5 @@
-// dropout: the draws are functions of the element's index (base/philox.h), so threads take ranges of whole draw groups.
+// dropout: the draws are functions of the element's place in the batch (base/philox.h), so threads take ranges of whole
+// draw groups, or rows where those are parts of wider ones.
 #include <algorithm>
 #include <cmath>
 
@@ -9,40 +10,76 @@
 #include "base/philox.h"
 
 namespace temper {
+namespace {
+
+DropoutDraws DrawsOf(const RngKey& key, double p) {
+  DropoutDraws draws{.step0 = static_cast<uint32_t>(key.step), .step1 = static_cast<uint32_t>(key.step >> 32)};
+  const uint64_t mixed = MixedKey(key);
+  for (uint32_t round = 0; round < 10; ++round) {
+    draws.keys[round][0] = static_cast<uint32_t>(mixed) + round * kPhiloxWeyl0;
+    draws.keys[round][1] = static_cast<uint32_t>(mixed >> 32) + round * kPhiloxWeyl1;
+  }
+  // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
+  draws.threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24));
+  draws.scale = static_cast<float>(1 / (1 - p));
+  return draws;
+}
+
+template <class T>
+using DropoutFn = decltype(VectorKernelsOf<T>::dropout);
+
+// The elements before the first that begins an aligned range; returns how many of the n they are. They are drawn with
+// what precedes them in their range. `first`: the place of the first in the batch.
+template <class T>
+int64_t DropHead(DropoutFn<T> dropout, const DropoutDraws& draws, const T* x, T* y, uint64_t first, int64_t n) {
+  const auto before = static_cast<int64_t>(first % kRangeAlignment);
+  if (before == 0) return 0;
+  const int64_t head = std::min(n, kRangeAlignment - before);
+  T range[kRangeAlignment] = {};
+  std::copy_n(x, head, range + before);
+  dropout(draws, range, range, static_cast<int64_t>(first) - before, before + head);
+  std::copy_n(range + before, head, y);
+  return head;
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.outputs[0]})) return nullptr;
-  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class Element>() {
     const int threads = spec.threads;
-    const int64_t n = spec.inputs[0].shape.elements();
-    const int64_t columns = spec.inputs[0].shape.columns();
+    const int64_t T = spec.inputs[0].shape.rows(), C = spec.inputs[0].shape.columns();
+    const int64_t columns = spec.attributes.IntOr("columns", C);
+    const auto row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
+               column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0));
     const double p = spec.attributes.Double("p");
-    const auto dropout = VectorsFor<T>(isa).dropout;
+    const auto dropout = VectorsFor<Element>(isa).dropout;
     return MakeKernel([=](const KernelArgs& args) {
-      const T* const x = In<T>(args, 0);
+      const Element* const x = In<Element>(args, 0);
       const int64_t* const rng = In<int64_t>(args, 1);
-      T* const y = Out<T>(args, 0);
+      Element* const y = Out<Element>(args, 0);
       const RngKey key{.seed = static_cast<uint64_t>(rng[kRngSeed]),
                        .name_hash = args.rng_name_hash,
                        .step = static_cast<uint64_t>(rng[kRngStep])};
-      const uint64_t mixed = MixedKey(key);
-      DropoutDraws draws{.step0 = static_cast<uint32_t>(key.step), .step1 = static_cast<uint32_t>(key.step >> 32)};
-      for (uint32_t round = 0; round < 10; ++round) {
-        draws.keys[round][0] = static_cast<uint32_t>(mixed) + round * kPhiloxWeyl0;
-        draws.keys[round][1] = static_cast<uint32_t>(mixed >> 32) + round * kPhiloxWeyl1;
+      const DropoutDraws draws = DrawsOf(key, p);
+      const uint64_t first_row = static_cast<uint64_t>(rng[kRngFirstToken]) + row;
+      const auto place = [=](int64_t t) {
+        return (first_row + static_cast<uint64_t>(t)) * static_cast<uint64_t>(columns) + column;
+      };
+      if (columns == C) {  // rows follow one another in the batch
+        const int64_t head = DropHead(dropout, draws, x, y, place(0), T * C);
+        const auto first = static_cast<int64_t>(place(0)) + head;
+        ParallelBlocks(threads, T * C - head, kElementsPerRange, [=, &draws](int64_t begin, int64_t end) {
+          dropout(draws, x + head + begin, y + head + begin, first + begin, end - begin);
+        });
+        return OkStatus();
       }
-      // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
-      draws.threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24));
-      draws.scale = static_cast<float>(1 / (1 - p));
-      const int64_t first = rng[kRngFirstToken] * columns;
-      // Up to where draws begin at a lane: nothing, unless an odd row length meets an odd width.
-      const int64_t head = std::min(n, (kRangeAlignment - first % kRangeAlignment) % kRangeAlignment);
-      for (int64_t i = 0; i < head; ++i) {
-        const bool kept = UniformAt(key, static_cast<uint64_t>(first + i)) >= p;
-        y[i] = FromFloat<T>(kept ? ToFloat(x[i]) * draws.scale : 0.0f);
-      }
-      ParallelBlocks(threads, n - head, kElementsPerRange, [=, &draws](int64_t begin, int64_t end) {
-        dropout(draws, x + head + begin, y + head + begin, first + head + begin, end - begin);
+      const int64_t rows_at_once = std::max<int64_t>(1, kElementsPerRange / std::max<int64_t>(1, C));
+      ParallelBlocks(threads, T, rows_at_once, [=, &draws](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t head = DropHead(dropout, draws, x + t * C, y + t * C, place(t), C);
+          dropout(draws, x + t * C + head, y + t * C + head, static_cast<int64_t>(place(t)) + head, C - head);
+        }
       });
       return OkStatus();
     });

@@ -1,4 +1,5 @@
 // add, cast and slice_rows.
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/kernels.h"
@@ -20,6 +21,34 @@ std::unique_ptr<Kernel> MakeConvert(void (*convert)(const From*, To*, int64_t), 
   });
 }
 
+template <class T>
+using AddFn = void (*)(const T* a, const T* b, T* y, int64_t n);
+
+template <class T>
+std::unique_ptr<Kernel> MakeSum(AddFn<T> add, int threads, int64_t n) {
+  return MakeKernel([=](const KernelArgs& args) {
+    const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
+    T* const y = Out<T>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { add(a + begin, b + begin, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+// y_TD = a_TD + b_D.
+template <class T>
+std::unique_ptr<Kernel> MakeRowSum(AddFn<T> add, int threads, int64_t rows, int64_t D) {
+  const int64_t at_once = std::max<int64_t>(1, kElementsPerRange / std::max<int64_t>(1, D));
+  return MakeKernel([=](const KernelArgs& args) {
+    const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
+    T* const y = Out<T>(args, 0);
+    ParallelBlocks(threads, rows, at_once, [=](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) add(a + t * D, b, y + t * D, D);
+    });
+    return OkStatus();
+  });
+}
+
 std::unique_ptr<Kernel> MakeCopy(int threads, int64_t bytes, int64_t from) {
   return MakeKernel([=](const KernelArgs& args) {
     const std::byte* const x = args.inputs[0] + from;
@@ -36,16 +65,10 @@ std::unique_ptr<Kernel> MakeCopy(int threads, int64_t bytes, int64_t from) {
 std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
   return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
-    const int threads = spec.threads;
-    const int64_t n = spec.outputs[0].shape.elements();
     const auto add = VectorsFor<T>(isa).add;
-    return MakeKernel([=](const KernelArgs& args) {
-      const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
-      T* const y = Out<T>(args, 0);
-      ParallelBlocks(threads, n, kElementsPerRange,
-                     [=](int64_t begin, int64_t end) { add(a + begin, b + begin, y + begin, end - begin); });
-      return OkStatus();
-    });
+    return spec.inputs[1].shape == spec.inputs[0].shape
+               ? MakeSum<T>(add, spec.threads, spec.outputs[0].shape.elements())
+               : MakeRowSum<T>(add, spec.threads, spec.outputs[0].shape.rows(), spec.outputs[0].shape.columns());
   });
 }
 

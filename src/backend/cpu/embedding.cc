@@ -19,15 +19,20 @@ constexpr int64_t kColumnsPerThread = 64;
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa) {
   if (spec.inputs[0].dtype != spec.outputs[0].dtype || spec.inputs[1].dtype != DType::kI32) return nullptr;
   const int threads = spec.threads;
-  const int64_t V = spec.inputs[0].shape.rows(), T = spec.inputs[1].shape.elements();
+  const int64_t T = spec.inputs[1].shape.elements();
   const int64_t row_bytes = spec.inputs[0].shape.columns() * SizeOf(spec.inputs[0].dtype);
-  const int64_t offset = spec.attributes.IntOr("offset", 0);
+  const EmbeddingRows rows(spec.attributes, spec.inputs[0].shape[0]);
   return MakeKernel([=](const KernelArgs& args) -> Status {
     const int32_t* const index = In<int32_t>(args, 1);
-    TEMPER_RETURN_IF_ERROR(CheckRows(index, T, offset, V));
+    TEMPER_RETURN_IF_ERROR(rows.Check(index, T));
     ParallelBlocks(threads, T, 16, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        std::memcpy(args.outputs[0] + t * row_bytes, args.inputs[0] + (index[t] + offset) * row_bytes, row_bytes);
+        std::byte* const to = args.outputs[0] + t * row_bytes;
+        if (const int64_t row = rows.Find(index[t]); row >= 0) {
+          std::memcpy(to, args.inputs[0] + row * row_bytes, row_bytes);
+        } else {
+          std::memset(to, 0, row_bytes);
+        }
       }
     });
     return OkStatus();
@@ -41,15 +46,14 @@ std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa) {
   }
   return DispatchFloat(spec.inputs[0].dtype, [&]<class Element>() {
     const int threads = spec.threads;
-    const int64_t V = spec.outputs[0].shape.rows(), D = spec.outputs[0].shape.columns(),
-                  T = spec.inputs[0].shape.rows();
-    const int64_t offset = spec.attributes.IntOr("offset", 0);
+    const int64_t V = spec.outputs[0].shape[0], D = spec.outputs[0].shape[1], T = spec.inputs[1].shape.elements();
+    const EmbeddingRows rows(spec.attributes, V);
     const auto accumulate = VectorsFor<Element>(isa).accumulate;
     return MakeKernel([=](const KernelArgs& args) -> Status {
       const Element* const d_x = In<Element>(args, 0);
       const int32_t* const index = In<int32_t>(args, 1);
       float* const d_table = Out<float>(args, 0);
-      TEMPER_RETURN_IF_ERROR(CheckRows(index, T, offset, V));
+      TEMPER_RETURN_IF_ERROR(rows.Check(index, T));
       const float* const sums = acc ? In<float>(args, 2) : nullptr;
       if (sums != d_table) {
         ParallelBlocks(threads, V * D, 4 * kElementsPerRange, [=](int64_t begin, int64_t end) {
@@ -62,7 +66,8 @@ std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa) {
       }
       ParallelBlocks(threads, D, kColumnsPerThread, [=](int64_t begin, int64_t end) {
         for (int64_t t = 0; t < T; ++t) {
-          accumulate(d_x + t * D + begin, d_table + (index[t] + offset) * D + begin, end - begin);
+          const int64_t row = rows.Find(index[t]);
+          if (row >= 0) accumulate(d_x + t * D + begin, d_table + row * D + begin, end - begin);
         }
       });
       return OkStatus();

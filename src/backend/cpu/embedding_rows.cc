@@ -4,16 +4,14 @@
 
 namespace temper {
 
-Status OutsideOfTable(int64_t row, int64_t token, int64_t rows) {
-  return InvalidArgument(fmt::format(
-      "token {} of the batch asks for row {} of an embedding table of {} rows: the tokenizer does not belong "
-      "to this model, or a sequence is longer than the model has positions",
-      token, row, rows));
-}
-
-Status CheckRows(const int32_t* index_T, int64_t T, int64_t offset, int64_t rows) {
+Status EmbeddingRows::Check(const int32_t* index_T, int64_t T) const {
   for (int64_t t = 0; t < T; ++t) {
-    if (const int64_t row = index_T[t] + offset; row < 0 || row >= rows) return OutsideOfTable(row, t, rows);
+    if (const int64_t row = index_T[t] + offset; row < 0 || row >= whole) {
+      return InvalidArgument(fmt::format(
+          "token {} of the batch asks for row {} of an embedding table of {} rows: the tokenizer does not belong "
+          "to this model, or a sequence is longer than the model has positions",
+          t, row, whole));
+    }
   }
   return OkStatus();
 }

@@ -6,18 +6,20 @@
 #include <memory>
 
 #include "backend/cpu/isa.h"
+#include "device/communicator.h"
 #include "device/kernel.h"
 
 namespace temper {
 
-// Any op: the switch over those below (cpu_backend.cc). nullptr on kScalar.
-std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa);
+// Any op: the switch over those below (cpu_backend.cc). nullptr on kScalar. `exchange`: with the ranks that share a
+// vocabulary, for linear_cross_entropy with `axes`; taken where a kernel is returned.
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange = nullptr);
 
 // REQUIRES: isa > kScalar.
 std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);
-std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange);
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, Isa isa);

@@ -1,13 +1,16 @@
 // The head and its loss: chunks of supervised rows pass through logits, softmax and the gradients' products while they
-// are in the cache as far as they fit; only a chunk of logits ever exists, and d_logits overwrite it.
+// are in the cache as far as they fit; only a chunk of logits ever exists, and d_logits overwrite it. Where ranks share
+// the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients.
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/softmax_row.h"
 #include "backend/cpu/team.h"
 #include "graph/ops/loss_scratch.h"
@@ -26,19 +29,23 @@ struct Pair {
 template <class T>
 class LossKernel final : public Kernel {
  public:
-  LossKernel(const KernelSpec& spec, Isa isa)
+  // `exchange`: with the ranks that share the vocabulary, or nullptr.
+  LossKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange> exchange)
       : layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         threads_(spec.threads),
         tokens_(spec.inputs[0].shape[0]),
-        vocabulary_(spec.inputs[1].shape[0]) {
+        vocabulary_(spec.inputs[1].shape[0]),
+        first_word_(spec.attributes.IntOr("begin", 0)),
+        all_words_(spec.attributes.IntOr("whole", vocabulary_)),
+        exchange_(std::move(exchange)) {
     const Attributes& a = spec.attributes;
     const SoftmaxRowKernels& rows = isa == Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
                                     : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
                                                             : kSoftmaxRowAvx2;
     if constexpr (std::is_same_v<T, float>) {
-      cross_entropy_ = rows.f32;
+      rows_ = rows.f32;
     } else {
-      cross_entropy_ = rows.bf16_;
+      rows_ = rows.bf16_;
     }
     const bool two = a.Flag("pair2");
     pairs_.push_back({.x = 0, .w = 1});
@@ -78,19 +85,20 @@ class LossKernel final : public Kernel {
     auto* row_T = reinterpret_cast<int32_t*>(args.workspace + layout_.rows.v);
     int64_t supervised = 0;
     for (int64_t t = 0; t < tokens_; ++t) {
-      if (target_T[t] >= vocabulary_) {
+      if (target_T[t] >= all_words_) {  // refused by all ranks before one waits for another
         return InvalidArgument("target " + std::to_string(target_T[t]) + " of row " + std::to_string(t) +
-                               " is outside of the vocabulary of " + std::to_string(vocabulary_));
+                               " is outside of the vocabulary of " + std::to_string(all_words_));
       }
       if (target_T[t] >= 0) row_T[supervised++] = static_cast<int32_t>(t);
     }
+    exchanged_ = OkStatus();
     if (threads_ == 1) {
       RunInTeam(args, supervised, {0, 1});
     } else {
 #pragma omp parallel num_threads(threads_)
       RunInTeam(args, supervised, {omp_get_thread_num(), omp_get_num_threads()});
     }
-    return OkStatus();
+    return exchanged_;
   }
 
  private:
@@ -108,11 +116,9 @@ class LossKernel final : public Kernel {
   void RunInTeam(const KernelArgs& args, int64_t supervised, TeamMember self) {
     ClearUnsupervised(args, supervised, self);
     const auto* row_T = reinterpret_cast<const int32_t*>(args.workspace + layout_.rows.v);
-    // Chunks of nearly equal size: a short last one would cost almost as much as a long one.
-    const int64_t chunks = (supervised + layout_.chunk - 1) / layout_.chunk;
-    for (int64_t c = 0; c < chunks; ++c) {
-      const int64_t begin = supervised * c / chunks, end = supervised * (c + 1) / chunks;
-      RunChunk(args, row_T + begin, end - begin, c == 0, self);
+    for (int64_t c = 0; c < NumLossChunks(layout_, supervised); ++c) {
+      const int64_t begin = LossChunkBegin(layout_, supervised, c), end = LossChunkBegin(layout_, supervised, c + 1);
+      if (!RunChunk(args, row_T + begin, end - begin, c == 0, self)) return;
     }
   }
 
@@ -145,8 +151,8 @@ class LossKernel final : public Kernel {
     }
   }
 
-  // `rows`: the n tokens of this chunk.
-  void RunChunk(const KernelArgs& args, const int32_t* rows, int64_t n, bool first, TeamMember self) {
+  // `rows`: the n tokens of this chunk. False where ranks could not exchange.
+  bool RunChunk(const KernelArgs& args, const int32_t* rows, int64_t n, bool first, TeamMember self) {
     const int64_t V = vocabulary_;
     const DType dtype = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
     T* logits_NV = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
@@ -170,13 +176,12 @@ class LossKernel final : public Kernel {
       pair.logits.RunInTeam({GatheredOf(args, p), pair.depth, args.inputs[pair.w], pair.depth, out},
                             {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
-    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
-    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
-    float* exp_V = reinterpret_cast<float*>(args.workspace + layout_.exps.v + layout_.exp_bytes.v * self.index);
-    Divide(n, self, [&](int64_t i) {
-      loss_T[rows[i]] = cross_entropy_(logits_NV + i * V, V, target_T[rows[i]], gradient_, exp_V);
-    });
-    if (!gradient_) return;
+    if (exchange_ == nullptr) {
+      TakeLoss(args, rows, n, logits_NV, self);
+    } else if (!TakeSharedLoss(args, rows, n, logits_NV, self)) {
+      return false;
+    }
+    if (!gradient_) return true;
 
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
@@ -203,21 +208,73 @@ class LossKernel final : public Kernel {
       }
     }
 #pragma omp barrier  // the next chunk overwrites what others still copy from
+    return true;
+  }
+
+  // Losses of n rows; where gradients are wanted, logits become theirs.
+  void TakeLoss(const KernelArgs& args, const int32_t* rows, int64_t n, T* logits_NV, TeamMember self) {
+    const int64_t V = vocabulary_;
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    float* exp_V = reinterpret_cast<float*>(args.workspace + layout_.exps.v + layout_.exp_bytes.v * self.index);
+    Divide(n, self, [&](int64_t i) {
+      loss_T[rows[i]] = rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], gradient_, exp_V);
+    });
+  }
+
+  // The same over the words of all ranks. False, for all members of the team, where the exchange failed.
+  bool TakeSharedLoss(const KernelArgs& args, const int32_t* rows, int64_t n, T* logits_NV, TeamMember self) {
+    const int64_t V = vocabulary_, ranks = exchange_->size();
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    auto* mine_N3 = reinterpret_cast<float*>(args.workspace + layout_.statistics.v);
+    auto* all_RN3 = reinterpret_cast<float*>(args.workspace + layout_.all_statistics.v);
+    const auto word_of = [&](int64_t i) {
+      const int64_t word = target_T[rows[i]] - first_word_;
+      return word >= 0 && word < V ? word : -1;
+    };
+    Divide(n, self, [&](int64_t i) {
+      const T* logits_V = logits_NV + i * V;
+      float* mine = mine_N3 + i * kLossStatistics;
+      rows_.statistics(logits_V, V, mine + kLossLargest, mine + kLossSum);
+      const int64_t word = word_of(i);
+      mine[kLossTarget] = word < 0 ? -INFINITY : ToFloat(logits_V[word]);
+    });
+#pragma omp barrier
+    if (self.index == 0) {
+      const auto count = static_cast<size_t>(n * kLossStatistics);
+      exchanged_ = exchange_->AllGather({mine_N3, count}, {all_RN3, count * static_cast<size_t>(ranks)});
+    }
+#pragma omp barrier
+    if (!exchanged_.ok()) return false;
+    Divide(n, self, [&](int64_t i) {
+      const RowOfLogits row = AddUpRow(all_RN3, ranks, n, i);
+      loss_T[rows[i]] = static_cast<float>(row.loss);
+      if (gradient_) {
+        rows_.gradient(logits_NV + i * V, V, word_of(i), static_cast<float>(row.largest), static_cast<float>(row.sum));
+      }
+    });
+    return true;
   }
 
   const LossScratch layout_;
   const int threads_;
-  const int64_t tokens_, vocabulary_;
+  const int64_t tokens_, vocabulary_;     // the words of this rank,
+  const int64_t first_word_, all_words_;  // which begin here among all
+  const std::unique_ptr<Exchange> exchange_;
+  Status exchanged_;  // the first error of a run; written by member 0 between barriers
   bool gradient_ = false;
-  CrossEntropyRowFn<T> cross_entropy_;
+  SoftmaxRowKernelsOf<T> rows_;
   std::vector<Pair> pairs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa) {
-  if (spec.inputs[0].dtype == DType::kF32) return std::make_unique<LossKernel<float>>(spec, isa);
-  if (spec.inputs[0].dtype == DType::kBF16) return std::make_unique<LossKernel<bf16>>(spec, isa);
+std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
+  TEMPER_CHECK((exchange != nullptr) == spec.attributes.Has("axes")) << spec.attributes.ToString();
+  const DType dtype = spec.inputs[0].dtype;
+  if (dtype == DType::kF32) return std::make_unique<LossKernel<float>>(spec, isa, std::move(exchange));
+  if (dtype == DType::kBF16) return std::make_unique<LossKernel<bf16>>(spec, isa, std::move(exchange));
   return nullptr;
 }
 

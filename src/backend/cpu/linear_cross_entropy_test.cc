@@ -1,140 +1,17 @@
 // linear_cross_entropy against its scalar twin.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 
-#include "backend/cpu/kernel_twin.h"
+#include "backend/cpu/loss_twin.h"
 
 namespace temper {
 namespace {
 
-struct LossCase {
-  const char* name;
-  int64_t T, V, D, R;  // R = 0: no second pair
-  double supervised;   // fraction of tokens
-  int64_t chunk;
-  bool grad_x, grad_w, grad_x2, grad_w2, acc;
-};
-
-constexpr LossCase kCases[] = {
-    {"all gradients", 37, 101, 24, 0, 0.7, 512, true, true, false, false, false},
-    {"accumulated, several chunks", 61, 70, 33, 0, 0.8, 16, true, true, false, false, true},
-    {"only d_x", 20, 300, 64, 0, 1.0, 8, true, false, false, false, false},
-    {"only d_w", 20, 65, 40, 0, 1.0, 512, false, true, false, false, true},
-    {"loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false},
-    {"LoRA on the head, base frozen", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true},
-    {"LoRA on the head, all trained", 33, 47, 20, 5, 0.9, 512, true, true, true, true, false},
-    {"one token", 1, 33, 16, 0, 1.0, 512, true, true, false, false, false},
-    {"nothing supervised", 9, 40, 16, 0, 0.0, 512, true, true, false, false, true},
-    {"nothing supervised, nothing accumulated", 9, 40, 16, 0, 0.0, 512, true, true, false, false, false},
-    {"several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true},
-    {"one word", 5, 1, 8, 0, 1.0, 512, true, true, false, false, false},
-};
-
-// What rounding can do to each output, from the operands in double.
-struct Bounds {
-  std::vector<double> loss, d_x[2], d_w[2];
-};
-
-Bounds BoundsOf(const LossCase& c, DType dtype, const TestTensors& in) {
-  const double u = UnitRoundoff(dtype), u32 = UnitRoundoff(DType::kF32);
-  const int pairs = c.R > 0 ? 2 : 1;
-  const int64_t depth[2] = {c.D, c.R};
-  Bounds b;
-  b.loss.resize(static_cast<size_t>(c.T));
-  for (int p = 0; p < pairs; ++p) {
-    b.d_x[p].resize(static_cast<size_t>(c.T * depth[p]));
-    b.d_w[p].resize(static_cast<size_t>(c.V * depth[p]));
-  }
-  const auto V = static_cast<size_t>(c.V);
-  for (int64_t t = 0; t < c.T; ++t) {
-    const auto target = static_cast<int64_t>(in[2].Get(t));
-    if (target < 0) continue;
-    // A logit is off by its f32 sum and a rounding per pair (of the part, then of the whole).
-    std::vector<double> logit(V), off(V);
-    for (int64_t v = 0; v < c.V; ++v) {
-      double magnitude = 0, rounded = 0;
-      for (int p = pairs - 1; p >= 0; --p) {
-        const TestTensor &x = in[p ? 3 : 0], &w = in[p ? 4 : 1];
-        for (int64_t i = 0; i < depth[p]; ++i) {
-          const double term = x.Get(t * depth[p] + i) * w.Get(v * depth[p] + i);
-          logit[static_cast<size_t>(v)] += term;
-          magnitude += std::fabs(term);
-        }
-        rounded += std::fabs(logit[static_cast<size_t>(v)]);
-      }
-      off[static_cast<size_t>(v)] = 1.01 * u * rounded + static_cast<double>(c.D + c.R + 4) * u32 * magnitude;
-    }
-    const double largest = *std::max_element(logit.begin(), logit.end());
-    const double most = *std::max_element(off.begin(), off.end());
-    double sum = 0;
-    for (double l : logit) sum += std::exp(l - largest);
-    // exp within 4 roundings (in bf16 3e-6, twice: a piece's and its factor's), its f32 argument within one of the
-    // largest difference, a sum of V / 16 or so of them.
-    const double exp_error =
-        (static_cast<double>(c.V) / 8 + 40 + 4 * std::fabs(largest)) * u32 + (dtype == DType::kBF16 ? 6e-6 : 0);
-    b.loss[static_cast<size_t>(t)] = 2 * most + exp_error + 4 * u32 * std::fabs(largest);
-    for (int64_t v = 0; v < c.V; ++v) {
-      const double p_v = std::exp(logit[static_cast<size_t>(v)] - largest) / sum;
-      const double d = std::fabs(p_v - (v == target));
-      const double error = p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + 1.01 * u * d + 2 * u32;
-      for (int p = 0; p < pairs; ++p) {
-        const TestTensor &x = in[p ? 3 : 0], &w = in[p ? 4 : 1];
-        for (int64_t i = 0; i < depth[p]; ++i) {
-          const double w_vi = std::fabs(w.Get(v * depth[p] + i)), x_ti = std::fabs(x.Get(t * depth[p] + i));
-          b.d_x[p][static_cast<size_t>(t * depth[p] + i)] += (error + static_cast<double>(c.V + 4) * u32 * d) * w_vi;
-          b.d_w[p][static_cast<size_t>(v * depth[p] + i)] += (error + static_cast<double>(c.T + 4) * u32 * d) * x_ti;
-        }
-      }
-    }
-  }
-  return b;
-}
-
 void CheckLoss(const LossCase& c, DType dtype) {
-  TestTensors inputs;
-  inputs.push_back(RandomTensor({dtype, {c.T, c.D}}, 1));
-  inputs.push_back(RandomTensor({dtype, {c.V, c.D}}, 2, 0.5));
-  TestTensor target({DType::kI32, {c.T}});
-  std::mt19937 engine(3);
-  for (int64_t t = 0; t < c.T; ++t) {
-    const bool supervised = std::uniform_real_distribution<double>(0, 1)(engine) < c.supervised;
-    target.Set(t, supervised ? static_cast<double>(engine() % static_cast<uint32_t>(c.V)) : -1);
-  }
-  inputs.push_back(std::move(target));
-  if (c.R > 0) {
-    inputs.push_back(RandomTensor({dtype, {c.T, c.R}}, 4));
-    inputs.push_back(RandomTensor({dtype, {c.V, c.R}}, 5, 0.5));
-  }
-  Attributes a = {{"pair2", int64_t{c.R > 0}},           {"chunk", c.chunk},
-                  {"grad_x", int64_t{c.grad_x}},         {"grad_w", int64_t{c.grad_w}},
-                  {"grad_x2", int64_t{c.grad_x2}},       {"grad_w2", int64_t{c.grad_w2}},
-                  {"acc_w", int64_t{c.acc && c.grad_w}}, {"acc_w2", int64_t{c.acc && c.grad_w2}}};
-  std::vector<std::pair<int, int>> in_place;
-  int next_out = 1;
-  const bool grad_x[] = {c.grad_x, c.grad_x2}, grad_w[] = {c.grad_w, c.grad_w2};
-  std::vector<const std::vector<double>*> bound_of = {nullptr};
-  std::vector<int> acc_of = {-1};
-  const Bounds bounds = BoundsOf(c, dtype, inputs);
-  for (int p = 0; p < 2; ++p) {
-    if (grad_x[p]) {
-      bound_of.push_back(&bounds.d_x[p]);
-      acc_of.push_back(-1);
-      ++next_out;
-    }
-    if (grad_w[p]) {
-      bound_of.push_back(&bounds.d_w[p]);
-      acc_of.push_back(-1);
-      if (c.acc) {
-        acc_of.back() = static_cast<int>(inputs.size());
-        in_place.emplace_back(next_out, static_cast<int>(inputs.size()));
-        inputs.push_back(RandomTensor({DType::kF32, {c.V, p ? c.R : c.D}}, 6));
-      }
-      ++next_out;
-    }
-  }
-  bound_of[0] = &bounds.loss;
+  const LossRun run(c, dtype);
+  const Attributes& a = run.attributes;
+  const TestTensors& inputs = run.inputs;
   const TestTensors want = RunReference({Op::kLinearCrossEntropy, a, &inputs});
   for (Isa isa : RunnableIsas()) {
     if (isa == Isa::kScalar) continue;
@@ -144,15 +21,11 @@ void CheckLoss(const LossCase& c, DType dtype) {
     ASSERT_EQ(one.size(), want.size()) << what;
     for (size_t o = 0; o < want.size(); ++o) {
       ExpectNear(
-          one[o], want[o], 2.02 * UnitRoundoff(want[o].type().dtype),
-          [&](int64_t i) {
-            const double acc = acc_of[o] >= 0 ? std::fabs(inputs[static_cast<size_t>(acc_of[o])].Get(i)) : 0;
-            return (*bound_of[o])[static_cast<size_t>(i)] + 8 * UnitRoundoff(DType::kF32) * acc + 1e-37;
-          },
+          one[o], want[o], 2.02 * UnitRoundoff(want[o].type().dtype), [&](int64_t i) { return run.Bound(o, i); },
           what + " output " + std::to_string(o));
     }
     for (int threads : {1, 2, 3}) {
-      const TestTensors again = RunFast({Op::kLinearCrossEntropy, a, &inputs, in_place}, isa, threads);
+      const TestTensors again = RunFast({Op::kLinearCrossEntropy, a, &inputs, run.in_place}, isa, threads);
       for (size_t o = 0; o < want.size(); ++o) {
         EXPECT_TRUE(again[o].SameBits(one[o])) << what << " output " << o << " threads " << threads;
       }
@@ -161,10 +34,10 @@ void CheckLoss(const LossCase& c, DType dtype) {
 }
 
 TEST(LinearCrossEntropy, MatchesTheScalarTwinInF32) {
-  for (const LossCase& c : kCases) CheckLoss(c, DType::kF32);
+  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kF32);
 }
 TEST(LinearCrossEntropy, MatchesTheScalarTwinInBF16) {
-  for (const LossCase& c : kCases) CheckLoss(c, DType::kBF16);
+  for (const LossCase& c : kLossCases) CheckLoss(c, DType::kBF16);
 }
 
 TEST(LinearCrossEntropy, RefusesATargetBeyondTheVocabulary) {

@@ -47,12 +47,15 @@ TEMPER_VEC float LargestOf(const T* x, int64_t n) {
   return largest;
 }
 
+struct RowSum {
+  float largest, sum;  // of exp(logit - largest)
+};
+
 // Online: the row comes from memory once. A piece of it, in the first-level cache, raises the maximum so far, and its
-// exponentials are taken against that; a factor per piece, behind the exponentials, makes up for what came later.
-template <class Row>
-float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V) {
-  const float target_logit = Sum(Load(logits_V + target, First(1)));
-  float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
+// exponentials are taken against that: `keep(i, exponentials, lanes)`, then `finish(piece, the maximum so far)`.
+template <class Row, class Keeper, class Finisher>
+TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t V, const Keeper& keep,
+                                  const Finisher& finish) {
   float largest = -__builtin_inff(), sum = 0;
   for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
     const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
@@ -62,13 +65,24 @@ float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target
     const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
     const float piece_sum = Total(n, [&](int64_t i, auto lanes) {
       const Floats e = Keep(Row::Exponential(Fma(Load(logits_V + begin + i, lanes), factor, shift)), lanes);
-      Store(exp_V + begin + i, e, lanes);
+      keep(begin + i, e, lanes);
       return e;
     });
     if (largest != before) sum *= Sum(Keep(Exp(Set(before - largest)), First(1)));
     sum += piece_sum;
-    largest_at[piece] = largest;
+    finish(piece, largest);
   }
+  return {largest, sum};
+}
+
+// The exponentials of a row are kept; a factor per piece makes up for maxima that came later.
+template <class Row>
+float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V) {
+  const float target_logit = Sum(Load(logits_V + target, First(1)));
+  float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
+  const auto [largest, sum] = SumExponentials<Row>(
+      logits_V, V, [&](int64_t i, Floats e, auto lanes) { Store(exp_V + i, e, lanes); },
+      [&](int64_t piece, float so_far) { largest_at[piece] = so_far; });
   if (gradient) {
     const float target_exp =
         exp_V[target] * Sum(Keep(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)), First(1)));
@@ -85,7 +99,31 @@ float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target
   return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - target_logit));
 }
 
-constexpr SoftmaxRowKernels kTable = {CrossEntropyRow<F32Row>, CrossEntropyRow<BF16Row>};
+template <class Row>
+void RowStatistics(const typename Row::Element* logits_V, int64_t V, float* largest, float* sum) {
+  const RowSum row = SumExponentials<Row>(
+      logits_V, V, [](int64_t, Floats, auto) {}, [](int64_t, float) {});
+  *largest = row.largest;
+  *sum = row.sum;
+}
+
+// Exponentials anew: those of a whole chunk would take twice the memory of its logits.
+template <class Row>
+void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float largest, float sum) {
+  const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
+  const Floats scale = Set(1.0f) / Set(sum);
+  const auto probability = [&](int64_t i, auto lanes) {
+    return Row::Exponential(Fma(Load(logits_V + i, lanes), factor, shift)) * scale;
+  };
+  const Floats at_target = target < 0 ? Zero() : probability(target, First(1)) - Set(1.0f);
+  Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, probability(i, lanes), lanes); });
+  if (target >= 0) Row::Write(logits_V + target, at_target, First(1));
+}
+
+template <class Row>
+constexpr SoftmaxRowKernelsOf<typename Row::Element> kRowKernels = {CrossEntropyRow<Row>, RowStatistics<Row>,
+                                                                    SoftmaxGradientRow<Row>};
+constexpr SoftmaxRowKernels kTable = {kRowKernels<F32Row>, kRowKernels<BF16Row>};
 
 }  // namespace
 }  // namespace temper

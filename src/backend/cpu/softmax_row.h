@@ -18,9 +18,24 @@ inline constexpr int64_t kSoftmaxPiece = 2048;
 template <class T>
 using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V);
 
+// The same in two steps, for a row of which others have the rest: the largest logit of this part (-infinity where V is
+// 0) and the sum of exp(logit - *largest).
+template <class T>
+using RowStatisticsFn = void (*)(const T* logits_V, int64_t V, float* largest, float* sum);
+// Then, with both of the whole row, logits_V becomes softmax(logits) - onehot(target); target -1 is in none of V.
+template <class T>
+using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, float largest, float sum);
+
+template <class T>
+struct SoftmaxRowKernelsOf {
+  CrossEntropyRowFn<T> cross_entropy;
+  RowStatisticsFn<T> statistics;
+  SoftmaxGradientRowFn<T> gradient;
+};
+
 struct SoftmaxRowKernels {
-  CrossEntropyRowFn<float> f32;
-  CrossEntropyRowFn<bf16> bf16_;
+  SoftmaxRowKernelsOf<float> f32;
+  SoftmaxRowKernelsOf<bf16> bf16_;
 };
 
 extern const SoftmaxRowKernels kSoftmaxRowAvx2, kSoftmaxRowAvx512, kSoftmaxRowAvx512Bf16;

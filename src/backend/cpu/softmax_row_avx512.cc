@@ -18,6 +18,6 @@ struct NativeBF16Row : BF16Row {
 }  // namespace
 
 constexpr SoftmaxRowKernels kSoftmaxRowAvx512 = kTable;
-constexpr SoftmaxRowKernels kSoftmaxRowAvx512Bf16 = {CrossEntropyRow<F32Row>, CrossEntropyRow<NativeBF16Row>};
+constexpr SoftmaxRowKernels kSoftmaxRowAvx512Bf16 = {kRowKernels<F32Row>, kRowKernels<NativeBF16Row>};
 
 }  // namespace temper

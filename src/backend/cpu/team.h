@@ -13,6 +13,11 @@
 
 namespace temper {
 
+// Processors that this process may run on. Not what the main thread may: OMP_PROC_BIND ties that to one of them.
+inline int AvailableProcessors() {
+  return omp_get_num_procs();
+}
+
 // Calls body(i) for each i in [0, n): thread k takes the k-th of `threads` contiguous runs, whose lengths differ by at
 // most one. `body` must not throw. REQUIRES: threads >= 1.
 template <class Body>

@@ -85,6 +85,7 @@ Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template,
   set("tools", tools.empty() ? jinja::Value() : jinja::FromJson(tools));
   set("documents", jinja::Value());
   out.options_ = {.now = options.today, .limits = options.limits};
+  out.is_beyond_ = &options.is_beyond;
   return out;
 } catch (const jinja::TemplateError& error) {
   return Status(error.code(), error.what());

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/template/chat_template.h"
@@ -24,6 +26,7 @@ class ChatRenderer {
 
   const std::vector<Message>& messages() const { return messages_; }
   const Template& jinja_template() const { return *template_; }
+  const std::function<bool(std::string_view)>& is_beyond() const { return *is_beyond_; }
 
   // The first `count` messages. `replaced_content`: not null to put it in the place of the last one's content.
   Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt,
@@ -36,6 +39,7 @@ class ChatRenderer {
   std::vector<Message> messages_;
   Template::Variables variables_;  // all but the messages
   RenderOptions options_;
+  const std::function<bool(std::string_view)>* is_beyond_ = nullptr;
 };
 
 // The texts and spans of a conversation; `eos_token` may be empty.

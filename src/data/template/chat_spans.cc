@@ -7,21 +7,30 @@
 //    a. at |P|, where the prompt P (the messages before, with add_generation_prompt) is a prefix of F;
 //    b. else at the turn's content, found by rendering two texts in its place that differ from the first character on:
 //       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
-//       <think>
-//         that its turns do not have);
+//         <think> that its turns do not have);
 //       - behind P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
 //         the turn's content, which is what generation from P gives.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
+//
+// So a turn costs two renderings of all that stands before it, and a conversation time in proportion to the square of
+// its length (10 s at kMaxMessages): nothing but the template knows what it prints. The caller keeps this small by
+// telling which turns it cannot use (ChatOptions::is_beyond). Texts that a later one holds are not kept, so memory is
+// that of the texts returned.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "base/units.h"
 #include "data/template/chat_renderer.h"
 #include "data/template/unicode.h"
 
 namespace temper {
 namespace {
+
+constexpr size_t kMaxMessages = 4096;
+constexpr Bytes kMaxRendered = GiB(1);  // over all renderings; seconds
 
 // Two contents that no template treats specially; they share no first character.
 constexpr const char* kProbes[] = {"Qzx7probe", "Vkw3probe"};
@@ -39,8 +48,12 @@ std::string_view WithoutTrailingSpace(std::string_view text) {
 // A turn rendered as the last one.
 struct Turn {
   size_t message = 0;
-  std::string text;
+  std::string text;  // F; empty once another turn's text stands for it
   std::vector<TextSpan> spans;
+  // F is the first `length` bytes of F of turn `inside` (not less than 0), and, where `had_eos`, the eos_token.
+  int64_t inside = -1;
+  size_t length = 0;
+  bool had_eos = false;
 };
 
 class Deriver {
@@ -49,10 +62,18 @@ class Deriver {
 
   Result<std::vector<RenderedChat>> Run() {
     const auto& messages = chat_.messages();
+    // Said at once, not after the seconds that the turns before it take.
+    const auto too_far = std::find_if(messages.begin() + static_cast<int64_t>(std::min(messages.size(), kMaxMessages)),
+                                      messages.end(), [](const auto& message) { return message.supervised; });
+    if (too_far != messages.end() && !LiesBeyond(static_cast<size_t>(too_far - messages.begin()))) return TooLong();
     std::vector<Turn> turns;
+    bool left_out = false;
     for (size_t i = 0; i < messages.size(); ++i) {
       if (!messages[i].supervised) continue;
+      left_out = !turns.empty() && LiesBeyond(i);
+      if (left_out) break;
       TEMPER_ASSIGN_OR_RETURN(Turn turn, RenderTurn(i));
+      if (!turns.empty()) Release(turns.back(), turn, static_cast<int64_t>(turns.size()));
       turns.push_back(std::move(turn));
     }
     if (turns.empty()) {
@@ -60,7 +81,12 @@ class Deriver {
           "the conversation has no assistant message to train on; add one, or remove \"weight\": 0 or \"train\": "
           "false");
     }
-    return Group(std::move(turns));
+    TEMPER_ASSIGN_OR_RETURN(std::vector<RenderedChat> chats, Group(std::move(turns)));
+    if (left_out) {
+      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate all, Render(messages.size(), false));
+      if (all.text.size() > chats.back().text.size()) chats.back().beyond = all.text.substr(chats.back().text.size());
+    }
+    return chats;
   }
 
  private:
@@ -71,9 +97,47 @@ class Deriver {
                     chat_.jinja_template().where(), message + 1, why));
   }
 
+  Status TooLong() const {
+    const auto& messages = chat_.messages();
+    const auto turns = std::count_if(messages.begin(), messages.end(), [](const auto& m) { return m.supervised; });
+    return Unsupported(
+        fmt::format("a conversation of {} messages, {} of them to be learnt: too long to be one; split it",
+                    messages.size(), turns));
+  }
+
+  // As ChatRenderer, within the bound.
+  Result<RenderedTemplate> Render(size_t count, bool add_generation_prompt, const char* replaced_content = nullptr) {
+    if (rendered_ > kMaxRendered) return TooLong();
+    Result<RenderedTemplate> rendered = chat_.Render(count, add_generation_prompt, replaced_content);
+    if (rendered.ok()) rendered_ += Bytes{static_cast<int64_t>(rendered->text.size())};
+    return rendered;
+  }
+
+  // What stands before turn i when it is to be written. Kept until another turn's is asked for.
+  const Result<RenderedTemplate>& Prompt(size_t i) {
+    if (prompt_of_ != i) prompt_ = Render(i, true);
+    prompt_of_ = i;
+    return prompt_;
+  }
+
+  bool LiesBeyond(size_t i) { return chat_.is_beyond() && Prompt(i).ok() && chat_.is_beyond()(prompt_->text); }
+
+  // Lets `next`, which will be turn number `index`, stand for the text of the turn before it, where it can.
+  void Release(Turn& turn, const Turn& next, int64_t index) const {
+    const std::string_view cut = WithoutEos(turn.text);
+    const bool whole = next.text.starts_with(turn.text);
+    if (!whole && !next.text.starts_with(cut)) return;
+    if ((whole ? turn.text : cut).size() > WithoutEos(next.text).size())
+      return;  // all that may stand for `next` itself
+    turn.inside = index;
+    turn.length = whole ? turn.text.size() : cut.size();
+    turn.had_eos = !whole;
+    std::string().swap(turn.text);
+  }
+
   Result<Turn> RenderTurn(size_t i) {
-    TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, chat_.Render(i + 1, false));
-    Turn turn{i, std::move(rendered.text), {}};
+    TEMPER_ASSIGN_OR_RETURN(RenderedTemplate rendered, Render(i + 1, false));
+    Turn turn{.message = i, .text = std::move(rendered.text)};
     if (chat_.jinja_template().has_generation_blocks() && !rendered.generation_lost) {
       TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
       // A template may keep its blocks for some kinds of turns; one without any is found by its prompt.
@@ -89,7 +153,7 @@ class Deriver {
     const bool first = std::none_of(chat_.messages().begin(), chat_.messages().begin() + static_cast<int64_t>(i),
                                     [](const auto& message) { return message.assistant; });
     if (!first) {
-      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate prefix, chat_.Render(i, false));
+      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate prefix, Render(i, false));
       before = prefix.generations.size();
     }
     std::vector<TextSpan> out;
@@ -100,13 +164,13 @@ class Deriver {
   }
 
   Status FindSpan(Turn& turn) {
-    const Result<RenderedTemplate> prompt = chat_.Render(turn.message, true);
+    const Result<RenderedTemplate>& prompt = Prompt(turn.message);
     size_t begin = 0;
     if (prompt.ok() && !prompt->text.empty() && turn.text.starts_with(prompt->text)) {
       begin = prompt->text.size();
     } else {
       TEMPER_ASSIGN_OR_RETURN(begin, ContentBegin(turn));
-      const Result<RenderedTemplate> before = chat_.Render(turn.message, false);
+      const Result<RenderedTemplate> before = Render(turn.message, false);
       const bool history_stands = before.ok() && turn.text.starts_with(WithoutEos(before->text));
       if (!history_stands && prompt.ok() && turn.message > 0) {
         turn.text = prompt->text + turn.text.substr(begin);
@@ -120,9 +184,9 @@ class Deriver {
   }
 
   // Where the content of the turn begins in its text.
-  Result<size_t> ContentBegin(const Turn& turn) const {
-    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, chat_.Render(turn.message + 1, false, kProbes[0]));
-    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, chat_.Render(turn.message + 1, false, kProbes[1]));
+  Result<size_t> ContentBegin(const Turn& turn) {
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, kProbes[0]));
+    TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, kProbes[1]));
     const size_t begin = CommonPrefix(a.text, b.text);
     if (a.text.compare(begin, std::char_traits<char>::length(kProbes[0]), kProbes[0]) != 0) {
       return Fail(turn.message, "the template does not print its content");
@@ -150,12 +214,24 @@ class Deriver {
     return text;
   }
 
-  // Whether `turn` stands unchanged at the start of `text`, and how far.
-  std::optional<size_t> HeldBy(const std::string& text, const Turn& turn) const {
-    if (text.starts_with(turn.text)) return turn.text.size();
-    const std::string_view cut = WithoutEos(turn.text);
-    if (cut.size() == turn.text.size() || !text.starts_with(cut)) return std::nullopt;
-    return SpanEnd(turn.message, cut);
+  // Whether turn i stands unchanged at the start of the text of turn j, and how far.
+  std::optional<size_t> HeldBy(const std::vector<Turn>& turns, size_t j, size_t i) const {
+    const std::string_view text = turns[j].text;
+    const Turn& turn = turns[i];
+    if (turn.inside < 0) {
+      if (text.starts_with(turn.text)) return turn.text.size();
+      const std::string_view cut = WithoutEos(turn.text);
+      if (cut.size() == turn.text.size() || !text.starts_with(cut)) return std::nullopt;
+      return SpanEnd(turn.message, cut);
+    }
+    // Each of a chain of texts that stand for each other begins with the one before.
+    size_t root = static_cast<size_t>(turn.inside);
+    while (turns[root].inside >= 0) root = static_cast<size_t>(turns[root].inside);
+    const std::string_view own = std::string_view(turns[root].text).substr(0, turn.length);
+    if (!text.starts_with(own)) return std::nullopt;
+    if (!turn.had_eos) return turn.length;
+    if (text.substr(turn.length).starts_with(eos_token_)) return turn.length + eos_token_.size();
+    return SpanEnd(turn.message, own);
   }
 
   Result<std::vector<RenderedChat>> Group(std::vector<Turn> turns) const {
@@ -166,7 +242,7 @@ class Deriver {
       RenderedChat chat;
       for (size_t i = 0; i < j; ++i) {
         if (held[i]) continue;
-        const auto upto = HeldBy(turns[j].text, turns[i]);
+        const auto upto = HeldBy(turns, j, i);
         if (!upto) continue;
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
@@ -199,6 +275,9 @@ class Deriver {
 
   const ChatRenderer& chat_;
   const std::string& eos_token_;
+  Bytes rendered_;
+  size_t prompt_of_ = std::string::npos;
+  Result<RenderedTemplate> prompt_ = RenderedTemplate();
 };
 
 }  // namespace

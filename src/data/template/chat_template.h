@@ -9,15 +9,17 @@
 //
 // Several turns share one text T only where each one's F is a prefix of T. Templates that rewrite earlier turns (Qwen3
 // drops their <think> blocks) break that; then the conversation becomes several texts, each with the turns that are
-// true in it, so that every turn is still trained exactly as it will be used. See spans.cc for the steps, docs/design/
-// for why.
+// true in it, so that every turn is still trained exactly as it will be used. See chat_spans.cc for the steps and what
+// they cost, docs/design/ for why.
 //
 // A ChatTemplate is immutable: any number of threads may use it at once.
 #pragma once
 
 #include <ctime>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,11 +37,17 @@ struct ChatOptions {
   // They win over the special tokens. Must outlive the call.
   const OrderedJson* variables = nullptr;
   RenderLimits limits;
+  // Asked with the prompt of a turn (P below): whether the turn lies beyond what the caller can use. Then it and all
+  // later ones are left out; the first of a conversation never is. Null: none does. Called from the thread that
+  // renders.
+  std::function<bool(std::string_view prompt)> is_beyond;
 };
 
 struct RenderedChat {
   std::string text;
   std::vector<TextSpan> assistant;  // never empty; ascending, disjoint, none of them empty or all of the text
+  // What the conversation goes on with behind `text` where turns were left out (is_beyond): to be counted.
+  std::string beyond;
 };
 
 class ChatTemplate {
@@ -59,8 +67,8 @@ class ChatTemplate {
                              const ChatOptions& options = {}) const;
 
   // The texts to train on, usually one. A message with "weight": 0 or "train": false is not supervised (neither key
-  // reaches the template). What follows the last supervised turn is cut off. An error where nothing is supervised, or
-  // where a turn's span cannot be derived.
+  // reaches the template). What follows the last supervised turn is cut off. An error where nothing is supervised,
+  // where a turn's span cannot be derived, or where the conversation is too long for that (chat_spans.cc).
   Result<std::vector<RenderedChat>> RenderWithSpans(const OrderedJson& messages, const OrderedJson& tools,
                                                     const ChatOptions& options = {}) const;
 

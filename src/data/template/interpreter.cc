@@ -223,7 +223,9 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
       break;
     case StmtKind::kSetBlock:
     case StmtKind::kFilterBlock: {
-      Value text = Value::String(Capture(stmt.body));
+      Flow flow = Flow::kNext;
+      Value text = Value::String(Capture(stmt.body, &flow));
+      if (flow != Flow::kNext) return flow;
       if (stmt.expr) {
         std::swap(filter_block_text_, text);
         Value filtered = Evaluate(*stmt.expr);
@@ -238,8 +240,7 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
       break;
     }
     case StmtKind::kWith:
-      RunWith(stmt);
-      break;
+      return RunWith(stmt);
     case StmtKind::kMacro:
       scope_->Set(stmt.macro->name, MakeMacro(*stmt.macro));
       break;
@@ -282,11 +283,12 @@ void Interpreter::Write(const Value& value) {
   }
 }
 
-std::string Interpreter::Capture(const Body& body) {
+std::string Interpreter::Capture(const Body& body, Flow* flow) {
   std::string text;
   std::string* const outer = std::exchange(out_, &text);
   ++captures_;
-  RunInScope(body);
+  const Flow end = RunInScope(body);
+  if (flow) *flow = end;
   --captures_;
   out_ = outer;
   return text;
@@ -299,14 +301,15 @@ void Interpreter::RunGeneration(const Stmt& stmt) {
   if (captures_ == 0) generations_.push_back({begin, out_->size()});
 }
 
-void Interpreter::RunWith(const Stmt& stmt) {
+Interpreter::Flow Interpreter::RunWith(const Stmt& stmt) {
   // All values are computed outside, before any of the names is bound.
   std::vector<Value> values = EvaluateAll(stmt.values);
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = std::make_shared<Scope>(outer);
   for (size_t i = 0; i < values.size(); ++i) Assign(*stmt.targets[i], std::move(values[i]));
-  RunBody(stmt.body);
+  const Flow flow = RunBody(stmt.body);
   scope_ = outer;
+  return flow;
 }
 
 Value Interpreter::MakeMacro(const MacroDefinition& macro) {

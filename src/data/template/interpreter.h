@@ -91,8 +91,9 @@ class Interpreter {
   std::vector<Value> LoopItems(const Stmt& stmt, const Value& items);
   void RunGeneration(const Stmt& stmt);
   void RunCallBlock(const Stmt& stmt);
-  void RunWith(const Stmt& stmt);
-  std::string Capture(const Body& body);
+  Flow RunWith(const Stmt& stmt);
+  // What `body` prints, and how it ends: a break or continue leaves with nothing printed.
+  std::string Capture(const Body& body, Flow* flow = nullptr);
   void Assign(const Expr& target, Value value);
   void Write(const Value& value);
   Value MakeMacro(const MacroDefinition& macro);

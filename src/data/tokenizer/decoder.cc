@@ -155,6 +155,35 @@ Result<std::string> OneCharacter(const Json& json, const char* key, const char* 
   return value;
 }
 
+Result<std::unique_ptr<Decoder>> MakeStep(const std::string& type, const Json& json, const std::string& where) {
+  using Made = std::unique_ptr<Decoder>;
+  if (type == "ByteLevel") return Made(std::make_unique<ByteLevel>());
+  if (type == "ByteFallback") return Made(std::make_unique<ByteFallback>());
+  if (type == "Fuse") return Made(std::make_unique<Fuse>());
+  if (type == "Metaspace") {
+    TEMPER_ASSIGN_OR_RETURN(const std::string mark, OneCharacter(json, "replacement", "\xE2\x96\x81", where));
+    TEMPER_ASSIGN_OR_RETURN(const bool add, BoolOr(json, "add_prefix_space", true, where));
+    TEMPER_ASSIGN_OR_RETURN(const std::string scheme,
+                            StringOr(json, "prepend_scheme", add ? "always" : "never", where));
+    return Made(std::make_unique<Metaspace>(unicode::At(mark, 0), scheme != "never"));
+  }
+  if (type == "Replace") {
+    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
+    TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
+    return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+  }
+  if (type == "Strip") {
+    TEMPER_ASSIGN_OR_RETURN(std::string content, OneCharacter(json, "content", " ", where));
+    TEMPER_ASSIGN_OR_RETURN(const int64_t start, IntOr(json, "start", 0, where));
+    TEMPER_ASSIGN_OR_RETURN(const int64_t stop, IntOr(json, "stop", 0, where));
+    return Made(std::make_unique<Strip>(std::move(content), start, stop));
+  }
+  return Unsupported(
+      fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, ByteFallback, "
+                  "Replace, Fuse, Strip are)",
+                  where, type));
+}
+
 Status Collect(const Json& json, std::vector<std::unique_ptr<Decoder>>& out, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "type", "", where));
   if (type == "Sequence") {
@@ -164,33 +193,8 @@ Status Collect(const Json& json, std::vector<std::unique_ptr<Decoder>>& out, con
     return OkStatus();
   }
   if (out.size() == kMaxSteps) return Corrupt(fmt::format("{}: more than {} decoders", where, kMaxSteps));
-  if (type == "ByteLevel") {
-    out.push_back(std::make_unique<ByteLevel>());
-  } else if (type == "ByteFallback") {
-    out.push_back(std::make_unique<ByteFallback>());
-  } else if (type == "Fuse") {
-    out.push_back(std::make_unique<Fuse>());
-  } else if (type == "Metaspace") {
-    TEMPER_ASSIGN_OR_RETURN(const std::string mark, OneCharacter(json, "replacement", "\xE2\x96\x81", where));
-    TEMPER_ASSIGN_OR_RETURN(const bool add, BoolOr(json, "add_prefix_space", true, where));
-    TEMPER_ASSIGN_OR_RETURN(const std::string scheme,
-                            StringOr(json, "prepend_scheme", add ? "always" : "never", where));
-    out.push_back(std::make_unique<Metaspace>(unicode::At(mark, 0), scheme != "never"));
-  } else if (type == "Replace") {
-    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
-    TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
-    out.push_back(std::make_unique<Replace>(std::move(pattern), std::move(content)));
-  } else if (type == "Strip") {
-    TEMPER_ASSIGN_OR_RETURN(std::string content, OneCharacter(json, "content", " ", where));
-    TEMPER_ASSIGN_OR_RETURN(const int64_t start, IntOr(json, "start", 0, where));
-    TEMPER_ASSIGN_OR_RETURN(const int64_t stop, IntOr(json, "stop", 0, where));
-    out.push_back(std::make_unique<Strip>(std::move(content), start, stop));
-  } else {
-    return Unsupported(
-        fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, ByteFallback, "
-                    "Replace, Fuse, Strip are)",
-                    where, type));
-  }
+  TEMPER_ASSIGN_OR_RETURN(auto step, MakeStep(type, json, where));
+  out.push_back(std::move(step));
   return OkStatus();
 }
 

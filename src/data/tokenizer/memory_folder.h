@@ -30,7 +30,9 @@ class MemoryFolder final : public Env {
     return names;
   }
 
-  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, bool) override { return ReadOnly(path); }
+  Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode) override {
+    return ReadOnly(path);
+  }
   Status Rename(const std::string& from, const std::string&) override { return ReadOnly(from); }
   Status RemoveFile(const std::string& path) override { return ReadOnly(path); }
   Status RemoveTree(const std::string& path) override { return ReadOnly(path); }

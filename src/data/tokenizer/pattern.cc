@@ -31,36 +31,35 @@ Result<Pattern> Pattern::OfRegex(std::string_view regex, const std::string& wher
   return pattern;
 }
 
-Status Pattern::Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const {
-  if (regex_) return regex_->Cover(text, scratch, out);
-  out.clear();
+Status Pattern::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const {
+  if (regex_) return regex_->Cover(text, scratch, visit);
   size_t covered = 0;
   while (!literal_.empty()) {
     const size_t at = text.find(literal_, covered);
     if (at == text.npos) break;
-    if (at > covered) out.push_back({covered, at, false});
-    out.push_back({at, at + literal_.size(), true});
+    if (at > covered) TEMPER_RETURN_IF_ERROR(visit({covered, at, false}));
     covered = at + literal_.size();
+    TEMPER_RETURN_IF_ERROR(visit({at, covered, true}));
   }
-  if (covered < text.size()) out.push_back({covered, text.size(), false});
-  return OkStatus();
+  return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
 }
 
 Status Pattern::ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const {
-  std::vector<Span> spans;
-  TEMPER_RETURN_IF_ERROR(Cover(text, scratch, spans));
-  if (spans.empty() || (spans.size() == 1 && !spans[0].is_match)) return OkStatus();
   std::string out;
-  out.reserve(text.size());
-  for (const Span& span : spans) {
+  bool changed = false;
+  TEMPER_RETURN_IF_ERROR(Cover(text, scratch, [&](const Span& span) {
+    if (!changed && !span.is_match && span.begin == 0 && span.end == text.size()) return OkStatus();
+    if (!changed) out.reserve(text.size());
+    changed = true;
     if (out.size() + content.size() > limit) return TooLong(limit);
     if (span.is_match) {
       out += content;
     } else {
       out.append(text, span.begin, span.end - span.begin);
     }
-  }
-  text = std::move(out);
+    return OkStatus();
+  }));
+  if (changed) text = std::move(out);
   return OkStatus();
 }
 

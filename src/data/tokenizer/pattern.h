@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/status.h"
 #include "data/tokenizer/regex.h"
@@ -27,7 +26,7 @@ class Pattern {
   static Result<Pattern> OfRegex(std::string_view regex, const std::string& where);
 
   // As Regex::Cover.
-  Status Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const;
+  Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
   // An error where `text` would grow beyond `limit` bytes; it is then unchanged.
   Status ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const;
 

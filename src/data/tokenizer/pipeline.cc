@@ -69,7 +69,7 @@ Status Pipeline::EncodeValid(std::string_view text, bool parse_special, Scratch&
     bool at_start = part.text.data() == text.data();
     if (parts_.normalizer) {
       stretch = {std::string(part.text), at_start, GrowthLimit(part.text.size())};
-      TEMPER_RETURN_IF_ERROR(parts_.normalizer->Apply(stretch, scratch.cut.regex));
+      TEMPER_RETURN_IF_ERROR(parts_.normalizer->Apply(stretch, scratch.regex));
       normalized = stretch.text;
       at_start = stretch.at_start;
     }
@@ -87,17 +87,13 @@ Status Pipeline::EncodeValid(std::string_view text, bool parse_special, Scratch&
 }
 
 Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scratch, std::vector<int32_t>& out) const {
-  PreTokenizerScratch& cut = scratch.cut;
-  cut.made.clear();
-  cut.used = 0;
-  cut.limit = GrowthLimit(text.size());
-  cut.pieces.assign(1, Piece{text, at_start});
-  for (const auto& step : parts_.pre_tokenizers) TEMPER_RETURN_IF_ERROR(step->Apply(cut));
-  for (const Piece& piece : cut.pieces) {
+  scratch.cut.made = 0;
+  scratch.cut.limit = GrowthLimit(text.size());
+  return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {
     if (static_cast<int64_t>(piece.text.size()) > kMaxText.v) return TooLong(static_cast<size_t>(kMaxText.v));
     parts_.bpe->Encode(piece.text, scratch.bpe, out);
-  }
-  return OkStatus();
+    return OkStatus();
+  });
 }
 
 std::string Pipeline::Decode(std::span<const int32_t> ids, bool skip_special) const {

@@ -41,6 +41,7 @@ class Pipeline final : public Tokenizer {
  private:
   struct Scratch {
     BpeScratch bpe;
+    RegexScratch regex;  // of the normalizer
     PreTokenizerScratch cut;
     std::vector<TextPart> raw_parts, parts;
     std::string valid;

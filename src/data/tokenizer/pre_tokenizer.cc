@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/pattern.h"
@@ -18,82 +20,87 @@ constexpr size_t kMaxSteps = 64;  // real files have at most four
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Appends `piece` cut at `spans` (which cover it) to `out`.
-void Cut(const Piece& piece, const std::vector<Span>& spans, Behavior behavior, std::vector<Piece>& out) {
-  const auto emit = [&](size_t begin, size_t end) {
-    if (end > begin) out.push_back({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
-  };
-  const size_t n = spans.size();
-  for (size_t i = 0; i < n;) {
-    size_t last = i;  // spans i..last are one piece
-    switch (behavior) {
+// Joins the spans of a piece to what the piece is cut into, and hands that on.
+class Cutter {
+ public:
+  Cutter(const Piece& piece, Behavior behavior, PieceVisitor visit)
+      : piece_(piece), behavior_(behavior), visit_(visit) {}
+
+  // The next span; together they cover the piece.
+  Status Add(const Span& span) {
+    if (held_ && Joins(span)) {
+      held_->end = span.end;
+      joined_ = true;
+      return OkStatus();
+    }
+    TEMPER_RETURN_IF_ERROR(Finish());
+    held_ = span;
+    joined_ = false;
+    return OkStatus();
+  }
+  // After the last span.
+  Status Finish() {
+    if (!held_) return OkStatus();
+    const Span span = *std::exchange(held_, std::nullopt);
+    if (span.end == span.begin || (behavior_ == Behavior::kRemoved && span.is_match)) return OkStatus();
+    return visit_({piece_.text.substr(span.begin, span.end - span.begin), piece_.at_start && span.begin == 0});
+  }
+
+ private:
+  bool Joins(const Span& span) const {
+    switch (behavior_) {
       case Behavior::kRemoved:
       case Behavior::kIsolated:
-        break;
+        return false;
       case Behavior::kContiguous:
-        while (last + 1 < n && spans[last + 1].is_match == spans[last].is_match) ++last;
-        break;
+        return held_->is_match == span.is_match;
       case Behavior::kMergedWithPrevious:
-        if (!spans[i].is_match && i + 1 < n && spans[i + 1].is_match) ++last;
-        break;
+        return !joined_ && !held_->is_match && span.is_match;
       case Behavior::kMergedWithNext:
-        if (spans[i].is_match && i + 1 < n && !spans[i + 1].is_match) ++last;
-        break;
+        return !joined_ && held_->is_match && !span.is_match;
     }
-    if (behavior != Behavior::kRemoved || !spans[i].is_match) emit(spans[i].begin, spans[last].end);
-    i = last + 1;
+    return false;
   }
-}
 
-// Cuts every piece; Derived::Cover fills scratch.spans.
-template <class CoverFunction>
-Status CutAll(PreTokenizerScratch& scratch, Behavior behavior, const CoverFunction& cover) {
-  scratch.next.clear();
-  for (const Piece& piece : scratch.pieces) {
-    TEMPER_RETURN_IF_ERROR(cover(piece.text, scratch.spans));
-    Cut(piece, scratch.spans, behavior, scratch.next);
-  }
-  scratch.pieces.swap(scratch.next);
-  return OkStatus();
-}
+  const Piece& piece_;
+  const Behavior behavior_;
+  const PieceVisitor visit_;
+  std::optional<Span> held_;  // waits for what may join it
+  bool joined_ = false;       // two spans already
+};
 
-// Spans of single characters for which `is` holds.
+// Visits spans of single characters for which `is` holds, and what lies between them.
 template <class Predicate>
-void CoverCharacters(std::string_view text, const Predicate& is, std::vector<Span>& out) {
-  out.clear();
+Status CoverCharacters(std::string_view text, const Predicate& is, SpanVisitor visit) {
   size_t covered = 0;
   for (size_t i = 0; i < text.size();) {
     const size_t end = i + unicode::Length(text[i]);
     if (is(unicode::At(text, i))) {
-      if (i > covered) out.push_back({covered, i, false});
-      out.push_back({i, end, true});
+      if (i > covered) TEMPER_RETURN_IF_ERROR(visit({covered, i, false}));
+      TEMPER_RETURN_IF_ERROR(visit({i, end, true}));
       covered = end;
     }
     i = end;
   }
-  if (covered < text.size()) out.push_back({covered, text.size(), false});
+  return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
 }
 
-// Keeps `text` for as long as the pieces live.
-Result<std::string_view> Keep(PreTokenizerScratch& scratch, std::string text) {
-  scratch.used += text.size();
-  if (scratch.used > scratch.limit) return TooLong(scratch.limit);
-  scratch.made.push_back(std::move(text));
-  return std::string_view(scratch.made.back());
+// Counts a text that a step makes. Error: the steps make too much.
+Status CountMade(PreTokenizerScratch& scratch, const std::string& text) {
+  scratch.made += text.size();
+  return scratch.made > scratch.limit ? TooLong(scratch.limit) : OkStatus();
 }
 
 class Split final : public PreTokenizer {
  public:
   Split(Pattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  Status Apply(PreTokenizerScratch& scratch) const override {
-    return CutAll(scratch, behavior_, [&](std::string_view text, std::vector<Span>& spans) {
-      TEMPER_RETURN_IF_ERROR(pattern_.Cover(text, scratch.regex, spans));
-      if (invert_) {
-        for (Span& span : spans) span.is_match = !span.is_match;
-      }
-      return OkStatus();
-    });
+  Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch&, PieceVisitor visit) const override {
+    Cutter cutter(piece, behavior_, visit);
+    TEMPER_RETURN_IF_ERROR(pattern_.Cover(piece.text, regex, [&](const Span& span) {
+      return cutter.Add({span.begin, span.end, span.is_match != invert_});
+    }));
+    return cutter.Finish();
   }
 
  private:
@@ -107,11 +114,10 @@ using Predicate = bool (*)(char32_t);
 class CharacterSplit final : public PreTokenizer {
  public:
   CharacterSplit(Predicate is, Behavior behavior) : is_(is), behavior_(behavior) {}
-  Status Apply(PreTokenizerScratch& scratch) const override {
-    return CutAll(scratch, behavior_, [&](std::string_view text, std::vector<Span>& spans) {
-      CoverCharacters(text, is_, spans);
-      return OkStatus();
-    });
+  Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch&, PieceVisitor visit) const override {
+    Cutter cutter(piece, behavior_, visit);
+    TEMPER_RETURN_IF_ERROR(CoverCharacters(piece.text, is_, [&](const Span& span) { return cutter.Add(span); }));
+    return cutter.Finish();
   }
 
  private:
@@ -122,23 +128,23 @@ class CharacterSplit final : public PreTokenizer {
 // "Whitespace": runs of word characters and runs of neither words nor spaces; spaces vanish.
 class Words final : public PreTokenizer {
  public:
-  Status Apply(PreTokenizerScratch& scratch) const override {
-    return CutAll(scratch, Behavior::kRemoved, [&](std::string_view text, std::vector<Span>& spans) {
-      spans.clear();
-      int previous = -1;
-      for (size_t i = 0; i < text.size(); i += unicode::Length(text[i])) {
-        const char32_t c = unicode::At(text, i);
-        const int kind = unicode::IsWord(c) ? 0 : unicode::IsSpace(c) ? 1 : 2;
-        const size_t end = i + unicode::Length(text[i]);
-        if (kind == previous) {
-          spans.back().end = end;
-        } else {
-          spans.push_back({i, end, kind == 1});
-        }
-        previous = kind;
+  Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch&, PieceVisitor visit) const override {
+    const std::string_view text = piece.text;
+    enum Kind { kWord, kSpace, kOther };
+    const auto kind_at = [&](size_t i) {
+      const char32_t c = unicode::At(text, i);
+      return unicode::IsWord(c) ? kWord : unicode::IsSpace(c) ? kSpace : kOther;
+    };
+    for (size_t begin = 0; begin < text.size();) {
+      const Kind kind = kind_at(begin);
+      size_t end = begin;
+      while (end < text.size() && kind_at(end) == kind) end += unicode::Length(text[end]);
+      if (kind != kSpace) {
+        TEMPER_RETURN_IF_ERROR(visit({text.substr(begin, end - begin), piece.at_start && begin == 0}));
       }
-      return OkStatus();
-    });
+      begin = end;
+    }
+    return OkStatus();
   }
 };
 
@@ -147,28 +153,31 @@ class ByteLevel final : public PreTokenizer {
   ByteLevel(bool add_prefix_space, std::optional<Pattern> words, bool spell_out)
       : add_prefix_space_(add_prefix_space), words_(std::move(words)), spell_out_(spell_out) {}
 
-  Status Apply(PreTokenizerScratch& scratch) const override {
-    if (add_prefix_space_) {
-      for (Piece& piece : scratch.pieces) {
-        if (piece.text.starts_with(' ')) continue;
-        TEMPER_ASSIGN_OR_RETURN(piece.text, Keep(scratch, std::string(" ").append(piece.text)));
-      }
+  Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch& scratch, PieceVisitor visit) const override {
+    std::string prefixed;
+    Piece whole = piece;
+    if (add_prefix_space_ && !piece.text.starts_with(' ')) {
+      prefixed = std::string(" ").append(piece.text);
+      TEMPER_RETURN_IF_ERROR(CountMade(scratch, prefixed));
+      whole.text = prefixed;
     }
-    if (words_) {
-      TEMPER_RETURN_IF_ERROR(CutAll(scratch, Behavior::kIsolated, [&](std::string_view text, std::vector<Span>& spans) {
-        return words_->Cover(text, scratch.regex, spans);
-      }));
-    }
-    if (!spell_out_) return OkStatus();
-    for (Piece& piece : scratch.pieces) {
-      std::string spelled;
-      for (const char c : piece.text) spelled += ByteLevelCharacters()[static_cast<unsigned char>(c)];
-      TEMPER_ASSIGN_OR_RETURN(piece.text, Keep(scratch, std::move(spelled)));
-    }
-    return OkStatus();
+    if (!words_) return Spell(whole, scratch, visit);
+    return words_->Cover(whole.text, regex, [&](const Span& span) {
+      if (span.end == span.begin) return OkStatus();
+      return Spell({whole.text.substr(span.begin, span.end - span.begin), whole.at_start && span.begin == 0}, scratch,
+                   visit);
+    });
   }
 
  private:
+  Status Spell(const Piece& piece, PreTokenizerScratch& scratch, PieceVisitor visit) const {
+    if (!spell_out_) return visit(piece);
+    std::string spelled;
+    for (const char c : piece.text) spelled += ByteLevelCharacters()[static_cast<unsigned char>(c)];
+    TEMPER_RETURN_IF_ERROR(CountMade(scratch, spelled));
+    return visit({spelled, piece.at_start});
+  }
+
   bool add_prefix_space_;
   std::optional<Pattern> words_;
   bool spell_out_;
@@ -180,28 +189,26 @@ class Metaspace final : public PreTokenizer {
   Metaspace(std::string replacement, Prepend prepend, bool split)
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
-  Status Apply(PreTokenizerScratch& scratch) const override {
-    for (Piece& piece : scratch.pieces) {
-      std::string text;
-      text.reserve(piece.text.size() + piece.text.size() / 4 * replacement_.size());
-      for (const char c : piece.text) {
-        if (c == ' ') {
-          text += replacement_;
-        } else {
-          text += c;
-        }
+  Status Cut(const Piece& piece, RegexScratch&, PreTokenizerScratch& scratch, PieceVisitor visit) const override {
+    std::string text;
+    text.reserve(piece.text.size() + piece.text.size() / 4 * replacement_.size());
+    for (const char c : piece.text) {
+      if (c == ' ') {
+        text += replacement_;
+      } else {
+        text += c;
       }
-      const bool wanted = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && piece.at_start);
-      if (wanted && !text.starts_with(replacement_)) text.insert(0, replacement_);
-      TEMPER_ASSIGN_OR_RETURN(piece.text, Keep(scratch, std::move(text)));
     }
-    if (!split_) return OkStatus();
+    const bool wanted = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && piece.at_start);
+    if (wanted && !text.starts_with(replacement_)) text.insert(0, replacement_);
+    TEMPER_RETURN_IF_ERROR(CountMade(scratch, text));
+    const Piece marked{text, piece.at_start};
+    if (!split_) return visit(marked);
     const char32_t mark = unicode::At(replacement_, 0);
-    return CutAll(scratch, Behavior::kMergedWithNext, [&](std::string_view text, std::vector<Span>& spans) {
-      CoverCharacters(
-          text, [&](char32_t c) { return c == mark; }, spans);
-      return OkStatus();
-    });
+    Cutter cutter(marked, Behavior::kMergedWithNext, visit);
+    TEMPER_RETURN_IF_ERROR(CoverCharacters(
+        text, [&](char32_t c) { return c == mark; }, [&](const Span& span) { return cutter.Add(span); }));
+    return cutter.Finish();
   }
 
  private:
@@ -308,6 +315,14 @@ Result<std::vector<std::unique_ptr<PreTokenizer>>> PreTokenizer::FromJson(const 
     made.push_back(std::move(one));
   }
   return made;
+}
+
+Status CutIntoWords(std::span<const std::unique_ptr<PreTokenizer>> steps, const Piece& piece,
+                    PreTokenizerScratch& scratch, PieceVisitor visit) {
+  if (steps.empty()) return visit(piece);
+  while (scratch.regex.size() < steps.size()) scratch.regex.emplace_back();
+  return steps[0]->Cut(piece, scratch.regex[steps.size() - 1], scratch,
+                       [&](const Piece& part) { return CutIntoWords(steps.subspan(1), part, scratch, visit); });
 }
 
 }  // namespace temper

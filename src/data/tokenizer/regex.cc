@@ -244,8 +244,7 @@ std::string Regex::Escape(std::string_view literal) {
   return out;
 }
 
-Status Regex::Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const {
-  out.clear();
+Status Regex::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const {
   auto* code = static_cast<pcre2_code*>(code_.get());
   if (!scratch.rep_) scratch.rep_ = std::make_unique<RegexScratch::Rep>();
   RegexScratch::Rep& s = *scratch.rep_;
@@ -284,12 +283,11 @@ Status Regex::Cover(std::string_view text, RegexScratch& scratch, std::vector<Sp
       from = end;
     }
     last_match = end;
-    if (begin > covered) out.push_back({covered, begin, false});
-    out.push_back({begin, end, true});
+    if (begin > covered) TEMPER_RETURN_IF_ERROR(visit({covered, begin, false}));
+    TEMPER_RETURN_IF_ERROR(visit({begin, end, true}));
     covered = end;
   }
-  if (covered < text.size()) out.push_back({covered, text.size(), false});
-  return OkStatus();
+  return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
 }
 
 }  // namespace temper

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 
 namespace temper {
@@ -18,6 +18,9 @@ struct Span {
   size_t end = 0;
   bool is_match = false;
 };
+
+// Takes spans one by one; an error ends the search and is what it returns.
+using SpanVisitor = FunctionRef<Status(const Span&)>;
 
 // What one search at a time needs; made at the first. One thread at a time.
 class RegexScratch {
@@ -42,8 +45,8 @@ class Regex {
 
   // Covers `text` (valid UTF-8) with spans in order, matches and gaps; empty matches cut but have no length. Work is
   // limited to a multiple of the text's length; an expression that needs more ("catastrophic backtracking") is an
-  // error.
-  Status Cover(std::string_view text, RegexScratch& scratch, std::vector<Span>& out) const;
+  // error. Memory does not grow with the text: a corpus has too many words to list.
+  Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
 
  private:
   struct CodeDeleter {

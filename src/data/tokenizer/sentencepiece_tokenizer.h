@@ -37,6 +37,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, Vocabulary vocabulary);
 
   Status EncodePart(std::string_view text, std::vector<int32_t>& out) const;
+  Status EncodeSlice(std::string_view text, std::string_view anchor, size_t anchor_pieces,
+                     std::vector<int32_t>& out) const;
+  size_t NextSlice(std::string_view text, size_t begin) const;
   std::string DecodeText(std::span<const int32_t> ids) const;
 
   // Constant after Create.
@@ -48,8 +51,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   // since then only the whole text gets one.
   bool legacy_ = true;
   bool add_prefix_space_ = true;
-  std::string unk_;        // spelling of the unknown token; see EncodePart
-  size_t unk_pieces_ = 0;  // how many pieces that is
+  std::string unk_;             // spelling of the unknown token; see EncodePart
+  size_t unk_pieces_ = 0;       // how many pieces that is
+  bool cuts_at_space_ = false;  // no piece goes on across a space; see NextSlice
+  size_t anchor_pieces_ = 0;    // of kAnchor
   int64_t vocab_size_ = 0;
 };
 

@@ -139,9 +139,10 @@ int AllReduceOverwrites(const Attributes&, int, int output) {
 }
 
 constexpr AttributeSpec kGroupAttributes[] = {String("axes"), Size("ranks")};
-constexpr AttributeSpec kAllGatherAttributes[] = {String("axes"), Size("ranks"), Size("dim"), Doubles("sizes")};
-constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"), Size("ranks"), Size("dim"), Doubles("sizes"),
-                                                      Flag("acc")};
+constexpr AttributeSpec kAllGatherAttributes[] = {String("axes"), Size("ranks"), Size("dim"), Doubles("sizes"),
+                                                  Flag("background")};
+constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"),   Size("ranks"), Size("dim"),
+                                                      Doubles("sizes"), Flag("acc"),   Flag("background")};
 
 }  // namespace
 

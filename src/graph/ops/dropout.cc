@@ -1,15 +1,24 @@
 // Dropout: y = x * mask / (1-p), mask_i = [u_i >= p] with u drawn by counter from (seed, the value's name, step, place
 // in the batch), so that recomputing it gives the same mask and its backward is the same op applied to the gradient.
+// Element (t, c) of x_TC is element (kRngFirstToken + row + t) * columns + column + c of the batch: x may be a part of
+// a whole that is `columns` wide.
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
+// Whether x is as wide as the whole, or lies within it.
+bool GoodColumns(const TensorType& x, const Attributes& a) {
+  if (!a.Has("columns")) return a.IntOr("column", 0) == 0;
+  const int64_t columns = a.Int("columns"), column = a.IntOr("column", 0);
+  return column <= columns && x.shape.columns() <= columns - column;
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsFloat(in[0]) || in[1].dtype != DType::kI64 || !IsVector(in[1], kNumRngWords) ||
-      !(a.Double("p") >= 0 && a.Double("p") < 1)) {
-    return BadOperands(Op::kDropout, "(x, rng i64[3]) and 0 <= p < 1", in, a);
+      !(a.Double("p") >= 0 && a.Double("p") < 1) || !GoodColumns(in[0], a)) {
+    return BadOperands(Op::kDropout, "(x, rng i64[3]), 0 <= p < 1, columns of x within `columns`", in, a);
   }
   return Types{in[0]};
 }

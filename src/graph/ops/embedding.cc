@@ -1,15 +1,21 @@
 // Embedding: x[t] = table[index[t] + offset]. OPT's learned positions start at row 2, hence the offset
-// (transformers, OPTLearnedPositionalEmbedding). With `part`, the table is rows begin, begin+1, ... of a longer one,
-// and x[t] is zero where its row is not among them.
+// (transformers, OPTLearnedPositionalEmbedding). With `whole`, the table is rows begin, begin+1, ... of one of that
+// many, and x[t] is zero where its row is another of them.
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
+// Whether a table of `rows` rows is the part of the whole that the attributes say, and the offset within that.
+bool GoodRows(int64_t rows, const Attributes& a) {
+  const int64_t whole = a.IntOr("whole", rows), begin = a.IntOr("begin", 0);
+  return begin <= whole && rows <= whole - begin && (a.Has("whole") || begin == 0) && a.IntOr("offset", 0) <= whole;
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || in[1].shape.rank() != 1 ||
-      !IsIndex(in[1], in[1].shape[0]) || (!a.Flag("part") && a.IntOr("offset", 0) > in[0].shape[0])) {
+      !IsIndex(in[1], in[1].shape[0]) || !GoodRows(in[0].shape[0], a)) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
   return Types{{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
@@ -33,7 +39,7 @@ void Gradient(GradientSink& sink) {
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = a.Flag("acc") ? 3 : 2;
   if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsIndex(in[1], in[0].shape[0]) ||
-      (!a.Flag("part") && a.IntOr("offset", 0) > a.Int("vocab"))) {
+      !GoodRows(a.Int("vocab"), a)) {
     return BadOperands(Op::kEmbeddingBackward, "(d_x_TD, index_T, [acc_VD])", in, a);
   }
   const TensorType d_table{GradientDType(in[0].dtype), {a.Int("vocab"), in[0].shape[1]}};
@@ -69,16 +75,17 @@ void Sharding(ShardingSink& sink) {
   }
   Attributes attributes = node.attributes;
   if (!table.split(0).empty()) {
-    attributes.Set("begin", sink.box(sink.value(node.inputs[0]).type.shape, table).begin[0]);
-    attributes.Set("part", int64_t{1});
+    const Shape& whole = sink.value(node.inputs[0]).type.shape;
+    attributes.Set("begin", sink.box(whole, table).begin[0]);
+    attributes.Set("whole", whole[0]);
   }
   const ValueId rows = sink.Use(0, table);
   sink.Deliver(0, sink.Emit(Op::kEmbedding, {rows, sink.Use(1, index)}, std::move(attributes), {x})[0]);
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), Flag("part"), OptionalSize("begin")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab"), Flag("part"),
-                                                 OptionalSize("begin")};
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab"),
+                                                 OptionalSize("whole"), OptionalSize("begin")};
 
 }  // namespace
 

@@ -56,6 +56,10 @@ void Gradient(GradientSink& sink) {
 void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
   Placement x = sink.placement(0), w = sink.placement(1), y;
+  // Tokens that tensor ranks share are gathered among all of them, also those that hold copies of KV heads.
+  if (!(w.split(0) & kTensorAxes).empty()) {
+    for (const Axis axis : (x.split(0) & kTensorAxes).axes()) x = Gathered(x, 0, axis);
+  }
   for (const Axis axis : sink.mesh().axes().axes()) {
     int of_x = x.DimOf(axis);
     int of_w = w.DimOf(axis);

@@ -2,6 +2,10 @@
 // token, and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the
 // loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
 // dropout(x) A^T, w2 = B.
+//
+// With `axes` w and w2 are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the other ranks
+// of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials and target's
+// logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
 #include <fmt/format.h>
 
 #include "graph/ops/loss_scratch.h"
@@ -21,6 +25,14 @@ constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};
 constexpr const char* kGradW[2] = {"grad_w", "grad_w2"};
 constexpr const char* kAccW[2] = {"acc_w", "acc_w2"};
 
+// Whether the attributes name a group and a part of a vocabulary that fit w_VD, or none.
+bool GoodPart(const TensorType& w, const Attributes& a) {
+  if (!a.Has("axes")) return a.IntOr("ranks", 0) == 0 && a.IntOr("begin", 0) == 0 && a.IntOr("whole", 0) == 0;
+  const auto axes = AxisSet::Parse(a.String("axes"));
+  const int64_t whole = a.IntOr("whole", 0), begin = a.IntOr("begin", 0);
+  return axes.ok() && !axes->empty() && a.IntOr("ranks", 0) >= 2 && begin <= whole && w.shape[0] <= whole - begin;
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t pairs = NumPairs(a);
   const size_t fixed = pairs == 2 ? 5 : 3;
@@ -33,6 +45,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
            in[kX[p]].dtype == in[0].dtype && in[kX[p]].shape[1] == in[kW[p]].shape[1] &&
            in[kX[p]].shape[0] == in[0].shape[0] && in[kW[p]].shape[0] == in[1].shape[0];
   }
+  good = good && GoodPart(in[1], a);
   if (!good || !IsIndex(in[kTarget], in[0].shape[0])) {
     return BadOperands(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])", in, a);
   }
@@ -98,8 +111,11 @@ void Sharding(ShardingSink& sink) {
   Attributes attributes = node.attributes;
   const AxisSet split = w.split(0);
   if (!split.empty()) {
+    const Shape& whole = sink.value(node.inputs[1]).type.shape;
     attributes.Set("axes", split.ToString());
-    attributes.Set("begin", sink.box(sink.value(node.inputs[1]).type.shape, w).begin[0]);
+    attributes.Set("ranks", int64_t{sink.mesh().size(split)});
+    attributes.Set("begin", sink.box(whole, w).begin[0]);
+    attributes.Set("whole", whole[0]);
   }
   std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w), sink.Use(2, target)};
   if (pair2) {
@@ -115,6 +131,8 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
     const double gemm = 2.0 * static_cast<double>(in[kX[p]].shape.elements()) * static_cast<double>(in[1].shape[0]);
     cost.flops.v += gemm * (1 + a.Flag(kGradX[p]) + a.Flag(kGradW[p]));
   }
+  // Statistics of every row, were all supervised.
+  if (a.Has("axes")) cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * kLossStatistics * SizeOf(DType::kF32)};
   return cost;
 }
 
@@ -134,9 +152,10 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {
-    Flag("pair2"), Flag("grad_x"), Flag("grad_w"),        Flag("grad_x2"),        Flag("grad_w2"),
-    Flag("acc_w"), Flag("acc_w2"), OptionalSize("chunk"), OptionalString("axes"), OptionalSize("begin")};
+constexpr AttributeSpec kAttributes[] = {Flag("pair2"),         Flag("grad_x"),        Flag("grad_w"),
+                                         Flag("grad_x2"),       Flag("grad_w2"),       Flag("acc_w"),
+                                         Flag("acc_w2"),        OptionalSize("chunk"), OptionalString("axes"),
+                                         OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
 }  // namespace
 

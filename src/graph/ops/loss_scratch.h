@@ -14,12 +14,19 @@ struct LossScratch {
   Bytes rows;         // i32 [T]: the supervised tokens
   Bytes gathered[2];  // [chunk, columns of x] of each pair
   Bytes logits;       // [chunk, V] in x's dtype
-  Bytes exps;         // f32 [V] per thread, exp_bytes apart
+  Bytes exps;         // f32 [V] per thread, exp_bytes apart; of a row in one step only
   Bytes exp_bytes;
   Bytes products;  // product_bytes: scratch of the largest matrix product
   Bytes product_bytes;
+  // Where the vocabulary is split: f32 [n, kLossStatistics] of a chunk's n rows, and those of each rank of the group
+  // one after the other.
+  Bytes statistics, all_statistics;
   Bytes bytes;  // all
 };
+
+// What ranks that share a vocabulary tell each other of a row: the largest of their logits, the sum of exp(logit -
+// largest), and the target's logit, -infinity from those that have it not. One AllGather per chunk.
+enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossStatistics };
 
 inline constexpr int64_t kDefaultLossChunk = 512;  // rows; 64 rows starve the matrix products and cost 1.8x
 
@@ -39,9 +46,14 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   s.rows = take(T * 4);
   for (size_t p = 0; p < pairs; ++p) s.gathered[p] = take(s.chunk * in[3 * p].shape[1] * size);
   s.logits = take(s.chunk * V * size);
-  const int64_t pieces = (V + kLossPiece - 1) / kLossPiece;
-  s.exp_bytes = AlignUp(Bytes{pieces * (kLossPiece + 1) * 4}, 64);
-  s.exps = take(s.exp_bytes.v * threads);
+  if (const int64_t ranks = a.IntOr("ranks", 0); ranks > 0) {
+    s.statistics = take(s.chunk * kLossStatistics * 4);
+    s.all_statistics = take(s.chunk * kLossStatistics * 4 * ranks);
+  } else {
+    const int64_t pieces = (V + kLossPiece - 1) / kLossPiece;
+    s.exp_bytes = AlignUp(Bytes{pieces * (kLossPiece + 1) * 4}, 64);
+    s.exps = take(s.exp_bytes.v * threads);
+  }
   for (size_t p = 0; p < pairs; ++p) {
     const int64_t I = in[3 * p].shape[1];
     s.product_bytes = std::max({s.product_bytes, MatrixProductScratch(s.chunk, V, I, in[0].dtype, true, threads),
@@ -50,6 +62,16 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   }
   s.products = take(s.product_bytes.v);
   return s;
+}
+
+// Chunks that `supervised` rows are cut into, and where chunk `i` begins. Of nearly equal size: a short last one would
+// cost almost as much as a long one. Ranks that share a vocabulary see the same rows, so they cut them alike.
+inline int64_t NumLossChunks(const LossScratch& s, int64_t supervised) {
+  return (supervised + s.chunk - 1) / s.chunk;
+}
+inline int64_t LossChunkBegin(const LossScratch& s, int64_t supervised, int64_t i) {
+  const int64_t chunks = NumLossChunks(s, supervised);
+  return chunks == 0 ? 0 : supervised * i / chunks;
 }
 
 }  // namespace temper

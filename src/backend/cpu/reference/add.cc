@@ -1,11 +1,12 @@
-// Elementwise a + b.
+// Elementwise a + b; a vector b is added to every row of a.
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {
 
 Status Add(const Call& call) {
   const Operand a = call.In(0), b = call.In(1), y = call.Out(0);
-  for (int64_t i = 0; i < y.elements(); ++i) y.Store(i, a[i] + b[i]);
+  const int64_t period = b.elements();
+  for (int64_t i = 0; i < y.elements(); ++i) y.Store(i, a[i] + b[i % period]);
   return OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/communicator.h"
 #include "device/kernel.h"
 
 namespace temper::reference {
@@ -36,15 +37,17 @@ f16 RoundToF16(double x);
 // One run of a kernel.
 class Call {
  public:
-  Call(const KernelSpec& spec, const KernelArgs& args, std::vector<double>& scratch)
-      : spec_(spec), args_(args), scratch_(scratch) {}
+  Call(const KernelSpec& spec, const KernelArgs& args, Exchange* exchange, std::vector<double>& scratch)
+      : spec_(spec), args_(args), exchange_(exchange), scratch_(scratch) {}
 
   Operand In(int i) const { return {args_.inputs[i], spec_.inputs[i]}; }
   Operand Out(int i) const { return {args_.outputs[i], spec_.outputs[i]}; }
   int num_inputs() const { return static_cast<int>(spec_.inputs.size()); }
   int num_outputs() const { return static_cast<int>(spec_.outputs.size()); }
+  const std::vector<TensorType>& input_types() const { return spec_.inputs; }
   const Attributes& attributes() const { return spec_.attributes; }
   uint64_t rng_name_hash() const { return args_.rng_name_hash; }
+  Exchange* exchange() const { return exchange_; }  // nullptr where the instruction is of one rank
   // At least `n` doubles of the kernel's own, contents undefined; one such array per run. Allocates on the first run.
   double* Scratch(int64_t n) const {
     if (static_cast<int64_t>(scratch_.size()) < n) scratch_.resize(n);
@@ -54,6 +57,7 @@ class Call {
  private:
   const KernelSpec& spec_;
   const KernelArgs& args_;
+  Exchange* const exchange_;
   std::vector<double>& scratch_;
 };
 

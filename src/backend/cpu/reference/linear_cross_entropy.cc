@@ -1,12 +1,16 @@
 // The head and its loss in one: logits = x w^T + x2 w2^T (the second pair is a LoRA of the head), and
 // loss[t] = logsumexp(logits[t]) - logits[t, target[t]]; a token with target < 0 is not supervised: no loss, no
 // gradient. The gradients are those of the SUM of the losses: d_logits = softmax(logits) - onehot(target).
+// Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the statistics of each chunk of rows
+// (graph/ops/loss_scratch.h) between its logits and its gradients.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/reference/call.h"
+#include "graph/ops/loss_scratch.h"
 
 namespace temper::reference {
 namespace {
@@ -31,25 +35,59 @@ struct Pair {
   }
 };
 
+// The word of target `t` among this rank's V, or -1.
+int64_t WordOf(const Operand& target_T, int64_t t, int64_t begin, int64_t V) {
+  const int64_t word = target_T.Int(t) - begin;
+  return word >= 0 && word < V ? word : -1;
+}
+
+RowOfLogits RowOf(const double* logit_V, int64_t V, int64_t target) {
+  const double largest = *std::max_element(logit_V, logit_V + V);
+  double sum = 0;
+  for (int64_t v = 0; v < V; ++v) sum += std::exp(logit_V[v] - largest);
+  return {largest, sum, std::log(sum) + (largest - logit_V[target])};
+}
+
+void TakeStatistics(const double* logit_V, int64_t V, int64_t word, float* statistics) {
+  float largest = -INFINITY;
+  for (int64_t v = 0; v < V; ++v) largest = std::max(largest, static_cast<float>(logit_V[v]));
+  double sum = 0;
+  for (int64_t v = 0; v < V; ++v) sum += std::exp(logit_V[v] - largest);
+  statistics[kLossLargest] = largest;
+  statistics[kLossSum] = static_cast<float>(sum);
+  statistics[kLossTarget] = word < 0 ? -INFINITY : static_cast<float>(logit_V[word]);
+}
+
 }  // namespace
 
 Status LinearCrossEntropy(const Call& call) {
   const Attributes& a = call.attributes();
   const Operand target_T = call.In(2);
   const bool pair2 = a.Flag("pair2");
-  const int64_t T = call.In(0).rows(), V = call.In(1).rows();
+  const int64_t T = call.In(0).type().shape[0], V = call.In(1).type().shape[0];
+  const int64_t begin = a.IntOr("begin", 0), whole = a.IntOr("whole", V);
+  int64_t supervised = 0;
   for (int64_t t = 0; t < T; ++t) {
-    if (target_T.Int(t) >= V) {
+    if (target_T.Int(t) >= whole) {
       return InvalidArgument(
-          fmt::format("target {} of row {} is outside of the vocabulary of {}", target_T.Int(t), t, V));
+          fmt::format("target {} of row {} is outside of the vocabulary of {}", target_T.Int(t), t, whole));
     }
+    supervised += target_T.Int(t) >= 0;
   }
+  Exchange* const exchange = call.exchange();
+  const int64_t ranks = exchange == nullptr ? 1 : exchange->size();
+  LossScratch chunks = LossScratchOf(call.input_types(), a, 1);
+  if (exchange == nullptr) chunks.chunk = 1;  // a row needs no other
 
-  // Scratch: logits, then the sums that are rounded only when complete: a row of d_x, all of d_w, for each pair.
+  // Scratch: a chunk's logits and statistics, then the sums that are rounded only when complete: a row of d_x, all of
+  // d_w, for each pair.
   const int64_t D = call.In(0).columns(), R = pair2 ? call.In(3).columns() : 0;
-  double* const logit_V = call.Scratch(V + (1 + V) * (D + R));
-  double *const sum_x = logit_V + V, *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R,
-                *const sum_w2 = sum_w + V * D;
+  const int64_t statistics = chunks.chunk * kLossStatistics;
+  double* const logit_NV = call.Scratch(chunks.chunk * V + statistics * (1 + ranks) + (1 + V) * (D + R));
+  double* const sum_x = logit_NV + chunks.chunk * V;
+  double *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R, *const sum_w2 = sum_w + V * D;
+  float* const mine_N3 = reinterpret_cast<float*>(sum_w2 + V * R);
+  float* const all_RN3 = mine_N3 + statistics;
   Pair pairs[2] = {{call.In(0), call.In(1), a.Flag("grad_x") ? sum_x : nullptr, a.Flag("grad_w") ? sum_w : nullptr},
                    {call.In(pair2 ? 3 : 0), call.In(pair2 ? 4 : 1), a.Flag("grad_x2") ? sum_x2 : nullptr,
                     a.Flag("grad_w2") ? sum_w2 : nullptr}};
@@ -63,37 +101,58 @@ Status LinearCrossEntropy(const Call& call) {
     if (a.Flag(grad_x[p])) d_x_out[p] = next_out++;
     if (a.Flag(grad_w[p])) d_w_out[p] = next_out++;
     if (pairs[p].sum_w_VI == nullptr) continue;
-    const int64_t elements = V * pairs[p].w_VI.columns();
+    const int64_t elements = pairs[p].w_VI.elements();
     const int acc = a.Flag(acc_w[p]) ? next_in++ : -1;
     for (int64_t i = 0; i < elements; ++i) pairs[p].sum_w_VI[i] = acc >= 0 ? call.In(acc)[i] : 0;
   }
 
-  for (int64_t t = 0; t < T; ++t) {
-    const int64_t target = target_T.Int(t);
-    std::fill(sum_x, sum_x + D + R, 0.0);
-    double loss = 0;
-    if (target >= 0) {
-      double max = -INFINITY, sum = 0;
-      for (int64_t v = 0; v < V; ++v) {
-        logit_V[v] = pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0);
-        max = std::max(max, logit_V[v]);
-      }
-      for (int64_t v = 0; v < V; ++v) sum += std::exp(logit_V[v] - max);
-      const double lse = max + std::log(sum);
-      loss = lse - logit_V[target];
-      for (int64_t v = 0; v < V; ++v) {
-        const double d_logit = std::exp(logit_V[v] - lse) - (v == target ? 1 : 0);
-        for (int p = 0; p < num_pairs; ++p) pairs[p].AddGradient(t, v, d_logit);
-      }
-    }
+  const auto store_row = [&](int64_t t, double loss) {
     call.Out(0).Store(t, loss);
     for (int p = 0; p < num_pairs; ++p) {
       const int64_t I = pairs[p].x_TI.columns();
       for (int64_t i = 0; d_x_out[p] >= 0 && i < I; ++i) call.Out(d_x_out[p]).Store(t * I + i, pairs[p].sum_x_I[i]);
     }
+  };
+  std::fill(sum_x, sum_x + D + R, 0.0);
+  for (int64_t t = 0; t < T; ++t) {
+    if (target_T.Int(t) < 0) store_row(t, 0);
+  }
+  int64_t next = 0;  // token after those of the chunks so far
+  for (int64_t c = 0; c < NumLossChunks(chunks, supervised); ++c) {
+    const int64_t n = LossChunkBegin(chunks, supervised, c + 1) - LossChunkBegin(chunks, supervised, c);
+    // Calls body(t, i) for the i-th row of the chunk; returns the token after the last.
+    const auto for_rows = [&](const auto& body) {
+      int64_t t = next;
+      for (int64_t i = 0; i < n; ++t) {
+        if (target_T.Int(t) >= 0) body(t, i++);
+      }
+      return t;
+    };
+    for_rows([&](int64_t t, int64_t i) {
+      double* const logit_V = logit_NV + i * V;
+      for (int64_t v = 0; v < V; ++v) logit_V[v] = pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0);
+      if (exchange != nullptr) {
+        TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), mine_N3 + i * kLossStatistics);
+      }
+    });
+    if (exchange != nullptr) {
+      const auto count = static_cast<size_t>(n * kLossStatistics);
+      TEMPER_RETURN_IF_ERROR(exchange->AllGather({mine_N3, count}, {all_RN3, count * static_cast<size_t>(ranks)}));
+    }
+    next = for_rows([&](int64_t t, int64_t i) {
+      const double* const logit_V = logit_NV + i * V;
+      const int64_t word = WordOf(target_T, t, begin, V);
+      const RowOfLogits row = exchange == nullptr ? RowOf(logit_V, V, word) : AddUpRow(all_RN3, ranks, n, i);
+      std::fill(sum_x, sum_x + D + R, 0.0);
+      for (int64_t v = 0; v < V; ++v) {
+        const double d_logit = std::exp(logit_V[v] - row.largest) / row.sum - (v == word ? 1 : 0);
+        for (int p = 0; p < num_pairs; ++p) pairs[p].AddGradient(t, v, d_logit);
+      }
+      store_row(t, row.loss);
+    });
   }
   for (int p = 0; p < num_pairs; ++p) {
-    const int64_t elements = V * pairs[p].w_VI.columns();
+    const int64_t elements = pairs[p].w_VI.elements();
     for (int64_t i = 0; d_w_out[p] >= 0 && i < elements; ++i) call.Out(d_w_out[p]).Store(i, pairs[p].sum_w_VI[i]);
   }
   return OkStatus();

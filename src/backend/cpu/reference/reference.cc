@@ -82,6 +82,11 @@ using Function = Status (*)(const Call&);
 
 Function FunctionOf(Op op) {
   switch (op) {
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+    case Op::kAllReduce:
+    case Op::kBroadcast:
+      return nullptr;  // made by a communicator
     case Op::kEmbedding:
       return Embedding;
     case Op::kLinear:
@@ -146,23 +151,21 @@ Function FunctionOf(Op op) {
 
 class ReferenceKernel final : public Kernel {
  public:
-  ReferenceKernel(const KernelSpec& spec, Function function) : spec_(spec), function_(function) {}
-  Status Run(const KernelArgs& args) override { return function_(Call(spec_, args, scratch_)); }
+  ReferenceKernel(const KernelSpec& spec, Function function, std::unique_ptr<Exchange> exchange)
+      : spec_(spec), function_(function), exchange_(std::move(exchange)) {}
+  Status Run(const KernelArgs& args) override { return function_(Call(spec_, args, exchange_.get(), scratch_)); }
 
  private:
   const KernelSpec spec_;
   const Function function_;
+  const std::unique_ptr<Exchange> exchange_;
   std::vector<double> scratch_;
 };
 
 class Table final : public KernelTable {
  public:
   const std::string& name() const override { return name_; }
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    const Function function = FunctionOf(spec.op);
-    TEMPER_CHECK(function != nullptr) << "op " << static_cast<int>(spec.op);
-    return std::unique_ptr<Kernel>(std::make_unique<ReferenceKernel>(spec, function));
-  }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override { return MakeReferenceKernel(spec, nullptr); }
 
  private:
   const std::string name_ = "cpu reference";
@@ -170,6 +173,15 @@ class Table final : public KernelTable {
 
 }  // namespace
 }  // namespace reference
+
+Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std::unique_ptr<Exchange> exchange) {
+  const reference::Function function = reference::FunctionOf(spec.op);
+  if (function == nullptr) return Unsupported(std::string(ToString(spec.op)) + " needs a communicator between ranks");
+  if (spec.op == Op::kLinearCrossEntropy && spec.attributes.Has("axes") && exchange == nullptr) {
+    return Unsupported(std::string(ToString(spec.op)) + " over a shared vocabulary needs a communicator between ranks");
+  }
+  return std::unique_ptr<Kernel>(std::make_unique<reference::ReferenceKernel>(spec, function, std::move(exchange)));
+}
 
 KernelTable& ReferenceKernels() {
   static reference::Table table;

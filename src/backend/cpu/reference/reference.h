@@ -3,11 +3,16 @@
 // i32 or i64. (AdamW is the exception: its f32 arithmetic is prescribed to the bit; see adamw.cc.)
 #pragma once
 
+#include "device/communicator.h"
 #include "device/kernel.h"
 
 namespace temper {
 
 // Lives as long as the program. Its kernels use one thread and no workspace; what scratch they need they own.
 KernelTable& ReferenceKernels();
+
+// The kernel of an instruction that may exchange numbers with other ranks. kUnsupported for collectives, and where an
+// instruction needs an exchange and has none.
+Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std::unique_ptr<Exchange> exchange);
 
 }  // namespace temper

@@ -1,0 +1,17 @@
+// What ranks that share a vocabulary make of the statistics of a row that each took of its part (graph/ops/
+// loss_scratch.h). The same arithmetic for every kernel, so that all ranks get the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace temper {
+
+// Of a row of logits over the whole vocabulary: its largest, the sum of exp(logit - largest), its cross-entropy.
+struct RowOfLogits {
+  double largest, sum, loss;
+};
+
+// `all_RN3`: of every rank the statistics of n rows. NaN in any goes on into sum and loss.
+RowOfLogits AddUpRow(const float* all_RN3, int64_t ranks, int64_t n, int64_t row);
+
+}  // namespace temper

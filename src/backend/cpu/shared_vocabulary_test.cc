@@ -1,0 +1,313 @@
+// linear_cross_entropy whose vocabulary ranks share, against that of one rank.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <string>
+#include <thread>
+
+#include "backend/cpu/loss_twin.h"
+
+namespace temper {
+namespace {
+
+// Ranks as threads, which meet in AllGather.
+class Group {
+ public:
+  explicit Group(int size) : size_(size), meeting_(size), given_(static_cast<size_t>(size)) {}
+
+  std::unique_ptr<Exchange> Join(int index) { return std::make_unique<Member>(this, index); }
+
+ private:
+  class Member final : public Exchange {
+   public:
+    Member(Group* group, int index) : group_(group), index_(index) {}
+    // A member that is gone keeps nobody waiting.
+    ~Member() override { group_->meeting_.arrive_and_drop(); }
+    int index() const override { return index_; }
+    int size() const override { return group_->size_; }
+    Status AllGather(std::span<const float> mine, std::span<float> all) override {
+      EXPECT_EQ(all.size(), mine.size() * static_cast<size_t>(size()));
+      group_->given_[static_cast<size_t>(index_)] = mine;
+      group_->meeting_.arrive_and_wait();
+      for (size_t i = 0; i < group_->given_.size(); ++i) {
+        const std::span<const float> theirs = group_->given_[i];
+        EXPECT_EQ(theirs.size(), mine.size()) << "ranks " << index_ << " and " << i << " exchange different rows";
+        std::copy_n(theirs.begin(), std::min(theirs.size(), mine.size()), all.begin() + i * mine.size());
+      }
+      group_->meeting_.arrive_and_wait();
+      return OkStatus();
+    }
+
+   private:
+    Group* const group_;
+    const int index_;
+  };
+
+  const int size_;
+  std::barrier<> meeting_;
+  std::vector<std::span<const float>> given_;
+};
+
+// Rows [begin, begin + count) of a matrix.
+TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
+  const int64_t columns = t.type().shape[1];
+  TestTensor rows({t.type().dtype, {count, columns}});
+  for (int64_t i = 0; i < count * columns; ++i) rows.Set(i, t.Get(begin * columns + i));
+  return rows;
+}
+
+// The outputs of every rank, of which rank r has the words from cuts[r] to cuts[r + 1] and runs on isas[r].
+std::vector<TestTensors> RunShared(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
+                                   int threads, bool in_place) {
+  const int ranks = static_cast<int>(isas.size());
+  Group group(ranks);
+  std::vector<TestTensors> outputs(isas.size());
+  std::vector<std::thread> members;
+  for (int rank = 0; rank < ranks; ++rank) {
+    members.emplace_back([&, rank] {
+      const auto r = static_cast<size_t>(rank);
+      const int64_t begin = cuts[r], count = cuts[r + 1] - begin;
+      TestTensors inputs;
+      for (size_t i = 0; i < whole.inputs.size(); ++i) {
+        const bool by_words = i == 1 || i > 3 || (i == 3 && !whole.attributes.Flag("pair2"));  // w, w2, accumulators
+        inputs.push_back(by_words ? RowsOf(whole.inputs[i], begin, count) : whole.inputs[i].Copy());
+      }
+      Attributes a = whole.attributes;
+      a.Set("axes", std::string("tp"));
+      a.Set("ranks", int64_t{ranks});
+      a.Set("begin", begin);
+      a.Set("whole", cuts.back());
+      const auto table = MakeCpuKernels({.threads = threads, .isa = isas[r], .exchange = [&, rank](AxisSet axes) {
+                                           EXPECT_EQ(axes, AxisSet(Axis::kTp));
+                                           return Result<std::unique_ptr<Exchange>>(group.Join(rank));
+                                         }});
+      const TwinRun run{Op::kLinearCrossEntropy, a, &inputs, in_place ? whole.in_place : decltype(whole.in_place){}};
+      outputs[r] = RunKernel(run, *table, isas[r] > Isa::kScalar, threads);
+    });
+  }
+  for (std::thread& m : members) m.join();
+  return outputs;
+}
+
+// What the ranks have together: the loss of each (all the same), d_x summed, d_w one above the other.
+void ExpectTogether(const LossRun& whole, const TestTensors& want, const std::vector<TestTensors>& ranks,
+                    const std::string& what) {
+  for (size_t o = 0; o < want.size(); ++o) {
+    const std::string output = what + " output " + std::to_string(o);
+    const DType dtype = want[o].type().dtype;
+    const int64_t n = want[o].type().shape.elements();
+    std::vector<double> got;
+    if (whole.terms_of[o] != nullptr) {
+      got.resize(static_cast<size_t>(n), 0);
+      for (const TestTensors& rank : ranks) {
+        for (int64_t i = 0; i < n; ++i) got[static_cast<size_t>(i)] += rank[o].Get(i);
+      }
+    } else {
+      for (const TestTensors& rank : ranks) {
+        if (o == 0) {
+          EXPECT_TRUE(rank[o].SameBits(ranks[0][o])) << output << ": ranks differ";
+          if (&rank != &ranks[0]) continue;
+        }
+        for (int64_t i = 0; i < rank[o].type().shape.elements(); ++i) got.push_back(rank[o].Get(i));
+      }
+    }
+    ASSERT_EQ(static_cast<int64_t>(got.size()), n) << output;
+    for (int64_t i = 0; i < n; ++i) {
+      // Every rank rounds its term.
+      const double terms = whole.terms_of[o] == nullptr ? 0 : (*whole.terms_of[o])[static_cast<size_t>(i)];
+      const double allowed = 2.02 * UnitRoundoff(dtype) * std::fabs(want[o].Get(i)) + whole.Bound(o, i) +
+                             1.01 * UnitRoundoff(dtype) * terms;
+      ASSERT_LE(std::fabs(got[static_cast<size_t>(i)] - want[o].Get(i)), allowed)
+          << output << " element " << i << " is " << got[static_cast<size_t>(i)] << ", should be " << want[o].Get(i);
+    }
+  }
+}
+
+// Uneven cuts of V words; one part may be empty, as the last of very few words is.
+std::vector<std::vector<int64_t>> CutsOf(int64_t V) {
+  return {{0, V / 2, V}, {0, V - V / 5, V}, {0, V / 7, V / 2 + 1, V}, {0, 0, V}, {0, V / 4, V / 2, V - V / 4, V}};
+}
+
+// Some targets are the first and the last words of parts.
+void AimAtEdges(const std::vector<int64_t>& cuts, TestTensor* target_T) {
+  const int64_t T = target_T->type().shape[0];
+  int64_t t = 0;
+  const auto aim = [&](int64_t word) {
+    while (t < T && target_T->Get(t) < 0) ++t;
+    if (t < T && word >= 0 && word < cuts.back()) target_T->Set(t++, static_cast<double>(word));
+  };
+  for (const int64_t cut : cuts) {
+    aim(cut - 1);
+    aim(cut);
+  }
+}
+
+void CheckSharedLoss(DType dtype) {
+  for (const LossCase& c : kLossCases) {
+    if (c.V < 4) continue;
+    for (const std::vector<int64_t>& cuts : CutsOf(c.V)) {
+      LossRun whole(c, dtype);
+      AimAtEdges(cuts, &whole.inputs[2]);
+      whole.bounds = LossBoundsOf(c, dtype, whole.inputs);
+      const TestTensors want = RunReference({Op::kLinearCrossEntropy, whole.attributes, &whole.inputs});
+      const size_t ranks = cuts.size() - 1;
+      for (Isa isa : RunnableIsas()) {
+        const std::string what = std::string(c.name) + " " + std::string(ToString(dtype)) + " on " +
+                                 std::string(ToString(isa)) + " of " + std::to_string(ranks) + " ranks";
+        const auto one = RunShared(whole, cuts, std::vector(ranks, isa), 1, /*in_place=*/false);
+        ExpectTogether(whole, want, one, what);
+        for (int threads : {2, 3}) {
+          const auto again = RunShared(whole, cuts, std::vector(ranks, isa), threads, /*in_place=*/true);
+          for (size_t r = 0; r < ranks; ++r) {
+            for (size_t o = 0; o < want.size(); ++o) {
+              EXPECT_TRUE(again[r][o].SameBits(one[r][o])) << what << " output " << o << " threads " << threads;
+            }
+          }
+        }
+      }
+      // Every rank another instruction set, one of them the scalar twin.
+      std::vector<Isa> mixed;
+      for (size_t r = 0; r < ranks; ++r) mixed.push_back(RunnableIsas()[r % RunnableIsas().size()]);
+      ExpectTogether(whole, want, RunShared(whole, cuts, mixed, 1, false), std::string(c.name) + " mixed");
+    }
+  }
+}
+
+TEST(SharedVocabulary, HasTheLossAndGradientsOfTheWholeInF32) {
+  CheckSharedLoss(DType::kF32);
+}
+TEST(SharedVocabulary, HasTheLossAndGradientsOfTheWholeInBF16) {
+  CheckSharedLoss(DType::kBF16);
+}
+
+// One rank of a group whose other member does what the test says.
+class ScriptedExchange final : public Exchange {
+ public:
+  explicit ScriptedExchange(std::function<Status(std::span<const float>, std::span<float>)> all_gather, int size = 2)
+      : all_gather_(std::move(all_gather)), size_(size) {}
+  int index() const override { return 0; }
+  int size() const override { return size_; }
+  Status AllGather(std::span<const float> mine, std::span<float> all) override { return all_gather_(mine, all); }
+
+ private:
+  const std::function<Status(std::span<const float>, std::span<float>)> all_gather_;
+  const int size_;
+};
+
+// x, w of the first 6 of 10 words, 7 targets.
+struct FirstOfTwo {
+  TestTensors inputs;
+  Attributes attributes = {{"axes", std::string("tp")},
+                           {"ranks", int64_t{2}},
+                           {"whole", int64_t{10}},
+                           {"grad_x", int64_t{1}},
+                           {"chunk", int64_t{2}}};
+  TestTensors outputs;
+
+  FirstOfTwo() {
+    inputs.push_back(RandomTensor({DType::kF32, {7, 8}}, 1));
+    inputs.push_back(RandomTensor({DType::kF32, {6, 8}}, 2));
+    inputs.emplace_back(TensorType{DType::kI32, {7}});
+    for (int64_t t = 0; t < 7; ++t) inputs[2].Set(t, static_cast<double>(t + 1));
+  }
+  Result<std::unique_ptr<Kernel>> Make(const CpuOptions& options) {
+    spec_ = {.op = Op::kLinearCrossEntropy, .attributes = attributes, .threads = options.threads};
+    for (const TestTensor& t : inputs) spec_.inputs.push_back(t.type());
+    spec_.outputs = *InferTypes(spec_.op, spec_.inputs, attributes);
+    spec_.workspace = RuleOf(spec_.op).workspace(spec_.inputs, spec_.outputs, attributes, options.threads);
+    return MakeCpuKernels(options)->Make(spec_);
+  }
+  Status Run(Kernel& kernel) {
+    outputs.clear();
+    for (const TensorType& t : spec_.outputs) outputs.emplace_back(t);
+    TestTensor workspace({DType::kF32, {spec_.workspace.v / 4}});
+    std::vector<std::byte*> in, out;
+    for (const TestTensor& t : inputs) in.push_back(t.data());
+    for (const TestTensor& t : outputs) out.push_back(t.data());
+    return kernel.Run({in.data(), out.data(), workspace.data()});
+  }
+
+ private:
+  KernelSpec spec_;
+};
+
+TEST(SharedVocabulary, NeedsAnExchangeWithAsManyRanksAsTheProgramWasMadeFor) {
+  for (Isa isa : RunnableIsas()) {
+    FirstOfTwo loss;
+    const auto without = loss.Make({.isa = isa});
+    EXPECT_EQ(without.status().code(), StatusCode::kUnsupported) << without.status().message();
+    const auto of_three =
+        loss.Make({.isa = isa, .exchange = [](AxisSet) {
+                     return Result<std::unique_ptr<Exchange>>(std::make_unique<ScriptedExchange>(nullptr, 3));
+                   }});
+    EXPECT_EQ(of_three.status().code(), StatusCode::kInvalidArgument) << of_three.status().message();
+    const auto failed = loss.Make(
+        {.isa = isa, .exchange = [](AxisSet) { return Result<std::unique_ptr<Exchange>>(Corrupt("rank 1 is gone")); }});
+    EXPECT_EQ(failed.status().message(), "rank 1 is gone");
+  }
+}
+
+TEST(SharedVocabulary, ReturnsTheErrorOfItsExchange) {
+  for (Isa isa : RunnableIsas()) {
+    for (int threads : {1, 3}) {
+      FirstOfTwo loss;
+      int calls = 0;
+      bool broken = true;
+      const auto exchange = [&](std::span<const float> mine, std::span<float> all) {
+        std::copy(mine.begin(), mine.end(), all.begin());
+        std::copy(mine.begin(), mine.end(), all.begin() + mine.size());
+        return ++calls == 2 && broken ? Corrupt("rank 1 is gone") : OkStatus();
+      };
+      auto kernel = loss.Make({.threads = threads, .isa = isa, .exchange = [&](AxisSet) {
+                                 return Result<std::unique_ptr<Exchange>>(std::make_unique<ScriptedExchange>(exchange));
+                               }});
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      EXPECT_EQ(loss.Run(**kernel).message(), "rank 1 is gone");
+      EXPECT_EQ(calls, 2) << "chunks after the failure ask again";
+      broken = false;
+      EXPECT_TRUE(loss.Run(**kernel).ok());
+      EXPECT_EQ(calls, 2 + 4) << "7 rows in chunks of 2";
+    }
+  }
+}
+
+TEST(SharedVocabulary, RefusesATargetBeyondTheWholeBeforeItMeetsOthers) {
+  for (Isa isa : RunnableIsas()) {
+    FirstOfTwo loss;
+    int calls = 0;
+    const auto exchange = [&](std::span<const float>, std::span<float>) {
+      ++calls;
+      return OkStatus();
+    };
+    auto kernel = loss.Make({.isa = isa, .exchange = [&](AxisSet) {
+                               return Result<std::unique_ptr<Exchange>>(std::make_unique<ScriptedExchange>(exchange));
+                             }});
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    loss.inputs[2].Set(6, 10);
+    EXPECT_EQ(loss.Run(**kernel).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(calls, 0);
+  }
+}
+
+TEST(SharedVocabulary, HandsOnNaNFromAnyRank) {
+  for (Isa isa : RunnableIsas()) {
+    FirstOfTwo loss;
+    const auto exchange = [&](std::span<const float> mine, std::span<float> all) {
+      std::copy(mine.begin(), mine.end(), all.begin());
+      std::copy(mine.begin(), mine.end(), all.begin() + mine.size());
+      for (size_t i = mine.size(); i < all.size(); ++i) all[i] = NAN;
+      return OkStatus();
+    };
+    auto kernel = loss.Make({.isa = isa, .exchange = [&](AxisSet) {
+                               return Result<std::unique_ptr<Exchange>>(std::make_unique<ScriptedExchange>(exchange));
+                             }});
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    ASSERT_TRUE(loss.Run(**kernel).ok());
+    for (const TestTensor& output : loss.outputs) {
+      for (int64_t i = 0; i < output.type().shape.elements(); ++i) EXPECT_TRUE(std::isnan(output.Get(i))) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,64 @@
+// temper inspect: files being looked at, and whether they are valid.
+#include "checkpoint/inspect.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/log.h"
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/companion_files.h"
+#include "cli/commands.h"
+#include "cli/opened_model.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: temper inspect PATH [--tensors]\n\n"
+    "Checks and lists a safetensors file, model folder, adapter, checkpoint or output folder. Exits 0 only if all is "
+    "valid.\n\n"
+    "  --tensors    list every tensor, not a summary\n";
+
+// That a model folder's weights are those that its config.json describes.
+Status CheckModel(Env& env, const std::string& path) {
+  if (!env.IsFile(JoinPath(path, kModelConfigFile)) || env.IsFile(JoinPath(path, kAdapterConfigFile))) {
+    return OkStatus();
+  }
+  auto model = OpenedModel::Open(env, {.model = path});
+  if (model.status().code() == StatusCode::kUnsupported) {
+    LogWarning("the weights are not compared with config.json: " + model.status().message());
+    return OkStatus();
+  }
+  TEMPER_RETURN_IF_ERROR(model.status());
+  return model->OpenWeights();
+}
+
+}  // namespace
+
+Result<int> InspectCommand(const Arguments& arguments) {
+  InspectOptions options;
+  std::string path;
+  for (const std::string& a : arguments) {
+    if (a == "--help" || a == "-h") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    if (a == "--tensors") {
+      options.list_tensors = true;
+    } else if (!a.starts_with("-") && path.empty()) {
+      path = a;
+    } else {
+      return InvalidArgument(fmt::format("'{}' is not understood; usage: temper inspect PATH [--tensors]", a));
+    }
+  }
+  if (path.empty()) return InvalidArgument("usage: temper inspect PATH [--tensors]");
+  TEMPER_RETURN_IF_ERROR(Inspect(PosixEnv(), path, options, [](std::string_view line) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fputc('\n', stdout);
+  }));
+  TEMPER_RETURN_IF_ERROR(CheckModel(PosixEnv(), path));
+  return 0;
+}
+
+}  // namespace temper

@@ -1,0 +1,24 @@
+// collectives: where a rank's program talks to others, and when.
+//
+//   coalesce   a block's weights are gathered by one node, its gradients reduced by one: a synchronisation per block,
+//   not
+//              per tensor
+//   background those nodes leave the order of computing: a gather is issued while the block before is computed, a
+//              reduction ends while the block after is. Attribute `background`; place keeps their operands alive for
+//              that long, the executor runs them beside the kernels.
+//
+// Collectives of activations stay where they are: what they give is needed at once.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace temper {
+
+struct CollectivesSpec {
+  bool background = true;
+};
+
+// REQUIRES: a differentiated graph after recompute, before UpdateInPlace.
+Graph ScheduleCollectives(const Graph& graph, const CollectivesSpec& spec);
+
+}  // namespace temper

@@ -1,0 +1,139 @@
+#include "plan/sharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace temper {
+namespace {
+
+// Tensors that are drawn as one.
+struct Family {
+  std::string name;  // with {} for the layers' numbers
+  TensorType type;
+  Placement placement;
+  bool trainable = false;
+  int64_t count = 0, first_layer = -1, last_layer = -1;
+};
+
+// "model.layers.3.q_proj.weight" -> "model.layers.*.q_proj.weight" and 3; -1 where no part of the name is a number.
+std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
+  for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+    const size_t end = name.find_first_not_of("0123456789", dot + 1);
+    if (end == dot + 1 || end == name.npos || name[end] != '.') continue;
+    return {name.substr(0, dot + 1) + "*" + name.substr(end), std::stoll(name.substr(dot + 1, end - dot - 1))};
+  }
+  return {name, -1};
+}
+
+std::vector<Family> FamiliesOf(const Graph& forward, const std::map<std::string, Placement>& placements) {
+  std::vector<Family> families;
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& v = forward.value(id);
+    if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
+    const Placement& p = placements.at(v.name);
+    const auto [name, layer] = WithoutLayer(v.name);
+    auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
+      return f.name == n && f.type == v.type && f.placement == p && f.trainable == v.trainable;
+    });
+    if (it == families.end()) {
+      it = families.insert(families.end(), {name, v.type, p, v.trainable, 0, layer, layer});
+    }
+    ++it->count;
+    it->last_layer = layer;
+  }
+  return families;
+}
+
+// "0-3,6": ascending ranks.
+std::string Ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
+    if (j > i) text += fmt::format("{}{}", j == i + 1 ? "," : "-", ranks[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+std::string Painted(const std::string& text, int rank, const ShardingStyle& style) {
+  // 36 colours of the 6x6x6 cube that are neither dark nor pale.
+  return style.colours ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", 75 + rank * 29 % 144, text) : text;
+}
+
+// The tensor as a map of cells, each with the ranks that hold it.
+std::string DrawTensor(const TensorType& type, const Placement& placement, const Mesh& mesh,
+                       const ShardingStyle& style) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<int>> holders;  // by the slice's first row and column
+  std::map<int64_t, int64_t> row_ends, column_ends;
+  const bool matrix = type.shape.rank() >= 2;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const Box box = BoxOf(type.shape, placement, mesh, rank);
+    if (box.shape.elements() == 0) continue;
+    const int64_t row = box.begin[0], column = matrix ? box.begin[1] : 0;
+    holders[{row, column}].push_back(rank);
+    row_ends[row] = row + box.shape[0];
+    column_ends[column] = matrix ? column + box.shape[1] : 1;
+  }
+  size_t width = 6;
+  for (const auto& [slice, ranks] : holders) width = std::max(width, Ranks(ranks).size() + 2);
+  const auto line = [&](const char* left, const char* middle, const char* right) {
+    std::string dash, text = "    ";
+    for (size_t i = 0; i < width; ++i) dash += style.boxes ? "─" : "-";
+    size_t k = 0;
+    for (const auto& [begin, end] : column_ends) text += (k++ == 0 ? left : middle) + dash;
+    return text + right + "\n";
+  };
+  std::string text;
+  const char* const bar = style.boxes ? "│" : "|";
+  text += style.boxes ? line("┌", "┬", "┐") : line("+", "+", "+");
+  size_t row_number = 0;
+  for (const auto& [row, row_end] : row_ends) {
+    if (row_number++ > 0) text += style.boxes ? line("├", "┼", "┤") : line("+", "+", "+");
+    text += "    ";
+    for (const auto& [column, column_end] : column_ends) {
+      const auto& ranks = holders[{row, column}];
+      text += bar + Painted(fmt::format("{:^{}}", Ranks(ranks), width), ranks.empty() ? 0 : ranks[0], style);
+    }
+    text += fmt::format("{}  rows {}-{}\n", bar, row, row_end - 1);
+  }
+  text += style.boxes ? line("└", "┴", "┘") : line("+", "+", "+");
+  if (column_ends.size() > 1) {
+    text += "    columns";
+    for (const auto& [begin, end] : column_ends) text += fmt::format(" {}-{}", begin, end - 1);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, const std::map<std::string, Placement>& placements,
+                         const ShardingStyle& style) {
+  std::string text = fmt::format("mesh {}: {} ranks\n", mesh.ToString(), mesh.ranks());
+  std::vector<Bytes> held(static_cast<size_t>(mesh.ranks()));
+  Bytes whole;
+  for (const Family& f : FamiliesOf(forward, placements)) {
+    const int rank = f.type.shape.rank();
+    text += fmt::format("\n{}{}  {}  {}{}\n", f.name,
+                        f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
+                        f.type.ToString(), f.placement.ToString(rank), f.trainable ? "  trained" : "");
+    text += f.placement.split().empty() ? "    on every rank\n" : DrawTensor(f.type, f.placement, mesh, style);
+    whole += f.type.bytes() * f.count;
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      const TensorType part{f.type.dtype, BoxOf(f.type.shape, f.placement, mesh, r).shape};
+      held[static_cast<size_t>(r)] += part.bytes() * f.count;
+    }
+  }
+  text += fmt::format("\nweights and adapters: {} in all\n", ToString(whole));
+  for (int r = 0; r < mesh.ranks(); ++r) {
+    text += fmt::format("  {}  {}\n", Painted(fmt::format(" rank {:<4}", r), r, style),
+                        ToString(held[static_cast<size_t>(r)]));
+  }
+  return text;
+}
+
+}  // namespace temper

@@ -1,0 +1,58 @@
+// BackgroundQueue: a thread that runs collectives in the order they are issued, beside the kernels of the thread that
+// issues them.
+//
+// Thread rule: one thread issues and waits. Nothing allocates after the constructor.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/kernel.h"
+
+namespace temper {
+
+class BackgroundQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Item {
+    Kernel* kernel = nullptr;
+    KernelArgs args = {};
+    Clock::time_point start, end;  // of its run, once it is complete
+  };
+
+  // `capacity`: the most items that are issued between two calls of Reset.
+  explicit BackgroundQueue(size_t capacity);
+  // Waits for what was issued.
+  ~BackgroundQueue();
+  BackgroundQueue(const BackgroundQueue&) = delete;
+  BackgroundQueue& operator=(const BackgroundQueue&) = delete;
+
+  // The addresses that `args` points to must stay until the item is complete.
+  void Issue(Kernel* kernel, const KernelArgs& args);
+  size_t issued() const { return issued_; }
+  // Returns when the first `count` items are complete; the first error among all that are complete by then. After an
+  // error the rest is not run.
+  Status Wait(size_t count);
+  // REQUIRES: count is complete.
+  const Item& item(size_t index) const { return items_[index]; }
+  // Forgets complete items. REQUIRES: all are.
+  void Reset();
+
+ private:
+  void Work();
+
+  std::vector<Item> items_;
+  size_t issued_ = 0;  // of the issuing thread
+  std::mutex mutex_;   // guards the rest
+  std::condition_variable work_, done_;
+  size_t available_ = 0, complete_ = 0;
+  bool stopping_ = false;
+  Status failed_;
+  std::thread thread_;
+};
+
+}  // namespace temper

@@ -1,0 +1,13 @@
+// How far a mistyped name is from a known one.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace temper {
+
+// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; capitals count as small letters.
+// Costs a.size() * b.size().
+size_t EditDistance(std::string_view a, std::string_view b);
+
+}  // namespace temper

@@ -1,0 +1,85 @@
+#include "train/mesh_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace temper {
+namespace {
+
+// Sizes of tp that a model can be split into.
+std::string TensorSizes(const HeadCounts& h, int ranks) {
+  std::string text;
+  for (int64_t n = 2; n <= ranks; ++n) {
+    const bool works = h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0);
+    if (works) text += fmt::format("{}{}", text.empty() ? "" : ", ", n);
+  }
+  return text.empty() ? "none" : text;
+}
+
+Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, const HeadCounts& h, MeshSpec* spec) {
+  if (options.tp_mode == TensorMode::k1d) {
+    spec->residual = options.sequence_parallel ? ResidualSplit::kTokens : ResidualSplit::kWhole;
+    const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
+    if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
+      return InvalidArgument(
+          fmt::format("mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that "
+                      "work: {}",
+                      h.heads, h.kv_heads, tp, TensorSizes(h, ranks)));
+    }
+    spec->mesh.set_size(Axis::kTp, static_cast<int>(shares ? h.kv_heads : tp));
+    spec->mesh.set_size(Axis::kCopy, static_cast<int>(shares ? tp / h.kv_heads : 1));
+    return OkStatus();
+  }
+  spec->residual = ResidualSplit::kHidden;
+  const int64_t depth = options.tp_mode == TensorMode::k25d ? options.tp_depth : 1;
+  const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
+  if (side * side * depth != tp) {
+    return InvalidArgument(fmt::format("mesh.tp: {} ranks are no {}; tp should be {}, such as {} or {}", tp,
+                                       depth == 1 ? "square" : fmt::format("{} squares", depth),
+                                       depth == 1 ? "q x q" : "depth x q x q", depth * 4, depth * 9));
+  }
+  if (h.heads % side != 0 || h.kv_heads % side != 0) {
+    return InvalidArgument(fmt::format("mesh.tp: {} heads and {} KV heads do not divide among {} columns of ranks",
+                                       h.heads, h.kv_heads, side));
+  }
+  spec->mesh.set_size(Axis::kDepth, static_cast<int>(depth));
+  spec->mesh.set_size(Axis::kRow, static_cast<int>(side));
+  spec->mesh.set_size(Axis::kTp, static_cast<int>(side));
+  return OkStatus();
+}
+
+}  // namespace
+
+int RanksNamed(const RunConfig& config) {
+  const RunConfig::Mesh& m = config.mesh;
+  return static_cast<int>(std::max(config.machine.nprocs, m.dp.value_or(1) * m.fsdp.value_or(1) * m.tp.value_or(1)));
+}
+
+Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
+  const RunConfig::Mesh& options = config.mesh;
+  if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
+    return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
+  }
+  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1);
+  const int64_t others = tp * dp;
+  const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
+  if (others * fsdp != ranks) {
+    const std::string nearest = ranks % others == 0 ? fmt::format("mesh.fsdp={} would use them all", ranks / others)
+                                                    : fmt::format("{} ranks would do, or {}", others * fsdp,
+                                                                  tp > 1 ? fmt::format("tp={} with fsdp={}", 1, ranks)
+                                                                         : fmt::format("fsdp={}", ranks));
+    return InvalidArgument(
+        fmt::format("mesh: dp={} x fsdp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
+                    "srun say how many): {}",
+                    dp, fsdp, tp, others * fsdp, ranks, nearest));
+  }
+  MeshSpec spec{.rank = rank, .reshard_after_forward = options.reshard_after_forward, .overlap = options.overlap};
+  spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
+  spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
+  TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, ranks, heads, &spec));
+  return spec;
+}
+
+}  // namespace temper

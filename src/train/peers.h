@@ -1,0 +1,31 @@
+// Peers: the ranks that a run's batches are dealt to, as one of them sees the others.
+#pragma once
+
+#include <span>
+
+#include "device/communicator.h"
+
+namespace temper {
+
+struct Peers {
+  Communicator* communicator = nullptr;  // null: this rank is alone
+  int64_t data_ranks = 1;                // that have rows of their own
+  int64_t data_rank = 0;                 // this one's number among them
+
+  // Adds up over the batch: each row counts once, on however many ranks it is.
+  Status Sum(std::span<double> values) const {
+    if (communicator == nullptr) return OkStatus();
+    TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(values));
+    const double copies = static_cast<double>(communicator->size()) / static_cast<double>(data_ranks);
+    for (double& v : values) v /= copies;
+    return OkStatus();
+  }
+  // Whether `mine` is true on any rank.
+  Result<bool> Any(bool mine) const {
+    double any = mine ? 1 : 0;
+    if (communicator != nullptr) TEMPER_RETURN_IF_ERROR(communicator->AllReduceMax({&any, 1}));
+    return any > 0;
+  }
+};
+
+}  // namespace temper

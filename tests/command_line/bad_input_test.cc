@@ -1,0 +1,250 @@
+// What bad input gets: an error that names file, place and remedy, a non-zero exit, and nothing lost. Each before
+// anything costly was done.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "data/tokenizer/tokenizer.h"
+#include "format/model_weights.h"
+#include "format/safetensors_writer.h"
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class BadInput : public Workplace {
+ protected:
+  // `train` refuses the model with these words before it reads the data, leaving no output; `inspect` refuses it too.
+  void ExpectModelRefused(const std::string& model, const std::vector<std::string>& parts, int code = 1) const {
+    const Ended ended = Temper(Train({"--model", model}));
+    ExpectEnd(ended, code, parts);
+    EXPECT_EQ(ended.err.find("data        "), std::string::npos) << "the data was read first:\n" << ended.err;
+    EXPECT_FALSE(Has("out"));
+    const Ended inspected = Temper({"inspect", model});
+    EXPECT_NE(inspected.code, 0) << inspected.out;
+    EXPECT_NE(inspected.err.find(parts.back()), std::string::npos) << inspected.err;
+  }
+
+  // A safetensors file with this header over `data` bytes.
+  static std::string Safetensors(const std::string& header, size_t data) {
+    const uint64_t length = header.size();
+    std::string bytes(sizeof length, '\0');
+    std::memcpy(bytes.data(), &length, sizeof length);
+    return bytes + header + std::string(data, '\0');
+  }
+
+  // Writes the example's model to `name` with its tensors changed by `change`: (tensors as f32, by name).
+  using Tensors = std::map<std::string, std::pair<Shape, std::vector<float>>>;
+  std::string ChangedModel(const std::string& name, const std::function<void(Tensors&)>& change) const {
+    const std::string model = CopyModel(name);
+    Tensors tensors;
+    {
+      const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), kModel));
+      for (const ModelWeights::Entry& e : weights.entries()) {
+        auto& [shape, values] = tensors[e.tensor->name];
+        shape = Must(e.tensor->type()).shape;
+        values.resize(static_cast<size_t>(shape.elements()));
+        TEMPER_CHECK(e.file->ReadAs(e.tensor->name, DType::kF32, std::as_writable_bytes(std::span(values))).ok());
+      }
+    }
+    change(tensors);
+    std::vector<TensorDeclaration> declared;
+    for (const auto& [tensor, content] : tensors) declared.push_back({tensor, {DType::kF32, content.first}});
+    auto writer = Must(SafetensorsWriter::Create(PosixEnv(), model + "/model.safetensors", declared));
+    for (const StoredTensor& t : writer.order()) {
+      TEMPER_CHECK(writer.Append(t.name, std::as_bytes(std::span(tensors.at(t.name).second))).ok());
+    }
+    TEMPER_CHECK(writer.Finish().ok());
+    return model;
+  }
+
+  // Replaces `from` in a file of the model once.
+  void Edit(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string text = Slurp(file);
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    Spill(file, text);
+  }
+};
+
+TEST_F(BadInput, AnUnknownKeyIsAnsweredWithTheNearest) {
+  ExpectEnd(Temper(Train({"--lerning_rate", "1e-4"})), 2,
+            {"unknown option --lerning_rate; did you mean 'learning_rate'?"});
+  ExpectEnd(Temper(Train({"--cutoff_len", "9"})), 2, {"its name here is 'max_seq_len'"});
+  Spill("run.yaml", "seed: 1\nlora:\n  rnak: 8\n");
+  Arguments run = Train({});
+  run.insert(run.begin() + 1, "run.yaml");
+  ExpectEnd(Temper(run), 2, {"run.yaml line 3: unknown key 'lora.rnak'"});
+  Spill("run.yaml", "seed: 1\nlearning_rate: fast\n");
+  ExpectEnd(Temper(run), 2, {"run.yaml line 2: learning_rate should be a number, but is 'fast'"});
+  ExpectEnd(Temper({"generate", "--model", kModel, "--promt", "x"}), 2, {"did you mean 'prompt'?"});
+}
+
+TEST_F(BadInput, ATruncatedFileOfWeights) {
+  const std::string model = CopyModel("model"), whole = Slurp("model/model.safetensors");
+  Spill("model/model.safetensors", whole.substr(0, whole.size() - 1000));
+  ExpectModelRefused("model", {"model/model.safetensors", "truncated"});
+  Spill("model/model.safetensors", whole.substr(0, 100));
+  ExpectModelRefused("model", {"model/model.safetensors is truncated", "fetch or copy it again"});
+  Spill("model/model.safetensors", "");
+  ExpectModelRefused("model", {"model/model.safetensors is empty; fetch or copy it again"});
+}
+
+TEST_F(BadInput, AFileOfWeightsThatOverlapsHasHolesOrLies) {
+  const std::string model = CopyModel("model");
+  const auto refused = [&](const std::string& header, size_t data, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(header);
+    Spill("model/model.safetensors", Safetensors(header, data));
+    ExpectModelRefused("model", parts);
+  };
+  refused(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+      12, {"model/model.safetensors", "overlap"});
+  refused(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}})",
+      20, {"model/model.safetensors", "'b'"});
+  refused(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, {"model/model.safetensors", "'a'"});
+  refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 80, {"model/model.safetensors"});
+  refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,)", 8, {"model/model.safetensors"});
+}
+
+TEST_F(BadInput, AMissingShardIsNamed) {
+  const std::string model = CopyModel("model");
+  ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
+  Spill("model/model.safetensors.index.json",
+        R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
+  Spill("model/model-00001-of-00002.safetensors",
+        Safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
+  ExpectModelRefused("model", {"model lacks 1 of the 2 shards", "'model-00002-of-00002.safetensors'", "download them"});
+}
+
+TEST_F(BadInput, AMissingTensorIsNamed) {
+  ChangedModel("model", [](Tensors& t) { t.erase("model.layers.2.mlp.up_proj.weight"); });
+  ExpectModelRefused(
+      "model", {"model.layers.2.mlp.up_proj.weight is missing", "the nearest name there is", "download it again"});
+  ChangedModel("renamed", [](Tensors& tensors) {
+    Tensors renamed;
+    for (auto& [name, content] : tensors) renamed["base." + name] = std::move(content);
+    tensors = std::move(renamed);
+  });
+  ExpectModelRefused("renamed", {"model.embed_tokens.weight is missing, and 46 more of 47",
+                                 "the nearest name there is 'base.model.embed_tokens.weight'"});
+}
+
+TEST_F(BadInput, AWrongShapeIsNamedWithBoth) {
+  ChangedModel("model", [](Tensors& t) { t["model.layers.1.mlp.up_proj.weight"].first = {160, 448}; });
+  ExpectModelRefused("model", {"model/model.safetensors: tensor model.layers.1.mlp.up_proj.weight is [160, 448] but "
+                               "config.json makes it [448, 160]",
+                               "download both again"});
+}
+
+TEST_F(BadInput, AWrongDTypeIsNamed) {
+  CopyModel("model");
+  const size_t n = 160;
+  std::string header = Slurp("model/model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, header.data(), sizeof length);
+  // The last norm, of the same bytes as whole numbers.
+  Json json = Json::parse(header.substr(8, length));
+  json["model.norm.weight"]["dtype"] = "I16";
+  ASSERT_EQ(json["model.norm.weight"]["shape"][0], n);
+  Spill("model/model.safetensors", Safetensors(json.dump(), header.size() - 8 - length));
+  ExpectModelRefused("model", {"model.norm.weight", "I16", "BF16, F16 or F32"});
+}
+
+TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
+  CopyModel("model");
+  Edit("model/config.json", "LlamaForCausalLM", "MambaForCausalLM");
+  const Ended ended = Temper(Train({"--model", "model"}));
+  ExpectEnd(ended, 1,
+            {"model/config.json", "'MambaForCausalLM' is not supported", "LlamaForCausalLM and OPTForCausalLM"});
+  EXPECT_FALSE(Has("out"));
+}
+
+TEST_F(BadInput, APickleIsRefusedWithTheReason) {
+  const std::string model = CopyModel("model");
+  ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
+  Spill("model/pytorch_model.bin", "PK\x03\x04");
+  ExpectModelRefused("model", {"'pytorch_model.bin'", "runs whatever code the file holds", "save_pretrained"});
+  // One that was renamed, too.
+  Spill("model/model.safetensors", std::string("PK\x03\x04") + std::string(200, '\xEE'));
+  ExpectModelRefused("model", {"is a PyTorch pickle, not safetensors", "runs whatever code the file holds"});
+}
+
+TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
+  Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 20) + "{\"messages\": [{\"role\": \"user\"\n" +
+                       FirstLines(kExample + "/pirate_train.jsonl", 3) + "[1, 2]\n");
+  const Ended ended = Temper(Train({}));
+  ExpectEnd(ended, 1, {"d.jsonl line 21"});
+  EXPECT_FALSE(Has("out/run.yaml")) << "a run has begun";
+  ExpectEnd(Temper(Train({"--skip_bad_rows"})), 0, {"2 bad rows skipped (8.00 %)", "the first: d.jsonl line 21"});
+  ExpectEnd(Temper({"eval", "--model", kModel, "--data", "d.jsonl", "--threads", "1"}), 1, {"d.jsonl line 21"});
+}
+
+TEST_F(BadInput, NothingSupervisedIsAnError) {
+  Spill("d.jsonl", R"({"messages": [{"role": "user", "content": "Why?"}]})"
+                   "\n");
+  ExpectEnd(Temper(Train({})), 1, {"no token of d.jsonl is supervised", "nothing to learn"});
+  Spill("d.jsonl", "\n");
+  ExpectEnd(Temper(Train({})), 1, {"d.jsonl is empty"});
+}
+
+TEST_F(BadInput, ASecondBosIsAnError) {
+  const std::string model = CopyModel("model");
+  // The template prints one; this tokenizer would put none in front of plain text.
+  Edit("model/tokenizer_config.json", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}");
+  ExpectEnd(Temper(Train({"--model", "model"})), 1, {"d.jsonl line 1: begins with BOS twice", "remove"});
+}
+
+TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
+  ExpectEnd(Temper(Train({"--max_seq_len", "60", "--max_steps", "1"})), 0,
+            {"rows (", "were longer than max_seq_len and cut at the end", "tokens lost; raise --max_seq_len"});
+}
+
+// The embedding of one token is no number: only the row that has it can give such a loss, and it is named.
+TEST_F(BadInput, ALossThatIsNoNumberStopsTheRunAndNamesTheRow) {
+  const auto tokenizer = Must(Tokenizer::Load(PosixEnv(), kModel));
+  const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();
+  ChangedModel("model", [&](Tensors& t) {
+    const auto table = t.at("model.embed_tokens.weight");
+    t["lm_head.weight"] = table;
+    for (int64_t i = 0; i < 160; ++i) {
+      t["model.embed_tokens.weight"].second[static_cast<size_t>(rare * 160 + i)] = std::nanf("");
+    }
+  });
+  Edit("model/config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+  Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 40) +
+                       R"({"messages": [{"role": "user", "content": "☃?"}, {"role": "assistant", "content": "Arr."}]})"
+                       "\n" +
+                       FirstLines(kExample + "/pirate_train.jsonl", 4));
+  const Ended ended = Temper(
+      Train({"--model", "model", "--max_steps", "60", "--save_steps", "1", "--save_total_limit", "1", "--seed", "3"}));
+  ExpectEnd(ended, 1,
+            {"the loss is not a finite number (nan), in d.jsonl line 41. The run stops here",
+             "checkpoints written so far are good", "--learning_rate"});
+  std::vector<std::string> checkpoints;
+  for (const std::string& name : Must(PosixEnv().List(Path("out")))) {
+    if (name.starts_with("checkpoint-")) checkpoints.push_back(name);
+  }
+  ASSERT_EQ(checkpoints.size(), 1u) << "the first step met the row: choose another seed";
+  EXPECT_EQ(Temper({"inspect", "out/" + checkpoints[0]}).code, 0);
+  EXPECT_EQ(Temper({"eval", "--model", "out/" + checkpoints[0], "--data", "e.jsonl", "--threads", "1"}).code, 0)
+      << "the kept checkpoint is not good";
+  ExpectEnd(Temper({"eval", "--model", "model", "--data", "d.jsonl", "--threads", "1"}), 1,
+            {"the loss on the evaluation data is not a finite number (nan), in d.jsonl line", "d.jsonl line 41"});
+}
+
+TEST_F(BadInput, ADamagedCheckpointIsRefused) {
+  ASSERT_EQ(Temper(Train({"--save_steps", "2"})).code, 0);
+  std::string state = Slurp("out/checkpoint-4/state-00000-of-00001.safetensors");
+  state[state.size() - 7] ^= 1;
+  Spill("out/checkpoint-4/state-00000-of-00001.safetensors", state);
+  ExpectEnd(Temper({"inspect", "out/checkpoint-4"}), 1, {"state-00000-of-00001.safetensors", "checksum"});
+  const std::string result = Slurp("out/adapter_model.safetensors");
+  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Go on from another checkpoint"});
+  EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
+  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
+}
+
+}  // namespace
+}  // namespace temper::program

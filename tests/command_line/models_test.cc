@@ -1,0 +1,187 @@
+// What --model may be, and what goes to stdout: results alone, for scripts.
+#include <cmath>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+// One short LoRA and one short full run, made once for all tests of this file.
+class Models : public Workplace {
+ protected:
+  static void SetUpTestSuite() {
+    runs_ = new ScratchFolder();
+    const std::string data = runs_->path() + "/d.jsonl";
+    temper::Spill(data, FirstLines(kExample + "/pirate_train.jsonl", 60));
+    const std::vector<std::pair<Arguments, std::string>> kinds = {
+        {{"--learning_rate", "1e-2"}, "lora"}, {{"--method", "full", "--learning_rate", "1e-3"}, "full"}};
+    for (const auto& [options, name] : kinds) {
+      Arguments run = Train({"--output_dir", name, "--save_steps", "2"});
+      run.insert(run.end(), options.begin(), options.end());
+      const Ended ended = RunTemper(run, runs_->path());
+      ASSERT_EQ(ended.code, 0) << ended.err;
+    }
+  }
+  static void TearDownTestSuite() {
+    delete runs_;
+    runs_ = nullptr;
+  }
+
+  static std::string Of(const std::string& name) { return runs_->path() + "/" + name; }
+
+  std::string Continue(const std::string& model) const {
+    const Ended ended = Temper({"generate", "--model", model, "--prompt", "Why is the sky blue?", "--max_new_tokens",
+                                "12", "--temperature", "0", "--threads", "1", "--dtype", "f32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out.back(), '\n');
+    return ended.out;
+  }
+  Json Evaluate(const std::string& model) const {
+    const Ended ended = Temper({"eval", "--model", model, "--data", "e.jsonl", "--threads", "1", "--dtype", "f32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.err.find("e.jsonl: 6 rows"), std::string::npos) << ended.err;
+    return Json::parse(ended.out);  // all of stdout
+  }
+
+  static ScratchFolder* runs_;
+};
+ScratchFolder* Models::runs_ = nullptr;
+
+TEST_F(Models, GenerateAndEvalTakeAModelAnAdapterAnOutputAndACheckpoint) {
+  // An adapter folder with nothing else in it, as PEFT leaves one.
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("adapter")).ok());
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+    Spill(JoinPath("adapter", file), temper::Slurp(Of("lora/") + file));
+  }
+  std::map<std::string, std::string> said;
+  std::map<std::string, double> loss;
+  for (const std::string& model : {kModel, Of("lora"), Of("lora/checkpoint-4"), Of("lora/checkpoint-2"),
+                                   std::string("adapter"), Of("full"), Of("full/checkpoint-4")}) {
+    said[model] = Continue(model);
+    const Json report = Evaluate(model);
+    loss[model] = report["eval_loss"].get<double>();
+    EXPECT_NEAR(report["perplexity"].get<double>(), std::exp(loss[model]), 1e-9 * std::exp(loss[model]));
+    EXPECT_EQ(report["samples"], 6);
+  }
+  for (const auto& values : {std::pair{Of("lora"), Of("lora/checkpoint-4")},
+                             {Of("lora"), std::string("adapter")},
+                             {Of("full"), Of("full/checkpoint-4")}}) {
+    EXPECT_EQ(said[values.first], said[values.second]) << values.second;
+    EXPECT_EQ(loss[values.first], loss[values.second]) << values.second;
+  }
+  EXPECT_LT(loss[Of("lora")], loss[kModel]) << "the adapter is not used";
+  EXPECT_LT(loss[Of("full")], loss[kModel]) << "the trained weights are not used";
+  EXPECT_NE(loss[Of("lora")], loss[Of("lora/checkpoint-2")]);
+  // The base by hand, where the adapter names another place.
+  std::string config = Slurp("adapter/adapter_config.json");
+  config.replace(config.find(kModel), kModel.size(), "/nowhere/at-all");
+  Spill("adapter/adapter_config.json", config);
+  ExpectEnd(Temper({"eval", "--model", "adapter", "--data", "e.jsonl"}), 1,
+            {"made for '/nowhere/at-all', which is not here", "--base FOLDER"});
+  const Ended with_base =
+      Temper({"eval", "--model", "adapter", "--base", kModel, "--data", "e.jsonl", "--threads", "1", "--dtype", "f32"});
+  EXPECT_EQ(Json::parse(with_base.out)["eval_loss"], loss[Of("lora")]);
+}
+
+TEST_F(Models, ExportMergesEveryKindToTheSameLoss) {
+  for (const std::string& model : {Of("lora"), Of("lora/checkpoint-4"), Of("full"), Of("full/checkpoint-4"), kModel}) {
+    SCOPED_TRACE(model);
+    const Ended ended = Temper({"export", "--model", model, "--output_dir", "merged", "--dtype", "f32", "--overwrite"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_EQ(Temper({"inspect", "merged"}).code, 0);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "config.json"}) {
+      EXPECT_TRUE(Has(JoinPath("merged", file))) << file;
+    }
+    // Merged in f32: rounding alone separates the two.
+    EXPECT_NEAR(Evaluate("merged")["eval_loss"].get<double>(), Evaluate(model)["eval_loss"].get<double>(), 1e-4);
+  }
+  ExpectEnd(Temper({"export", "--model", kModel, "--output_dir", "merged"}), 2, {"merged is not empty", "--overwrite"});
+  ExpectEnd(Temper({"export", "--model", kModel, "--output_dir", Of("lora"), "--overwrite"}), 2, {"holds a run"});
+  ExpectEnd(Temper({"export", "--model", kModel, "--output_dir", "x", "--dtype", "i32"}), 2,
+            {"dtype should be one of stored, bf16, f16, f32, but is 'i32'"});
+}
+
+TEST_F(Models, InspectTakesEveryKindAndAFile) {
+  for (const std::string& path : {kModel, kModel + "/model.safetensors", Of("lora"), Of("lora/checkpoint-2"),
+                                  Of("lora/adapter_model.safetensors"), Of("full"), Of("full/checkpoint-4"),
+                                  Of("full/checkpoint-4/state-00000-of-00001.safetensors")}) {
+    const Ended ended = Temper({"inspect", path});
+    EXPECT_EQ(ended.code, 0) << path << ended.err;
+    EXPECT_EQ(ended.err, "") << path;
+    EXPECT_NE(ended.out.find("tensors ("), std::string::npos) << ended.out;
+  }
+  ExpectEnd(Temper({"inspect", "nothing"}), 1, {"nothing: there is no such file or folder"});
+  ExpectEnd(Temper({"inspect", "."}), 1, {"holds nothing that Temper knows"});
+}
+
+TEST_F(Models, TrainGoesOnFromAnAdapter) {
+  ExpectEnd(Temper(Train({"--model", Of("lora"), "--max_steps", "1"})), 0, {"settings    lora.r 16: of the adapter"});
+  EXPECT_TRUE(Has("out/adapter_config.json"));
+  ExpectEnd(Temper(Train({"--model", Of("lora"), "--lora.r", "4", "--output_dir", "o2"})), 2,
+            {"lora.* differs from what the adapter", "(r 16, alpha 32)"});
+  ExpectEnd(Temper(Train({"--model", Of("lora"), "--method", "full", "--output_dir", "o3"})), 2,
+            {"is an adapter, but method is full", "temper export --model"});
+}
+
+TEST_F(Models, ChatAnswersLineByLineOnStdout) {
+  // Through a shell, for its standard input.
+  const Ended ended =
+      Process({"sh", "-c",
+               "printf 'Why does it rain?\\n/new\\nWhy is ice cold?\\n' | " + std::string(TEMPER_PROGRAM) +
+                   " chat --threads 1 --max_new_tokens 5 --model " + kModel},
+              folder())
+          .Wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 2) << ended.out;
+}
+
+TEST_F(Models, PlanNeedsConfigJsonAlone) {
+  Spill("config.json", temper::Slurp(kModel + "/config.json"));
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("bare")).ok());
+  Spill("bare/config.json", Slurp("config.json"));
+  const Arguments options = {"--threads", "1", "--max_seq_len", "96", "--gradient_accumulation_steps", "1"};
+  Arguments plan = {"plan", "--model", "bare", "--json"};
+  plan.insert(plan.end(), options.begin(), options.end());
+  const Ended ended = Temper(plan);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json report = Json::parse(ended.out);
+  EXPECT_EQ(report["architecture"], "LlamaForCausalLM");
+  EXPECT_EQ(report["tokens_per_step"], 96);
+  // The plan is the run: the same bytes and the same Program.
+  std::ifstream in(Of("lora/metrics.jsonl"));
+  std::string row;
+  std::getline(in, row);
+  EXPECT_EQ(report["bytes"]["device"]["total"], Json::parse(row)["device_peak_bytes"]);
+  EXPECT_EQ(report["program_hash"], Json::parse(temper::Slurp(Of("lora/checkpoint-2/manifest.json")))["program"]);
+  int64_t sum = 0;
+  for (const auto& [key, bytes] : report["bytes"]["device"].items()) sum += key == "total" ? 0 : bytes.get<int64_t>();
+  EXPECT_EQ(report["bytes"]["device"]["total"], sum);
+  ExpectEnd(Temper({"generate", "--model", "bare", "--prompt", "x"}), 1, {"bare holds no weights"});
+}
+
+TEST_F(Models, AReportThatCannotBeWrittenIsAnError) {
+  if (!PosixEnv().IsFolder("/dev/shm") || access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  const Ended ended =
+      Process({"sh", "-c", std::string(TEMPER_PROGRAM) + " plan --json --model " + kModel + " > /dev/full"}, folder())
+          .Wait();
+  ExpectEnd(ended, 1, {"could not be written to stdout", "No space left on device"});
+}
+
+TEST_F(Models, CommandsExplainThemselves) {
+  for (const char* command :
+       {"train", "plan", "generate", "chat", "eval", "data", "export", "inspect", "doctor", "version"}) {
+    const Ended ended = Temper({command, "--help"});
+    EXPECT_EQ(ended.code, 0) << command;
+    EXPECT_TRUE(ended.out.starts_with(fmt::format("usage: temper {}", command))) << ended.out;
+    EXPECT_EQ(ended.err, "");
+  }
+  EXPECT_NE(Temper({"--help"}).out.find("\n  train "), std::string::npos);
+  const Ended nothing = Temper({});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_EQ(nothing.out, "");
+  ExpectEnd(Temper({"trian"}), 2, {"no command 'trian'; did you mean 'train'?"});
+}
+
+}  // namespace
+}  // namespace temper::program

@@ -1,0 +1,148 @@
+// What a run does to the folder it writes to: nothing that is there is lost by accident.
+#include <cmath>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+using OutputFolder = Workplace;
+
+TEST_F(OutputFolder, WithARunInItIsRefusedWithoutResumeOrOverwrite) {
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  const std::string metrics = Slurp("out/metrics.jsonl");
+  ExpectEnd(Temper(Train({})), 2, {"out holds an earlier run", "--resume", "--overwrite", "--output_dir"});
+  EXPECT_EQ(Slurp("out/metrics.jsonl"), metrics);
+  Spill("out/notes.txt", "mine");
+  Spill("out/checkpoint-notes", "mine too");
+  ASSERT_EQ(Temper(Train({"--max_steps", "2", "--overwrite"})).code, 0);
+  EXPECT_FALSE(Has("out/checkpoint-4"));
+  EXPECT_TRUE(Has("out/checkpoint-2"));
+  EXPECT_EQ(Slurp("out/notes.txt"), "mine") << "not of the run";
+  EXPECT_EQ(Slurp("out/checkpoint-notes"), "mine too") << "not of the run";
+}
+
+// What is to be replaced goes when the new run is ready to begin, not before.
+TEST_F(OutputFolder, OverwriteLosesNothingWhereTheNewRunCannotBegin) {
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  const std::string adapter = Slurp("out/adapter_model.safetensors");
+  Spill("broken.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \n");
+  for (const Arguments& wrong : {Arguments{"--data", "missing.jsonl"},
+                                 {"--data", "broken.jsonl"},
+                                 {"--model", "missing"},
+                                 {"--lora.r", "0"},
+                                 {"--lora.target_modules", "nothing"},
+                                 {"--eval_data", "missing.jsonl"}}) {
+    Arguments run = Train({"--overwrite"});
+    run.insert(run.end(), wrong.begin(), wrong.end());
+    const Ended ended = Temper(run);
+    EXPECT_NE(ended.code, 0);
+    EXPECT_TRUE(Has("out/checkpoint-4/manifest.json")) << wrong[0] << " " << wrong[1];
+    EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == adapter) << wrong[0] << " " << wrong[1];
+  }
+}
+
+TEST_F(OutputFolder, OverwriteDeletesNoModelThatNoRunWrote) {
+  const std::string model = CopyModel("precious");
+  ExpectEnd(Temper(Train({"--output_dir", "precious", "--overwrite"})), 2,
+            {"precious holds model.safetensors, which no run of Temper left there"});
+  EXPECT_TRUE(Has("precious/model.safetensors"));
+  // Nor what the run itself reads, whatever it is called.
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  ASSERT_EQ(symlink("out", Path("link").c_str()), 0);
+  ExpectEnd(Temper(Train({"--model", "link", "--overwrite"})), 2, {"overwrite would delete the model of this run"});
+  EXPECT_TRUE(Has("out/adapter_model.safetensors"));
+}
+
+TEST_F(OutputFolder, IsHeldByOneProcess) {
+  Process first(Command(Train({"--max_steps", "80"})), folder());
+  ASSERT_TRUE(first.ReadErrUntil("train step 2/80"));
+  for (const char* how : {"--overwrite", "--resume"}) {
+    ExpectEnd(Temper(Train({"--max_steps", "80", how})), 2, {"another process is training into out"});
+  }
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait().code, 75);
+  EXPECT_EQ(Temper(Train({"--max_steps", "80", "--resume"})).code, 0) << "free again";
+}
+
+TEST_F(OutputFolder, KeepsTheNewestAndTheBestCheckpoints) {
+  // Every step towards the pirate's words is one away from those that the model began with.
+  Spill("plain.jsonl", FirstLines(kExample + "/base_eval.jsonl", 6));
+  const Ended ended = Temper(Train({"--eval_data", "plain.jsonl", "--learning_rate", "5e-3", "--max_steps", "6",
+                                    "--save_steps", "1", "--save_total_limit", "2"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::vector<std::string> kept;
+  for (const std::string& name : Must(PosixEnv().List(Path("out")))) {
+    if (name.starts_with("checkpoint-")) kept.push_back(name);
+  }
+  double best = INFINITY;
+  std::string best_name;
+  std::ifstream in(Path("out/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (!row.contains("eval_loss") || row["eval_loss"].get<double>() >= best) continue;
+    best = row["eval_loss"].get<double>();
+    best_name = fmt::format("checkpoint-{}", row["step"].get<int64_t>());
+  }
+  EXPECT_LT(best_name, "checkpoint-5") << "the model got better: the test shows nothing";
+  EXPECT_EQ(kept, (std::vector<std::string>{best_name, "checkpoint-5", "checkpoint-6"}));
+}
+
+TEST_F(OutputFolder, ThatCannotBeWrittenIsFoundBeforeDataIsRead) {
+  Spill("file", "");
+  const Ended ended = Temper(Train({"--output_dir", "file/out"}));
+  ExpectEnd(ended, 1, {"the output folder file/out cannot be used", "Not a directory"});
+  EXPECT_EQ(ended.err.find("data        "), std::string::npos) << "the data was read first:\n" << ended.err;
+}
+
+// A disk of its own in a namespace of its own: where the system allows none, the test says so.
+class SmallDisk : public Workplace {
+ protected:
+  // Runs the shell script with an empty tmpfs of `mebibytes` at ./disk.
+  Ended OnDisk(int mebibytes, const std::string& script) {
+    TEMPER_CHECK(PosixEnv().CreateFolders(Path("disk")).ok());
+    return Process({"unshare", "--map-root-user", "--mount", "sh", "-c",
+                    fmt::format("mount -t tmpfs -o size={}m tmpfs disk || exit 99\n{}", mebibytes, script)},
+                   folder())
+        .Wait();
+  }
+  static std::string Shell(const Arguments& arguments) {
+    std::string line;
+    for (const std::string& word : Command(arguments)) line += "'" + word + "' ";
+    return line;
+  }
+};
+
+TEST_F(SmallDisk, ThatIsTooSmallIsFoundBeforeDataIsRead) {
+  const Ended ended = OnDisk(8, Shell(Train({"--output_dir", "disk/out"})));
+  if (ended.code == 99 || ended.code == 126) GTEST_SKIP() << "no mount namespaces here: " << ended.err;
+  ExpectEnd(ended, 1, {"before training", "disk/out needs", "Free some space or choose another folder"});
+  EXPECT_EQ(ended.err.find("data        "), std::string::npos) << ended.err;
+}
+
+TEST_F(SmallDisk, ThatFillsUpLeavesThePreviousCheckpoint) {
+  const std::string run = Shell(Train({"--output_dir", "disk/out", "--max_steps", "2000", "--save_steps", "20"}));
+  const std::string generate =
+      Shell({"generate", "--model", "disk/out", "--prompt", "Why", "--threads", "1", "--max_new_tokens", "1"});
+  const Ended ended = OnDisk(64, run + R"sh( & pid=$!
+    while [ ! -e disk/out/checkpoint-20 ]; do sleep 0.01; kill -0 $pid || exit 98; done
+    head -c 64M /dev/zero > disk/fill
+    wait $pid; echo "exit code $?"
+    for c in disk/out/checkpoint-*; do )sh" +
+                                     Shell({"inspect"}) +
+                                     R"sh( $c > /dev/null && echo "valid ${c##*/}"; done
+    rm disk/fill
+    )sh" + generate + "> /dev/null && echo usable");
+  if (ended.code == 99 || ended.code == 126) GTEST_SKIP() << "no mount namespaces here: " << ended.err;
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("exit code 1"), std::string::npos) << ended.out << ended.err;
+  EXPECT_NE(ended.out.find("valid checkpoint-20"), std::string::npos) << ended.out << ended.err;
+  EXPECT_NE(ended.out.find("usable"), std::string::npos) << ended.out << ended.err;
+  // Metrics or a save: whichever met the full disk first.
+  EXPECT_TRUE(ended.err.find("could not be saved; earlier checkpoints are untouched") != std::string::npos ||
+              ended.err.find("No space left on device. Free some space") != std::string::npos)
+      << ended.err;
+}
+
+}  // namespace
+}  // namespace temper::program

@@ -1,0 +1,180 @@
+// Stopping and going on: `temper train` stopped by any signal and resumed ends in the bytes of a run never stopped.
+#include <map>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
+std::map<std::string, std::string> Bytes(const std::string& folder, const std::string& prefix = "") {
+  std::map<std::string, std::string> files;
+  for (const std::string& name : Must(PosixEnv().List(folder))) {
+    const std::string path = JoinPath(folder, name);
+    if (PosixEnv().IsFolder(path)) {
+      files.merge(Bytes(path, prefix + name + "/"));
+    } else if (name == "metrics.jsonl") {
+      std::ifstream in(path);
+      for (std::string line; std::getline(in, line);) {
+        Json row = Json::parse(line);
+        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds"}) row.erase(time);
+        files[prefix + name] += row.dump() + "\n";
+      }
+    } else if (name != "clock.json" && name != ".temper.lock") {
+      files[prefix + name] = Slurp(path);
+    }
+  }
+  return files;
+}
+
+// Checkpoints of a run, by name.
+std::vector<std::string> Checkpoints(const std::string& out) {
+  std::vector<std::string> names = Must(PosixEnv().List(out));
+  std::erase_if(names, [](const std::string& n) { return !n.starts_with("checkpoint-"); });
+  return names;
+}
+
+// That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
+void ExpectSame(const std::string& whole, const std::string& stopped) {
+  const auto expected = Bytes(whole), got = Bytes(stopped);
+  EXPECT_GT(expected.size(), 8u);
+  for (const auto& [name, bytes] : expected) {
+    const auto it = got.find(name);
+    ASSERT_NE(it, got.end()) << name;
+    EXPECT_TRUE(it->second == bytes) << name << " differs";
+  }
+}
+
+class Resume : public Workplace {
+ protected:
+  // The same relative paths in each folder: they are part of what is saved.
+  std::string Folder(const std::string& name) const {
+    TEMPER_CHECK(PosixEnv().CreateFolders(Path(name)).ok());
+    for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
+    return Path(name);
+  }
+
+  // `stop_at`: what the run says when a signal comes.
+  void StoppedEndsAsWhole(const Arguments& options, const std::string& stop_at,
+                          const std::vector<std::pair<int, int>>& signals_and_codes) {
+    Arguments run = Train({"--max_steps", "80", "--eval_data", "e.jsonl", "--save_steps", "12"});
+    run.insert(run.end(), options.begin(), options.end());
+    const std::string whole = Folder("whole");
+    const Ended unstopped = RunTemper(run, whole);
+    ASSERT_EQ(unstopped.code, 0) << unstopped.err;
+    Arguments on = run;
+    on.push_back("--resume");
+    for (const auto& [number, code] : signals_and_codes) {
+      SCOPED_TRACE(strsignal(number));
+      const std::string stopped = Folder(fmt::format("stopped_by_{}", number));
+      Process first(Command(run), stopped);
+      ASSERT_TRUE(first.ReadErrUntil(stop_at));
+      first.Signal(number);
+      const Ended ended = first.Wait();
+      EXPECT_EQ(ended.code, code) << ended.err;
+      EXPECT_FALSE(PosixEnv().IsFile(stopped + "/out/adapter_config.json")) << "it was not stopped";
+      if (code > 0) {
+        EXPECT_NE(ended.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+      }
+      const auto saved = Checkpoints(stopped + "/out");
+      ASSERT_FALSE(saved.empty());
+      const Ended resumed = RunTemper(on, stopped);
+      ASSERT_EQ(resumed.code, 0) << resumed.err;
+      EXPECT_NE(resumed.err.find("resume      from out/checkpoint-"), std::string::npos) << resumed.err;
+      ExpectSame(whole + "/out", stopped + "/out");
+    }
+  }
+};
+
+// With dropout, evaluations at every step (a stop breaks one off) and rows of metrics over three steps (a stop falls
+// between two).
+TEST_F(Resume, LoraStoppedByAnySignalEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--lora.dropout", "0.1", "--eval_steps", "1", "--logging_steps", "3"}, "step 13  eval_loss",
+                     {{SIGTERM, 75}, {SIGKILL, -SIGKILL}});
+}
+
+TEST_F(Resume, FullStoppedEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2"}, "step 13/80",
+                     {{SIGINT, 130}});
+}
+
+TEST_F(Resume, NeedsNoWeightsOfTheModelWhereTheCheckpointHasAll) {
+  const std::string model = CopyModel("model");
+  Arguments run = Train({"--model", model, "--method", "full", "--max_steps", "80", "--save_steps", "0"});
+  Process first(Command(run), folder());
+  ASSERT_TRUE(first.ReadErrUntil("train step 2/80"));
+  first.Signal(SIGTERM);
+  ASSERT_EQ(first.Wait().code, 75);
+  ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
+  run.push_back("--resume");
+  const Ended resumed = Temper(run);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
+TEST_F(Resume, TruncatesMetricsToTheCheckpointsStep) {
+  const Arguments run = Train({"--max_steps", "5", "--save_steps", "2"});
+  ASSERT_EQ(Temper(run).code, 0);
+  const std::string whole = Slurp("out/metrics.jsonl");
+  // As a power failure leaves it: later checkpoints never were, the last row is half there.
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-5")).ok());
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-4")).ok());
+  Spill("out/metrics.jsonl", whole + "{\"step\": 6, \"epo");
+  Arguments on = run;
+  on.push_back("--resume");
+  const Ended resumed = Temper(on);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  std::vector<int64_t> steps;
+  std::ifstream in(Path("out/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) steps.push_back(Json::parse(line)["step"].get<int64_t>());
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  const auto first_rows = [](const std::string& text) { return text.substr(0, text.find("{\"step\": 3")); };
+  EXPECT_EQ(first_rows(Slurp("out/metrics.jsonl")), first_rows(whole)) << "rows up to the checkpoint stay as they are";
+}
+
+// A run goes on another day as what it was begun as.
+TEST_F(Resume, KeepsTheDateAndTypeThatWereChosenAtTheStart) {
+  const Arguments run = Train({"--template_date", "2024-02-29", "--dtype", "f32", "--save_steps", "2"});
+  ASSERT_EQ(Temper(run).code, 0);
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/checkpoint-4")).ok());
+  const Ended resumed = Temper(Train({"--save_steps", "2", "--resume"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(Slurp("out/run.yaml").find("template_date: \"2024-02-29\""), std::string::npos) << Slurp("out/run.yaml");
+  EXPECT_NE(Slurp("out/run.yaml").find("dtype: f32"), std::string::npos);
+}
+
+TEST_F(Resume, OfOtherSettingsOrDataIsRefusedAndSaysWhich) {
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  const std::string result = Slurp("out/adapter_model.safetensors");
+  ExpectEnd(Temper(Train({"--learning_rate", "1e-3", "--max_steps", "9", "--resume"})), 2,
+            {"trained with other settings: max_steps, learning_rate", "--model out/checkpoint-4"});
+  Spill("d.jsonl", FirstLines(kExample + "/chef_train.jsonl", 60));
+  ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed since", "Bring it back"});
+  EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
+}
+
+// What comes after the named checkpoint is given up, but not deleted; and neither rotation nor a later --resume takes
+// it for the newest.
+TEST_F(Resume, FromAnOlderCheckpointSetsLaterOnesAside) {
+  ASSERT_EQ(Temper(Train({"--max_steps", "6", "--save_steps", "2"})).code, 0);
+  const std::string given_up = Slurp("out/checkpoint-4/manifest.json");
+  const Ended resumed =
+      Temper(Train({"--max_steps", "6", "--save_steps", "1", "--save_total_limit", "1", "--resume=checkpoint-2"}));
+  ExpectEnd(resumed, 0, {"from out/checkpoint-2 at step 2", "out/checkpoint-4", "checkpoint-4.abandoned"});
+  EXPECT_EQ(Checkpoints(Path("out")),
+            (std::vector<std::string>{"checkpoint-4.abandoned", "checkpoint-6", "checkpoint-6.abandoned"}));
+  EXPECT_EQ(Slurp("out/checkpoint-4.abandoned/manifest.json"), given_up);
+  // Of another run's folder: only into an empty one.
+  ExpectEnd(Temper(Train({"--output_dir", "new", "--max_steps", "6", "--resume=out/checkpoint-6"})), 0, {"at step 6"});
+  ASSERT_EQ(Temper(Train({"--output_dir", "other"})).code, 0);
+  ExpectEnd(Temper(Train({"--output_dir", "other", "--max_steps", "6", "--resume=out/checkpoint-6"})), 2,
+            {"other has checkpoints of its own"});
+  ExpectEnd(Temper(Train({"--max_steps", "6", "--resume=out/checkpoint-99"})), 1,
+            {"out/checkpoint-99", "no such folder"});
+}
+
+TEST_F(Resume, WithoutACheckpointStartsFromTheBeginning) {
+  ExpectEnd(Temper(Train({"--resume"})), 0, {"out has no checkpoint yet: starting from the beginning", "step 1/4"});
+}
+
+}  // namespace
+}  // namespace temper::program

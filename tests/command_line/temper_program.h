@@ -1,0 +1,177 @@
+// The temper program as its users meet it: started as a process, fed arguments and signals, judged by what it prints,
+// leaves on disk and exits with. Header-only, shared by the tests beside it. One thread, small runs on the example's
+// model.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "checkpoint/state_for_test.h"  // ScratchFolder, Must, Slurp, Spill
+#include "format/json.h"
+
+namespace temper::program {
+
+using Arguments = std::vector<std::string>;
+
+inline const std::string kExample = std::string(TEMPER_SOURCE_DIR) + "/examples/plain";
+inline const std::string kModel = kExample + "/model";
+
+// How a process ended: its exit code, or minus the signal that killed it.
+struct Ended {
+  int code = 0;
+  std::string out, err;
+};
+
+class Process {
+ public:
+  // Runs `command` in folder `cwd`.
+  Process(const Arguments& command, const std::string& cwd) {
+    int out[2], err[2];
+    TEMPER_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+    // A page, some forty lines of progress: a run whose lines nobody reads waits, and cannot end before a signal comes.
+    fcntl(err[1], F_SETPIPE_SZ, 4096);
+    pid_ = fork();
+    TEMPER_CHECK(pid_ >= 0);
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(err[1], STDERR_FILENO);
+      const int null = open("/dev/null", O_RDONLY);
+      dup2(null, STDIN_FILENO);
+      signal(SIGINT, SIG_DFL);  // a shell without job control makes its background jobs ignore it
+      setenv("NO_COLOR", "1", 1);
+      std::vector<char*> argv;
+      for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
+      argv.push_back(nullptr);
+      if (chdir(cwd.c_str()) == 0) execvp(argv[0], argv.data());
+      _exit(126);
+    }
+    close(out[1]);
+    close(err[1]);
+    out_ = out[0];
+    err_ = err[0];
+  }
+  ~Process() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    (void)Wait();
+  }
+  Process(const Process&) = delete;
+
+  // Reads stderr, no further than `text`; false where it ends before.
+  bool ReadErrUntil(const std::string& text) {
+    while (ended_.err.find(text) == std::string::npos) {
+      char c;
+      if (read(err_, &c, 1) != 1) return false;
+      ended_.err += c;
+    }
+    return true;
+  }
+  void Signal(int number) { kill(pid_, number); }
+
+  Ended Wait() {
+    pollfd files[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}};
+    std::string* texts[] = {&ended_.out, &ended_.err};
+    for (int open = 2; open > 0;) {
+      if (poll(files, 2, -1) < 0) continue;
+      for (int i = 0; i < 2; ++i) {
+        if (files[i].revents == 0) continue;
+        char piece[4096];
+        const ssize_t n = read(files[i].fd, piece, sizeof piece);
+        if (n > 0) {
+          texts[i]->append(piece, static_cast<size_t>(n));
+        } else {
+          close(files[i].fd);
+          files[i].fd = -1;
+          --open;
+        }
+      }
+    }
+    int status = 0;
+    TEMPER_CHECK(waitpid(pid_, &status, 0) == pid_);
+    pid_ = 0;
+    ended_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return std::move(ended_);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int out_ = -1, err_ = -1;
+  Ended ended_;
+};
+
+inline Arguments Command(Arguments arguments) {
+  arguments.insert(arguments.begin(), TEMPER_PROGRAM);
+  return arguments;
+}
+inline Ended RunTemper(const Arguments& arguments, const std::string& cwd) {
+  return Process(Command(arguments), cwd).Wait();
+}
+
+// A run of the example's model on d.jsonl into out/, some ten milliseconds a step; options given later win.
+inline Arguments Train(const Arguments& more) {
+  Arguments all = {"train", "--model",        kModel, "--data",        "d.jsonl", "--output_dir",
+                   "out",   "--threads",      "1",    "--max_seq_len", "96",      "--gradient_accumulation_steps",
+                   "1",     "--warmup_steps", "0",    "--max_steps",   "4",       "--tensorboard",
+                   "false"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// A folder with d.jsonl and e.jsonl, some rows of the example's data.
+class Workplace : public testing::Test {
+ protected:
+  Workplace() {
+    Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 60));
+    Spill("e.jsonl", FirstLines(kExample + "/pirate_eval.jsonl", 6));
+  }
+
+  const std::string& folder() const { return scratch_.path(); }
+  std::string Path(const std::string& name) const { return JoinPath(folder(), name); }
+  void Spill(const std::string& name, const std::string& text) const { temper::Spill(Path(name), text); }
+  std::string Slurp(const std::string& name) const { return temper::Slurp(Path(name)); }
+  bool Has(const std::string& name) const { return PosixEnv().IsFile(Path(name)) || PosixEnv().IsFolder(Path(name)); }
+  Ended Temper(const Arguments& arguments) const { return RunTemper(arguments, folder()); }
+
+  static std::string FirstLines(const std::string& path, int n) {
+    std::ifstream in(path);
+    std::string text, line;
+    for (int i = 0; i < n && std::getline(in, line); ++i) text += line + "\n";
+    return text;
+  }
+
+  // A copy of the example's model to spoil.
+  std::string CopyModel(const std::string& name) const {
+    const std::string to = Path(name);
+    TEMPER_CHECK(PosixEnv().CreateFolders(to).ok());
+    for (const std::string& file : Must(PosixEnv().List(kModel))) {
+      temper::Spill(JoinPath(to, file), temper::Slurp(JoinPath(kModel, file)));
+    }
+    return to;
+  }
+
+ private:
+  const ScratchFolder scratch_;
+};
+
+// The run ended with `code`, and its last line is an error (or its stderr somewhere a warning) that has all `parts`.
+inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(ended.code, code) << ended.err;
+  for (const std::string& part : parts) {
+    EXPECT_NE(ended.err.find(part), std::string::npos) << "'" << part << "' is not said in:\n" << ended.err;
+  }
+}
+
+}  // namespace temper::program
