@@ -3,6 +3,9 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(OpenMP REQUIRED)  # g++ brings its own; clang's is libomp-14-dev
+# Ranks on several machines; one machine does without.
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI COMPONENTS CXX QUIET)
 find_package(PkgConfig REQUIRED)
 foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
                     sentencepiece:sentencepiece)

@@ -1,4 +1,4 @@
-# temper_layer(folder DEPS layers... LIBS packages...): the library temper_<folder> of src/<folder>.
+# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
 # Sources whose name ends in _avx2.cc or _avx512.cc are compiled for that instruction set; they are entered only after
 # a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
 # headers (PR 105593), hence -Wno-maybe-uninitialized.
@@ -10,10 +10,13 @@ function(temper_target_name folder out)
 endfunction()
 
 function(temper_layer folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;LIBS" ${ARGN})
   set(TEMPER_LAYERS ${TEMPER_LAYERS} ${folder} CACHE INTERNAL "")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$|_fuzz\\.cc$|/main\\.cc$")
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   temper_target_name(${folder} target)
   if(sources)
     add_library(${target} STATIC ${sources})

@@ -9,6 +9,7 @@ packages='
   g++ cmake ninja-build pkg-config ccache mold
   libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
+  libopenmpi-dev openmpi-bin
   libgtest-dev'
 case "${1:-}" in
   '') ;;

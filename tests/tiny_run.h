@@ -66,6 +66,7 @@ struct RunSpec {
   Recompute recompute = Recompute::kNone;
   int threads = 2;
   double weight_decay = 0.01;
+  double adam_eps = 1e-8;
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
   // Of one rank of several: rows_per_micro_batch are then those of all ranks.
@@ -131,7 +132,7 @@ class TinyRun {
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
                                       .recompute = spec.recompute,
-                                      .adamw = {.weight_decay = spec.weight_decay},
+                                      .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
                                       .threads = spec.threads,
                                       .mesh = mesh}));
     if (spec.through_text) {

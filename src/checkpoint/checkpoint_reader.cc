@@ -6,23 +6,16 @@
 #include <set>
 
 #include "checkpoint/companion_files.h"
+#include "checkpoint/slices.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
 namespace temper {
 namespace {
 
-// Reads go in pieces that stay in a core's L2 cache between read and checksum.
-constexpr int64_t kPiece = 512 << 10;
-
 Status SizeDiffers(const std::string& path, Bytes found, Bytes expected) {
   return Corrupt(fmt::format("{} has {} bytes, its manifest says {}: it is {}", path, found.v, expected.v,
                              found < expected ? "truncated" : "another file"));
-}
-
-Status ChecksumDiffers(const std::string& what, const std::string& found, const std::string& expected) {
-  return Corrupt(fmt::format("{} is damaged: its checksum is {}, its manifest says {}. Go on from another checkpoint",
-                             what, found, expected));
 }
 
 Result<std::string> HeaderChecksum(Env& env, const SafetensorsFile& file) {
@@ -70,7 +63,7 @@ Status CheckpointReader::CheckTensors() {
   std::set<std::pair<const SafetensorsFile*, std::string_view>> listed;
   for (const Manifest::Tensor& t : manifest_.tensors) {
     for (const Manifest::Slice& slice : t.slices) {
-      const SafetensorsFile& file = FileOf(slice);
+      const SafetensorsFile& file = FileOf(slice.file);
       const StoredTensor* stored = file.Find(slice.stored_as);
       if (!stored) return Corrupt(fmt::format("{} lacks tensor {}", file.path(), Quoted(slice.stored_as)));
       TEMPER_ASSIGN_OR_RETURN(const TensorType type, stored->type());
@@ -93,8 +86,8 @@ Status CheckpointReader::CheckTensors() {
   return OkStatus();
 }
 
-const SafetensorsFile& CheckpointReader::FileOf(const Manifest::Slice& slice) const {
-  const std::string path = JoinPath(path_, slice.file);
+const SafetensorsFile& CheckpointReader::FileOf(const std::string& name) const {
+  const std::string path = JoinPath(path_, name);
   const auto it = std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f->path() == path; });
   TEMPER_CHECK(it != files_.end()) << path << " passed the manifest's check";
   return **it;
@@ -106,41 +99,23 @@ std::vector<std::string> CheckpointReader::Names() const {
   return names;
 }
 
-Status CheckpointReader::ReadChecked(const Manifest::Tensor& tensor, std::span<std::byte> out) const {
-  const Manifest::Slice& slice = tensor.slices.front();
-  const SafetensorsFile& file = FileOf(slice);
-  const int64_t total = tensor.type.bytes().v;
-  std::vector<std::byte> piece(out.empty() ? static_cast<size_t>(std::min(kPiece, total)) : 0);
-  Checksum checksum;
-  for (int64_t done = 0; done < total;) {
-    const auto n = static_cast<size_t>(std::min(kPiece, total - done));
-    const std::span<std::byte> part =
-        out.empty() ? std::span(piece).first(n) : out.subspan(static_cast<size_t>(done), n);
-    TEMPER_RETURN_IF_ERROR(file.ReadRange(slice.stored_as, done, part));
-    checksum.Update(part);
-    done += static_cast<int64_t>(n);
-  }
-  if (checksum.Hex() == slice.checksum) return OkStatus();
-  return ChecksumDiffers(fmt::format("{}: tensor {}", file.path(), Quoted(slice.stored_as)), checksum.Hex(),
-                         slice.checksum);
-}
-
-Status CheckpointReader::LoadTensor(const std::string& name, const View& view) const {
+Status CheckpointReader::LoadTensor(const std::string& name, const PartView& part) const {
   const Manifest::Tensor* t = manifest_.Find(name);
   if (!t) return NotFound(fmt::format("{} has no tensor {}", path_, Quoted(name)));
-  if (t->type != view.type) {
+  const TensorType wanted{part.view.type.dtype, part.global};
+  if (t->type != wanted) {
     return InvalidArgument(
         fmt::format("{}: tensor {} is {} but {} is needed: the checkpoint is of another model or "
                     "configuration",
-                    path_, Quoted(name), t->type.ToString(), view.type.ToString()));
+                    path_, Quoted(name), t->type.ToString(), wanted.ToString()));
   }
-  return ReadChecked(*t, view.raw());
+  return LoadSlices(*t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); }, part);
 }
 
 Status CheckpointReader::VerifyTensor(const std::string& name) const {
   const Manifest::Tensor* t = manifest_.Find(name);
   if (!t) return NotFound(fmt::format("{} has no tensor {}", path_, Quoted(name)));
-  return ReadChecked(*t, {});
+  return VerifySlices(*t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); });
 }
 
 Result<std::string> CheckpointReader::ReadText(const std::string& file) const {

@@ -26,9 +26,10 @@ class CheckpointReader {
   std::vector<std::string> Names() const;  // of the tensors, sorted
   bool Has(std::string_view name) const { return manifest_.Find(name) != nullptr; }
 
-  // Fills `view`, whose type must be the tensor's. kCorrupt, naming tensor and file, where the checksum is another; the
-  // view's memory is then undefined.
-  Status LoadTensor(const std::string& name, const View& view) const;
+  // Fills `part`, which must be of a tensor of this type: all of it, or any box. However the tensor was cut, only slices
+  // that have something of the part are read. kCorrupt, naming tensor and file, where the checksum is another; the
+  // part's memory is then undefined.
+  Status LoadTensor(const std::string& name, const PartView& part) const;
   // The same without keeping the data: bounded memory.
   Status VerifyTensor(const std::string& name) const;
 
@@ -40,9 +41,7 @@ class CheckpointReader {
       : env_(&env), path_(std::move(path)), manifest_(std::move(manifest)) {}
   Status CheckFiles();
   Status CheckTensors();
-  const SafetensorsFile& FileOf(const Manifest::Slice& slice) const;
-  // Reads in pieces; `out` empty: only the checksum.
-  Status ReadChecked(const Manifest::Tensor& tensor, std::span<std::byte> out) const;
+  const SafetensorsFile& FileOf(const std::string& name) const;
 
   Env* env_;
   std::string path_;

@@ -1,11 +1,18 @@
-// Names of folders that are on their way in or out. Nothing reads them but a run's start, which tidies up.
+// A checkpoint folder on its way in or out: the names of what nothing reads but a run's start, which tidies up.
 #pragma once
 
+#include <string>
 #include <string_view>
+
+#include "checkpoint/manifest.h"
+#include "format/safetensors_writer.h"
 
 namespace temper {
 
 inline constexpr std::string_view kStagingSuffix = ".tmp";      // being written
 inline constexpr std::string_view kRetiredSuffix = ".old.tmp";  // being deleted
+
+// The manifest's entry of a file of tensors that `writer` has written as `name`.
+Result<Manifest::File> TensorFileEntry(const std::string& name, const SafetensorsWriter& writer);
 
 }  // namespace temper

@@ -146,8 +146,8 @@ TEST(Checkpoint, AnotherShapeIsRefused) {
   const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 3));
   std::vector<float> x(5 * 37);
   std::byte* data = reinterpret_cast<std::byte*>(x.data());
-  EXPECT_EQ(reader->LoadTensor("a.weight", {data, {DType::kF32, {5, 37}}}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(reader->LoadTensor("c.weight", {data, {DType::kF32, {37, 5}}}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(reader->LoadTensor("a.weight", View{data, {DType::kF32, {5, 37}}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(reader->LoadTensor("c.weight", View{data, {DType::kF32, {37, 5}}}).code(), StatusCode::kNotFound);
 }
 
 TEST(Checkpoint, TheSameStepIsReplaced) {

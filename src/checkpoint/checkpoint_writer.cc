@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -14,6 +15,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_staging.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/rank_fragments.h"
 #include "format/checksum.h"
 #include "format/safetensors_writer.h"
 
@@ -43,9 +45,9 @@ FileContents ByFile(const CheckpointContents& contents) {
   return files;
 }
 
-std::vector<TensorDeclaration> Declarations(const std::vector<const CheckpointTensor*>& tensors) {
+std::vector<TensorDeclaration> Declarations(const std::vector<const CheckpointTensor*>& tensors, bool whole) {
   std::vector<TensorDeclaration> declared;
-  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, t->view.type});
+  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, whole ? t->whole() : t->part.view.type});
   return declared;
 }
 
@@ -60,10 +62,13 @@ Result<FileDigest> WriteText(Env& env, const std::string& path, std::string_view
 // One save, run by the writer's thread.
 class Save {
  public:
-  Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents)
+  // `cancelled` may be set while the save runs: other ranks are not waited for any longer.
+  Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents,
+       const std::atomic<bool>& cancelled)
       : env_(env),
         options_(options),
         contents_(contents),
+        cancelled_(cancelled),
         final_(CheckpointFolder(options.output_dir, contents.state.step)),
         staging_(final_ + std::string(kStagingSuffix)) {
     manifest_.kind = contents.kind;
@@ -72,22 +77,34 @@ class Save {
     manifest_.seconds = contents.seconds;
   }
 
+  bool alone() const { return options_.ranks == 1; }
+  const std::string& staging() const { return staging_; }
+
+  Status MakeStaging() {
+    TEMPER_RETURN_IF_ERROR(env_.RemoveTree(staging_));
+    return env_.CreateFolders(staging_);
+  }
+
   // `read` is called when the views are no longer needed.
   Status Run(const std::function<void()>& read) {
     Status status = Write(read);
     writers_.clear();
-    if (!status.ok()) (void)env_.RemoveTree(staging_);  // best effort: nothing reads it
+    // Best effort: nothing reads it. Where other ranks are still writing into it, it goes with the writer.
+    if (!status.ok() && alone()) (void)env_.RemoveTree(staging_);
     return status.WithContext(fmt::format("{} could not be saved; earlier checkpoints are untouched", final_));
   }
 
  private:
   Status Write(const std::function<void()>& read) {
-    TEMPER_RETURN_IF_ERROR(env_.RemoveTree(staging_));
-    TEMPER_RETURN_IF_ERROR(env_.CreateFolders(staging_));
+    if (alone()) TEMPER_RETURN_IF_ERROR(MakeStaging());
     const FileContents files = ByFile(contents_);
     for (const auto& [file, tensors] : files) TEMPER_RETURN_IF_ERROR(StreamTensors(file, tensors));
     read();
     for (SafetensorsWriter& writer : writers_) TEMPER_RETURN_IF_ERROR(writer.Finish());
+    if (options_.rank > 0) {
+      return PublishFragment(env_, staging_, options_.rank, {manifest_.files, manifest_.tensors});
+    }
+    if (!alone()) TEMPER_RETURN_IF_ERROR(AddOtherRanks());
     TEMPER_RETURN_IF_ERROR(WriteOtherFiles());
     TEMPER_RETURN_IF_ERROR(WriteManifest());
     TEMPER_RETURN_IF_ERROR(Commit());
@@ -98,9 +115,11 @@ class Save {
     return OkStatus();
   }
 
-  Status StreamTensors(const std::string& file, const std::vector<const CheckpointTensor*>& tensors) {
-    TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter created,
-                            SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors)));
+  Status StreamTensors(const std::string& name, const std::vector<const CheckpointTensor*>& tensors) {
+    const std::string file = !alone() && tensors.front()->joined ? PartFile(name, options_.rank) : name;
+    TEMPER_ASSIGN_OR_RETURN(
+        SafetensorsWriter created,
+        SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors, /*whole=*/false)));
     writers_.push_back(std::move(created));
     SafetensorsWriter& writer = writers_.back();
     std::map<std::string_view, const CheckpointTensor*> by_name;
@@ -108,25 +127,27 @@ class Save {
     for (const StoredTensor& stored : writer.order()) {
       const CheckpointTensor& t = *by_name.at(stored.name);
       Checksum checksum;
-      for (std::span<const std::byte> rest = t.view.raw(); !rest.empty();) {
+      for (std::span<const std::byte> rest = t.part.view.raw(); !rest.empty();) {
         const auto piece = rest.first(std::min(rest.size(), kPiece));
         checksum.Update(piece);
         TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
         rest = rest.subspan(piece.size());
       }
-      Shape zeros;
-      for (int i = 0; i < t.view.type.shape.rank(); ++i) zeros.Append(0);
       manifest_.tensors.push_back(
-          {t.name, t.view.type, {{file, t.stored_as, zeros, t.view.type.shape, checksum.Hex()}}});
+          {t.name, t.whole(), {{file, t.stored_as, t.part.begin, t.part.view.type.shape, checksum.Hex()}}});
     }
-    const SafetensorsHeader header{.tensors = writer.order(), .metadata = SafetensorsWriter::DefaultMetadata()};
-    TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
-    const int64_t data = writer.order().empty() ? 0 : writer.order().back().end;
-    manifest_.files.push_back({file,
-                               {static_cast<int64_t>(head.size()) + data},
-                               ChecksumHex(std::as_bytes(std::span(head))),
-                               /*header_only=*/true});
+    TEMPER_ASSIGN_OR_RETURN(Manifest::File entry, TensorFileEntry(file, writer));
+    manifest_.files.push_back(std::move(entry));
     return OkStatus();
+  }
+
+  Status AddOtherRanks() {
+    writers_.clear();
+    TEMPER_ASSIGN_OR_RETURN(const auto fragments,
+                            AwaitFragments(env_, staging_, options_.ranks, options_.patience, cancelled_));
+    TEMPER_RETURN_IF_ERROR(AddFragments(fragments, staging_, &manifest_));
+    TEMPER_RETURN_IF_ERROR(JoinParts(env_, staging_, &manifest_));
+    return RemoveFragments(env_, staging_);
   }
 
   Status WriteOtherFiles() {
@@ -171,6 +192,7 @@ class Save {
   Env& env_;
   const CheckpointWriter::Options& options_;
   const CheckpointContents& contents_;
+  const std::atomic<bool>& cancelled_;
   const std::string final_, staging_;
   Manifest manifest_;
   std::vector<SafetensorsWriter> writers_;
@@ -178,7 +200,7 @@ class Save {
 
 void CheckContents(const CheckpointContents& contents) {
   for (const CheckpointTensor& t : contents.tensors) {
-    TEMPER_CHECK(t.view.data != nullptr || t.view.type.bytes().v == 0) << t.name << " has no memory";
+    TEMPER_CHECK(t.part.view.data != nullptr || t.part.view.type.bytes().v == 0) << t.name << " has no memory";
     TEMPER_CHECK(!t.file.empty() && t.file.find('/') == t.file.npos) << t.name << " is to go into '" << t.file << "'";
   }
 }
@@ -188,7 +210,7 @@ void CheckContents(const CheckpointContents& contents) {
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {
   Bytes sum = KiB(64) + Bytes{kManifestBytesPerTensor} * static_cast<int64_t>(contents.tensors.size());
   for (const auto& [file, tensors] : ByFile(contents)) {
-    TEMPER_ASSIGN_OR_RETURN(const Bytes size, SafetensorsWriter::FileSize(Declarations(tensors)));
+    TEMPER_ASSIGN_OR_RETURN(const Bytes size, SafetensorsWriter::FileSize(Declarations(tensors, /*whole=*/true)));
     sum += size;
   }
   for (const auto& text : contents.texts) sum += Bytes{static_cast<int64_t>(text.text.size())};
@@ -203,23 +225,39 @@ class CheckpointWriter::Impl {
  public:
   Impl(Env& env, Options options) : env_(env), options_(std::move(options)) {
     TEMPER_CHECK(!options_.save_total_limit || *options_.save_total_limit >= 1) << "save_total_limit below 1";
+    TEMPER_CHECK(options_.rank >= 0 && options_.rank < options_.ranks) << options_.rank << " of " << options_.ranks;
   }
   ~Impl() {
+    cancelled_ = true;
     if (thread_.joinable()) thread_.join();
+    // What is left of a save that failed. Ranks that still write there fail, too.
+    if (options_.ranks > 1 && first() && !error_.ok()) (void)env_.RemoveTree(MakeSave().staging());
   }
 
   Status Start(CheckpointContents contents) {
+    TEMPER_CHECK(options_.ranks == 1) << "several ranks meet between Prepare and Launch";
+    TEMPER_RETURN_IF_ERROR(Prepare(std::move(contents)));
+    Launch();
+    return OkStatus();
+  }
+
+  Status Prepare(CheckpointContents contents) {
     TEMPER_RETURN_IF_ERROR(Finish());
     CheckContents(contents);
     contents_ = std::move(contents);
-    if (Status ready = CheckRoom(); !ready.ok()) {
-      error_ = ready.WithContext(
-          fmt::format("step {} could not be saved; earlier checkpoints are untouched", contents_.state.step));
-      return error_;
-    }
-    read_ = false;
+    if (!first()) return OkStatus();
+    Status ready = CheckRoom();
+    // No rank may find the folder of a save that was interrupted.
+    if (ready.ok() && options_.ranks > 1) ready = MakeSave().MakeStaging();
+    if (ready.ok()) return OkStatus();
+    error_ = ready.WithContext(
+        fmt::format("step {} could not be saved; earlier checkpoints are untouched", contents_.state.step));
+    return error_;
+  }
+
+  void Launch() {
+    read_ = ended_ = false;
     thread_ = std::thread([this] { Work(); });
-    return OkStatus();
   }
 
   Status WaitUntilRead() {
@@ -233,12 +271,24 @@ class CheckpointWriter::Impl {
     return error_;
   }
 
+  bool FinishWithin(Seconds patience) {
+    {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait_for(lock, std::chrono::duration<double>(patience.v), [&] { return ended_; })) return false;
+    }
+    (void)Finish();
+    return true;
+  }
+
   const Timing& last_timing() const {
     TEMPER_CHECK(!thread_.joinable()) << "a save is in progress";
     return timing_;
   }
 
  private:
+  bool first() const { return options_.rank == 0; }
+  Save MakeSave() const { return Save(env_, options_, contents_, cancelled_); }
+
   Status CheckRoom() {
     TEMPER_ASSIGN_OR_RETURN(timing_.bytes, CheckpointBytes(env_, contents_));
     return CheckFreeSpace(env_, options_.output_dir, timing_.bytes);
@@ -253,9 +303,12 @@ class CheckpointWriter::Impl {
       if (!error.ok()) error_ = std::move(error);
       changed_.notify_all();
     };
-    Status status = Save(env_, options_, contents_).Run([&] { set_read(OkStatus()); });
+    Status status = MakeSave().Run([&] { set_read(OkStatus()); });
     timing_.until_durable = SecondsSince(begin);
     set_read(std::move(status));
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
   }
 
   Env& env_;
@@ -263,10 +316,11 @@ class CheckpointWriter::Impl {
   CheckpointContents contents_;  // of the save in progress; the thread's while it runs
   std::thread thread_;
   Timing timing_;
+  std::atomic<bool> cancelled_ = false;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool read_ = true;  // guarded by mutex_
+  bool read_ = true, ended_ = true;  // guarded by mutex_
   Status error_;      // guarded by mutex_ while the thread runs; sticky
 };
 
@@ -276,11 +330,20 @@ CheckpointWriter::~CheckpointWriter() = default;
 Status CheckpointWriter::Start(CheckpointContents contents) {
   return impl_->Start(std::move(contents));
 }
+Status CheckpointWriter::Prepare(CheckpointContents contents) {
+  return impl_->Prepare(std::move(contents));
+}
+void CheckpointWriter::Launch() {
+  impl_->Launch();
+}
 Status CheckpointWriter::WaitUntilRead() {
   return impl_->WaitUntilRead();
 }
 Status CheckpointWriter::Finish() {
   return impl_->Finish();
+}
+bool CheckpointWriter::FinishWithin(Seconds patience) {
+  return impl_->FinishWithin(patience);
 }
 const CheckpointWriter::Timing& CheckpointWriter::last_timing() const {
   return impl_->last_timing();

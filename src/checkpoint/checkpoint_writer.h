@@ -3,7 +3,12 @@
 // and backward of the next step, and WaitUntilRead, called before its update, returns when every byte has been handed
 // to the system. Syncing, the commit and the deletion of old checkpoints go on meanwhile.
 //
-// Memory: none that grows with the state. Thread rule: one caller thread; the writer's own thread only reads the views.
+// Where several ranks save together, each has a writer: it writes the slices that its rank holds, once each, into a file
+// of its own, and the first rank's writer commits the folder when all are there (checkpoint/rank_fragments.h). The
+// ranks meet once per save, between Prepare and Launch; a rank that fails or is gone is noticed there and by what else
+// they do together, so that whoever owns the first rank's writer destroys it to end its wait.
+//
+// Memory: none that grows with the state, but one tensor of an adapter that ranks share. Thread rule: one caller thread; the writer's own thread only reads the views.
 #pragma once
 
 #include <memory>
@@ -19,9 +24,12 @@ namespace temper {
 
 struct CheckpointTensor {
   std::string name;       // in the manifest
-  View view;              // must stay valid and unchanged until WaitUntilRead has returned
-  std::string file;       // safetensors file of the folder that it goes to
+  PartView part;          // must stay valid and unchanged until WaitUntilRead has returned
+  std::string file;       // safetensors file of the folder that it goes to; on several ranks one of this rank's own
   std::string stored_as;  // its name in there
+  bool joined = false;    // on several ranks: `file` is one for all, which the first rank puts together
+
+  TensorType whole() const { return {part.view.type.dtype, part.global}; }
 };
 
 struct CheckpointContents {
@@ -33,14 +41,15 @@ struct CheckpointContents {
   struct TextFile {
     std::string name, text;
   };
-  std::vector<TextFile> texts;  // run.yaml, adapter_config.json
+  std::vector<TextFile> texts;  // run.yaml, adapter_config.json; of the first rank, as `copies`
   struct CopiedFile {
     std::string name, from;
   };
   std::vector<CopiedFile> copies;  // config.json and the tokenizer's (CompanionFiles)
 };
 
-// Of the folder that these contents make: what PrepareOutputFolder wants to know.
+// Of the folder that these contents make: what PrepareOutputFolder wants to know. Tensors count whole, whoever else
+// writes parts of them.
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents);
 
 class CheckpointWriter {
@@ -48,10 +57,13 @@ class CheckpointWriter {
   struct Options {
     std::string output_dir;                   // exists: PrepareOutputFolder was called
     std::optional<int64_t> save_total_limit;  // at least 1
+    int rank = 0, ranks = 1;
+    // How long the first rank waits for others to be ready after itself or the rank before.
+    Seconds patience{3600};
   };
   // `env` must outlive the writer.
   CheckpointWriter(Env& env, Options options);
-  // Waits for a save in progress; its error is lost: call Finish before.
+  // Waits for a save in progress, though not for other ranks; its error is lost: call Finish before.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -59,10 +71,16 @@ class CheckpointWriter {
   // Begins to save; first waits for the save before, if that is still in progress. A checkpoint of that step that is
   // there already is replaced, at the commit. Errors are sticky: that of an earlier save, too little space on the disk.
   Status Start(CheckpointContents contents);
+  // Start in two steps, for several ranks. Prepare waits for the save before; the first rank's makes room. When it was OK
+  // on all ranks, each may Launch.
+  Status Prepare(CheckpointContents contents);
+  void Launch();
   // Returns when the views of the save in progress, if any, are no longer needed. What RunOptions::before_update calls.
   Status WaitUntilRead();
   // Returns when the save in progress, if any, is committed and durable and old checkpoints are deleted.
   Status Finish();
+  // As Finish, for `patience` at most: false where the save is still in progress then.
+  bool FinishWithin(Seconds patience);
 
   // Of the last save that finished. Seconds until its views were read, and until it was durable.
   struct Timing {

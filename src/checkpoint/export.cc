@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/merge.h"
+#include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
 #include "format/conversion.h"
 #include "format/json.h"
@@ -113,7 +114,7 @@ class Exporter {
       TEMPER_ASSIGN_OR_RETURN(const auto configured, ConfiguredDType(config_, config_path_));
       dtype_ = configured.value_or(DType::kF32);
     }
-    TEMPER_ASSIGN_OR_RETURN(ModelWeights base, ModelWeights::Open(env_, folder));
+    TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));
     TEMPER_RETURN_IF_ERROR(CheckWeights(*base_, spec_.weights));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
@@ -213,7 +214,7 @@ class Exporter {
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
       TEMPER_RETURN_IF_ERROR(
-          job.from.file->ReadElementsAs(job.from.tensor->name, first, job.type.dtype, part, staging_));
+          job.from.ReadElementsAs(first, job.type.dtype, part, staging_));
       TEMPER_RETURN_IF_ERROR(writer.Append(job.name, part));
     }
     return OkStatus();
@@ -231,7 +232,7 @@ class Exporter {
     for (int64_t row = 0; row < m.out; row += piece) {
       const int64_t rows = std::min(piece, m.out - row), elements = rows * m.in;
       const std::span<float> part = std::span(w).first(static_cast<size_t>(elements));
-      TEMPER_RETURN_IF_ERROR(job.from.file->ReadElementsAs(job.from.tensor->name, row * m.in, DType::kF32,
+      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(row * m.in, DType::kF32,
                                                            std::as_writable_bytes(part), staging_));
       MergeRows(w.data(), rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
       const auto bad = std::find_if(part.begin(), part.end(), [](float x) { return !std::isfinite(x); });

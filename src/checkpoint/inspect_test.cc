@@ -29,7 +29,7 @@ std::string SaveAdapterCheckpoint(const std::string& out) {
   static float a[2 * 3], b[4 * 2], moments[6];
   CheckpointContents contents;
   const auto add = [&](const std::string& name, float* data, Shape shape, const char* file) {
-    contents.tensors.push_back({name, {reinterpret_cast<std::byte*>(data), {DType::kF32, shape}}, file, name});
+    contents.tensors.push_back({name, View{reinterpret_cast<std::byte*>(data), {DType::kF32, shape}}, file, name});
   };
   for (const std::string module : {"model.layers.0.q_proj", "model.layers.1.q_proj"}) {
     add(AdapterAName(module), a, {2, 3}, kAdapterWeightsFile);

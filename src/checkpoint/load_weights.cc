@@ -80,12 +80,12 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::spa
       << entry.tensor->ToString() << " read as part of " << part.global.ToString();
   const bool rows_are_whole = part.global.rank() < 2 || part.columns() == part.global[1];
   if (rows_are_whole) {
-    return entry.file->ReadElementsAs(entry.tensor->name, part.RowBegin(0), dtype, part.view.raw(), staging);
+    return entry.ReadElementsAs(part.RowBegin(0), dtype, part.view.raw(), staging);
   }
   const auto row_bytes = static_cast<size_t>(part.columns() * SizeOf(dtype));
   for (int64_t r = 0; r < part.rows(); ++r) {
-    TEMPER_RETURN_IF_ERROR(entry.file->ReadElementsAs(
-        entry.tensor->name, part.RowBegin(r), dtype,
+    TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(
+        part.RowBegin(r), dtype,
         part.view.raw().subspan(static_cast<size_t>(r) * row_bytes, row_bytes), staging));
   }
   return OkStatus();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/slices.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
@@ -154,17 +155,22 @@ Result<Manifest::Tensor> ParseTensor(const Json& json, const std::string& where)
     TEMPER_ASSIGN_OR_RETURN(slice.checksum, ParseChecksum(s, place));
     tensor.slices.push_back(std::move(slice));
   }
-  const auto is_zero = [](const Shape& s) {
-    for (int i = 0; i < s.rank(); ++i) {
-      if (s.dim(i) != 0) return false;
-    }
-    return true;
-  };
-  if (tensor.slices.size() != 1 || !(tensor.slices[0].shape == tensor.type.shape) || !is_zero(tensor.slices[0].begin) ||
-      tensor.slices[0].begin.rank() != tensor.type.shape.rank()) {
-    return Unsupported(place + " was written in parts by several ranks; this version of Temper reads whole tensors");
-  }
   return tensor;
+}
+
+Status ParseLists(const Json& json, const std::string& where, std::vector<Manifest::File>* files,
+                  std::vector<Manifest::Tensor>* tensors) {
+  TEMPER_ASSIGN_OR_RETURN(const Json file_list, Member(json, "files", Json::value_t::array, where));
+  for (const Json& file : file_list) {
+    TEMPER_ASSIGN_OR_RETURN(Manifest::File parsed, ParseFile(file, where));
+    files->push_back(std::move(parsed));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const Json tensor_list, Member(json, "tensors", Json::value_t::array, where));
+  for (const Json& tensor : tensor_list) {
+    TEMPER_ASSIGN_OR_RETURN(Manifest::Tensor parsed, ParseTensor(tensor, where));
+    tensors->push_back(std::move(parsed));
+  }
+  return OkStatus();
 }
 
 Status CheckNames(const Manifest& m, const std::string& where) {
@@ -179,6 +185,7 @@ Status CheckNames(const Manifest& m, const std::string& where) {
     if (i > 0 && m.tensors[i - 1].name >= m.tensors[i].name) {
       return Corrupt(where + ": 'tensors' is not sorted, or names one twice");
     }
+    TEMPER_RETURN_IF_ERROR(CheckSlices(m.tensors[i], where));
     for (const Manifest::Slice& s : m.tensors[i].slices) {
       if (!tensor_files.contains(s.file)) {
         return Corrupt(fmt::format("{}: tensor {} lies in {}, which 'files' does not list", where,
@@ -318,18 +325,21 @@ Result<Manifest> ParseManifest(std::string_view text, const std::string& where) 
   TEMPER_ASSIGN_OR_RETURN(m.identity.program_hash, Text(json, "program", where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.environment, Member(json, "environment", Json::value_t::object, where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.decisions, Member(json, "decisions", Json::value_t::object, where));
-  TEMPER_ASSIGN_OR_RETURN(const Json files, Member(json, "files", Json::value_t::array, where));
-  for (const Json& file : files) {
-    TEMPER_ASSIGN_OR_RETURN(Manifest::File parsed, ParseFile(file, where));
-    m.files.push_back(std::move(parsed));
-  }
-  TEMPER_ASSIGN_OR_RETURN(const Json tensors, Member(json, "tensors", Json::value_t::array, where));
-  for (const Json& tensor : tensors) {
-    TEMPER_ASSIGN_OR_RETURN(Manifest::Tensor parsed, ParseTensor(tensor, where));
-    m.tensors.push_back(std::move(parsed));
-  }
+  TEMPER_RETURN_IF_ERROR(ParseLists(json, where, &m.files, &m.tensors));
   TEMPER_RETURN_IF_ERROR(CheckNames(m, where));
   return m;
+}
+
+std::string FormatFragment(const ManifestFragment& fragment) {
+  return fmt::format("{{\n \"files\": {},\n \"tensors\": {}\n}}\n", Lines(fragment.files), Lines(fragment.tensors));
+}
+
+Result<ManifestFragment> ParseFragment(std::string_view text, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+  if (!json.is_object()) return Corrupt(where + ": should be a JSON object");
+  ManifestFragment fragment;
+  TEMPER_RETURN_IF_ERROR(ParseLists(json, where, &fragment.files, &fragment.tensors));
+  return fragment;
 }
 
 Result<Manifest> ReadManifest(Env& env, const std::string& folder) {

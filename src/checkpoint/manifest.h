@@ -67,7 +67,7 @@ struct Manifest {
   struct Tensor {
     std::string name;
     TensorType type;            // global
-    std::vector<Slice> slices;  // today exactly one, the whole
+    std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
   };
   struct File {
     std::string name;
@@ -92,6 +92,14 @@ struct Manifest {
 std::string FormatManifest(const Manifest& manifest);
 // `where` names the file. Errors: kCorrupt, kUnsupported for another version. `seconds` is not in the text.
 Result<Manifest> ParseManifest(std::string_view text, const std::string& where);
+// What one rank of several has written, on its way to the rank that writes the manifest: slices are this rank's alone.
+struct ManifestFragment {
+  std::vector<Manifest::File> files;
+  std::vector<Manifest::Tensor> tensors;
+};
+std::string FormatFragment(const ManifestFragment& fragment);
+Result<ManifestFragment> ParseFragment(std::string_view text, const std::string& where);
+
 // Reads FOLDER/manifest.json. kNotFound where there is none: the folder is no (complete) checkpoint.
 Result<Manifest> ReadManifest(Env& env, const std::string& folder);
 

@@ -62,7 +62,7 @@ class Resolver {
     }
     const bool checkpoint = env_.IsFile(JoinPath(path, kManifestFile));
     if (env_.IsFile(JoinPath(path, kAdapterConfigFile))) return TakeAdapter(path, checkpoint);
-    if (env_.IsFile(JoinPath(path, kModelConfigFile)) && (HasWeights(env_, path) || !request_.needs_weights)) {
+    if (env_.IsFile(JoinPath(path, kModelConfigFile)) && (HasWeights(env_, path) || checkpoint || !request_.needs_weights)) {
       return TakeModel(path, checkpoint);
     }
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));

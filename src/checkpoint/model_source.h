@@ -10,7 +10,7 @@
 namespace temper {
 
 struct ModelSource {
-  std::string model_folder;    // config.json, tokenizer and weights (what ModelWeights::Open takes)
+  std::string model_folder;    // config.json, tokenizer and weights (what OpenModelWeights takes)
   std::string adapter_folder;  // adapter_config.json and adapter_model.safetensors; empty: none
   std::string checkpoint;  // the checkpoint folder that was given or chosen (the model's or the adapter's); empty: none
   bool model_is_checkpoint =

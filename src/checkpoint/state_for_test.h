@@ -54,7 +54,7 @@ struct SampleState {
         x = x * 6364136223846793005u + 1442695040888963407u;
         b = static_cast<std::byte>(x >> 56);
       }
-      tensors.push_back({name, {bytes.data(), type}, file, name});
+      tensors.push_back({name, View{bytes.data(), type}, file, name});
     };
     for (const std::string w : {"b.weight", "a.weight"}) {
       const TensorType type{DType::kF32, {rows, 5}};
@@ -95,10 +95,10 @@ inline void ExpectHolds(const std::string& folder, const SampleState& state) {
   ASSERT_TRUE(reader.ok()) << reader.status().message();
   ASSERT_EQ(reader->Names().size(), state.tensors.size());
   for (const CheckpointTensor& t : state.tensors) {
-    std::vector<std::byte> bytes(static_cast<size_t>(t.view.type.bytes().v), std::byte{0x5A});
-    const Status loaded = reader->LoadTensor(t.name, {bytes.data(), t.view.type});
+    std::vector<std::byte> bytes(static_cast<size_t>(t.part.view.type.bytes().v), std::byte{0x5A});
+    const Status loaded = reader->LoadTensor(t.name, View{bytes.data(), t.part.view.type});
     ASSERT_TRUE(loaded.ok()) << loaded.message();
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), t.view.raw().begin())) << t.name;
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), t.part.view.raw().begin())) << t.name;
   }
 }
 

@@ -48,9 +48,9 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
     names.insert(t.name);
     const Manifest::Tensor* stored = checkpoint.manifest().Find(t.name);
     if (!stored) return NotFound(fmt::format("{} lacks tensor {}: {}", checkpoint.path(), t.name, kRemedy));
-    if (stored->type != t.view.type) {
+    if (stored->type != t.whole()) {
       return InvalidArgument(fmt::format("{}: tensor {} is {} but training needs {}: {}", checkpoint.path(), t.name,
-                                         stored->type.ToString(), t.view.type.ToString(), kRemedy));
+                                         stored->type.ToString(), t.whole().ToString(), kRemedy));
     }
   }
   for (const Manifest::Tensor& stored : checkpoint.manifest().tensors) {
@@ -63,16 +63,56 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
 
 }  // namespace
 
-std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer) {
+std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer, int rank, int ranks) {
+  const std::string state_file = fmt::format("state-{:05}-of-{:05}.safetensors", rank, ranks);
+  const std::string weights_file = ranks == 1 ? kModelWeightsFile : state_file;
   std::vector<CheckpointTensor> tensors;
-  const auto add = [&](const std::string& name, const Buffer& b, const char* file) {
-    tensors.push_back({name, {buffer(b.name).view.data, b.type}, file, name});
+  const auto add = [&](const std::string& name, const Buffer& b, const std::string& file, bool joined = false) {
+    const View view{buffer(b.name).view.data, b.type};
+    tensors.push_back({name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : view, file, name, joined});
   };
   for (const Trained& t : TrainedValues(program)) {
-    add(t.own->name, t.f32(), t.own->role == Role::kAdapter ? kAdapterWeightsFile : kModelWeightsFile);
-    add(t.m->name, *t.m, kStateFile);
-    add(t.v->name, *t.v, kStateFile);
+    if (t.own->role == Role::kAdapter) {
+      add(t.own->name, t.f32(), kAdapterWeightsFile, /*joined=*/true);
+    } else {
+      add(t.own->name, t.f32(), weights_file);
+    }
+    add(t.m->name, *t.m, state_file);
+    add(t.v->name, *t.v, state_file);
   }
+  return tensors;
+}
+
+bool IsValueName(const std::string& name) {
+  static const std::string kM = AdamMName(""), kV = AdamVName("");
+  return !name.starts_with(kM) && !name.starts_with(kV);
+}
+
+Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator) {
+  // An empty part is nobody's to write, unless the whole is empty.
+  std::erase_if(tensors, [](const CheckpointTensor& t) {
+    return t.part.view.type.shape.elements() == 0 && t.part.global.elements() != 0;
+  });
+  const auto key = [](const CheckpointTensor& t) {
+    return fmt::format("{} {} {}\n", t.name, t.part.begin.ToString(), t.part.view.type.shape.ToString());
+  };
+  std::string own;
+  for (const CheckpointTensor& t : tensors) own += key(t);
+  std::set<std::string, std::less<>> taken;  // by ranks before this one
+  for (int rank = 0; rank + 1 < communicator.size(); ++rank) {
+    std::string text = rank == communicator.rank() ? own : "";
+    auto length = static_cast<int64_t>(text.size());
+    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(&length, 1)), rank));
+    text.resize(static_cast<size_t>(length));
+    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(text)), rank));
+    if (rank >= communicator.rank()) continue;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin) + 1;
+      taken.insert(text.substr(begin, end - begin));
+      begin = end;
+    }
+  }
+  std::erase_if(tensors, [&](const CheckpointTensor& t) { return taken.contains(key(t)); });
   return tensors;
 }
 
@@ -81,15 +121,16 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
   const std::vector<CheckpointTensor> tensors = TrainingState(program, buffer);
   TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors));
   Bytes done{}, total{};
-  for (const CheckpointTensor& t : tensors) total += t.view.type.bytes();
+  for (const CheckpointTensor& t : tensors) total += t.part.view.type.bytes();
   for (const CheckpointTensor& t : tensors) {
-    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.view));
-    done += t.view.type.bytes();
+    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.part));
+    done += t.part.view.type.bytes();
     if (progress) progress(done, total);
   }
   for (const Trained& t : TrainedValues(program)) {
     if (!t.master) continue;
     const View master = buffer(t.master->name).view, own = buffer(t.own->name).view;
+    TEMPER_CHECK(master.type.shape == own.type.shape) << t.own->name << " and its master are split in different ways";
     Convert(master.type.dtype, master.data, own.type.dtype, own.data, own.type.shape.elements());
   }
   return OkStatus();

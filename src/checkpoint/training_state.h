@@ -2,7 +2,9 @@
 // numbers (the master copy, or X itself where training computes in f32) under X's own name, and adam_m:X, adam_v:X.
 //
 // Where they lie: weights of a full run in model.safetensors and adapters in adapter_model.safetensors, so that every
-// checkpoint folder is also a Hugging Face model or a PEFT adapter; moments in state-00000-of-00001.safetensors.
+// checkpoint folder is also a Hugging Face model or a PEFT adapter; moments in state-00000-of-00001.safetensors. On
+// several ranks each writes its parts of weights and moments to a file of its own, state-00001-of-00004.safetensors;
+// adapters are put together, so that the folder is a PEFT adapter there, too.
 #pragma once
 
 #include <vector>
@@ -10,20 +12,28 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/load_weights.h"
+#include "device/communicator.h"
 #include "program/program.h"
 
 namespace temper {
 
 inline constexpr char kModelWeightsFile[] = "model.safetensors";
-inline constexpr char kStateFile[] = "state-00000-of-00001.safetensors";
 inline constexpr char kRunConfigFile[] = "run.yaml";
 
 // `program` is the "train" Program; `buffer` gives its memory (Executor::BufferView(program.FindBuffer(name))).
 // With `buffer` giving Views without memory it still says what will be saved (CheckpointBytes).
-std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer);
+std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer, int rank = 0,
+                                            int ranks = 1);
+// The value itself, not its moments.
+bool IsValueName(const std::string& name);
+
+// Those that this rank is to write: of parts that several ranks hold, the lowest of them. All ranks call this at the
+// same place.
+Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator);
 
 // Fills masters, moments and the compute copies (the master rounded once, as AdamW does) of every trainable value.
-// All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected or of another
+// Where the values are split among ranks, only the parts that lie in `buffer` are filled, however the checkpoint's run
+// had split them. All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected or of another
 // shape is an error that says that the checkpoint is of another model or configuration. `progress` as in LoadWeights.
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
                             const std::function<void(Bytes, Bytes)>& progress = nullptr);

@@ -74,8 +74,8 @@ TEST(TrainingState, LiesWhereHuggingFaceAndPeftLookForIt) {
     const auto tensors = TrainingState(m.program, m.lookup());
     ASSERT_EQ(tensors.size(), 3u);
     EXPECT_EQ(tensors[0].file, role == Role::kWeight ? kModelWeightsFile : kAdapterWeightsFile);
-    EXPECT_EQ(tensors[0].view.data, m.At("master:x.weight").data);
-    EXPECT_EQ(tensors[1].file, kStateFile);
+    EXPECT_EQ(tensors[0].part.view.data, m.At("master:x.weight").data);
+    EXPECT_EQ(tensors[1].file, "state-00000-of-00001.safetensors");
   }
 }
 

@@ -60,7 +60,8 @@ int Dispatch(const Arguments& arguments) {
     if (name != command.name) continue;
     const Result<int> code = command.run(Arguments(arguments.begin() + 1, arguments.end()));
     if (code.ok()) return *code;
-    LogError(code.status().message());
+    // Without a message: another rank of this run has said it.
+    if (!code.status().message().empty()) LogError(code.status().message());
     return code.status().code() == StatusCode::kInvalidArgument ? 2 : 1;
   }
   LogError(fmt::format("there is no command {}{}", Quoted(name), CommandAdvice(name)));

@@ -8,6 +8,7 @@
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
 #include "runtime/arena.h"
 #include "train/loss_curve.h"
@@ -63,6 +64,10 @@ Result<int> FinishRun(Env& env, const TrainSetup& setup, const CompiledRun& run,
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
   for (const std::string& name : files) {
+    if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
+      TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
+      continue;
+    }
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
   PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/sliced_weights.h"
 #include "format/quoted.h"
 #include "train/transfer_progress.h"
 
@@ -84,7 +85,7 @@ Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
 }
 
 Status OpenedModel::OpenWeights() {
-  TEMPER_ASSIGN_OR_RETURN(weights_, ModelWeights::Open(*env_, folder()));
+  TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<WeightNames> names = NamesOf(*model_);
   TEMPER_RETURN_IF_ERROR(CheckWeights(*weights_, names));
   if (const auto unused = UnusedTensors(*weights_, names); !unused.empty()) {

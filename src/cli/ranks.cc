@@ -1,10 +1,9 @@
 #include "cli/ranks.h"
 
-#include <fmt/format.h>
-
 #include "base/log.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
 
 namespace temper {
 
@@ -13,6 +12,10 @@ Result<Ranks> Ranks::Join() {
   if (const auto launched = RankFromEnvironment()) {
     TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinLaunched(*launched));
     SetLogRank(launched->rank);
+  } else if (StartedByMpi()) {
+    TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinMpi());
+    SetLogRank(ranks.communicator_->rank());
+    if (ranks.communicator_->size() == 1) ranks.communicator_.reset();
   }
   return ranks;
 }
@@ -24,7 +27,7 @@ Status Ranks::Agree(const Status& own) const {
   TEMPER_RETURN_IF_ERROR(communicator_->AllReduceMax({&failed, 1}));
   if (failed == 0) return OkStatus();
   if (mine == failed) return own;
-  return Interrupted(fmt::format("rank {} failed", size() - static_cast<int>(failed)));
+  return Interrupted("");  // the rank that failed says why
 }
 
 Result<std::string> Ranks::FromFirst(const std::string& text) const {

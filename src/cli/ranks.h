@@ -10,7 +10,7 @@ namespace temper {
 
 class Ranks {
  public:
-  // This process as it was started: a rank of --nprocs, or the only one.
+  // This process as it was started: a rank of --nprocs, of mpirun or srun, or the only one.
   static Result<Ranks> Join();
 
   bool alone() const { return communicator_ == nullptr; }
@@ -19,7 +19,8 @@ class Ranks {
   bool first() const { return rank() == 0; }
   Communicator* communicator() const { return communicator_.get(); }
 
-  // The same outcome for all: OK where `own` is OK on every rank. All ranks call this at the same place.
+  // The same outcome for all: OK where `own` is OK on every rank, else the first failed rank's own error there, and one
+  // without a message elsewhere. All ranks call this at the same place.
   Status Agree(const Status& own) const;
   // What the first rank has, on every rank. The text is any bytes.
   Result<std::string> FromFirst(const std::string& text) const;

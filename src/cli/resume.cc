@@ -24,7 +24,11 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
 }
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
-  const auto changed = ResultChangingDifferences(config_, resolved);
+  auto changed = ResultChangingDifferences(config_, resolved);
+  // CheckBatch has them, once the mesh is known.
+  std::erase_if(changed, [](const std::string& name) {
+    return name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
+  });
   if (changed.empty()) return OkStatus();
   std::string names;
   for (const std::string& name : changed) names += (names.empty() ? "" : ", ") + name;
@@ -32,6 +36,22 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
       "{0} was trained with other settings: {1}. Resume with the same (they are in its run.yaml), or start a "
       "new run from it with --model {0}",
       path(), names));
+}
+
+Status ResumePoint::CheckBatch(const RunConfig& resolved, int64_t data_ranks) const {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t saved_ranks, DataRanksOf(reader_.manifest().state));
+  const auto rows = [](const RunConfig& c, int64_t ranks) {
+    return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  };
+  if (rows(config_, saved_ranks) == rows(resolved, data_ranks)) return OkStatus();
+  const auto product = [&](const RunConfig& c, int64_t ranks) {
+    return fmt::format("{} (per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks)",
+                       rows(c, ranks), c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
+  };
+  return InvalidArgument(
+      fmt::format("{0} was trained with other settings: rows per step were {1}, now {2}. Choose them so that the "
+                  "product is the same, or start a new run from it with --model {0}",
+                  path(), product(config_, saved_ranks), product(resolved, data_ranks)));
 }
 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {

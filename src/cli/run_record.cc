@@ -43,10 +43,11 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
   return adapter;
 }
 
-RunIdentity IdentityOf(const Program& train, const std::string& kernels) {
+Result<RunIdentity> IdentityOf(const Program& train, const std::string& kernels, const Mesh& mesh, const Ranks& ranks) {
   RunIdentity identity;
-  identity.program_hash = fmt::format("{:016x}", ProgramHash(train));
+  TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format("{:016x}", ProgramHash(train))));
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
+  if (!ranks.alone()) identity.environment["mesh"] = mesh.ToString();
   return identity;
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/manifest.h"
 #include "cli/opened_model.h"
+#include "cli/ranks.h"
 #include "program/program.h"
 #include "train/run_config.h"
 
@@ -16,6 +17,8 @@ namespace temper {
 std::string SavedConfig(const RunConfig& config);
 AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
                               const std::string& base_folder);
-RunIdentity IdentityOf(const Program& train, const std::string& kernels);
+// The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
+// for all.
+Result<RunIdentity> IdentityOf(const Program& train, const std::string& kernels, const Mesh& mesh, const Ranks& ranks);
 
 }  // namespace temper

@@ -1,11 +1,17 @@
 #include "cli/run_saver.h"
 
+#include <fmt/format.h>
+
 #include "format/json.h"
 
 namespace temper {
 namespace {
 
 constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
+constexpr char kDataRanks[] = "data_ranks";  // absent: 1
+constexpr char kExtra[] = "the checkpoint's extra state";
+
+constexpr Seconds kTurn{0.1};
 
 }  // namespace
 
@@ -21,8 +27,24 @@ Status RunSaver::Save(const RunProgress& progress) {
   if (progress.unlogged_steps > 0) {
     state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
   }
+  if (data_ranks_ > 1) state.extra[kDataRanks] = data_ranks_;
   contents_.seconds = progress.seconds;
-  return writer_.Start(contents_);
+  if (ranks_.alone()) return writer_.Start(contents_);
+  TEMPER_RETURN_IF_ERROR(Finish());
+  TEMPER_RETURN_IF_ERROR(ranks_.Agree(writer_.Prepare(contents_)));
+  writer_.Launch();
+  return OkStatus();
+}
+
+Status RunSaver::Finish() {
+  if (ranks_.alone()) return writer_.Finish();
+  // Short waits, each followed by a word to the others: a disk may take long, a rank that is gone must not.
+  for (double running = 1; running > 0;) {
+    running = writer_.FinishWithin(kTurn) ? 0 : 1;
+    TEMPER_RETURN_IF_ERROR(ranks_.Agree(running > 0 ? OkStatus() : writer_.Finish()));
+    TEMPER_RETURN_IF_ERROR(ranks_.communicator()->AllReduceMax({&running, 1}));
+  }
+  return OkStatus();
 }
 
 Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
@@ -33,10 +55,15 @@ Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
                        .eval_loss = state.eval_loss,
                        .best_eval_loss = state.best_eval_loss,
                        .best_step = state.best_step};
-  const std::string where = "the checkpoint's extra state";
-  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, where));
-  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, where));
+  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
   return progress;
+}
+
+Result<int64_t> DataRanksOf(const RunState& state) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
+  if (ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, ranks));
+  return ranks;
 }
 
 }  // namespace temper

@@ -102,7 +102,7 @@ Status Reserve(Run& run) {
 }
 
 // Weights, adapters and states as the first step is to find them; where the run stands.
-Result<RunProgress> FillMemory(Run& run) {
+Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   const std::optional<ResumePoint>& resume = run.setup.resume;
   if (run.setup.reads_weights()) {
@@ -115,8 +115,8 @@ Result<RunProgress> FillMemory(Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at, resume->Restore(IdentityOf(run.compiled.train(), run.kernels->name()),
-                                                          run.compiled.train(), run.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
+                          resume->Restore(identity, run.compiled.train(), run.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -126,8 +126,10 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
-  contents.identity = IdentityOf(run.compiled.train(), run.kernels->name());
-  contents.tensors = TrainingState(run.compiled.train(), run.Lookup());
+  const Ranks& ranks = run.setup.ranks;
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled.train(), run.kernels->name(), run.compiled.mesh.mesh, ranks));
+  contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
@@ -143,7 +145,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
 Result<Bytes> DiskBytes(const CheckpointContents& contents) {
   TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
   for (const CheckpointTensor& t : contents.tensors) {
-    if (t.file != kStateFile) sum += t.view.type.bytes();
+    if (IsValueName(t.name)) sum += t.whole().bytes();
   }
   return sum;
 }
@@ -244,7 +246,14 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
 
   RunRecords records;
   TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
-  RunSaver saver(PosixEnv(), {.output_dir = out, .save_total_limit = c.output.save_total_limit}, std::move(contents));
+  const Ranks& ranks = run.setup.ranks;
+  if (!ranks.alone()) {
+    TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
+  }
+  RunSaver saver(
+      PosixEnv(),
+      {.output_dir = out, .save_total_limit = c.output.save_total_limit, .rank = ranks.rank(), .ranks = ranks.size()},
+      std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
@@ -282,6 +291,7 @@ Result<int> Train(Run& run) {
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
   TEMPER_ASSIGN_OR_RETURN(run.compiled,
                           CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
+  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBatch(c, run.compiled.data_ranks()));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
@@ -292,7 +302,7 @@ Result<int> Train(Run& run) {
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
-  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(run));
+  TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents.identity, run));
   return TrainFrom(at, steps, std::move(contents), run);
 }
 
@@ -304,9 +314,12 @@ Result<int> TrainCommand(const Arguments& arguments) {
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
-  // The others must not wait for a rank that is gone.
-  if (!result.ok() && !run.setup.ranks.alone()) run.setup.ranks.communicator()->Abort(result.status());
-  return result;
+  if (result.ok() || run.setup.ranks.alone()) return result;
+  // The others must not wait for a rank that is gone; one of them speaks for all.
+  Communicator& communicator = *run.setup.ranks.communicator();
+  communicator.Abort(result.status());
+  if (communicator.ReportsFailure()) return result;
+  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
 }
 
 }  // namespace temper

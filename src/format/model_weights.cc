@@ -178,6 +178,72 @@ Status ModelWeights::Collect() {
                   Quoted(twice->tensor->name), twice->file->path(), (twice + 1)->file->path()));
 }
 
+Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
+                                            std::span<const PieceList> tensors) {
+  ModelWeights weights(path);
+  for (const std::string& file : files) TEMPER_RETURN_IF_ERROR(weights.OpenFile(env, file));
+  for (const PieceList& list : tensors) {
+    auto t = std::make_unique<InPieces>();
+    t->whole = {.name = list.name, .end = list.type.bytes().v};
+    for (int d = 0; d < list.type.shape.rank(); ++d) t->whole.dims.push_back(list.type.shape[d]);
+    for (const PieceList::Item& item : list.items) {
+      const SafetensorsFile& file = *weights.files_[item.file];
+      const StoredTensor* stored = file.Find(item.stored_as);
+      const Result<TensorType> type = stored ? stored->type() : Result<TensorType>(NotFound(""));
+      if (!type.ok() || type->dtype != list.type.dtype || type->shape.rank() != item.begin.rank()) {
+        return Corrupt(fmt::format("{} does not hold a piece of {}, {}, as {}", file.path(), Quoted(list.name),
+                                   list.type.ToString(), Quoted(item.stored_as)));
+      }
+      t->whole.dtype = stored->dtype;
+      Piece piece{&file, stored, {}};
+      for (int d = 0; d < item.begin.rank(); ++d) piece.begin.push_back(item.begin[d]);
+      t->pieces.push_back(std::move(piece));
+    }
+    TEMPER_CHECK(!t->pieces.empty()) << list.name << " has no pieces";
+    weights.entries_.push_back({t->pieces.front().file, &t->whole, &t->pieces});
+    weights.in_pieces_.push_back(std::move(t));
+  }
+  std::sort(weights.entries_.begin(), weights.entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
+  return weights;
+}
+
+Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
+                                           std::span<std::byte> staging) const {
+  if (pieces == nullptr) return file->ReadElementsAs(tensor->name, first, target, out, staging);
+  const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
+  const std::vector<int64_t>& dims = tensor->dims;
+  for (const Piece& p : *pieces) {
+    // Both are row-major from dim `solid` on, where the piece has all of every further dim: a run of that many elements
+    // of the piece is a run of the whole.
+    const std::vector<int64_t>& own = p.stored->dims;
+    if (p.stored->elements() == 0) continue;
+    size_t solid = dims.size();
+    int64_t inner = 1;  // elements of the whole in one index of dim `solid` - 1
+    while (solid > 0 && own[solid - 1] == dims[solid - 1]) inner *= dims[--solid];
+    const int64_t run = solid == 0 ? inner : own[solid - 1] * inner;
+    // Runs come in the order of the whole: those of outermost indices before `first` are passed over at once.
+    const int64_t outer = solid == 0 ? 0 : first / (tensor->elements() / dims[0]) - p.begin[0];
+    const int64_t begin = outer <= 0 ? 0 : outer * (p.stored->elements() / own[0]);
+    for (int64_t at = begin; at < p.stored->elements(); at += run) {
+      // Where the run lies in the whole: the indices of its first element, innermost first.
+      int64_t place = 0, stride = inner, rest = at / std::max<int64_t>(inner, 1);
+      for (size_t d = solid; d-- > 0;) {
+        place += (p.begin[d] + rest % own[d]) * stride;
+        rest /= own[d];
+        stride *= dims[d];
+      }
+      if (place >= end) break;
+      const int64_t from = std::max(place, first), to = std::min(place + run, end);
+      if (from >= to) continue;
+      TEMPER_RETURN_IF_ERROR(p.file->ReadElementsAs(
+          p.stored->name, at + from - place, target,
+          out.subspan(static_cast<size_t>((from - first) * size), static_cast<size_t>((to - from) * size)), staging));
+    }
+  }
+  return OkStatus();
+}
+
 Bytes ModelWeights::bytes() const {
   Bytes sum;
   for (const Entry& e : entries_) sum += e.tensor->bytes();

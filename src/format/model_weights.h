@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,15 +21,43 @@ enum class WeightsKind {
 
 class ModelWeights {
  public:
-  struct Entry {
+  // A box of a tensor that lies in pieces: tensor `stored` of `file`, which begins at `begin` of the whole.
+  struct Piece {
     const SafetensorsFile* file = nullptr;
-    const StoredTensor* tensor = nullptr;
+    const StoredTensor* stored = nullptr;
+    std::vector<int64_t> begin;
+  };
+  struct Entry {
+    const SafetensorsFile* file = nullptr;  // of a tensor in pieces: the first piece's
+    const StoredTensor* tensor = nullptr;   // the whole tensor; of one in pieces, begin and end say its size alone
+    const std::vector<Piece>* pieces = nullptr;  // null where the tensor lies whole in `file`
+
+    // As SafetensorsFile::ReadElementsAs, wherever the elements lie; of pieces only what is asked for is read.
+    Status ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
+                          std::span<std::byte> staging = {}) const;
+  };
+
+  // A tensor as a list of pieces says it; `file` is a number in the list of files.
+  struct PieceList {
+    std::string name;
+    TensorType type;
+    struct Item {
+      size_t file = 0;
+      std::string stored_as;
+      Shape begin;
+    };
+    std::vector<Item> items;
   };
 
   // `path`: a folder, a .safetensors file, or an index of shards. A folder that has both one file and an index is read
   // from the one file, as transformers does. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt
   // (index and shards contradict each other, a shard is damaged), kUnsupported (only pickles).
   static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
+
+  // Tensors that lie in pieces in `files`; what else is in these is not looked at. REQUIRES: the pieces of a tensor are
+  // disjoint and cover it. kCorrupt where a file does not have a piece of that type.
+  static Result<ModelWeights> OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
+                                       std::span<const PieceList> tensors);
 
   const std::string& path() const { return path_; }  // as given to Open
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
@@ -50,6 +79,12 @@ class ModelWeights {
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them
+  // Of tensors in pieces, which entries point at.
+  struct InPieces {
+    StoredTensor whole;
+    std::vector<Piece> pieces;
+  };
+  std::vector<std::unique_ptr<InPieces>> in_pieces_;
   std::vector<Entry> entries_;
 };
 

@@ -15,6 +15,13 @@ struct Cost {
   Flops flops;
   Bytes read, written;
   Bytes sent;  // to other ranks
+  Cost& operator+=(const Cost& c) {
+    flops += c.flops;
+    read += c.read;
+    written += c.written;
+    sent += c.sent;
+    return *this;
+  }
 };
 
 using Types = std::vector<TensorType>;

@@ -41,10 +41,16 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
                                  f.architecture, static_cast<double>(f.parameters) * 1e-6,
                                  static_cast<double>(f.trainable_parameters) * 1e-6, f.method, f.dtype);
   text += fmt::format("step        {} micro-batches of {} x {} tokens = {} tokens; recompute {}\n", f.micro_batches,
-                      f.rows, f.row_tokens, f.micro_batches * f.rows * f.row_tokens, f.recompute);
+                      f.rows * f.data_ranks, f.row_tokens, f.micro_batches * f.rows * f.data_ranks * f.row_tokens,
+                      f.recompute);
   const Cost cost = CostOfStep(train);
+  if (f.ranks > 1) {
+    text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
+                        f.mesh, f.ranks, f.data_ranks);
+    text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
+  }
   text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops),
-                      ToString(f.model_flops));
+                      ToString(Flops{f.model_flops.v / static_cast<double>(f.ranks)}));
   text += fmt::format("memory      at its peak, {}:\n", train.peak_instruction);
   for (const ClassRow& row : RowsOf(train.peak)) {
     if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
@@ -73,9 +79,12 @@ std::string PlanJson(const Program& train, const PlanFacts& f) {
   json["method"] = f.method;
   json["dtype"] = f.dtype;
   json["recompute"] = f.recompute;
+  json["mesh"] = f.mesh;
+  json["ranks"] = f.ranks;
+  json["sent_bytes"] = CostOfStep(train).sent.v;
   json["parameters"] = f.parameters;
   json["trainable_parameters"] = f.trainable_parameters;
-  json["tokens_per_step"] = f.micro_batches * f.rows * f.row_tokens;
+  json["tokens_per_step"] = f.micro_batches * f.rows * f.data_ranks * f.row_tokens;
   json["flops"] = CostOfStep(train).flops.v;
   json["model_flops"] = f.model_flops.v;
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;

@@ -152,20 +152,14 @@ Cost CostOfStep(const Program& program) {
   for (const Segment& segment : program.segments) {
     Cost sum;
     for (const Instruction& i : segment.instructions) {
-      const Cost c = RuleOf(i.op).cost(OperandTypes(segment, i.inputs), OperandTypes(segment, i.outputs), i.attributes);
-      sum.flops += c.flops;
-      sum.read += c.read;
-      sum.written += c.written;
+      sum += RuleOf(i.op).cost(OperandTypes(segment, i.inputs), OperandTypes(segment, i.outputs), i.attributes);
     }
     per_segment.push_back(sum);
   }
   Cost step;
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
-    const Cost& c = per_segment[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
-    step.flops += c.flops;
-    step.read += c.read;
-    step.written += c.written;
+    step += per_segment[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
   }
   return step;
 }

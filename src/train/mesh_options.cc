@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace temper {
@@ -50,6 +51,11 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, cons
 }
 
 }  // namespace
+
+int RanksNamed(const RunConfig& config) {
+  const RunConfig::Mesh& m = config.mesh;
+  return static_cast<int>(std::max(config.machine.nprocs, m.dp.value_or(1) * m.fsdp.value_or(1) * m.tp.value_or(1)));
+}
 
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
   const RunConfig::Mesh& options = config.mesh;

@@ -11,6 +11,9 @@ struct HeadCounts {
   int64_t heads = 1, kv_heads = 1;
 };
 
+// Ranks that the options name: the product of all sizes given, or nprocs where that is more.
+int RanksNamed(const RunConfig& config);
+
 // The mesh of `ranks` ranks, as rank `rank` has it. Errors: sizes that do not make up the number of ranks, heads that
 // do not divide; with the numbers, and the nearest that work.
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -86,23 +87,28 @@ void Put(DType dtype, std::byte* memory, int64_t i, double x) {
   }
 }
 
-// The sum of `terms` (each one element) in their order, as the contract has it.
-void PutSum(DType dtype, std::byte* memory, int64_t i, const std::vector<const std::byte*>& terms) {
+// The sum of one element's terms as the contract has it: hosts add up theirs in the order of ranks, then come the
+// hosts' sums in their order, then acc; rounded at the end.
+template <class Wide, class Load>
+Wide SumOfHosts(const std::vector<std::vector<const std::byte*>>& hosts, const std::byte* acc, const Load& load) {
+  Wide sum = 0;
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    Wide here = load(hosts[h][0]);
+    for (size_t k = 1; k < hosts[h].size(); ++k) here += load(hosts[h][k]);
+    sum = h == 0 ? here : sum + here;
+  }
+  return acc == nullptr ? sum : sum + load(acc);
+}
+void PutSum(DType dtype, std::byte* memory, int64_t i, const std::vector<std::vector<const std::byte*>>& hosts,
+            const std::byte* acc) {
   if (dtype == DType::kF64) {
-    double sum = 0;
-    for (size_t k = 0; k < terms.size(); ++k) {
-      const double x = *reinterpret_cast<const double*>(terms[k]);
-      sum = k == 0 ? x : sum + x;
-    }
-    reinterpret_cast<double*>(memory)[i] = sum;
+    reinterpret_cast<double*>(memory)[i] =
+        SumOfHosts<double>(hosts, acc, [](const std::byte* p) { return *reinterpret_cast<const double*>(p); });
     return;
   }
-  float sum = 0;
-  for (size_t k = 0; k < terms.size(); ++k) {
-    const float x = dtype == DType::kF32 ? *reinterpret_cast<const float*>(terms[k])
-                                         : ToFloat(*reinterpret_cast<const bf16*>(terms[k]));
-    sum = k == 0 ? x : sum + x;
-  }
+  const float sum = SumOfHosts<float>(hosts, acc, [&](const std::byte* p) {
+    return dtype == DType::kF32 ? *reinterpret_cast<const float*>(p) : ToFloat(*reinterpret_cast<const bf16*>(p));
+  });
   if (dtype == DType::kF32) {
     reinterpret_cast<float*>(memory)[i] = sum;
   } else {
@@ -183,7 +189,8 @@ class Pieces {
 
 class Conformance {
  public:
-  explicit Conformance(Communicator& communicator) : communicator_(communicator) {}
+  Conformance(Communicator& communicator, int ranks_per_host)
+      : communicator_(communicator), ranks_per_host_(ranks_per_host) {}
 
   std::vector<std::string> Run() {
     auto arena = communicator_.AllocateArena(MiB(48));
@@ -300,6 +307,17 @@ class Conformance {
     const int number = ++number_;
     const size_t tensors = c.wholes.size();
 
+    // Hosts in the order of their first members.
+    std::vector<size_t> host_of;
+    std::vector<int> hosts;
+    for (const int member : group) {
+      const int host = ranks_per_host_ > 0 ? member / ranks_per_host_ : 0;
+      const auto known = std::find(hosts.begin(), hosts.end(), host);
+      host_of.push_back(static_cast<size_t>(known - hosts.begin()));
+      if (known == hosts.end()) hosts.push_back(host);
+    }
+    std::vector<std::vector<const std::byte*>> host_terms(hosts.size());
+
     // What all members give, and what this one must get.
     std::vector<std::vector<int64_t>> dealt(tensors);
     std::vector<Array> inputs, accs, expected;
@@ -330,10 +348,10 @@ class Conformance {
       if (c.acc) acc = Random(whole, number, 1000 + rank, tensor);
       Array sum(whole);
       for (int64_t e = 0; e < whole.shape.elements(); ++e) {
-        std::vector<const std::byte*> elements;
-        for (const Array& term : terms) elements.push_back(&term.bytes[static_cast<size_t>(e * term.size())]);
-        if (c.acc) elements.push_back(&acc.bytes[static_cast<size_t>(e * acc.size())]);
-        PutSum(c.dtype, sum.bytes.data(), e, elements);
+        const auto at = static_cast<size_t>(e * sum.size());
+        for (auto& host : host_terms) host.clear();
+        for (size_t m = 0; m < terms.size(); ++m) host_terms[host_of[m]].push_back(&terms[m].bytes[at]);
+        PutSum(c.dtype, sum.bytes.data(), e, host_terms, c.acc ? &acc.bytes[at] : nullptr);
       }
       if (c.op == Op::kAllReduce) {
         expected.push_back(sum);
@@ -481,6 +499,7 @@ class Conformance {
   }
 
   Communicator& communicator_;
+  const int ranks_per_host_;
   std::span<std::byte> arena_;
   std::vector<std::string> failures_;
   std::vector<std::byte> last_output_;
@@ -491,12 +510,12 @@ class Conformance {
 
 }  // namespace
 
-std::vector<std::string> CheckConformance(Communicator& communicator) {
-  return Conformance(communicator).Run();
+std::vector<std::string> CheckConformance(Communicator& communicator, int ranks_per_host) {
+  return Conformance(communicator, ranks_per_host).Run();
 }
 
-uint64_t DigestOfSums(Communicator& communicator) {
-  return Conformance(communicator).Digest();
+uint64_t DigestOfSums(Communicator& communicator, int ranks_per_host) {
+  return Conformance(communicator, ranks_per_host).Digest();
 }
 
 }  // namespace temper::collectives

@@ -5,75 +5,35 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "comm/local/launch.h"
 #include "rank_program.h"
+#include "rank_reports.h"
 
 namespace temper::collectives {
 namespace {
 
-class Processes : public testing::Test {
+class Processes : public RankProcesses {
  protected:
-  Processes() {
-    char name[] = "/tmp/temper_collectives.XXXXXX";
-    folder_ = mkdtemp(name);
-    shared_before_ = InDevShm();
-  }
-  ~Processes() override {
-    EXPECT_EQ(InDevShm(), shared_before_) << "nothing may be left behind";
-    std::filesystem::remove_all(folder_);
-  }
+  ~Processes() override { ExpectNothingInDevShm(); }
 
-  static std::set<std::string> InDevShm() {
-    std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path());
-    return names;
-  }
   LaunchSpec SpecOf(int ranks, const std::string& what, int culprit) const {
-    return {.ranks = ranks, .arguments = {"collectives", what, std::to_string(culprit), folder_ + "/out"}};
+    return {.ranks = ranks, .arguments = {"collectives", what, std::to_string(culprit), out()}};
   }
   LaunchResult Run(int ranks, const std::string& what, int culprit = -1) {
     const auto result = Launch(SpecOf(ranks, what, culprit));
     EXPECT_TRUE(result.ok()) << result.status().message();
     return result.ok() ? *result : LaunchResult{};
   }
-  std::string Written(int rank) const {
-    std::ifstream in(folder_ + "/out." + std::to_string(rank));
-    std::stringstream text;
-    text << in.rdbuf();
-    return in ? text.str() : "wrote nothing";
-  }
-
-  // What the ranks other than the culprit wrote: all the same message.
-  struct Heard {
-    std::string message;
-    double slowest = 0;  // seconds
-    int reporters = 0;
-  };
-  Heard HeardBy(int ranks, int culprit) const {
-    Heard heard;
-    for (int r = 0; r < ranks; ++r) {
-      if (r == culprit) continue;
-      std::istringstream in(Written(r));
-      std::string seconds, reports, message;
-      std::getline(in, seconds);
-      std::getline(in, reports);
-      std::getline(in, message);
-      heard.slowest = std::max(heard.slowest, std::atof(seconds.c_str()));
-      heard.reporters += reports == "true";
-      if (heard.message.empty()) heard.message = message;
-      EXPECT_EQ(message, heard.message) << "rank " << r;
-    }
+  // All hear the same.
+  Heard HeardAlike(int ranks, int culprit) const {
+    Heard heard = HeardBy(ranks, culprit);
+    EXPECT_EQ(heard.messages.size(), 1u);
     return heard;
   }
-
-  std::string folder_;
-  std::set<std::string> shared_before_;
 };
 
 TEST_F(Processes, EveryCollectiveGivesWhatAPlainLoopGives) {
@@ -95,8 +55,8 @@ TEST_F(Processes, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
 
 TEST_F(Processes, AnAbortReachesAllWithRankAndCause) {
   const LaunchResult result = Run(4, "abort", 2);
-  const Heard heard = HeardBy(4, 2);
-  EXPECT_EQ(heard.message, "rank 2: the loss is NaN in step 20");
+  const Heard heard = HeardAlike(4, 2);
+  EXPECT_EQ(heard.message(), "rank 2: the loss is NaN in step 20");
   EXPECT_EQ(heard.reporters, 0) << "rank 2 reports";
   EXPECT_LT(heard.slowest, 2);
   EXPECT_EQ(result.exit_code, kHeardOfFailure);
@@ -106,37 +66,37 @@ TEST_F(Processes, AnAbortReachesAllWithRankAndCause) {
 TEST_F(Processes, ARankThatIsKilledEndsAllOthersWithinSeconds) {
   for (const int culprit : {0, 3}) {
     const LaunchResult result = Run(4, "kill", culprit);
-    const Heard heard = HeardBy(4, culprit);
-    EXPECT_EQ(heard.message.find(std::to_string(culprit)), 5u) << heard.message;
-    EXPECT_NE(heard.message.find("was killed by signal 9 (Killed)"), std::string::npos) << heard.message;
+    const Heard heard = HeardAlike(4, culprit);
+    EXPECT_EQ(heard.message().find(std::to_string(culprit)), 5u) << heard.message();
+    EXPECT_NE(heard.message().find("was killed by signal 9 (Killed)"), std::string::npos) << heard.message();
     EXPECT_LT(heard.slowest, 3);
     EXPECT_EQ(result.exit_code, 128 + SIGKILL);
-    EXPECT_EQ(result.message, heard.message);
+    EXPECT_EQ(result.message, heard.message());
     EXPECT_EQ(heard.reporters, 0) << "whoever called Launch reports";
   }
 }
 
 TEST_F(Processes, ARankThatExitsEndsAllOthersWithinSeconds) {
   const LaunchResult result = Run(3, "exit", 1);
-  const Heard heard = HeardBy(3, 1);
-  EXPECT_NE(heard.message.find("ended with exit code 9"), std::string::npos) << heard.message;
-  EXPECT_EQ(heard.message.find("rank 1 "), 0u) << heard.message;
+  const Heard heard = HeardAlike(3, 1);
+  EXPECT_NE(heard.message().find("ended with exit code 9"), std::string::npos) << heard.message();
+  EXPECT_EQ(heard.message().find("rank 1 "), 0u) << heard.message();
   EXPECT_LT(heard.slowest, 3);
   EXPECT_EQ(result.exit_code, 9);
 }
 
 TEST_F(Processes, ARankThatThrowsEndsAllOthersWithinSeconds) {
   const LaunchResult result = Run(3, "throw", 0);
-  const Heard heard = HeardBy(3, 0);
-  EXPECT_NE(heard.message.find("was killed by signal 6 (Aborted)"), std::string::npos) << heard.message;
+  const Heard heard = HeardAlike(3, 0);
+  EXPECT_NE(heard.message().find("was killed by signal 6 (Aborted)"), std::string::npos) << heard.message();
   EXPECT_EQ(result.exit_code, 128 + SIGABRT);
 }
 
 TEST_F(Processes, ARankThatLeavesEarlyEndsAllOthersWithinSeconds) {
   const LaunchResult result = Run(3, "leave", 2);
-  const Heard heard = HeardBy(3, 2);
-  EXPECT_NE(heard.message.find(" has left the run"), std::string::npos) << heard.message;
-  EXPECT_EQ(heard.message.find("rank 2 "), 0u) << heard.message;
+  const Heard heard = HeardAlike(3, 2);
+  EXPECT_NE(heard.message().find(" has left the run"), std::string::npos) << heard.message();
+  EXPECT_EQ(heard.message().find("rank 2 "), 0u) << heard.message();
   EXPECT_EQ(heard.reporters, 1);
   EXPECT_EQ(result.exit_code, kHeardOfFailure);
 }
@@ -146,10 +106,10 @@ TEST_F(Processes, ARankThatIsStoppedIsNotWaitedForForEver) {
   spec.grace = Seconds{1};
   const auto result = Launch(spec);
   ASSERT_TRUE(result.ok());
-  const Heard heard = HeardBy(3, 1);
-  EXPECT_NE(heard.message.find("gives no sign of life"), std::string::npos) << heard.message;
-  EXPECT_NE(heard.message.find("it is stopped"), std::string::npos) << heard.message;
-  EXPECT_EQ(heard.message.find("rank 1 "), 0u) << heard.message;
+  const Heard heard = HeardAlike(3, 1);
+  EXPECT_NE(heard.message().find("gives no sign of life"), std::string::npos) << heard.message();
+  EXPECT_NE(heard.message().find("it is stopped"), std::string::npos) << heard.message();
+  EXPECT_EQ(heard.message().find("rank 1 "), 0u) << heard.message();
   EXPECT_LT(heard.slowest, 5);
   EXPECT_EQ(heard.reporters, 1);
 }

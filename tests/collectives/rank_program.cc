@@ -87,8 +87,9 @@ int RunMishap(const std::string& what, int culprit, std::unique_ptr<Communicator
 
 }  // namespace
 
-int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out) {
-  auto joined = join(what == "stop" ? Patience{.idle = Seconds{1}} : Patience{});
+int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host) {
+  const bool checks = what == "conformance" || what == "digest";
+  auto joined = join(checks ? Patience{} : Patience{.idle = Seconds{2}});
   if (!joined.ok()) {
     Write(out, -1, joined.status().message());
     return 1;
@@ -97,12 +98,12 @@ int RunRank(const Join& join, const std::string& what, int culprit, const std::s
   const int rank = communicator->rank();
   if (what == "conformance") {
     std::string text;
-    for (const std::string& failure : CheckConformance(*communicator)) text += failure + "\n";
+    for (const std::string& failure : CheckConformance(*communicator, ranks_per_host)) text += failure + "\n";
     Write(out, rank, text);
     return text.empty() ? 0 : 1;
   }
   if (what == "digest") {
-    Write(out, rank, fmt::format("{:016x}", DigestOfSums(*communicator)));
+    Write(out, rank, fmt::format("{:016x}", DigestOfSums(*communicator, ranks_per_host)));
     return 0;
   }
   return RunMishap(what, culprit, std::move(communicator), out);

@@ -17,7 +17,10 @@ using Join = std::function<Result<std::unique_ptr<Communicator>>(const Patience&
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
 // after some steps, while the others go on until a call fails; what it said is what they write.
-int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out);
+int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);
+
+// Calls of operator new in this process so far.
+int64_t Allocations();
 
 inline constexpr int kHeardOfFailure = 3;
 

@@ -7,6 +7,7 @@
 
 #include "comm/local/local_communicator.h"
 #include "conformance.h"
+#include "rank_program.h"
 
 namespace temper::collectives {
 namespace {
@@ -73,6 +74,54 @@ std::vector<std::string> Heard(int ranks, int culprit,
   EXPECT_EQ(static_cast<int>(heard.size()), ranks - 1);
   for (const std::string& h : heard) EXPECT_EQ(h, heard[0]) << "all hear the same";
   return heard;
+}
+
+// A step asks nobody for memory, from the second time on that it is run.
+TEST(Threads, RunningAKernelAllocatesNothing) {
+  OnRanks(3, {}, [&](LocalCommunicator& communicator) {
+    const int n = communicator.size();
+    Mesh mesh;
+    mesh.set_size(Axis::kDp, n);
+    const auto table = communicator.Collectives(mesh);
+    const auto exchange = communicator.MakeExchange(mesh, Axis::kDp);
+    ASSERT_TRUE(exchange.ok());
+    const auto arena = communicator.AllocateArena(MiB(8));
+    ASSERT_TRUE(arena.ok());
+    std::vector<std::unique_ptr<Kernel>> kernels;
+    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce}) {
+      for (const int64_t rows : {3, 3000}) {
+        const TensorType whole{DType::kF32, {rows, 100}}, part{DType::kF32, {rows / n, 100}};
+        KernelSpec spec{.op = op, .attributes = {{"axes", "dp"}, {"ranks", int64_t{n}}}};
+        spec.inputs = {op == Op::kAllGather ? part : whole};
+        spec.outputs = {op == Op::kReduceScatter ? part : whole};
+        if (op != Op::kAllReduce) {
+          spec.attributes.Set("dim", int64_t{0});
+          spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(spec.outputs[0].shape[0])});
+        }
+        auto kernel = table->Make(spec);
+        ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+        kernels.push_back(std::move(*kernel));
+      }
+    }
+    std::byte* in = arena->data();
+    std::byte* out = in + MiB(4).v;
+    std::vector<float> mine(10), all(30);
+    int64_t before = 0;
+    for (int step = 0; step < 3; ++step) {
+      if (step == 1) {
+        ASSERT_TRUE(communicator.Barrier().ok());
+        before = Allocations();
+      }
+      for (const auto& kernel : kernels) ASSERT_TRUE(kernel->Run({.inputs = &in, .outputs = &out}).ok());
+      ASSERT_TRUE((*exchange)->AllGather(mine, all).ok());
+    }
+    ASSERT_TRUE(communicator.Barrier().ok());
+    EXPECT_EQ(Allocations(), before);
+    ASSERT_TRUE(communicator.Barrier().ok());
+  });
+  const int64_t before = Allocations();
+  delete new std::string(100, 'x');
+  EXPECT_EQ(Allocations(), before + 2) << "the counter counts";
 }
 
 TEST(ThreadFailure, AnAbortReachesAllWithRankAndCause) {

@@ -22,7 +22,8 @@ Curve Train(const RunSpec& spec) {
   Curve curve;
   for (int step = 0; step < kSteps; ++step) {
     Batch batch = run.MakeBatch(static_cast<uint64_t>(step));
-    run.Step(batch);
+    // Ten steps at a rate at which ten times rounding stays rounding: at 1e-2 these adapters diverge.
+    run.Step(batch, /*learning_rate=*/1e-3);
     curve.loss.push_back(run.loss_sum() / static_cast<double>(batch.supervised));
     curve.norm.push_back(run.grad_norm());
   }
@@ -53,7 +54,7 @@ Curve TrainOnMesh(RunSpec spec) {
 }
 
 MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit residual = ResidualSplit::kTokens) {
-  MeshSpec spec{.residual = residual, .overlap = getenv("NO_OVERLAP") == nullptr};
+  MeshSpec spec{.residual = residual};
   for (const auto& [axis, size] : sizes) spec.mesh.set_size(axis, size);
   return spec;
 }
@@ -61,6 +62,7 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit
 struct Case {
   const char* name;
   MeshSpec mesh;
+  bool grouped_heads_only = false;  // copies of KV heads: OPT has as many of these as heads
 };
 
 const std::vector<Case>& Cases() {
@@ -70,7 +72,7 @@ const std::vector<Case>& Cases() {
       {"dp2_fsdp2", MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})},
       {"tp2", MeshOf({{Axis::kTp, 2}})},
       {"tp2_whole_residual", MeshOf({{Axis::kTp, 2}}, ResidualSplit::kWhole)},
-      {"tp4_two_kv_heads", MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}})},
+      {"tp4_two_kv_heads", MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}}), true},
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
@@ -101,9 +103,17 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   const Case& c = Cases()[static_cast<size_t>(GetParam())];
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
+    if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
     const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
-    const RunSpec spec{
-        .config = v.config, .method = v.method, .dropout = v.dropout, .rows_per_micro_batch = rows, .micro_batches = 2};
+    const RunSpec spec{.config = v.config,
+                       .method = v.method,
+                       .dropout = v.dropout,
+                       .rows_per_micro_batch = rows,
+                       .micro_batches = 2,
+                       // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
+                       // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
+                       // that the order of sums decides. 1e-5 is far below all other gradients here.
+                       .adam_eps = 1e-5};
     const Curve one = Train(spec);
     RunSpec sharded = spec;
     sharded.mesh = c.mesh;

@@ -25,7 +25,7 @@ enum State : uint32_t { kRunning, kStopping, kStopped };
 
 struct ControlBlock::Header {
   alignas(64) std::atomic<uint32_t> state;
-  std::atomic<uint32_t> launched;
+  std::atomic<uint32_t> launched, forwarded;
   StatusCode code;
   int32_t reporter;
   uint32_t length;
@@ -108,6 +108,10 @@ Status ControlBlock::Cause() const {
 
 int ControlBlock::reporter() const {
   return stopped() ? header_->reporter : -1;
+}
+
+bool ControlBlock::ClaimForwarding() const {
+  return header_->forwarded.exchange(1) == 0;
 }
 
 void ControlBlock::SetLaunched() const {

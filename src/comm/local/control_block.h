@@ -81,6 +81,8 @@ class ControlBlock {
   // Why. OK while the run goes on.
   Status Cause() const;
   int reporter() const;
+  // True for the first who asks: who tells other hosts of the stop.
+  bool ClaimForwarding() const;
 
   // A launcher watches the ranks: it knows best how one of them died.
   void SetLaunched() const;

@@ -59,7 +59,8 @@ void SumBlocks(const T* const* terms, int num_terms, const Out* acc, Out* out, i
 constexpr SumKernels kTable = {.f32 = SumBlocks<float, float, float>,
                                .bf16 = SumBlocks<uint16_t, float, uint16_t>,
                                .f64 = SumBlocks<double, double, double>,
-                               .bf16_to_f32 = SumBlocks<uint16_t, float, float>};
+                               .bf16_to_f32 = SumBlocks<uint16_t, float, float>,
+                               .f32_to_bf16 = SumBlocks<float, float, uint16_t>};
 
 }  // namespace
 }  // namespace temper

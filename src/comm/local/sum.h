@@ -16,8 +16,9 @@ struct SumKernels {
   void (*f32)(const float* const* terms, int num_terms, const float* acc, float* out, int64_t n);
   void (*bf16)(const uint16_t* const* terms, int num_terms, const uint16_t* acc, uint16_t* out, int64_t n);
   void (*f64)(const double* const* terms, int num_terms, const double* acc, double* out, int64_t n);
-  // Of bf16 terms, not rounded: what one host's ranks add up to before other hosts add theirs.
+  // Between hosts: what one host's terms add up to is not rounded, before those of all hosts are added up.
   void (*bf16_to_f32)(const uint16_t* const* terms, int num_terms, const float* acc, float* out, int64_t n);
+  void (*f32_to_bf16)(const float* const* terms, int num_terms, const uint16_t* acc, uint16_t* out, int64_t n);
 };
 
 extern const SumKernels kSumKernelsScalar, kSumKernelsAvx2, kSumKernelsAvx512;

@@ -1,0 +1,51 @@
+#include "checkpoint/sliced_weights.h"
+
+#include <map>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/training_state.h"
+#include "format/safetensors_writer.h"
+
+namespace temper {
+
+Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
+  const auto has = [&](const char* file) { return env.IsFile(JoinPath(folder, file)); };
+  if (!has(kManifestFile) || has(kModelWeightsFile) || has("model.safetensors.index.json")) {
+    return ModelWeights::Open(env, folder);
+  }
+  TEMPER_ASSIGN_OR_RETURN(const CheckpointReader checkpoint, CheckpointReader::Open(env, folder));
+  if (checkpoint.manifest().kind != CheckpointKind::kFull) return ModelWeights::Open(env, folder);
+  std::map<std::string, size_t> numbers;
+  std::vector<std::string> paths;
+  std::vector<ModelWeights::PieceList> tensors;
+  for (const Manifest::Tensor& t : checkpoint.manifest().tensors) {
+    if (!IsValueName(t.name)) continue;
+    ModelWeights::PieceList list{t.name, t.type, {}};
+    for (const Manifest::Slice& s : t.slices) {
+      const auto [number, is_new] = numbers.emplace(s.file, paths.size());
+      if (is_new) paths.push_back(JoinPath(folder, s.file));
+      list.items.push_back({number->second, s.stored_as, s.begin});
+    }
+    tensors.push_back(std::move(list));
+  }
+  return ModelWeights::OfPieces(env, folder, paths, tensors);
+}
+
+Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path) {
+  TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
+  std::vector<TensorDeclaration> declared;
+  for (const Manifest::Tensor& t : reader.manifest().tensors) {
+    if (IsValueName(t.name)) declared.push_back({t.name, t.type});
+  }
+  TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(env, path, std::move(declared)));
+  std::vector<std::byte> memory;
+  for (const StoredTensor& stored : writer.order()) {
+    const TensorType& type = reader.manifest().Find(stored.name)->type;
+    memory.resize(static_cast<size_t>(type.bytes().v));
+    TEMPER_RETURN_IF_ERROR(reader.LoadTensor(stored.name, View{memory.data(), type}));
+    TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, memory));
+  }
+  return writer.Finish();
+}
+
+}  // namespace temper

@@ -1,0 +1,146 @@
+#include "checkpoint/slices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "format/checksum.h"
+#include "format/quoted.h"
+
+namespace temper {
+namespace {
+
+// Reads go in pieces that stay in a core's L2 cache between read, checksum and copy. Whole elements of any dtype.
+constexpr int64_t kPiece = 512 << 10;
+
+// More than any cluster has ranks; boxes are compared with each other.
+constexpr size_t kMaxSlices = 1 << 14;
+
+// Whether two boxes of one tensor have an element in common.
+bool Meet(const Shape& begin_a, const Shape& a, const Shape& begin_b, const Shape& b) {
+  for (int d = 0; d < a.rank(); ++d) {
+    if (begin_a[d] >= begin_b[d] + b[d] || begin_b[d] >= begin_a[d] + a[d]) return false;
+  }
+  return a.elements() > 0 && b.elements() > 0;
+}
+
+bool Within(const Manifest::Slice& s, const Shape& whole) {
+  if (s.begin.rank() != whole.rank() || s.shape.rank() != whole.rank()) return false;
+  for (int d = 0; d < whole.rank(); ++d) {
+    if (s.begin[d] + s.shape[d] > whole[d]) return false;
+  }
+  return true;
+}
+
+// `part` null: only the checksum.
+Status ReadSlice(const SafetensorsFile& file, const Manifest::Slice& slice, DType dtype, const PartView* part) {
+  const int64_t total = TensorType{dtype, slice.shape}.bytes().v, size = SizeOf(dtype);
+  const Box box{slice.begin, slice.shape};
+  const bool in_place = part != nullptr && part->begin == slice.begin && part->view.type.shape == slice.shape;
+  std::vector<std::byte> staging(in_place ? 0 : static_cast<size_t>(std::min(kPiece, total)));
+  Checksum checksum;
+  for (int64_t done = 0; done < total;) {
+    const auto n = static_cast<size_t>(std::min(kPiece, total - done));
+    const std::span<std::byte> piece =
+        in_place ? part->view.raw().subspan(static_cast<size_t>(done), n) : std::span(staging).first(n);
+    TEMPER_RETURN_IF_ERROR(file.ReadRange(slice.stored_as, done, piece));
+    checksum.Update(piece);
+    if (part != nullptr && !in_place) CopyCommon(box, done / size, piece, *part);
+    done += static_cast<int64_t>(n);
+  }
+  if (checksum.Hex() == slice.checksum) return OkStatus();
+  return ChecksumDiffers(fmt::format("{}: tensor {}", file.path(), Quoted(slice.stored_as)), checksum.Hex(),
+                         slice.checksum);
+}
+
+}  // namespace
+
+Status ChecksumDiffers(const std::string& what, const std::string& found, const std::string& expected) {
+  return Corrupt(fmt::format("{} is damaged: its checksum is {}, its manifest says {}. Go on from another checkpoint",
+                             what, found, expected));
+}
+
+Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where) {
+  const Shape& whole = tensor.type.shape;
+  const auto wrong = [&](const std::string& what) {
+    return Corrupt(fmt::format("{}, tensor {} of shape {}: {}", where, Quoted(tensor.name), whole.ToString(), what));
+  };
+  const auto text = [](const Manifest::Slice& s) {
+    return fmt::format("the slice {} at {} in {}", s.shape.ToString(), s.begin.ToString(), Quoted(s.file));
+  };
+  if (tensor.slices.empty()) return wrong("it has no slices");
+  if (tensor.slices.size() > kMaxSlices) return wrong(fmt::format("it has more than {} slices", kMaxSlices));
+  int64_t elements = 0;
+  for (const Manifest::Slice& s : tensor.slices) {
+    if (!Within(s, whole)) return wrong(text(s) + " is not a part of it");
+    if (s.shape.elements() == 0 && tensor.slices.size() > 1) return wrong(text(s) + " is empty");
+    elements += s.shape.elements();
+  }
+  if (elements != whole.elements() || (tensor.slices.size() == 1 && !(tensor.slices[0].shape == whole))) {
+    return wrong(fmt::format("its {} slices have {} elements of {}", tensor.slices.size(), elements, whole.elements()));
+  }
+  if (tensor.slices.size() == 1) return OkStatus();
+  std::vector<const Manifest::Slice*> by_row;
+  for (const Manifest::Slice& s : tensor.slices) by_row.push_back(&s);
+  const auto first = [](const Manifest::Slice* s) { return s->begin.rank() == 0 ? 0 : s->begin[0]; };
+  std::sort(by_row.begin(), by_row.end(), [&](auto* a, auto* b) { return first(a) < first(b); });
+  for (size_t i = 0; i < by_row.size(); ++i) {
+    const int64_t end = first(by_row[i]) + (whole.rank() == 0 ? 1 : by_row[i]->shape[0]);
+    for (size_t j = i + 1; j < by_row.size() && first(by_row[j]) < end; ++j) {
+      if (!Meet(by_row[i]->begin, by_row[i]->shape, by_row[j]->begin, by_row[j]->shape)) continue;
+      return wrong(fmt::format("{} overlaps {}", text(*by_row[i]), text(*by_row[j])));
+    }
+  }
+  return OkStatus();
+}
+
+void CopyCommon(const Box& from, int64_t first, std::span<const std::byte> bytes, const PartView& to) {
+  const Shape &source = from.shape, &target = to.view.type.shape;
+  const int64_t size = SizeOf(to.view.type.dtype), columns = source.columns();
+  const int last = source.rank() - 1;
+  const int64_t source_column = last < 0 ? 0 : from.begin[last], target_column = last < 0 ? 0 : to.begin[last];
+  // Columns of the whole that both have.
+  const int64_t left = std::max(source_column, target_column);
+  const int64_t right = std::min(source_column + columns, target_column + target.columns());
+  if (left >= right) return;
+  const int64_t end = first + static_cast<int64_t>(bytes.size()) / size;
+  for (int64_t at = first; at < end;) {
+    const int64_t row = at / columns, row_begin = row * columns, row_end = std::min(row_begin + columns, end);
+    // The same row in the target: dims before the last, innermost first.
+    bool inside = true;
+    int64_t target_row = 0, stride = 1, rest = row;
+    for (int d = last - 1; d >= 0; --d) {
+      const int64_t index = from.begin[d] + rest % source[d] - to.begin[d];
+      inside = inside && index >= 0 && index < target[d];
+      target_row += index * stride;
+      stride *= target[d];
+      rest /= source[d];
+    }
+    const int64_t a = std::max(left, source_column + at - row_begin);
+    const int64_t b = std::min(right, source_column + row_end - row_begin);
+    if (inside && a < b) {
+      std::memcpy(to.view.data + (target_row * target.columns() + a - target_column) * size,
+                  bytes.data() + (row_begin + a - source_column - first) * size, static_cast<size_t>((b - a) * size));
+    }
+    at = row_end;
+  }
+}
+
+Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part) {
+  for (const Manifest::Slice& s : tensor.slices) {
+    if (!Meet(s.begin, s.shape, part.begin, part.view.type.shape)) continue;
+    TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, tensor.type.dtype, &part));
+  }
+  return OkStatus();
+}
+
+Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files) {
+  for (const Manifest::Slice& s : tensor.slices) {
+    TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, tensor.type.dtype, nullptr));
+  }
+  return OkStatus();
+}
+
+}  // namespace temper

@@ -1,0 +1,37 @@
+// Slices: the boxes of which a checkpoint's tensor is made up. What proves that they make up all of it, and what reads
+// any part of the tensor out of them, however another run has cut it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "checkpoint/manifest.h"
+#include "format/safetensors.h"
+#include "tensor/placement.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+// The slices are disjoint, lie within the tensor and cover it. kCorrupt, naming tensor and slice. `where` names the
+// file that says so.
+Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where);
+
+// Of box `from`, row-major, `bytes` are the elements from number `first` on: copies those that `to` has, too. REQUIRES:
+// both are of one tensor; `bytes` are whole elements.
+void CopyCommon(const Box& from, int64_t first, std::span<const std::byte> bytes, const PartView& to);
+
+// The open file that a slice lies in, by its name.
+using SliceFiles = std::function<const SafetensorsFile&(const std::string& name)>;
+
+// Fills `part` from the slices that have something of it and reads no others; those are read whole, since their
+// checksums are of all of them. Memory: 512 KiB. kCorrupt where a checksum differs; what the part holds is then
+// undefined. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
+Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part);
+// Reads all of them for their checksums alone.
+Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files);
+
+// `what` has another checksum than its manifest says.
+Status ChecksumDiffers(const std::string& what, const std::string& found, const std::string& expected);
+
+}  // namespace temper

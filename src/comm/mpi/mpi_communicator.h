@@ -1,0 +1,27 @@
+// A communicator over MPI, for ranks on several machines. Ranks that share a host read each other's memory
+// (comm/local); between hosts each byte is sent once, over point-to-point messages: MPI's own reductions know no bf16,
+// round after every term, and Open MPI's take ten times as long.
+#pragma once
+
+#include <memory>
+
+#include "comm/local/peer_watch.h"
+#include "device/communicator.h"
+
+namespace temper {
+
+// Whether mpirun or srun has started this process as one of several ranks. Also known to a build without MPI, so that
+// it can say what it lacks instead of running the same thing several times.
+bool StartedByMpi();
+
+struct MpiOptions {
+  Patience patience;
+  // Not 0: at most so many ranks share memory, as if others were on other hosts. For tests on one machine.
+  int ranks_per_host = 0;
+};
+
+// Joins the ranks that were started together. Once per process; its destructor ends MPI. A second thread answers for
+// this rank while it computes. Errors: kUnsupported in a build without MPI.
+Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options = {});
+
+}  // namespace temper

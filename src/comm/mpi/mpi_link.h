@@ -1,0 +1,78 @@
+// MpiLink: MPI as the rest of this folder uses it: messages between pairs of ranks that are posted and then polled for.
+// No wait blocks: each looks at why the run may have been stopped, and at whether those it waits for are alive.
+//
+// Thread rule: posting and waiting by the rank's thread; every call of MPI is made under one lock, because the watch
+// (mpi_watch.h) makes some from its own thread.
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "comm/local/control_block.h"
+
+namespace temper {
+
+// OK, or what MPI says of an error code.
+Status FromMpi(int code, const char* what);
+
+// What a message belongs to. Ranks that have come for different things do not take each other's bytes for theirs.
+enum class Matter : int { kStep = 1, kAgreement, kFarewell };
+
+// Messages that were posted and are waited for together. Both ends post those of a pair in the same order.
+struct Messages {
+  explicit Messages(Matter of = Matter::kStep) : matter(of) {}
+  const Matter matter;
+  std::vector<MPI_Request> requests;
+  std::vector<int> peers;  // global ranks, one per request
+  void Clear() {
+    requests.clear();
+    peers.clear();
+  }
+  void Reserve(size_t n) {
+    requests.reserve(n);
+    peers.reserve(n);
+  }
+};
+
+class MpiLink {
+ public:
+  // `judge(peer, waited)` is asked about ten times a second while `peer` is waited for; its error ends the wait.
+  using Judge = std::function<Status(int peer, Seconds waited)>;
+  // `comm` is of all ranks and used for nothing else. Errors of the link are told to `control` as those of the run.
+  MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, int rank, int size, bool crowded);
+  void set_judge(Judge judge) { judge_ = std::move(judge); }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Set while this rank waits for a message: the global rank + 1 that it waits for.
+  const std::atomic<int>& waiting_for() const { return waiting_for_; }
+
+  // REQUIRES: the memory stays as it is until Wait has returned.
+  Status Send(const void* data, size_t bytes, int peer, Messages* messages);
+  Status Receive(void* data, size_t bytes, int peer, Messages* messages);
+  // Until all messages have been sent or received; leaves none.
+  Status Wait(Messages* messages);
+
+  // Ends the run for all ranks of this host (the watch tells the others), and returns why it has ended.
+  Status Stop(const Status& cause) const;
+
+ private:
+  Status Post(int code, Messages* messages, MPI_Request request, int peer);
+
+  const MPI_Comm comm_;
+  std::mutex& lock_;
+  const ControlBlock control_;
+  const int rank_, size_;
+  const bool crowded_;  // ranks share processors
+  Judge judge_;
+  std::atomic<int> waiting_for_{0};
+  std::vector<int> indices_;
+};
+
+}  // namespace temper

@@ -1,0 +1,112 @@
+// MpiWatch: a thread of each rank that keeps the run together across hosts while the rank itself computes or waits. It
+// tells other hosts why the run was stopped, stops it where a rank of this host has died, and answers for this rank
+// when another one that waits for it asks whether it still works.
+//
+// Thread rule: Judge by the rank's own thread, the rest by any.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <climits>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/local/control_block.h"
+#include "comm/local/peer_watch.h"
+#include "comm/mpi/host_layout.h"
+#include "comm/mpi/mpi_link.h"
+
+namespace temper {
+
+class MpiWatch {
+ public:
+  // `comm` is of all ranks and used for nothing else. `names`: of all ranks, for messages. All must outlive the watch.
+  MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
+           const std::vector<std::string>& names, const MpiLink& link, const Patience& patience);
+  // Where the run was stopped, tells the other hosts first, for some seconds at most.
+  ~MpiWatch();
+  MpiWatch(const MpiWatch&) = delete;
+  MpiWatch& operator=(const MpiWatch&) = delete;
+
+  // Whether rank `peer`, of any host, will still send what this one has waited for so long: as PeerWatch::Judge.
+  Status Judge(int peer, Seconds waited);
+  // From here on this rank answers that it has left, and what it still waits for is that all others leave.
+  void SetLeft() { left_.store(true); }
+  // The run was stopped on this host: others need not wait for the next look.
+  void Hurry();
+  // After a stop: whether this rank is the one that reports it. Hosts may have found out at the same time, so a rank
+  // that would waits a moment for letters of others.
+  bool Reports();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // What a rank answers for itself.
+  struct Pulse {
+    int64_t cpu_microseconds = 0;  // of its process, without the watch
+    int64_t bytes = 0;             // read and written
+    int32_t waiting_for = 0;       // global rank + 1
+    int32_t left = 0;
+  };
+  struct Letter {
+    enum Kind : int32_t { kAsk, kAnswer, kStopped } kind;
+    int32_t code = 0, reporter = -1;
+    Pulse pulse;
+    char text[1024] = {};
+  };
+  struct Outgoing {
+    Letter letter;
+    MPI_Request request;
+  };
+
+  void Run();
+  void Look();
+  void ReadLetters();
+  void WatchHost();
+  void TellOthers();
+  void Post(int peer, const Letter& letter);
+  // Whether all letters are on their way.
+  bool Flushed();
+  Pulse OwnPulse() const;
+  double AskingTime() const;  // seconds between two questions
+  std::string NameOf(int rank) const { return names_[static_cast<size_t>(rank)]; }
+
+  const MPI_Comm comm_;
+  std::mutex& mpi_lock_;
+  const ControlBlock control_;
+  const HostLayout& hosts_;
+  const std::vector<std::string>& names_;
+  const MpiLink& link_;
+  const Patience patience_;
+  PeerWatch host_watch_;
+  std::list<Outgoing> outgoing_;
+  std::atomic<bool> left_{false};
+  std::atomic<int> ask_{-1};                      // the rank to be asked for a sign of life
+  std::atomic<int> reporter_elsewhere_{INT_MAX};  // the lowest rank of another host that reports why the run ended
+
+  // Protected by mutex_.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool quit_ = false, hurry_ = false;
+  int answered_ = -1;  // whose pulse this is
+  Pulse pulse_;
+  Clock::time_point answer_time_;
+
+  // Of the watch's thread.
+  Clock::time_point next_ask_;
+  int64_t own_cpu_ = 0;
+
+  // Of the rank's thread: the wait in progress.
+  int peer_ = -1;
+  Pulse mark_;
+  bool marked_ = false;
+  Clock::time_point first_look_, last_look_, mark_time_;
+
+  std::thread thread_;
+};
+
+}  // namespace temper

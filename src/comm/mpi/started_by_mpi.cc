@@ -1,0 +1,15 @@
+#include <cstdlib>
+
+#include "comm/mpi/mpi_communicator.h"
+
+namespace temper {
+
+bool StartedByMpi() {
+  // Open MPI's mpirun; srun --mpi=pmix; srun --mpi=pmi2 and MPICH's.
+  for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace temper

@@ -1,0 +1,145 @@
+// Ranks as processes that mpirun starts, as if they were on one host or on several. Skipped where there is no mpirun.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "comm/mpi/mpi_communicator.h"
+#include "rank_program.h"
+#include "rank_reports.h"
+
+namespace temper::collectives {
+namespace {
+
+class Mpi : public RankProcesses {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
+  }
+
+  struct Ended {
+    int exit_code = -1;
+    double seconds = 0;
+    std::string output;  // of mpirun and all ranks
+  };
+  // `flags`: further ones of mpirun. Whatever hangs is killed after two minutes.
+  Ended Run(int ranks, int ranks_per_host, const std::string& what, int culprit = -1, const std::string& flags = "") {
+    ForgetWritten();
+    const auto start = std::chrono::steady_clock::now();
+    const std::string command = "timeout -k 5 120 mpirun -n " + std::to_string(ranks) +
+                                " --oversubscribe --allow-run-as-root --bind-to none " + flags + " /proc/" +
+                                std::to_string(getpid()) + "/exe --mpi " + std::to_string(ranks_per_host) + " " + what +
+                                " " + std::to_string(culprit) + " " + out() + " 2>&1 </dev/null";
+    Ended ended;
+    std::FILE* const pipe = popen(command.c_str(), "r");
+    if (pipe == nullptr) return ended;
+    char line[512];
+    while (std::fgets(line, sizeof line, pipe) != nullptr) ended.output += line;
+    const int status = pclose(pipe);
+    ended.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return ended;
+  }
+};
+
+struct Layout {
+  int ranks, ranks_per_host;
+};
+
+TEST_F(Mpi, EveryCollectiveGivesWhatAPlainLoopGives) {
+  for (const Layout& l : {Layout{1, 0}, {2, 0}, {4, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {4, 3}}) {
+    const Ended ended = Run(l.ranks, l.ranks_per_host, "conformance");
+    EXPECT_EQ(ended.exit_code, 0) << ended.output;
+    for (int r = 0; r < l.ranks; ++r) {
+      EXPECT_EQ(Written(r), "") << "rank " << r << " of " << l.ranks << ", " << l.ranks_per_host << " per host";
+    }
+  }
+}
+
+TEST_F(Mpi, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
+  for (const int ranks_per_host : {1, 2}) {
+    std::set<std::string> digests;
+    for (int run = 0; run < 2; ++run) {
+      EXPECT_EQ(Run(4, ranks_per_host, "digest").exit_code, 0);
+      for (int r = 0; r < 4; ++r) digests.insert(Written(r));
+    }
+    EXPECT_EQ(digests.size(), 1u) << ranks_per_host << " per host";
+  }
+}
+
+// With a rank per host sums are made in the order of ranks, as on one host: the bits do not depend on where ranks lie.
+TEST_F(Mpi, OneRankPerHostGivesTheBitsOfOneHost) {
+  EXPECT_EQ(Run(3, 0, "digest").exit_code, 0);
+  const std::string together = Written(0);
+  EXPECT_EQ(Run(3, 1, "digest").exit_code, 0);
+  EXPECT_EQ(Written(0), together);
+}
+
+TEST_F(Mpi, AnAbortReachesAllWithRankAndCause) {
+  for (const int ranks_per_host : {0, 1, 2}) {
+    const Ended ended = Run(4, ranks_per_host, "abort", 2, "--enable-recovery");
+    const Heard heard = HeardBy(4, 2);
+    EXPECT_EQ(heard.messages, std::set<std::string>{"rank 2: the loss is NaN in step 20"}) << ended.output;
+    EXPECT_EQ(heard.reporters, 0) << "rank 2 reports";
+    EXPECT_LT(ended.seconds, 30);
+  }
+}
+
+// mpirun is told to leave the others alone: they find out by themselves.
+TEST_F(Mpi, ARankThatDiesEndsAllOthers) {
+  for (const char* const what : {"kill", "exit", "throw"}) {
+    for (const int ranks_per_host : {0, 1, 2}) {
+      const Ended ended = Run(4, ranks_per_host, what, 2, "--enable-recovery");
+      const Heard heard = HeardBy(4, 2);
+      const std::string where = std::string(what) + " " + std::to_string(ranks_per_host) + " per host: ";
+      for (const std::string& m : heard.messages) EXPECT_EQ(m.find("rank 2 "), 0u) << where << m << ended.output;
+      EXPECT_EQ(heard.reporters, 1) << where;
+      EXPECT_LT(heard.slowest, 15) << where;
+    }
+  }
+}
+
+TEST_F(Mpi, ARankThatIsKilledEndsTheJob) {
+  const Ended ended = Run(4, 1, "kill", 2);
+  EXPECT_NE(ended.exit_code, 0);
+  EXPECT_LT(ended.seconds, 30);
+  EXPECT_NE(ended.output.find("rank 2"), std::string::npos) << ended.output;
+}
+
+TEST_F(Mpi, ARankThatIsStoppedIsNotWaitedForForEver) {
+  for (const int ranks_per_host : {0, 1, 2}) {
+    const Ended ended = Run(4, ranks_per_host, "stop", 2);
+    const Heard heard = HeardBy(4, 2);
+    for (const std::string& m : heard.messages) {
+      if (m.empty()) continue;  // mpirun was faster
+      EXPECT_EQ(m.find("rank 2 "), 0u) << ranks_per_host << " per host: " << m;
+    }
+    EXPECT_EQ(heard.reporters, 1) << ended.output;
+    EXPECT_LT(ended.seconds, 30);
+  }
+}
+
+TEST_F(Mpi, ARankThatLeavesEarlyEndsAllOthers) {
+  for (const int ranks_per_host : {0, 1, 2}) {
+    const Ended ended = Run(4, ranks_per_host, "leave", 2, "--enable-recovery");
+    const Heard heard = HeardBy(4, 2);
+    for (const std::string& m : heard.messages) {
+      EXPECT_NE(m.find(" has left the run"), std::string::npos) << ranks_per_host << " per host: " << m << ended.output;
+      EXPECT_EQ(m.find("rank 2 "), 0u) << m;
+    }
+    EXPECT_LT(ended.seconds, 30);
+  }
+}
+
+TEST_F(Mpi, IsFoundInTheEnvironment) {
+  EXPECT_FALSE(StartedByMpi());
+  setenv("PMIX_RANK", "0", 1);
+  EXPECT_TRUE(StartedByMpi());
+  unsetenv("PMIX_RANK");
+}
+
+}  // namespace
+}  // namespace temper::collectives
