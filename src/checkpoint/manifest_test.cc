@@ -82,7 +82,9 @@ TEST(Manifest, SlicesMakeUpTheTensorExactly) {
       m.tensors[0].slices.push_back({"state.safetensors", "a", begin, shape, "00000000000000cc"});
     }
     const auto parsed = ParseManifest(FormatManifest(m), "m");
-    if (parsed.ok()) EXPECT_EQ(FormatManifest(*parsed), FormatManifest(m));
+    if (parsed.ok()) {
+      EXPECT_EQ(FormatManifest(*parsed), FormatManifest(m));
+    }
     return parsed.status().code();
   };
   for (const auto& good : std::vector<std::vector<std::pair<Shape, Shape>>>{

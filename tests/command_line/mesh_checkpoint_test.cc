@@ -40,8 +40,8 @@ class MeshCheckpoint : public Workplace {
     return base;
   }
   // Two rows a step, six steps, saved after the third and the last.
-  Arguments Run(const std::string& method, const std::string& mesh, const std::string& out,
-                const Arguments& more = {}) const {
+  Arguments Steps(const std::string& method, const std::string& mesh, const std::string& out,
+                  const Arguments& more = {}) const {
     Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "6", "--save_steps",
                            "3", "--learning_rate", "1e-3", "--output_dir", out});
     const bool deals = mesh.find("dp") != mesh.npos;
@@ -70,11 +70,11 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
-      RunWell(Run(method, mesh, "out"));
+      RunWell(Steps(method, mesh, "out"));
       ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
-      RunWell(Run(method, mesh, "out"));
+      RunWell(Steps(method, mesh, "out"));
       StopAtThree("out");
-      RunWell(Run(method, mesh, "out", {"--resume"}), "resume      from out/checkpoint-3 at step 3");
+      RunWell(Steps(method, mesh, "out", {"--resume"}), "resume      from out/checkpoint-3 at step 3");
       ExpectSame(Path("whole"), Path("out"));
     }
   }
@@ -83,14 +83,14 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2"};
   for (const char* method : {"full", "lora"}) {
-    for (const std::string& mesh : meshes) RunWell(Run(method, mesh, fmt::format("{}-{}", method, mesh)));
+    for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
     ASSERT_EQ(expected.size(), 6u);
     EXPECT_NE(expected.at(1), expected.at(6)) << "nothing was learnt";
     for (const auto& [from, to] : {std::pair{"fsdp=2", ""}, {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"}}) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
-      RunWell(Run(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
+      RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
               "the run goes on in another environment (mesh ");
       const auto losses = Losses(Path(out));
       ASSERT_EQ(losses.size(), 3u);
@@ -99,12 +99,12 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   }
   // The same rows a step on however many ranks; else it is another run.
   ExpectEnd(
-      Temper(Run("full", "", "other", {"--resume=full-fsdp=2/checkpoint-3", "--gradient_accumulation_steps", "1"})), 2,
-      {"rows per step were 2", "now 1"});
+      Temper(Steps("full", "", "other", {"--resume=full-fsdp=2/checkpoint-3", "--gradient_accumulation_steps", "1"})),
+      2, {"rows per step were 2", "now 1"});
 }
 
 TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
-  RunWell(Run("full", "fsdp=2", "full"));
+  RunWell(Steps("full", "fsdp=2", "full"));
   EXPECT_FALSE(Has("full/checkpoint-6/model.safetensors")) << "weights are not written twice";
   EXPECT_TRUE(Has("full/checkpoint-6/state-00001-of-00002.safetensors"));
   const Ended listed = Temper({"inspect", "full/checkpoint-6", "--tensors"});
@@ -138,7 +138,7 @@ TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
 }
 
 TEST_F(MeshCheckpoint, OfAnAdapterIsAnAdapter) {
-  RunWell(Run("lora", "tp=2", "out"));
+  RunWell(Steps("lora", "tp=2", "out"));
   const std::string adapter = Slurp("out/checkpoint-6/adapter_model.safetensors");
   EXPECT_GT(adapter.size(), 1000u);
   EXPECT_TRUE(adapter == Slurp("out/adapter_model.safetensors"));
@@ -154,7 +154,7 @@ TEST_F(MeshCheckpoint, OfAnAdapterIsAnAdapter) {
 
 // Of ranks that hold the same, one writes it.
 TEST_F(MeshCheckpoint, CopiesAreWrittenOnce) {
-  RunWell(Run("full", "dp=2", "out"));
+  RunWell(Steps("full", "dp=2", "out"));
   const Manifest manifest = Must(ReadManifest(PosixEnv(), Path("out/checkpoint-6")));
   for (const Manifest::Tensor& t : manifest.tensors) {
     ASSERT_EQ(t.slices.size(), 1u) << t.name;
