@@ -1,6 +1,8 @@
 // How long do collectives between ranks of one machine take, against a memcpy of the same size by all ranks at once?
 //   bench/collectives [--ranks 2] [--mib 64] [--threads 1] [--dtype f32]
-// Ranks are processes, as `temper train --nprocs` has them. Times are those of the slowest rank.
+//   mpirun -n 2 bench/collectives [--ranks_per_host 1] ...
+// Ranks are processes, as `temper train --nprocs` has them, or those of MPI, as if so many of them shared a host. Times
+// are those of the slowest rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "comm/local/local_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
 
 namespace temper {
 namespace {
@@ -19,7 +22,7 @@ namespace {
 constexpr int kRounds = 30;
 
 struct Options {
-  int ranks = 2, threads = 1;
+  int ranks = 2, threads = 1, ranks_per_host = 0;
   int64_t mib = 64;
   DType dtype = DType::kF32;
 };
@@ -33,6 +36,7 @@ Options Parse(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     if (flag == "--ranks") options.ranks = std::atoi(argv[i + 1]);
+    if (flag == "--ranks_per_host") options.ranks_per_host = std::atoi(argv[i + 1]);
     if (flag == "--threads") options.threads = std::atoi(argv[i + 1]);
     if (flag == "--mib") options.mib = std::atoll(argv[i + 1]);
     if (flag == "--dtype") options.dtype = *ParseDType(argv[i + 1]);
@@ -133,6 +137,12 @@ int main(int argc, char** argv) {
   const Options options = Parse(argc, argv);
   if (const auto launched = RankFromEnvironment()) {
     auto communicator = JoinLaunched(*launched);
+    Must(communicator.status());
+    Bench(**communicator, options).Run();
+    return 0;
+  }
+  if (StartedByMpi()) {
+    auto communicator = JoinMpi({.ranks_per_host = options.ranks_per_host});
     Must(communicator.status());
     Bench(**communicator, options).Run();
     return 0;

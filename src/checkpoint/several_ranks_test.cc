@@ -95,8 +95,9 @@ std::vector<Whole> Wholes(uint64_t seed = 1) {
 }
 
 // The writers of all ranks and their memory. `env` may give each rank another disk.
-struct Run {
-  Run(const std::string& out, uint64_t seed = 1, const std::map<int, Env*>& disks = {}, Seconds patience = {60}) {
+struct RanksOfRun {
+  RanksOfRun(const std::string& out, uint64_t seed = 1, const std::map<int, Env*>& disks = {},
+             Seconds patience = {60}) {
     for (int r = 0; r < kRanks; ++r) {
       ranks.emplace_back(r, seed);
       const auto disk = disks.find(r);
@@ -148,7 +149,7 @@ void ExpectHoldsAll(const std::string& folder, uint64_t seed) {
 
 TEST(SeveralRanks, TheirSlicesMakeUpTheWhole) {
   const ScratchFolder out;
-  Run run(out.path());
+  RanksOfRun run(out.path());
   const Status saved = run.Save(3);
   ASSERT_TRUE(saved.ok()) << saved.message();
   const std::string folder = CheckpointFolder(out.path(), 3);
@@ -169,7 +170,7 @@ TEST(SeveralRanks, TheirSlicesMakeUpTheWhole) {
 
 TEST(SeveralRanks, AnyOtherCutIsReadFromTheirSlices) {
   const ScratchFolder out;
-  ASSERT_TRUE(Run(out.path()).Save(3).ok());
+  ASSERT_TRUE(RanksOfRun(out.path()).Save(3).ok());
   const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 3));
   ASSERT_TRUE(reader.ok());
   int parts = 0;
@@ -227,7 +228,7 @@ TEST(SeveralRanks, LargeSlicesAreReadInPieces) {
 // What generate, export and chat read of a full checkpoint.
 TEST(SeveralRanks, WeightsAreReadAsAModelsAndPutTogether) {
   const ScratchFolder out;
-  ASSERT_TRUE(Run(out.path()).Save(3).ok());
+  ASSERT_TRUE(RanksOfRun(out.path()).Save(3).ok());
   const std::string folder = CheckpointFolder(out.path(), 3), file = out.path() + "/model.safetensors";
   ASSERT_TRUE(JoinWeights(PosixEnv(), folder, file).ok());
   // Values alone: moments are no weights.
@@ -271,9 +272,9 @@ void ExpectOnlyTheFirst(const std::string& out) {
 
 TEST(SeveralRanks, OneThatNeverComesIsNamed) {
   const ScratchFolder out;
-  ASSERT_TRUE(Run(out.path()).Save(1).ok());
+  ASSERT_TRUE(RanksOfRun(out.path()).Save(1).ok());
   {
-    Run second(out.path(), 2, {}, /*patience=*/{0.2});
+    RanksOfRun second(out.path(), 2, {}, /*patience=*/{0.2});
     ASSERT_TRUE(second.Prepare(2).ok());
     for (const int r : {1, 3}) {
       second.writers[static_cast<size_t>(r)]->Launch();
@@ -291,10 +292,10 @@ TEST(SeveralRanks, OneThatNeverComesIsNamed) {
 
 TEST(SeveralRanks, AWriterThatIsDestroyedWaitsForNobody) {
   const ScratchFolder out;
-  ASSERT_TRUE(Run(out.path()).Save(1).ok());
+  ASSERT_TRUE(RanksOfRun(out.path()).Save(1).ok());
   const auto begin = std::chrono::steady_clock::now();
   {
-    Run second(out.path(), 2);
+    RanksOfRun second(out.path(), 2);
     ASSERT_TRUE(second.Prepare(2).ok());
     second.writers[0]->Launch();
     EXPECT_FALSE(second.writers[0]->FinishWithin(Seconds{0.05})) << "it waits for the others";
@@ -308,12 +309,12 @@ TEST(SeveralRanks, AFullDiskOfAnyLeavesThePreviousCheckpoint) {
     for (const char* operation : {"append", "sync", "rename", "create"}) {
       SCOPED_TRACE(testing::Message() << "rank " << failing << " " << operation);
       const ScratchFolder out;
-      ASSERT_TRUE(Run(out.path()).Save(1).ok());
+      ASSERT_TRUE(RanksOfRun(out.path()).Save(1).ok());
       FaultyEnv full(PosixEnv(), [&](const std::string& op, const std::string&) {
         return op == operation ? IoError("injected: no space left on device") : OkStatus();
       });
       {
-        Run second(out.path(), 2, {{failing, &full}});
+        RanksOfRun second(out.path(), 2, {{failing, &full}});
         ASSERT_TRUE(second.Prepare(2).ok());
         for (auto& writer : second.writers) writer->Launch();
         const Status failed = second.writers[static_cast<size_t>(failing)]->Finish();
@@ -323,7 +324,7 @@ TEST(SeveralRanks, AFullDiskOfAnyLeavesThePreviousCheckpoint) {
       ExpectOnlyTheFirst(out.path());
       ASSERT_TRUE(PrepareOutputFolder(PosixEnv(), out.path(), KiB(1)).ok());
       EXPECT_EQ(Must(PosixEnv().List(out.path())).size(), 1u);
-      ASSERT_TRUE(Run(out.path(), 2).Save(2).ok());
+      ASSERT_TRUE(RanksOfRun(out.path(), 2).Save(2).ok());
       ExpectHoldsAll(CheckpointFolder(out.path(), 2), 2);
     }
   }
@@ -333,7 +334,7 @@ TEST(SeveralRanks, AFullDiskOfAnyLeavesThePreviousCheckpoint) {
 TEST(SeveralRanks, LeftoversOfACrashAreNotTakenForTheNewSave) {
   const ScratchFolder out;
   {
-    Run old(out.path(), 1);
+    RanksOfRun old(out.path(), 1);
     ASSERT_TRUE(old.Prepare(2).ok());
     for (const int r : {1, 2, 3}) {
       old.writers[static_cast<size_t>(r)]->Launch();
@@ -341,13 +342,13 @@ TEST(SeveralRanks, LeftoversOfACrashAreNotTakenForTheNewSave) {
     }
   }
   ASSERT_TRUE(PosixEnv().IsFile(CheckpointFolder(out.path(), 2) + ".tmp/rank-00002.json"));
-  ASSERT_TRUE(Run(out.path(), 2).Save(2).ok());
+  ASSERT_TRUE(RanksOfRun(out.path(), 2).Save(2).ok());
   ExpectHoldsAll(CheckpointFolder(out.path(), 2), 2);
 }
 
 TEST(SeveralRanks, ADamagedSliceSpoilsItsOwnPartAlone) {
   const ScratchFolder out;
-  ASSERT_TRUE(Run(out.path()).Save(3).ok());
+  ASSERT_TRUE(RanksOfRun(out.path()).Save(3).ok());
   const std::string folder = CheckpointFolder(out.path(), 3), path = folder + "/state-00002-of-00004.safetensors";
   std::string text = Slurp(path);
   text.back() = static_cast<char>(text.back() ^ 1);
@@ -368,7 +369,7 @@ TEST(SeveralRanks, ADamagedSliceSpoilsItsOwnPartAlone) {
 TEST(SeveralRanks, PartsThatDoNotMakeUpATensorAreNotCommitted) {
   const ScratchFolder out;
   for (const bool twice : {false, true}) {
-    Run run(out.path());
+    RanksOfRun run(out.path());
     std::vector<CheckpointTensor>& tensors = run.ranks[2].tensors;
     if (twice) {
       tensors.push_back(run.ranks[1].tensors[5]);  // the norm, which rank 1 writes, too

@@ -174,7 +174,7 @@ class Partitioner final : public ShardingSink {
   }
 
   // `from` in the placement `wanted`, through collectives made once per (value, placement).
-  ValueId Reach(ValueId global_id, const Local& from, const Placement& wanted) {
+  ValueId Reach(ValueId global_id, const Local from, const Placement& wanted) {
     if (!refused_.ok()) return from.id;
     Local at = from;
     whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.placement.split();
@@ -184,26 +184,33 @@ class Partitioner final : public ShardingSink {
     const auto key = std::make_tuple(at.id, block, wanted.ToString(Shape::kMaxRank));
     if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
 
-    // Sums first, into what is wanted of them. What is split along an axis varies along it once it is gathered.
-    if (const AxisSet sums = at.placement.partial - wanted.partial; !sums.empty()) at = AddUp(at, sums, wanted);
+    // Sums first. What is split along an axis varies along it once it is gathered.
+    if (const AxisSet sums = at.placement.partial - wanted.partial; !sums.empty()) {
+      at = AddUp(at, sums, wanted);
+      // A sum that is made is what all later uses find: the residual stream is one, not terms that live on.
+      if (const auto it = of_.find(global_id); it != of_.end() && it->second.id == from.id) it->second = at;
+      return converted_[key] = Reach(global_id, at, wanted);
+    }
     const AxisSet vary = wanted.varying - at.placement.varying - at.placement.split();
-    if (!vary.empty() && refused_.ok()) at = Vary(global_id, at, vary);
+    if (!vary.empty()) at = Vary(global_id, at, vary);
     for (int dim = 0; dim < Shape::kMaxRank && refused_.ok(); ++dim) {
       const AxisSet gather = at.placement.split(dim) - wanted.split(dim);
       if (!gather.empty()) at = GatherDim(at, dim, gather);
     }
     if (refused_.ok() && !(at.placement == wanted)) {
       const int rank = at.global.rank();
-      Refuse(fmt::format("{} lies {} and cannot be had as {}", graph_.value(global_id).name,
-                         at.placement.ToString(rank), wanted.ToString(rank)));
+      Refuse(fmt::format("{} lies '{}' and cannot be had as '{}'", graph_.value(global_id).name,
+                         from.placement.ToString(rank), wanted.ToString(rank)));
     }
-    converted_[key] = at.id;
-    return at.id;
+    return converted_[key] = at.id;
   }
 
+  // `at` with its sums over these axes made: split where `wanted` is, or, where that gathers them in the end, as the
+  // residual stream is (a reduce_scatter and an all_gather move what an all_reduce does); else whole.
   Local AddUp(Local at, AxisSet sums, const Placement& wanted) {
+    const Placement settled = Settled(at.placement);
     for (int dim = 0; dim < at.global.rank(); ++dim) {
-      const AxisSet scattered = wanted.split(dim) & sums;
+      const AxisSet scattered = (wanted.split(dim) | (settled.split(dim) & wanted.varying)) & sums;
       if (scattered.empty()) continue;
       Placement p = at.placement;
       p.partial = p.partial - scattered;
@@ -218,20 +225,26 @@ class Partitioner final : public ShardingSink {
     return Collective(Op::kAllReduce, at, p, -1, sums);
   }
 
-  Local GatherDim(const Local& at, int dim, AxisSet gather) {
-    Placement p = at.placement;
-    auto& axes = p.dims[static_cast<size_t>(dim)];
-    // Parts lie side by side only where the gathered axes are the innermost.
-    for (size_t i = 0; i < gather.axes().size(); ++i) {
-      if (axes.empty() || !gather.Has(axes.back())) {
+  Local GatherDim(Local at, int dim, AxisSet gather) {
+    const std::vector<Axis>& axes = at.placement.dims[static_cast<size_t>(dim)];
+    // Parts lie side by side in the order of a group's ranks only where the gathered axes are the innermost, in mesh
+    // order: else in several steps, from the inside.
+    while (!gather.empty()) {
+      AxisSet together;
+      size_t n = axes.size();
+      while (n > 0 && gather.Has(axes[n - 1]) && (together.empty() || axes[n - 1] < axes[n])) together |= axes[--n];
+      if (together.empty()) {
         Refuse(fmt::format("{} cannot be gathered over {}: it is split {}", local_.value(at.id).name, gather.ToString(),
                            at.placement.ToString(at.global.rank())));
         return at;
       }
-      axes.pop_back();
+      Placement p = at.placement;
+      p.dims[static_cast<size_t>(dim)].resize(n);
+      p.varying |= together;
+      at = Collective(Op::kAllGather, at, p, dim, together);
+      gather = gather - together;
     }
-    p.varying |= gather;
-    return Collective(Op::kAllGather, at, p, dim, gather);
+    return at;
   }
 
   Local Vary(ValueId global_id, const Local& at, AxisSet axes) {
@@ -250,8 +263,8 @@ class Partitioner final : public ShardingSink {
   bool CheckDivides(const Local& at, int dim, AxisSet axes) {
     const int64_t size = local_.value(at.id).type.shape[dim];
     if (size % spec_.mesh.size(axes) == 0) return true;
-    Refuse(fmt::format("{} of {} do not divide among {} ranks of {}", size, dim == 0 ? "tokens" : "columns",
-                       spec_.mesh.size(axes), axes.ToString()));
+    Refuse(fmt::format("{} {} of {} do not divide among {} ranks of {}", size, dim == 0 ? "tokens" : "columns",
+                       local_.value(at.id).name, spec_.mesh.size(axes), axes.ToString()));
     return false;
   }
 

@@ -1,6 +1,7 @@
 // Ranks as threads of one process.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -23,6 +24,21 @@ void OnRanks(int ranks, const Patience& patience, const std::function<void(Local
     });
   }
   for (std::thread& t : threads) t.join();
+}
+
+// A collective over dp whose parts are even, along dim 0.
+KernelSpec CutSpec(Op op, int ranks, const TensorType& whole) {
+  TensorType part = whole;
+  part.shape.set_dim(0, whole.shape[0] / ranks);
+  KernelSpec spec{.op = op, .attributes = {{"axes", "dp"}, {"ranks", int64_t{ranks}}}};
+  spec.inputs = {op == Op::kAllGather ? part : whole};
+  spec.outputs = {op == Op::kReduceScatter ? part : whole};
+  if (op != Op::kAllReduce) {
+    spec.attributes.Set("dim", int64_t{0});
+    spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(spec.outputs[0].shape[0])});
+  }
+  if (op == Op::kReduceScatter) spec.attributes.Set("acc", int64_t{0});
+  return spec;
 }
 
 class Threads : public testing::TestWithParam<int> {};
@@ -76,6 +92,29 @@ std::vector<std::string> Heard(int ranks, int culprit,
   return heard;
 }
 
+// The rules' volumes are not only counted: so much is in fact read from other ranks, and no more.
+TEST(Threads, WhatIsReadFromPeersIsWhatTheRulesSay) {
+  std::atomic<int64_t> moved{0}, sent{0};
+  OnRanks(4, {}, [&](LocalCommunicator& communicator) {
+    Mesh mesh;
+    mesh.set_size(Axis::kDp, 4);
+    const auto table = communicator.Collectives(mesh);
+    const auto arena = communicator.AllocateArena(MiB(8));
+    ASSERT_TRUE(arena.ok());
+    std::byte* in = arena->data();
+    std::byte* out = in + MiB(4).v;
+    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce}) {
+      const auto kernel = table->Make(CutSpec(op, 4, {DType::kF32, {400, 1000}}));
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      ASSERT_TRUE((*kernel)->Run({.inputs = &in, .outputs = &out}).ok());
+    }
+    moved += communicator.bytes_moved().v;
+    sent += communicator.bytes_sent().v;
+  });
+  EXPECT_EQ(moved, sent);
+  EXPECT_EQ(sent, 4 * 4 * 300 * 1000 * 4);
+}
+
 // A step asks nobody for memory, from the second time on that it is run.
 TEST(Threads, RunningAKernelAllocatesNothing) {
   OnRanks(3, {}, [&](LocalCommunicator& communicator) {
@@ -90,15 +129,7 @@ TEST(Threads, RunningAKernelAllocatesNothing) {
     std::vector<std::unique_ptr<Kernel>> kernels;
     for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce}) {
       for (const int64_t rows : {3, 3000}) {
-        const TensorType whole{DType::kF32, {rows, 100}}, part{DType::kF32, {rows / n, 100}};
-        KernelSpec spec{.op = op, .attributes = {{"axes", "dp"}, {"ranks", int64_t{n}}}};
-        spec.inputs = {op == Op::kAllGather ? part : whole};
-        spec.outputs = {op == Op::kReduceScatter ? part : whole};
-        if (op != Op::kAllReduce) {
-          spec.attributes.Set("dim", int64_t{0});
-          spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(spec.outputs[0].shape[0])});
-        }
-        auto kernel = table->Make(spec);
+        auto kernel = table->Make(CutSpec(op, n, {DType::kF32, {rows, 100}}));
         ASSERT_TRUE(kernel.ok()) << kernel.status().message();
         kernels.push_back(std::move(*kernel));
       }

@@ -85,14 +85,15 @@ struct Variant {
   std::string config;
   Method method;
   double dropout;
+  bool on_large_meshes = false;
 };
 
 std::vector<Variant> Variants() {
-  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0},
+  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true},
           {"full untied Llama", LlamaConfigText(false), Method::kFull, 0},
-          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1},
+          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
-          {"full OPT", OptConfigText(true), Method::kFull, 0},
+          {"full OPT", OptConfigText(true), Method::kFull, 0, true},
           {"full post-norm OPT", OptConfigText(false), Method::kFull, 0},
           {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1}};
 }
@@ -103,6 +104,8 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   const Case& c = Cases()[static_cast<size_t>(GetParam())];
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
+    // Ranks that outnumber the cores take long to meet.
+    if (c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) continue;
     if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
     const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
     const RunSpec spec{.config = v.config,

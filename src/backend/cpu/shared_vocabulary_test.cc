@@ -1,52 +1,14 @@
 // linear_cross_entropy whose vocabulary ranks share, against that of one rank.
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <string>
 #include <thread>
 
 #include "backend/cpu/loss_twin.h"
+#include "backend/cpu/thread_exchange.h"
 
 namespace temper {
 namespace {
-
-// Ranks as threads, which meet in AllGather.
-class Group {
- public:
-  explicit Group(int size) : size_(size), meeting_(size), given_(static_cast<size_t>(size)) {}
-
-  std::unique_ptr<Exchange> Join(int index) { return std::make_unique<Member>(this, index); }
-
- private:
-  class Member final : public Exchange {
-   public:
-    Member(Group* group, int index) : group_(group), index_(index) {}
-    // A member that is gone keeps nobody waiting.
-    ~Member() override { group_->meeting_.arrive_and_drop(); }
-    int index() const override { return index_; }
-    int size() const override { return group_->size_; }
-    Status AllGather(std::span<const float> mine, std::span<float> all) override {
-      EXPECT_EQ(all.size(), mine.size() * static_cast<size_t>(size()));
-      group_->given_[static_cast<size_t>(index_)] = mine;
-      group_->meeting_.arrive_and_wait();
-      for (size_t i = 0; i < group_->given_.size(); ++i) {
-        const std::span<const float> theirs = group_->given_[i];
-        EXPECT_EQ(theirs.size(), mine.size()) << "ranks " << index_ << " and " << i << " exchange different rows";
-        std::copy_n(theirs.begin(), std::min(theirs.size(), mine.size()), all.begin() + i * mine.size());
-      }
-      group_->meeting_.arrive_and_wait();
-      return OkStatus();
-    }
-
-   private:
-    Group* const group_;
-    const int index_;
-  };
-
-  const int size_;
-  std::barrier<> meeting_;
-  std::vector<std::span<const float>> given_;
-};
 
 // Rows [begin, begin + count) of a matrix.
 TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
@@ -60,7 +22,7 @@ TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
 std::vector<TestTensors> RunShared(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
                                    int threads, bool in_place) {
   const int ranks = static_cast<int>(isas.size());
-  Group group(ranks);
+  ExchangeGroup group(ranks);
   std::vector<TestTensors> outputs(isas.size());
   std::vector<std::thread> members;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -135,17 +135,14 @@ class MpiCollective final : public Kernel {
           for (size_t k = 0; k < charges_.size(); ++k) {
             const int owner = charges_[k];
             if (c >= wire.chunks(owner)) continue;
-            std::byte* const slot = Slot(wire, c, deputies_.size() + k);
-            SumHere(wire, owner, c, slot);
-            TEMPER_RETURN_IF_ERROR(Send(wire, owner, c, slot, owner));
+            const std::byte* const terms = TermsHere(wire, owner, c, Slot(wire, c, deputies_.size() + k));
+            TEMPER_RETURN_IF_ERROR(Send(wire, owner, c, terms, owner));
           }
           return OkStatus();
         },
         [&](int64_t c) {
           if (c >= wire.chunks(me)) return;
-          std::byte* const own = Slot(wire, c, deputies_.size() + charges_.size());
-          SumHere(wire, me, c, own);
-          Finish(wire, c, own);
+          Finish(wire, c, TermsHere(wire, me, c, Slot(wire, c, deputies_.size() + charges_.size())));
         });
   }
 
@@ -238,20 +235,32 @@ class MpiCollective final : public Kernel {
         });
   }
 
-  // Where the chunk lies in the output, if it is one stretch there; a chunk without elements needs no place.
-  std::byte* InPlace(const WirePlan& wire, int owner, int64_t c) const {
-    int stretches = 0;
+  // Where the chunk lies in whole tensors that begin at base(t), if it is one stretch there; else nullptr.
+  template <class Base>
+  std::byte* Stretch(const WirePlan& wire, int owner, int64_t c, const Base& base) const {
     std::byte* place = nullptr;
+    int stretches = 0;
     wire.ForChunk(owner, c, [&](size_t t, int64_t begin, int64_t n, int64_t) {
-      if (++stretches > 1) return;
-      const int64_t row = tensor(t).row(owner);
-      if (begin / row != (begin + n - 1) / row) ++stretches;
-      const int64_t at = tensor(t).row_begin(owner, begin / row) + begin % row;
-      place = args_->outputs[first_ + t] + at * tensor(t).element_bytes();
-      // The stream may be padded behind the part, whose last chunk is then longer than its place.
-      if (n * tensor(t).element_bytes() != wire.bytes_of_chunk(owner, c)) ++stretches;
+      const int64_t row = tensor(t).row(owner), size = tensor(t).element_bytes();
+      const bool within_a_row = begin / row == (begin + n - 1) / row;
+      // The stream may be padded behind a tensor: its last chunk is then longer than what lies there.
+      const bool all = n * size == wire.bytes_of_chunk(owner, c);
+      stretches += within_a_row && all ? 1 : 2;
+      if (stretches == 1) place = base(t) + (tensor(t).row_begin(owner, begin / row) + begin % row) * size;
     });
     return stretches == 1 ? place : nullptr;
+  }
+  std::byte* InPlace(const WirePlan& wire, int owner, int64_t c) const {
+    return Stretch(wire, owner, c, [&](size_t t) { return args_->outputs[first_ + t]; });
+  }
+  // This host's terms of the owner's part: where they lie, if they are one rank's and go as they are, else in the slot.
+  const std::byte* TermsHere(const WirePlan& wire, int owner, int64_t c, std::byte* slot) {
+    if (peers_.group().size() == 1 && !wide_) {
+      const std::byte* const place = Stretch(wire, owner, c, [&](size_t t) { return peers_.input(0, t); });
+      if (place != nullptr) return place;
+    }
+    SumHere(wire, owner, c, slot);
+    return slot;
   }
 
   // This rank's own part lies packed: in its input, and where there was a sum before in its output.

@@ -62,13 +62,21 @@ void Gradient(GradientSink& sink) {
   }
 }
 
-// Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along `copy` share one.
+// Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along the axes that only queries
+// are split over share one.
 void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement q = sink.Settled(sink.placement(0)), k = sink.Settled(sink.placement(1));
-  for (const Axis axis : (q.split(0) & kTensorAxes).axes()) {
-    q = Gathered(q, 0, axis);
-    k = Gathered(k, 0, axis);
+  Placement q = sink.Settled(sink.placement(0)), k = sink.Settled(sink.placement(1)),
+            v = sink.Settled(sink.placement(2));
+  for (Placement* p : {&q, &k, &v}) {
+    for (const Axis axis : (p->split(0) & kTensorAxes).axes()) *p = Gathered(*p, 0, axis);
+  }
+  const std::vector<Axis>&of_q = q.dims[1], &of_k = k.dims[1];
+  if (v.dims[1] != of_k || of_k.size() > of_q.size() || !std::equal(of_k.begin(), of_k.end(), of_q.begin())) {
+    return sink.Refuse(
+        fmt::format("queries are split over '{}', keys over '{}', values over '{}': keys and values must "
+                    "be split alike, over the first of the axes that queries are split over",
+                    q.split(1).ToString(), k.split(1).ToString(), v.split(1).ToString()));
   }
   const int64_t heads = node.attributes.Int("heads"), kv_heads = node.attributes.Int("kv_heads");
   const int64_t parts = sink.mesh().size(q.split(1)), kv_parts = sink.mesh().size(k.split(1));
@@ -77,10 +85,11 @@ void Sharding(ShardingSink& sink) {
     return sink.Refuse(
         fmt::format("{} heads and {} KV heads do not divide among {} tensor-parallel ranks", heads, kv_heads, parts));
   }
+  UseAlike({&q, &k, &v}, sink.mesh());
   Attributes attributes = node.attributes;
   attributes.Set("heads", heads / parts);
   attributes.Set("kv_heads", kv_heads / kv_parts);
-  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, k), sink.Use(3, sink.placement(3))};
+  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.placement(3))};
   const auto outputs = sink.Emit(Op::kAttention, inputs, std::move(attributes), {q, q});
   sink.Deliver(0, outputs[0]);
   sink.Deliver(1, outputs[1]);

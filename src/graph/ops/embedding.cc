@@ -69,10 +69,9 @@ void Sharding(ShardingSink& sink) {
       table.varying |= axis;
     } else if (dim == 0) {
       x.partial |= axis;
-    } else if (dim == 1) {
-      x.dims[1].push_back(axis);
     }
   }
+  x.dims[1] = table.dims[1];
   Attributes attributes = node.attributes;
   if (!table.split(0).empty()) {
     const Shape& whole = sink.value(node.inputs[0]).type.shape;

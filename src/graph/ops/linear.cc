@@ -63,10 +63,6 @@ void Sharding(ShardingSink& sink) {
   for (const Axis axis : sink.mesh().axes().axes()) {
     int of_x = x.DimOf(axis);
     int of_w = w.DimOf(axis);
-    if (of_x < 0 && of_w == 1) {
-      return sink.Refuse(fmt::format("{} is split along its input dim over {}, but what it multiplies is not",
-                                     sink.value(node.inputs[1]).name, ToString(axis)));
-    }
     if (of_x == 0 && of_w >= 0 && !kTensorAxes.Has(axis)) {
       w = Gathered(w, of_w, axis);
       of_w = -1;
@@ -76,6 +72,10 @@ void Sharding(ShardingSink& sink) {
     } else if (of_x == 1 && of_w < 0) {
       x = Gathered(x, of_x, axis);
       of_x = -1;
+    }
+    if (of_x < 0 && of_w == 1) {
+      return sink.Refuse(fmt::format("{} is split along its input dim over {}, but what it multiplies is not",
+                                     sink.value(node.inputs[1]).name, ToString(axis)));
     }
     if (of_w == 0) {
       if (x.partial.Has(axis)) x = sink.Settled(x);
@@ -91,6 +91,10 @@ void Sharding(ShardingSink& sink) {
       if (x.partial.Has(axis)) y.partial |= axis;
       if (x.varying.Has(axis)) y.varying |= axis;
     }
+  }
+  if (x.dims[1] != w.dims[1]) {
+    return sink.Refuse(fmt::format("the columns of {} and of what it multiplies are split over {} in different orders",
+                                   sink.value(node.inputs[1]).name, w.split(1).ToString()));
   }
   y.dims[0] = x.dims[0];
   y.dims[1] = w.dims[0];

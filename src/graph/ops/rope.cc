@@ -42,10 +42,11 @@ void ShardTable(ShardingSink& sink) {
   const Placement p = sink.placement(0);
   sink.Deliver(0, sink.Emit(Op::kRopeTable, {sink.Use(0, p)}, sink.node().attributes, {p})[0]);
 }
-// Whole heads on each rank.
+// Whole heads on each rank, of all the tokens that the table has.
 void ShardRope(ShardingSink& sink) {
   const Node& node = sink.node();
-  const Placement p = sink.Settled(sink.placement(0));
+  Placement p = sink.Settled(sink.placement(0));
+  for (const Axis axis : (p.split(0) & kTensorAxes).axes()) p = Gathered(p, 0, axis);
   const int64_t columns = sink.box(sink.value(node.inputs[0]).type.shape, p).shape[1];
   const int64_t head_dim = node.attributes.Int("head_dim");
   if (columns % head_dim != 0) {

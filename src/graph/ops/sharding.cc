@@ -5,7 +5,10 @@
 namespace temper {
 
 void ShardElementwise(ShardingSink& sink) {
-  const Placement p = sink.Settled(sink.placement(0));
+  Placement p = sink.Settled(sink.placement(0));
+  for (int i = 1; i < static_cast<int>(sink.node().inputs.size()); ++i) {
+    p.varying |= sink.placement(i).varying - p.split();
+  }
   std::vector<ValueId> inputs;
   for (int i = 0; i < static_cast<int>(sink.node().inputs.size()); ++i) inputs.push_back(sink.Use(i, p));
   sink.Deliver(0, sink.Emit(sink.node().op, std::move(inputs), sink.node().attributes, {p})[0]);
@@ -31,6 +34,18 @@ Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh) {
     if (!whole && !v.split(0).Has(axis)) v.varying |= axis;
   }
   return v;
+}
+
+void UseAlike(std::initializer_list<Placement*> operands, const Mesh& mesh) {
+  for (const Axis axis : mesh.axes().axes()) {
+    const auto is_whole = [axis](const Placement* p) {
+      return p->DimOf(axis) < 0 && !p->varying.Has(axis) && !p->partial.Has(axis);
+    };
+    if (std::all_of(operands.begin(), operands.end(), is_whole)) continue;
+    for (Placement* p : operands) {
+      if (is_whole(p)) p->varying |= axis;
+    }
+  }
 }
 
 Placement Gathered(Placement p, int dim, Axis axis) {

@@ -1,6 +1,8 @@
 // Sharding rules that several ops share.
 #pragma once
 
+#include <initializer_list>
+
 #include "graph/rule.h"
 
 namespace temper {
@@ -15,5 +17,9 @@ Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh);
 
 // `p` without `axis` among the splits of dim `dim`: whole along that axis, each rank doing something else with it.
 Placement Gathered(Placement p, int dim, Axis axis);
+
+// Along every axis where one operand of an op is split or varying the others that are whole become varying: what ranks
+// do with them differs. (An operand that varies where the op is the same on all ranks makes the result varying.)
+void UseAlike(std::initializer_list<Placement*> operands, const Mesh& mesh);
 
 }  // namespace temper
