@@ -361,9 +361,9 @@ TEST(SeveralRanks, ADamagedSliceSpoilsItsOwnPartAlone) {
       << bad.message();
   bool equal = false;
   const Whole rows("rows.weight", {37, 5});
-  EXPECT_TRUE(Load(*reader, rows, {{0, 0}, {19, 5}}, &equal).ok()) << "ranks 0 and 1 are sound";
+  EXPECT_TRUE(Load(*reader, rows, {{0, 0}, {18, 5}}, &equal).ok()) << "ranks 0 and 1 are sound";
   EXPECT_TRUE(equal);
-  EXPECT_EQ(Load(*reader, rows, {{18, 0}, {2, 5}}, &equal).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(Load(*reader, rows, {{17, 0}, {2, 5}}, &equal).code(), StatusCode::kCorrupt);
 }
 
 TEST(SeveralRanks, PartsThatDoNotMakeUpATensorAreNotCommitted) {
