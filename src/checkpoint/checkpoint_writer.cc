@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -60,10 +61,13 @@ Result<FileDigest> WriteText(Env& env, const std::string& path, std::string_view
 // One save, run by the writer's thread.
 class Save {
  public:
-  Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents)
+  // `hurry` may be set while the save runs: somebody waits for the views.
+  Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents,
+       const std::atomic<bool>& hurry)
       : env_(env),
         options_(options),
         contents_(contents),
+        hurry_(hurry),
         final_(CheckpointFolder(options.output_dir, contents.state.step)),
         staging_(final_ + std::string(kStagingSuffix)) {
     manifest_.kind = contents.kind;
@@ -100,7 +104,8 @@ class Save {
 
   Status StreamTensors(const std::string& file, const std::vector<const CheckpointTensor*>& tensors) {
     TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter created,
-                            SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors)));
+                            SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors),
+                                                      SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     writers_.push_back(std::move(created));
     SafetensorsWriter& writer = writers_.back();
     std::map<std::string_view, const CheckpointTensor*> by_name;
@@ -111,6 +116,7 @@ class Save {
       for (std::span<const std::byte> rest = t.view.raw(); !rest.empty();) {
         const auto piece = rest.first(std::min(rest.size(), kPiece));
         checksum.Update(piece);
+        if (hurry_) writer.Hurry();
         TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
         rest = rest.subspan(piece.size());
       }
@@ -171,6 +177,7 @@ class Save {
   Env& env_;
   const CheckpointWriter::Options& options_;
   const CheckpointContents& contents_;
+  const std::atomic<bool>& hurry_;
   const std::string final_, staging_;
   Manifest manifest_;
   std::vector<SafetensorsWriter> writers_;
@@ -217,12 +224,13 @@ class CheckpointWriter::Impl {
           fmt::format("step {} could not be saved; earlier checkpoints are untouched", contents_.state.step));
       return error_;
     }
-    read_ = false;
+    read_ = hurry_ = false;
     thread_ = std::thread([this] { Work(); });
     return OkStatus();
   }
 
   Status WaitUntilRead() {
+    hurry_ = true;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return read_; });
     return error_;
@@ -253,7 +261,7 @@ class CheckpointWriter::Impl {
       if (!error.ok()) error_ = std::move(error);
       changed_.notify_all();
     };
-    Status status = Save(env_, options_, contents_).Run([&] { set_read(OkStatus()); });
+    Status status = Save(env_, options_, contents_, hurry_).Run([&] { set_read(OkStatus()); });
     timing_.until_durable = SecondsSince(begin);
     set_read(std::move(status));
   }
@@ -264,6 +272,7 @@ class CheckpointWriter::Impl {
   std::thread thread_;
   Timing timing_;
 
+  std::atomic<bool> hurry_ = false;  // somebody waits until the views are read
   std::mutex mutex_;
   std::condition_variable changed_;
   bool read_ = true;  // guarded by mutex_
