@@ -1,20 +1,30 @@
-// What does saving cost? A state of 1.2 GB (100 M parameters: f32 masters and both moments) is saved in the background:
-// seconds until the memory may change, seconds until it is durable, processor seconds; beside them the same bytes by
-// bare write and fsync. Arguments: [FOLDER] [MB].
+// What does a background save cost training? A state (1.2 GB: 100 M parameters, f32 masters and both moments) is saved
+// while a training stand-in runs: steps of matrix products on all cores, each followed by the wait for the save to have
+// read the memory, as before an update. Its cost is what the steps during the save take longer than steps without one;
+// the limit beside it is the time of a bare write and fsync of the same bytes. Both ways of writing: around the page
+// cache, as CheckpointWriter does, and through it.
+// Arguments: [FOLDER] [MB] [SECONDS OF A STEP] [ROUNDS]. Rounds in which the rest of the machine was busy say nothing.
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "bench/measure.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
 
 namespace temper::bench {
 namespace {
+
+constexpr int kSteps = 3;  // that a save may reach into
 
 using Clock = std::chrono::steady_clock;
 double Since(Clock::time_point t) {
@@ -30,27 +40,89 @@ double ProcessorSeconds() {
   return seconds(u.ru_utime) + seconds(u.ru_stime);
 }
 
+// Of all processes and the kernel, on all cores.
+double BusySeconds() {
+  std::ifstream stat("/proc/stat");
+  std::string cpu;
+  double user, nice, system, idle, wait, irq, softirq, steal;
+  stat >> cpu >> user >> nice >> system >> idle >> wait >> irq >> softirq >> steal;
+  return (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double Median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
 void Die(const Status& s) {
   if (s.ok()) return;
   fmt::print(stderr, "{}\n", s.message());
   std::exit(1);
 }
 
-void BareWrite(const std::string& path, const std::vector<std::vector<std::byte>>& memory, double gigabytes) {
+using Memory = std::vector<std::vector<std::byte>>;
+
+// Matrix products on all cores for about the time of a step.
+class Step {
+ public:
+  explicit Step(double seconds) : product_(Op::kLinear, {Matrix(), Matrix()}, {}, {.threads = Threads()}) {
+    products_ = std::max(1, static_cast<int>(seconds / Measure([&] { product_.Run(); }).median));
+  }
+  void Run() {
+    for (int i = 0; i < products_; ++i) product_.Run();
+  }
+
+ private:
+  static TensorType Matrix() { return {DType::kBF16, {1024, 1024}}; }
+  static int Threads() { return static_cast<int>(std::thread::hardware_concurrency()); }
+
+  Instruction product_;
+  int products_ = 1;
+};
+
+double BareWrite(const std::string& path, const Memory& memory) {
   const auto begin = Clock::now();
-  const double cpu = ProcessorSeconds();
   auto file = PosixEnv().OpenForWrite(path);
   Die(file.status());
   for (const auto& m : memory) Die((*file)->Append(m));
-  const double written = Since(begin);
   Die((*file)->Sync());
   Die((*file)->Close());
-  fmt::print("bare write    {:6.2f} s until written, {:6.2f} s until durable ({:.2f} GB/s), {:5.2f} s of a processor\n",
-             written, Since(begin), gigabytes / Since(begin), ProcessorSeconds() - cpu);
+  const double seconds = Since(begin);
   Die(PosixEnv().RemoveFile(path));
+  return seconds;
 }
 
-void Save(const std::string& folder, const std::vector<std::vector<std::byte>>& memory, double gigabytes) {
+// The file system, through its page cache always.
+class CachedEnv final : public Env {
+ public:
+  using Readable = std::unique_ptr<RandomAccessFile>;
+  using Writable = std::unique_ptr<WritableFile>;
+  Result<Readable> OpenForRead(const std::string& p) override { return env_.OpenForRead(p); }
+  Result<Writable> OpenForWrite(const std::string& p, WriteMode mode) override {
+    return env_.OpenForWrite(p, mode == WriteMode::kDirect ? WriteMode::kReplace : mode);
+  }
+  Status Rename(const std::string& a, const std::string& b) override { return env_.Rename(a, b); }
+  Status RemoveFile(const std::string& p) override { return env_.RemoveFile(p); }
+  Status RemoveTree(const std::string& p) override { return env_.RemoveTree(p); }
+  Status CreateFolders(const std::string& p) override { return env_.CreateFolders(p); }
+  Status SyncFolder(const std::string& p) override { return env_.SyncFolder(p); }
+  Status Truncate(const std::string& p, int64_t n) override { return env_.Truncate(p, n); }
+  Result<std::vector<std::string>> List(const std::string& p) override { return env_.List(p); }
+  bool IsFile(const std::string& p) override { return env_.IsFile(p); }
+  bool IsFolder(const std::string& p) override { return env_.IsFolder(p); }
+  Result<Bytes> FreeSpace(const std::string& p) override { return env_.FreeSpace(p); }
+
+ private:
+  Env& env_ = PosixEnv();
+};
+
+struct SaveCost {
+  double cost, until_read, until_durable, processor;
+  double others;  // processor seconds of the rest of the machine, the kernel's writing back among them
+};
+
+// Steps with a save beside them against as many just before.
+SaveCost Save(Env& env, const std::string& folder, const Memory& memory, Step& step) {
   CheckpointContents contents;
   for (size_t i = 0; i < memory.size(); ++i) {
     const int64_t elements = static_cast<int64_t>(memory[i].size()) / 4;
@@ -58,20 +130,37 @@ void Save(const std::string& folder, const std::vector<std::vector<std::byte>>& 
     contents.tensors.push_back(
         {fmt::format("t{:04}", i), view, i % 3 ? "state.safetensors" : "model.safetensors", fmt::format("t{:04}", i)});
   }
-  CheckpointWriter writer(PosixEnv(), {folder, {}});
-  const double cpu = ProcessorSeconds();
-  const auto begin = Clock::now();
+  double processor = -ProcessorSeconds(), others = -BusySeconds() + ProcessorSeconds();
+  auto begin = Clock::now();
+  for (int i = 0; i < kSteps; ++i) step.Run();
+  const double alone = Since(begin);
+  processor = -(processor + ProcessorSeconds());
+  CheckpointWriter writer(env, {folder, {}});
+  processor -= ProcessorSeconds();
+  begin = Clock::now();
   Die(writer.Start(contents));
-  const double start = Since(begin);
-  Die(writer.WaitUntilRead());
-  const double until_read = Since(begin), cpu_until_read = ProcessorSeconds() - cpu;
+  for (int i = 0; i < kSteps; ++i) {
+    step.Run();
+    Die(writer.WaitUntilRead());
+  }
+  const double together = Since(begin);
   Die(writer.Finish());
+  processor += ProcessorSeconds();
+  others += BusySeconds() - ProcessorSeconds();
+  return {together - alone, writer.last_timing().until_read, writer.last_timing().until_durable, processor, others};
+}
+
+void Report(const char* name, const std::vector<SaveCost>& costs, double bare) {
+  const auto median = [&](double SaveCost::*field) {
+    std::vector<double> values;
+    for (const SaveCost& c : costs) values.push_back(c.*field);
+    return Median(values);
+  };
   fmt::print(
-      "CheckpointWriter {:.4f} s in Start, {:6.2f} s until read, {:6.2f} s until durable ({:.2f} GB/s), {:5.2f} + "
-      "{:.2f} s "
-      "of a processor\n",
-      start, until_read, Since(begin), gigabytes / Since(begin), cpu_until_read,
-      ProcessorSeconds() - cpu - cpu_until_read);
+      "{:<14} costs training {:.3f} s, {:.0f} % of a bare write; {:.2f} s until read, {:.2f} s until durable, "
+      "{:.2f} s more of a processor\n",
+      name, median(&SaveCost::cost), 100 * median(&SaveCost::cost) / bare, median(&SaveCost::until_read),
+      median(&SaveCost::until_durable), median(&SaveCost::processor), median(&SaveCost::others));
 }
 
 }  // namespace
@@ -82,17 +171,31 @@ int main(int argc, char** argv) {
   using namespace temper::bench;
   const std::string folder = std::string(argc > 1 ? argv[1] : "/tmp") + "/temper_save_bench";
   const double gigabytes = (argc > 2 ? std::stod(argv[2]) : 1200.0) / 1000;
+  const double seconds = argc > 3 ? std::stod(argv[3]) : 1.8;
+  const int rounds = argc > 4 ? std::stoi(argv[4]) : 5;
   constexpr int kTensors = 300;
-  std::vector<std::vector<std::byte>> memory(kTensors);
+  Memory memory(kTensors);
   unsigned x = 1;
   for (auto& m : memory) {
     m.resize(static_cast<size_t>(gigabytes * 1e9 / kTensors / 4) * 4);
     for (size_t i = 0; i < m.size(); i += 64) std::memcpy(&m[i], &(x = x * 1664525 + 1013904223), 4);
   }
   Die(PrepareOutputFolder(PosixEnv(), folder, Bytes{static_cast<int64_t>(2e9 * gigabytes)}));
-  for (int round = 0; round < 3; ++round) {
-    BareWrite(folder + "/bare", memory, gigabytes);
-    Save(folder, memory, gigabytes);
+  Step step(seconds);
+  CachedEnv cached;
+  std::vector<double> bare;
+  std::vector<SaveCost> around, through;
+  for (int round = 0; round < rounds; ++round) {
+    bare.push_back(BareWrite(folder + "/bare", memory));
+    around.push_back(Save(PosixEnv(), folder, memory, step));
+    through.push_back(Save(cached, folder, memory, step));
+    fmt::print(stderr, "round {}: bare {:.2f} s; around {:.2f} s (rest {:.2f}), through {:.2f} s (rest {:.2f})\n",
+               round, bare.back(), around.back().cost, around.back().others, through.back().cost,
+               through.back().others);
   }
+  fmt::print("bare write     {:.2f} s until durable, {:.2f} GB/s (medians of {})\n", Median(bare),
+             gigabytes / Median(bare), rounds);
+  Report("around cache", around, Median(bare));
+  Report("through cache", through, Median(bare));
   Die(PosixEnv().RemoveTree(folder));
 }

@@ -32,11 +32,20 @@ class WritableFile {
   virtual Status Append(std::span<const std::byte> data) = 0;
   virtual Status Sync() = 0;   // data is on the disk when this returns OK
   virtual Status Close() = 0;  // must be called; the destructor closes without reporting
+  // Of kDirect: from now on somebody waits for Append to return.
+  virtual void Hurry() {}
   Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
 };
 
 // What OpenForWrite does with a file that is there.
-enum class WriteMode { kReplace, kAppend };
+enum class WriteMode {
+  kReplace,
+  kAppend,
+  // Replaces it, for data that nobody reads soon and whose writing somebody else's work should not notice: it goes
+  // around the page cache where the file system can do that, which costs a third of the processor's time and no memory,
+  // but Append returns at the disk's pace until Hurry is called.
+  kDirect,
+};
 
 // A lock held by this process until it is destroyed; the kernel drops it where the process dies.
 class FileLock {

@@ -35,6 +35,7 @@ class FaultyWritableFile final : public WritableFile {
     TEMPER_RETURN_IF_ERROR(hook_("sync", path_));
     return base_->Sync();
   }
+  void Hurry() override { base_->Hurry(); }
   Status Close() override {
     TEMPER_RETURN_IF_ERROR(hook_("close", path_));
     return base_->Close();

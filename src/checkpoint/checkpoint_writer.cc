@@ -62,13 +62,15 @@ Result<FileDigest> WriteText(Env& env, const std::string& path, std::string_view
 // One save, run by the writer's thread.
 class Save {
  public:
-  // `cancelled` may be set while the save runs: other ranks are not waited for any longer.
+  // May be set while the save runs: `cancelled`, other ranks are not waited for any longer; `hurry`, somebody waits for
+  // the views.
   Save(Env& env, const CheckpointWriter::Options& options, const CheckpointContents& contents,
-       const std::atomic<bool>& cancelled)
+       const std::atomic<bool>& cancelled, const std::atomic<bool>& hurry)
       : env_(env),
         options_(options),
         contents_(contents),
         cancelled_(cancelled),
+        hurry_(hurry),
         final_(CheckpointFolder(options.output_dir, contents.state.step)),
         staging_(final_ + std::string(kStagingSuffix)) {
     manifest_.kind = contents.kind;
@@ -119,7 +121,8 @@ class Save {
     const std::string file = !alone() && tensors.front()->joined ? PartFile(name, options_.rank) : name;
     TEMPER_ASSIGN_OR_RETURN(
         SafetensorsWriter created,
-        SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors, /*whole=*/false)));
+        SafetensorsWriter::Create(env_, JoinPath(staging_, file), Declarations(tensors, /*whole=*/false),
+                                  SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     writers_.push_back(std::move(created));
     SafetensorsWriter& writer = writers_.back();
     std::map<std::string_view, const CheckpointTensor*> by_name;
@@ -130,6 +133,7 @@ class Save {
       for (std::span<const std::byte> rest = t.part.view.raw(); !rest.empty();) {
         const auto piece = rest.first(std::min(rest.size(), kPiece));
         checksum.Update(piece);
+        if (hurry_) writer.Hurry();
         TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
         rest = rest.subspan(piece.size());
       }
@@ -193,6 +197,7 @@ class Save {
   const CheckpointWriter::Options& options_;
   const CheckpointContents& contents_;
   const std::atomic<bool>& cancelled_;
+  const std::atomic<bool>& hurry_;
   const std::string final_, staging_;
   Manifest manifest_;
   std::vector<SafetensorsWriter> writers_;
@@ -256,11 +261,12 @@ class CheckpointWriter::Impl {
   }
 
   void Launch() {
-    read_ = ended_ = false;
+    read_ = ended_ = hurry_ = false;
     thread_ = std::thread([this] { Work(); });
   }
 
   Status WaitUntilRead() {
+    hurry_ = true;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return read_; });
     return error_;
@@ -287,7 +293,7 @@ class CheckpointWriter::Impl {
 
  private:
   bool first() const { return options_.rank == 0; }
-  Save MakeSave() const { return Save(env_, options_, contents_, cancelled_); }
+  Save MakeSave() const { return Save(env_, options_, contents_, cancelled_, hurry_); }
 
   Status CheckRoom() {
     TEMPER_ASSIGN_OR_RETURN(timing_.bytes, CheckpointBytes(env_, contents_));
@@ -318,6 +324,7 @@ class CheckpointWriter::Impl {
   Timing timing_;
   std::atomic<bool> cancelled_ = false;
 
+  std::atomic<bool> hurry_ = false;  // somebody waits until the views are read
   std::mutex mutex_;
   std::condition_variable changed_;
   bool read_ = true, ended_ = true;  // guarded by mutex_

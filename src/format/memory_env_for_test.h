@@ -26,7 +26,7 @@ class MemoryEnv final : public Env {
   }
   Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override {
     std::string& text = files[path];
-    if (mode == WriteMode::kReplace) text.clear();
+    if (mode != WriteMode::kAppend) text.clear();
     return std::unique_ptr<WritableFile>(std::make_unique<Writer>(text));
   }
   Status Rename(const std::string& from, const std::string& to) override {

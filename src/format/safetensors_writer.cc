@@ -26,11 +26,11 @@ std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) 
 
 Result<SafetensorsWriter> SafetensorsWriter::Create(Env& env, const std::string& path,
                                                     std::vector<TensorDeclaration> tensors,
-                                                    SafetensorsMetadata metadata) {
+                                                    SafetensorsMetadata metadata, WriteMode mode) {
   SafetensorsWriter writer(env, path, {.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)});
   auto head = FormatSafetensorsHeader(writer.header_);
   if (!head.ok()) return head.status().WithContext(path);
-  TEMPER_ASSIGN_OR_RETURN(writer.file_, env.OpenForWrite(path + ".tmp"));
+  TEMPER_ASSIGN_OR_RETURN(writer.file_, env.OpenForWrite(path + ".tmp", mode));
   TEMPER_RETURN_IF_ERROR(writer.file_->Append(*head));
   return writer;
 }

@@ -29,7 +29,8 @@ class SafetensorsWriter {
 
   // Creates the file and writes its header. `env` must outlive the writer.
   static Result<SafetensorsWriter> Create(Env& env, const std::string& path, std::vector<TensorDeclaration> tensors,
-                                          SafetensorsMetadata metadata = DefaultMetadata());
+                                          SafetensorsMetadata metadata = DefaultMetadata(),
+                                          WriteMode mode = WriteMode::kReplace);
   // The size that the finished file will have: to find a full disk before the work.
   static Result<Bytes> FileSize(std::vector<TensorDeclaration> tensors,
                                 SafetensorsMetadata metadata = DefaultMetadata());
@@ -46,6 +47,8 @@ class SafetensorsWriter {
   Status Append(std::string_view name, std::span<const std::byte> bytes);
   // REQUIRES: every declared byte was appended. Syncs, closes and renames; the file is durable when this returns OK.
   Status Finish();
+  // Of kDirect: from now on somebody waits for Append to return.
+  void Hurry() { file_->Hurry(); }
 
  private:
   SafetensorsWriter(Env& env, std::string path, SafetensorsHeader header)

@@ -38,15 +38,16 @@ std::string AxisSet::ToString() const {
 
 Result<AxisSet> AxisSet::Parse(std::string_view text) {
   AxisSet set;
-  while (!text.empty()) {
+  if (text.empty()) return set;
+  while (true) {
     const size_t n = text.find(',');
     const std::string_view word = text.substr(0, n);
     const auto axis = ParseAxis(word);
     if (!axis) return Corrupt(fmt::format("'{}' is no mesh axis; they are {}", word, fmt::join(kNames, ", ")));
     set |= *axis;
-    text.remove_prefix(n == text.npos ? text.size() : n + 1);
+    if (n == text.npos) return set;
+    text.remove_prefix(n + 1);
   }
-  return set;
 }
 
 Part PartOf(int64_t total, int64_t pieces, int64_t index) {

@@ -179,6 +179,10 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
           fmt::format("{}: '{}' is left over: one YAML file at most, and options begin with two dashes", kWhere,
                       command_line.positional[1]));
     }
+    if (env.IsFolder(path)) {
+      return InvalidArgument(fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
+                                         options.Find("resume") ? "; to go on from it, write --resume=" + path : ""));
+    }
     // A configuration is written by hand: a megabyte of it is some other file.
     TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, MiB(1)));
     TEMPER_RETURN_IF_ERROR(ReadYamlOptions(text, path, options));

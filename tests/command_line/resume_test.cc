@@ -138,6 +138,12 @@ TEST_F(Resume, FromAnOlderCheckpointSetsLaterOnesAside) {
             {"out/checkpoint-99", "no such folder"});
 }
 
+TEST_F(Resume, WithTheCheckpointBehindASpaceSaysHowToWriteIt) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("out/checkpoint-2")).ok());
+  ExpectEnd(Temper(Train({"--resume", "out/checkpoint-2"})), 2,
+            {"'out/checkpoint-2' is a folder, not a YAML file", "write --resume=out/checkpoint-2"});
+}
+
 TEST_F(Resume, WithoutACheckpointStartsFromTheBeginning) {
   ExpectEnd(Temper(Train({"--resume"})), 0, {"out has no checkpoint yet: starting from the beginning", "step 1/4"});
 }
