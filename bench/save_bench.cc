@@ -1,9 +1,9 @@
 // What does a background save cost training? A state (1.2 GB: 100 M parameters, f32 masters and both moments) is saved
-// while a training stand-in runs: steps of matrix products on all cores, each followed by the wait for the save to have
-// read the memory, as before an update. Its cost is what the steps during the save take longer than steps without one;
-// the limit beside it is the time of a bare write and fsync of the same bytes. Both ways of writing: around the page
-// cache, as CheckpointWriter does, and through it.
-// Arguments: [FOLDER] [MB] [SECONDS OF A STEP] [ROUNDS]. Rounds in which the rest of the machine was busy say nothing.
+// alone, for the processor time that it takes, and then while a training stand-in runs: steps of matrix products on all
+// cores, each followed by the wait for the save to have read the memory, as before an update; there its cost is what
+// the steps take longer than as many just before. The limit beside it is a bare write and fsync of the same bytes. Both
+// ways of writing: around the page cache, as CheckpointWriter does, and through it. Arguments: [FOLDER] [MB] [SECONDS
+// OF A STEP] [ROUNDS]. Rounds in which the rest of the machine was busy say nothing of steps.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -117,11 +117,13 @@ class CachedEnv final : public Env {
 };
 
 struct SaveCost {
-  double cost, until_read, until_durable, processor;
-  double others;  // processor seconds of the rest of the machine, the kernel's writing back among them
+  // With nothing beside it: seconds until durable, processor seconds of the process.
+  double alone_durable, alone_processor;
+  // With steps beside it: what they take longer, seconds until the memory was read, until durable, processor seconds of
+  // the rest of the machine, the kernel's writing back among them.
+  double cost, until_read, until_durable, others;
 };
 
-// Steps with a save beside them against as many just before.
 SaveCost Save(Env& env, const std::string& folder, const Memory& memory, Step& step) {
   CheckpointContents contents;
   for (size_t i = 0; i < memory.size(); ++i) {
@@ -130,37 +132,48 @@ SaveCost Save(Env& env, const std::string& folder, const Memory& memory, Step& s
     contents.tensors.push_back(
         {fmt::format("t{:04}", i), view, i % 3 ? "state.safetensors" : "model.safetensors", fmt::format("t{:04}", i)});
   }
-  double processor = -ProcessorSeconds(), others = -BusySeconds() + ProcessorSeconds();
+  CheckpointWriter writer(env, {folder, {}});
+  SaveCost result{.alone_processor = -ProcessorSeconds()};
+  Die(writer.Start(contents));
+  Die(writer.Finish());
+  result.alone_processor += ProcessorSeconds();
+  result.alone_durable = writer.last_timing().until_durable;
+
+  result.others = -BusySeconds() + ProcessorSeconds();
   auto begin = Clock::now();
   for (int i = 0; i < kSteps; ++i) step.Run();
-  const double alone = Since(begin);
-  processor = -(processor + ProcessorSeconds());
-  CheckpointWriter writer(env, {folder, {}});
-  processor -= ProcessorSeconds();
+  const double without = Since(begin);
   begin = Clock::now();
   Die(writer.Start(contents));
   for (int i = 0; i < kSteps; ++i) {
     step.Run();
     Die(writer.WaitUntilRead());
   }
-  const double together = Since(begin);
+  result.cost = Since(begin) - without;
   Die(writer.Finish());
-  processor += ProcessorSeconds();
-  others += BusySeconds() - ProcessorSeconds();
-  return {together - alone, writer.last_timing().until_read, writer.last_timing().until_durable, processor, others};
+  result.others += BusySeconds() - ProcessorSeconds();
+  result.until_read = writer.last_timing().until_read;
+  result.until_durable = writer.last_timing().until_durable;
+  return result;
 }
 
-void Report(const char* name, const std::vector<SaveCost>& costs, double bare) {
-  const auto median = [&](double SaveCost::*field) {
-    std::vector<double> values;
-    for (const SaveCost& c : costs) values.push_back(c.*field);
-    return Median(values);
+void Report(const char* name, const std::vector<SaveCost>& costs) {
+  const auto values = [&](double SaveCost::*field) {
+    std::vector<double> v;
+    for (const SaveCost& c : costs) v.push_back(c.*field);
+    std::sort(v.begin(), v.end());
+    return v;
   };
+  const auto show = [&](double SaveCost::*field) {
+    const auto v = values(field);
+    return fmt::format("{:.2f} ({:.2f} to {:.2f})", v[v.size() / 2], v.front(), v.back());
+  };
+  fmt::print("{}\n  alone: durable after {} s, {} s of a processor\n", name, show(&SaveCost::alone_durable),
+             show(&SaveCost::alone_processor));
   fmt::print(
-      "{:<14} costs training {:.3f} s, {:.0f} % of a bare write; {:.2f} s until read, {:.2f} s until durable, "
-      "{:.2f} s more of a processor\n",
-      name, median(&SaveCost::cost), 100 * median(&SaveCost::cost) / bare, median(&SaveCost::until_read),
-      median(&SaveCost::until_durable), median(&SaveCost::processor), median(&SaveCost::others));
+      "  beside {} steps: they take {} s longer; read after {} s, durable after {} s; rest of the machine {} s\n",
+      kSteps, show(&SaveCost::cost), show(&SaveCost::until_read), show(&SaveCost::until_durable),
+      show(&SaveCost::others));
 }
 
 }  // namespace
@@ -193,9 +206,9 @@ int main(int argc, char** argv) {
                round, bare.back(), around.back().cost, around.back().others, through.back().cost,
                through.back().others);
   }
-  fmt::print("bare write     {:.2f} s until durable, {:.2f} GB/s (medians of {})\n", Median(bare),
-             gigabytes / Median(bare), rounds);
-  Report("around cache", around, Median(bare));
-  Report("through cache", through, Median(bare));
+  fmt::print("medians (and extremes) of {} rounds; bare write and fsync: {:.2f} s, {:.2f} GB/s\n", rounds, Median(bare),
+             gigabytes / Median(bare));
+  Report("around the page cache", around);
+  Report("through the page cache", through);
   Die(PosixEnv().RemoveTree(folder));
 }

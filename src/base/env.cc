@@ -104,7 +104,7 @@ class PosixWritableFile final : public WritableFile {
 class PosixDirectFile final : public WritableFile {
  public:
   // More than any block size; a disk reaches its full speed with pieces of this size.
-  static constexpr size_t kBlock = 4096, kBuffer = size_t{2} << 20;
+  static constexpr size_t kBlock = 4096, kBuffer = size_t{4} << 20;
 
   PosixDirectFile(std::string path, int fd)
       : path_(std::move(path)), fd_(fd), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlock, kBuffer))) {

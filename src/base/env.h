@@ -41,9 +41,9 @@ class WritableFile {
 enum class WriteMode {
   kReplace,
   kAppend,
-  // Replaces it, for data that nobody reads soon and whose writing somebody else's work should not notice: it goes
-  // around the page cache where the file system can do that, which costs a third of the processor's time and no memory,
-  // but Append returns at the disk's pace until Hurry is called.
+  // Replaces it, for data that nobody reads soon and whose writing other work should hardly notice: it goes around the
+  // page cache where the file system can do that, which costs less than half of the processor's time and no memory, but
+  // Append returns at the disk's pace until Hurry is called.
   kDirect,
 };
 
