@@ -286,6 +286,10 @@ class Conformance {
       cases.push_back({.op = Op::kAllGather, .wholes = {{7, 5, 6, 3}}, .dim = 2, .cut = cut});
       cases.push_back({.op = Op::kReduceScatter, .wholes = {{7, 5, 6, 3}}, .dim = 2, .cut = cut});
     }
+    // Large enough to be written around the caches.
+    cases.push_back({.op = Op::kAllGather, .dtype = DType::kBF16, .wholes = {{2099, 1031}}, .cut = Cut::kUneven});
+    cases.push_back({.op = Op::kAllGather, .wholes = {{1031, 1033}}, .dim = 1, .cut = Cut::kUneven});
+    cases.push_back({.op = Op::kAllReduce, .wholes = {{1031, 1033}}, .in_place = true});
     cases.push_back({.op = Op::kAllReduce, .wholes = {{503, 267}, {77}, {0}}, .in_place = true, .threads = 2});
     cases.push_back({.op = Op::kAllReduce, .dtype = DType::kF64, .wholes = std::vector<Shape>(1100, Shape{1})});
     cases.push_back({.op = Op::kAllGather, .wholes = std::vector<Shape>(600, Shape{5, 3})});

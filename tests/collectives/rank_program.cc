@@ -56,6 +56,7 @@ void HaveMishap(const std::string& what, std::unique_ptr<Communicator>& communic
   if (what == "exit") _exit(9);
   if (what == "kill") kill(getpid(), SIGKILL);
   if (what == "stop") kill(getpid(), SIGSTOP);
+  while (what == "hang") pause();
   if (what == "leave") communicator.reset();
   if (what == "throw") throw std::runtime_error("nobody catches this");
 }

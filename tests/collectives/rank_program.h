@@ -16,6 +16,7 @@ using Join = std::function<Result<std::unique_ptr<Communicator>>(const Patience&
 // Cases: "conformance", "digest", "steps" (for ever), and "<mishap> <rank>", where that rank does
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
+//   hang    sleeps for ever
 // after some steps, while the others go on until a call fails; what it said is what they write.
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);
 

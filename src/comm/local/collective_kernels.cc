@@ -77,7 +77,7 @@ class HostCollective final : public Kernel {
         for (int k = from_outputs ? 1 : 0; k < members(); ++k) {
           const int m = (index() + k) % members();
           CopyPart(plan_.tensors[first + t], m, from_outputs ? peers_.output(m, t) : peers_.input(m, t), from_outputs,
-                   args.outputs[first + t], thread, team);
+                   args.outputs[first + t], plan_.bytes >= kStreamFrom, thread, team);
         }
       }
     });

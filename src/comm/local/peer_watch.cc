@@ -1,14 +1,12 @@
 #include "comm/local/peer_watch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
+#include <cerrno>
 
 namespace temper {
 namespace {
@@ -16,41 +14,8 @@ namespace {
 // A launcher reaps a dead rank at once and then tells what it died of.
 constexpr std::chrono::milliseconds kLaunchersTurn{500};
 constexpr std::chrono::seconds kLongSleep{2};
-// Less than this between two samples is no work: a progress line, a timer.
-constexpr double kIdleShare = 0.0025;
-constexpr int64_t kIdleBytes = 4096;
-
-// Reads a file of /proc into `text` without allocating; false where it is gone.
-template <size_t kSize>
-bool ReadProc(const char* path, char (&text)[kSize]) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t n = read(fd, text, kSize - 1);
-  close(fd);
-  if (n <= 0) return false;
-  text[n] = 0;
-  return true;
-}
-
-int64_t NumberAfter(const char* text, const char* key) {
-  const char* const at = std::strstr(text, key);
-  return at == nullptr ? 0 : std::strtoll(at + std::strlen(key), nullptr, 10);
-}
-
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
-}
-
-const char* Meaning(char state) {
-  switch (state) {
-    case 'T':
-    case 't':
-      return "it is stopped";
-    case 'S':
-      return "it sleeps";
-    default:
-      return "it does nothing";
-  }
 }
 
 }  // namespace
@@ -60,7 +25,6 @@ PeerWatch::PeerWatch(const ControlBlock& control, int self, bool processes, cons
       self_(self),
       processes_(processes),
       patience_(patience),
-      ticks_per_second_(sysconf(_SC_CLK_TCK)),
       pidfds_(static_cast<size_t>(control.ranks()), -1) {}
 
 PeerWatch::~PeerWatch() {
@@ -124,52 +88,19 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
 
 // A peer that waits for somebody itself is judged by what it waits for, unless it cannot wake up.
 Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
-  const Activity activity = ActivityOf(peer);
-  const bool waits = control_.rank(peer).waiting_for.load() != 0 && activity.state != 'T' && activity.state != 't';
+  const RankBlock& block = control_.rank(peer);
+  const ProcessActivity activity = ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load());
+  const bool waits = block.waiting_for.load() != 0 && !activity.stopped();
   const double seconds = SecondsBetween(mark_time_, now);
-  const int64_t idle_ticks = static_cast<int64_t>(kIdleShare * seconds * static_cast<double>(ticks_per_second_)) + 1;
-  const bool busy =
-      activity.state == 'D' || activity.ticks - mark_.ticks > idle_ticks || activity.bytes - mark_.bytes > kIdleBytes;
-  if (!activity.known || !mark_.known || waits || busy) {
+  if (!activity.known || !mark_.known || waits || activity.WorkedSince(mark_, seconds)) {
     mark_ = activity;
     mark_time_ = now;
     return OkStatus();
   }
   if (seconds < patience_.idle.v) return OkStatus();
   return IoError(fmt::format("{} gives no sign of life for {} ({}), and {} waits for it in {}", control_.NameOf(peer),
-                             ToString(Seconds{seconds}), Meaning(activity.state), control_.NameOf(self_),
-                             ToString(control_.rank(self_).meeting)));
-}
-
-PeerWatch::Activity PeerWatch::ActivityOf(int peer) const {
-  const RankBlock& block = control_.rank(peer);
-  const int pid = block.pid.load(std::memory_order_acquire), tid = block.tid.load(std::memory_order_relaxed);
-  if (pid == 0) return {};
-  char path[64], text[1024];
-  const auto path_of = [&](const char* name) {
-    if (processes_) {
-      std::snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
-    } else {
-      std::snprintf(path, sizeof path, "/proc/%d/task/%d/%s", pid, tid, name);
-    }
-    return path;
-  };
-  if (!ReadProc(path_of("stat"), text)) return {};
-  // "pid (name) state ppid ...": the name may hold anything, so the last ')' counts; utime and stime are fields 14, 15.
-  const char* at = std::strrchr(text, ')');
-  if (at == nullptr || at[1] == 0) return {};
-  Activity activity{.known = true, .state = at[2]};
-  at += 2;
-  for (int field = 3; field < 14 && at != nullptr; ++field) {
-    at = std::strchr(at, ' ');
-    if (at != nullptr) ++at;
-  }
-  if (at == nullptr) return {};
-  char* end = nullptr;
-  activity.ticks = std::strtoll(at, &end, 10);
-  activity.ticks += std::strtoll(end, nullptr, 10);
-  if (ReadProc(path_of("io"), text)) activity.bytes = NumberAfter(text, "rchar: ") + NumberAfter(text, "wchar: ");
-  return activity;
+                             ToString(Seconds{seconds}), activity.stopped() ? "it is stopped" : "it sleeps",
+                             control_.NameOf(self_), ToString(control_.rank(self_).meeting)));
 }
 
 bool PeerWatch::WaitInACircle(int peer) const {

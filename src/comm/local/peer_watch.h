@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "comm/local/control_block.h"
+#include "comm/local/process_activity.h"
 
 namespace temper {
 
@@ -36,14 +37,6 @@ class PeerWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What the kernel has counted for a peer.
-  struct Activity {
-    bool known = false;
-    char state = '?';  // of /proc/<pid>/stat: R running, S sleeping, D in the kernel, T stopped
-    int64_t ticks = 0;
-    int64_t bytes = 0;  // read and written
-  };
-  Activity ActivityOf(int peer) const;
   Status JudgeActivity(int peer, Clock::time_point now);
   bool WaitInACircle(int peer) const;
 
@@ -51,12 +44,11 @@ class PeerWatch {
   const int self_;
   const bool processes_;
   const Patience patience_;
-  const int64_t ticks_per_second_;
   std::vector<int> pidfds_;  // -1 until there is somebody
 
   // Of the wait in progress.
   int peer_ = -1;
-  Activity mark_;
+  ProcessActivity mark_;
   Clock::time_point last_look_, mark_time_, next_sample_, circle_since_, died_;
   bool circle_ = false, dead_ = false;
 };

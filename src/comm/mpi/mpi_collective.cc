@@ -307,7 +307,7 @@ class MpiCollective final : public Kernel {
       ForTeam(plan_.threads, {plan_.bytes.v / group_.size()}, [&](int thread, int team) {
         for (size_t t = 0; t < count_; ++t) {
           CopyPart(tensor(t), m, from_output ? peers_.output(place, t) : peers_.input(place, t), from_output,
-                   args_->outputs[first_ + t], thread, team);
+                   args_->outputs[first_ + t], plan_.bytes >= kStreamFrom, thread, team);
         }
       });
       for (size_t t = 0; t < count_ && m != me; ++t) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{100};
 // A message is polled for without a pause at first, then between turns of others, at last now and then: MPI moves data
 // only while it is called.
-constexpr std::chrono::microseconds kBusy{10}, kYielding{50'000}, kNap{100};
+constexpr std::chrono::microseconds kBusy{10}, kYielding{1000}, kNap{50};
 
 }  // namespace
 

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
 
 namespace temper {
 namespace {
@@ -14,26 +12,6 @@ namespace {
 constexpr int kTag = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
 constexpr std::chrono::seconds kFarewell{3}, kLongSleep{2};
-// As PeerWatch: less than this is no work.
-constexpr double kIdleShare = 0.0025;
-constexpr int64_t kIdleBytes = 4096;
-
-int64_t CpuMicroseconds(clockid_t clock) {
-  timespec t;
-  if (clock_gettime(clock, &t) != 0) return 0;
-  return int64_t{t.tv_sec} * 1'000'000 + t.tv_nsec / 1000;
-}
-
-int64_t BytesReadAndWritten() {
-  int64_t bytes = 0;
-  if (std::FILE* const file = std::fopen("/proc/self/io", "r")) {
-    long long read = 0, written = 0;
-    if (std::fscanf(file, "rchar: %lld wchar: %lld", &read, &written) == 2) bytes = read + written;
-    std::fclose(file);
-  }
-  return bytes;
-}
-
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
@@ -92,7 +70,6 @@ void MpiWatch::Run() {
 }
 
 void MpiWatch::Look() {
-  own_cpu_ = CpuMicroseconds(CLOCK_THREAD_CPUTIME_ID);
   ReadLetters();
   WatchHost();
   if (control_.stopped()) TellOthers();
@@ -185,10 +162,7 @@ double MpiWatch::AskingTime() const {
 
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
   const RankBlock& own = control_.rank(hosts_.place(link_.rank()));
-  Pulse pulse{.cpu_microseconds = CpuMicroseconds(CLOCK_PROCESS_CPUTIME_ID) - own_cpu_,
-              .bytes = BytesReadAndWritten(),
-              .waiting_for = link_.waiting_for().load(),
-              .left = left_.load()};
+  Pulse pulse{.activity = ActivityOf(getpid()), .waiting_for = link_.waiting_for().load(), .left = left_.load()};
   if (const int local = own.waiting_for.load(); local != 0) {
     pulse.waiting_for = control_.rank(local - 1).global_rank.load() + 1;
   }
@@ -230,9 +204,7 @@ Status MpiWatch::Judge(int peer, Seconds waited) {
   // Who waits for somebody else is judged by him; two that wait for each other would do so for ever.
   const bool for_me = pulse.waiting_for == link_.rank() + 1;
   const double seconds = SecondsBetween(mark_time_, now);
-  const auto idle_cpu = static_cast<int64_t>(kIdleShare * seconds * 1e6) + 10'000;
-  const bool busy =
-      pulse.cpu_microseconds - mark_.cpu_microseconds > idle_cpu || pulse.bytes - mark_.bytes > kIdleBytes;
+  const bool busy = pulse.activity.WorkedSince(mark_.activity, seconds);
   if (!marked_ || (pulse.waiting_for != 0 && !for_me) || (busy && !for_me)) {
     mark_ = pulse;
     marked_ = true;

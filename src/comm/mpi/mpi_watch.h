@@ -47,9 +47,8 @@ class MpiWatch {
   using Clock = std::chrono::steady_clock;
   // What a rank answers for itself.
   struct Pulse {
-    int64_t cpu_microseconds = 0;  // of its process, without the watch
-    int64_t bytes = 0;             // read and written
-    int32_t waiting_for = 0;       // global rank + 1
+    ProcessActivity activity;
+    int32_t waiting_for = 0;  // global rank + 1
     int32_t left = 0;
   };
   struct Letter {
@@ -98,7 +97,6 @@ class MpiWatch {
 
   // Of the watch's thread.
   Clock::time_point next_ask_;
-  int64_t own_cpu_ = 0;
 
   // Of the rank's thread: the wait in progress.
   int peer_ = -1;
