@@ -10,7 +10,8 @@ void LogInfo(std::string_view line);
 void LogWarning(std::string_view line);  // prefixed "warning: "
 void LogError(std::string_view line);    // prefixed "error: "
 
-// Makes this process one rank of several: the first speaks for all, the others say nothing but errors, with their number.
+// Makes this process one rank of several: the first speaks for all, the others say nothing but errors, with their
+// number.
 void SetLogRank(int rank);
 
 // Says whether a line without its end (a bar that is redrawn) stands on the terminal: the next message, from whichever

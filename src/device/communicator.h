@@ -1,9 +1,9 @@
 // The contract between the runtime and what carries data between ranks. Every rank of a run has one Communicator; all
 // ranks make the same calls in the same order.
 //
-// Errors are sticky and shared: when one rank fails (Abort) or vanishes, every call of every other rank returns an error
-// that names the rank and the cause, within seconds. No call waits for ever: a peer that computes, reads or writes is
-// waited for, one that does nothing is not.
+// Errors are sticky and shared: when one rank fails (Abort) or vanishes, every call of every other rank returns an
+// error that names the rank and the cause, within seconds. No call waits for ever: a peer that computes, reads or
+// writes is waited for, one that does nothing is not.
 #pragma once
 
 #include <memory>
@@ -35,9 +35,9 @@ class Communicator {
   virtual int size() const = 0;
 
   // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
-  // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole; sums
-  // are made in that order, too, in f32 (f64 for f64), then acc, and rounded once. Making a kernel is a collective call
-  // of its group. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one thread, in program order.
+  // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole;
+  // sums are made in that order, too, in f32 (f64 for f64), then acc, and rounded once. Making a kernel is a collective
+  // call of its group. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one thread, in program order.
   virtual std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) = 0;
   // Collective over the group. For kernels that exchange numbers while they run.
   virtual Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) = 0;

@@ -222,8 +222,8 @@ Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::spa
     int64_t inner = 1;  // elements of the whole in one index of dim `solid` - 1
     while (solid > 0 && own[solid - 1] == dims[solid - 1]) inner *= dims[--solid];
     const int64_t run = solid == 0 ? inner : own[solid - 1] * inner;
-    // Runs come in the order of the whole: those of outermost indices before `first` are passed over at once. (Below two
-    // dims the piece is one run.)
+    // Runs come in the order of the whole: those of outermost indices before `first` are passed over at once. (Below
+    // two dims the piece is one run.)
     const int64_t outer = solid < 2 ? 0 : first / (tensor->elements() / dims[0]) - p.begin[0];
     const int64_t begin = outer <= 0 ? 0 : outer * (p.stored->elements() / own[0]);
     for (int64_t at = begin; at < p.stored->elements(); at += run) {

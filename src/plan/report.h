@@ -16,8 +16,8 @@ struct PlanFacts {
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
-  Flops model_flops;  // of a step of full rows, each one document: what MFU counts
-  Bytes available;    // memory of this machine; 0: unknown
+  Flops model_flops;                                    // of a step of full rows, each one document: what MFU counts
+  Bytes available;                                      // memory of this machine; 0: unknown
 };
 
 std::string PlanText(const Program& train, const PlanFacts& facts);

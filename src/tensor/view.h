@@ -22,8 +22,8 @@ struct View {
   std::span<std::byte> raw() const { return {data, static_cast<size_t>(type.bytes().v)}; }
 };
 
-// A part of a tensor in memory: the box of the whole that begins at `begin` and has the view's shape. A View converts to
-// the part that is all of it.
+// A part of a tensor in memory: the box of the whole that begins at `begin` and has the view's shape. A View converts
+// to the part that is all of it.
 struct PartView {
   View view;
   Shape global, begin;

@@ -190,8 +190,8 @@ TEST(RandomGraphsInF32, FusingChangesOnlyRounding) {
 
 TEST_P(RandomGraphs, EveryPassesGraphReadsBackToItself) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
-    const Graph graph =
-        UpdateInPlace(RecomputeBlocks(Differentiate(Fuse(RandomForward(seed, GetParam())), true), {.mode = Recompute::kBlock}));
+    const Graph graph = UpdateInPlace(
+        RecomputeBlocks(Differentiate(Fuse(RandomForward(seed, GetParam())), true), {.mode = Recompute::kBlock}));
     const std::string text = PrintGraph(graph);
     const auto back = ReadGraph(text);
     ASSERT_TRUE(back.ok()) << back.status().message();
