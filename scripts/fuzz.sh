@@ -1,36 +1,69 @@
 #!/bin/sh
-# Builds the libFuzzer targets (*_fuzz.cc) and runs each for SECONDS (10 unless given), two at a time, from what it learnt
-# before (build-fuzz/corpus). Fails where one fails; its input is then in build-fuzz/ (crash-*, timeout-*, oom-*).
+# Builds the libFuzzer targets (*_fuzz.cc) and runs each for SECONDS (10 unless given), two at a time: from the tests' and
+# examples' own files, and from what it learnt before (build-sanitize/corpus). Fails where one fails; its input is then in
+# build-sanitize/ (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once failed belongs into tests/fuzz/NAME/.
 #   scripts/fuzz.sh [SECONDS [NAME...]]
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
 [ $# -eq 0 ] || shift
 
-clang=''
-for name in clang++-14 clang++; do
-  command -v "$name" >/dev/null && clang=$name && break
-done
-if [ -z "$clang" ]; then
-  echo "fuzz: libFuzzer comes with clang: install the packages clang-14 and libclang-rt-14-dev" >&2
+if ! command -v clang++-14 >/dev/null; then
+  echo "fuzz: libFuzzer comes with clang: run scripts/setup.sh --checks" >&2
   exit 1
 fi
-cmake -S . -B build-fuzz -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DTEMPER_FUZZ=ON -DCMAKE_BUILD_TYPE=Release >/dev/null
-cmake --build build-fuzz --target fuzz
+cmake --preset sanitize >/dev/null
+cmake --build --preset sanitize --target fuzz
 
-cd build-fuzz
-[ $# -gt 0 ] || set -- $(ls | sed -n 's/^fuzz_//p')
+# copy NAME PREFIX FILE...: the files, each behind the bytes that choose how the target reads it
+copy() {
+  folder=build-sanitize/seeds/$1 prefix=$2
+  shift 2
+  for file; do
+    # shellcheck disable=SC2059  # the prefix is written as printf's escapes
+    { printf "$prefix"; head -c 60000 "$file"; } >"$folder/$(echo "$file" | tr / _)"
+  done
+}
+seeds() {
+  mkdir -p "build-sanitize/seeds/$1"
+  [ ! -d "tests/fuzz/$1" ] || copy "$1" '' "tests/fuzz/$1"/*
+  case $1 in
+    safetensors) copy "$1" '' tests/format/golden.safetensors tests/parity/goldens/adapters/*/*.safetensors ;;
+    yaml | run_options) copy "$1" '' examples/*.yaml ;;
+    tokenizer) # 0: tokenizer.json, 1: tokenizer.model, 3: tokenizer_config.json
+      copy "$1" '\000' tests/tokenizer/*/tokenizer.json
+      copy "$1" '\001' tests/tokenizer/*/tokenizer.model
+      copy "$1" '\003' tests/tokenizer/*/tokenizer_config.json
+      ;;
+    records) # by the two lowest bits: JSON lines, a list, text
+      copy "$1" '\360' examples/plain/pirate_eval.jsonl tests/data/dataset_goldens.json
+      copy "$1" '\361' tests/data/dataset_goldens.json
+      copy "$1" '\362' README.md
+      ;;
+    jinja) # each template of the tests' cases becomes a file
+      awk -v folder="build-sanitize/seeds/$1" '/^"template": / {
+        sub(/^"template": "/, ""); sub(/",?$/, "")
+        gsub(/\\n/, "\n"); gsub(/\\"/, "\""); gsub(/\\\\/, "\\")
+        file = folder "/case" ++n; printf "%s", $0 >file; close(file)
+      }' tests/template/jinja_cases.json
+      ;;
+  esac
+}
 run() {
   mkdir -p "corpus/$1"
   if "./fuzz_$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
-      -artifact_prefix="./$1-" "corpus/$1" >"$1.log" 2>&1; then
+      -artifact_prefix="./$1-" "corpus/$1" "seeds/$1" >"$1.log" 2>&1; then
     echo "fuzz: $1: $(sed -n 's/stat::number_of_executed_units: *//p' "$1.log") inputs, no fault"
   else
     tail -n 40 "$1.log" >&2
-    echo "fuzz: $1 FAILED; the input lies in build-fuzz/$1-*, all of the output in build-fuzz/$1.log" >&2
+    echo "fuzz: $1 FAILED; the input lies in build-sanitize/$1-*, all of the output in build-sanitize/$1.log" >&2
     return 1
   fi
 }
+
+[ $# -gt 0 ] || set -- $(cd build-sanitize && ls | sed -n 's/^fuzz_//p')
+for name; do seeds "$name"; done
+cd build-sanitize
 failed=0
 while [ $# -gt 0 ]; do
   run "$1" & first=$!

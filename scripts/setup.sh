@@ -13,7 +13,9 @@ packages='
   libgtest-dev'
 case "${1:-}" in
   '') ;;
-  --checks) packages="$packages clang-format-14 python3-minimal" ;;
+  --checks)
+    packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev"
+    ;;
   *)
     echo "usage: scripts/setup.sh [--checks]" >&2
     exit 2

@@ -13,7 +13,7 @@
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef TEMPER_ADDRESS_SANITIZED
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))

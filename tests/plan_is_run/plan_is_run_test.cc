@@ -14,7 +14,7 @@
 #include "../tiny_run.h"
 #include "infer/decode_session.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TEMPER_SANITIZED
 #define TEMPER_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator stands there
 #else
 #define TEMPER_COUNTS_ALLOCATIONS 1

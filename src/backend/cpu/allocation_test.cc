@@ -7,7 +7,7 @@
 
 #include "backend/cpu/kernel_twin.h"
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(TEMPER_SANITIZED)
 #define TEMPER_COUNTS_ALLOCATIONS 1
 
 namespace {

@@ -17,7 +17,6 @@ constexpr int kMr = 14, kNr = 32;
 constexpr int64_t kPrefetchSteps = 12;
 
 struct F32 {  // f32 panels
-  static constexpr int kStep = 1;
   static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
   }
@@ -32,7 +31,6 @@ struct F32 {  // f32 panels
   }
 };
 struct BF16Pairs {  // panels of bf16 pairs
-  static constexpr int kStep = 2;
   static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
   }
