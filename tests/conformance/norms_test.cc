@@ -29,8 +29,7 @@ TEST(RmsNorm, AgreesWithItsTwin) {
       const Instruction norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}};
       const auto want = RunOn(ReferenceKernels(), norm, 1);
       // The sum of squares loses Row(D) roundoffs of itself, its root half of them; then rounding, and two products.
-      ExpectConforms(norm,
-                     [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
+      ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
     }
   }
 }
