@@ -1,4 +1,4 @@
-// Ranks as processes that mpirun starts, as if they were on one host or on several. Skipped where there is no mpirun.
+// Ranks as processes that mpirun starts, as if they were on one host or on several. Skipped where there is no MPI.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -16,6 +16,7 @@ namespace {
 class Mpi : public RankProcesses {
  protected:
   void SetUp() override {
+    if (!HasMpi()) GTEST_SKIP() << "this build has no MPI";
     if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
   }

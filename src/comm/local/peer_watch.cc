@@ -14,6 +14,7 @@ namespace {
 // A launcher reaps a dead rank at once and then tells what it died of.
 constexpr std::chrono::milliseconds kLaunchersTurn{500};
 constexpr std::chrono::seconds kLongSleep{2};
+
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }

@@ -123,10 +123,10 @@ Status Rendezvous::Sleep(int peer) {
     next_look = now + std::chrono::nanoseconds(kSleepNanoseconds);
     if (Reached(peer)) break;
     status = watch_.Judge(peer, Seconds{std::chrono::duration<double>(now - start).count()});
-    if (!status.ok()) {
-      status = Stop(status);
-      break;
-    }
+    if (status.ok()) continue;
+    // A peer that signals and leaves at once has come.
+    status = Reached(peer) ? OkStatus() : Stop(status);
+    break;
   }
   block.sleeping.store(0);
   block.waiting_for.store(0);

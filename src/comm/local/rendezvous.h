@@ -7,9 +7,8 @@
 // way as long as any two ranks meet in the same order.
 //
 // Waiting spins for some microseconds, then sleeps on a futex: ranks may outnumber processors. Every wait ends, with
-// the
-// run's cause where it was stopped, or with one of its own where a peer will not come (PeerWatch), which then stops the
-// run for all. Thread rule: one thread. Allocates nothing but error messages.
+// the run's cause where it was stopped, or with one of its own where a peer will not come (PeerWatch), which then stops
+// the run for all. Thread rule: one thread at a time. Allocates nothing but error messages.
 #pragma once
 
 #include <chrono>

@@ -318,6 +318,10 @@ Result<World> MakeWorld(const MpiOptions& options) {
 
 }  // namespace
 
+bool HasMpi() {
+  return true;
+}
+
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
   int provided = 0;
   TEMPER_RETURN_IF_ERROR(Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));

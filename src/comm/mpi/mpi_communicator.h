@@ -14,6 +14,9 @@ namespace temper {
 // it can say what it lacks instead of running the same thing several times.
 bool StartedByMpi();
 
+// Whether this build has MPI.
+bool HasMpi();
+
 struct MpiOptions {
   Patience patience;
   // Not 0: at most so many ranks share memory, as if others were on other hosts. For tests on one machine.

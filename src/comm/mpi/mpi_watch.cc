@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTag = 1;
 constexpr std::chrono::milliseconds kBetweenLooks{100}, kLettersTake{400};
-constexpr std::chrono::seconds kFarewell{3}, kLongSleep{2};
+constexpr std::chrono::seconds kFarewell{3}, kLongSleep{2}, kMessagesTake{1};
 double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
@@ -175,7 +175,7 @@ Status MpiWatch::Judge(int peer, Seconds waited) {
   if (peer != peer_ || waited.v < 0.2 || now - last_look_ > kLongSleep) {
     peer_ = peer;
     marked_ = false;
-    first_look_ = mark_time_ = now;
+    first_look_ = mark_time_ = left_since_ = now;
   }
   last_look_ = now;
   if (waited.v < AskingTime()) return OkStatus();
@@ -198,7 +198,9 @@ Status MpiWatch::Judge(int peer, Seconds waited) {
                                ToString(Seconds{SecondsBetween(answer_time, now)}), NameOf(link_.rank())));
   }
   if (!answered) return OkStatus();
-  if (pulse.left != 0 && !left_.load()) {
+  // The last thing it sent may be on its way.
+  if (pulse.left == 0) left_since_ = now;
+  if (pulse.left != 0 && !left_.load() && now - left_since_ > kMessagesTake) {
     return IoError(fmt::format("{} has left the run while {} waits for it", NameOf(peer), NameOf(link_.rank())));
   }
   // Who waits for somebody else is judged by him; two that wait for each other would do so for ever.

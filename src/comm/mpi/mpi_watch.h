@@ -102,7 +102,7 @@ class MpiWatch {
   int peer_ = -1;
   Pulse mark_;
   bool marked_ = false;
-  Clock::time_point first_look_, last_look_, mark_time_;
+  Clock::time_point first_look_, last_look_, mark_time_, left_since_;
 
   std::thread thread_;
 };

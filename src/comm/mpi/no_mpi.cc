@@ -3,6 +3,10 @@
 
 namespace temper {
 
+bool HasMpi() {
+  return false;
+}
+
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions&) {
   return Unsupported(
       "this build of temper has no MPI: install libopenmpi-dev and build again, or start ranks on this machine with "
