@@ -39,6 +39,7 @@ release() {
   begin 'format and layers'
   find src tests bench \( -name '*.h' -o -name '*.cc' \) -exec clang-format-14 --dry-run --Werror {} +
   python3 tools/check_layers.py src tools/layers.txt
+  python3 tools/check_one_definition.py src
   end
   build release
   begin 'objects of one instruction set'
