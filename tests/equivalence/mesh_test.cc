@@ -76,6 +76,11 @@ const std::vector<Case>& Cases() {
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+      // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
+      {"cp2", MeshOf({{Axis::kCp, 2}})},
+      {"cp4", MeshOf({{Axis::kCp, 4}})},
+      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})},
+      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}})},
   };
   return cases;
 }
