@@ -34,7 +34,8 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const Graph first = micro_batch(false);
   const Graph rest = micro_batch(true);
   const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh);
-  const Graph eval = UpdateInPlace(ScheduleCollectives(LowerRings(Fuse(local_eval), ring), {.background = spec.mesh.overlap}));
+  const Graph eval =
+      UpdateInPlace(ScheduleCollectives(LowerRings(Fuse(local_eval), ring), {.background = spec.mesh.overlap}));
   for (const Graph* graph : {&first, &rest, &update, &eval}) TEMPER_RETURN_IF_ERROR(Verify(*graph));
 
   std::vector<Stage> stages = {{&first, 0, 1}};

@@ -133,6 +133,26 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
+// What runs beside what, and what is made again, changes no bit of a ring.
+TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    RunSpec spec{.config = LlamaConfigText(true),
+                 .method = Method::kLora,
+                 .dtype = dtype,
+                 .dropout = 0.1,
+                 .micro_batches = 2,
+                 .mesh = MeshOf({{Axis::kCp, 2}})};
+    const Curve curve = TrainOnMesh(spec);
+    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+    spec.mesh.overlap = false;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
+    spec.recompute = Recompute::kBlock;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed";
+    spec.mesh.overlap = spec.through_text = true;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed, with overlap, read back from its text";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, testing::Range(0, static_cast<int>(Cases().size())),
                          [](const auto& info) {
                            std::string name = Cases()[static_cast<size_t>(info.param)].name;
