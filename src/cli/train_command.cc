@@ -56,7 +56,14 @@ struct Run {
   }
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
-  Peers peers() const { return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank()}; }
+  Peers peers() const {
+    const MeshSpec& mesh = compiled.mesh;
+    return {.communicator = setup.ranks.communicator(),
+            .data_ranks = compiled.data_ranks(),
+            .data_rank = compiled.data_rank(),
+            .context_ranks = mesh.mesh.size(Axis::kCp),
+            .context_rank = mesh.mesh.Coordinate(mesh.rank, Axis::kCp)};
+  }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 

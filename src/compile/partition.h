@@ -10,6 +10,7 @@
 #include <string>
 
 #include "graph/graph.h"
+#include "tensor/context_part.h"
 #include "tensor/placement.h"
 
 namespace temper {
@@ -31,6 +32,10 @@ struct PartitionSpec {
 
 // The axes that deal rows of the batch to ranks, in mesh order.
 AxisSet DataAxes(const Mesh& mesh);
+// Those along which ranks have tokens of their own: rows, or chunks of rows (cp).
+AxisSet TokenAxes(const Mesh& mesh);
+// How tokens of rows of `row` are dealt to that rank.
+ContextPart ContextPartOf(const Mesh& mesh, int rank, int64_t row);
 
 // REQUIRES: `forward` verifies; spec.weights has every weight and adapter.
 // Errors: what does not divide, with the numbers; a placement that an op cannot work with.

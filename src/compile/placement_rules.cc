@@ -56,21 +56,21 @@ Result<Placement> ParseSpec(const std::string& spec, const Mesh& mesh, const Val
 
 std::vector<PlacementRule> DefaultPlacementRules(ResidualSplit residual) {
   if (residual == ResidualSplit::kHidden) {
-    return {{R"(\.lora_A\.)", "fsdp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp,row"},
-            {R"((k|v)_proj\.bias$)", "kv+fsdp"}, {R"(norm\.(weight|bias)$)", "fsdp"},
-            {R"(\.bias$)", "tp+fsdp"},           {R"(\.lora_B\.)", "tp+fsdp,-"},
-            {R"(\.weight$)", "tp+fsdp,row"}};
+    return {{R"(\.lora_A\.)", "fsdp+cp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,row"},
+            {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"}, {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+            {R"(\.bias$)", "tp+fsdp+cp"},           {R"(\.lora_B\.)", "tp+fsdp+cp,-"},
+            {R"(\.weight$)", "tp+fsdp+cp,row"}};
   }
-  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp,-"},
-          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp,-"},
-          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp"},
-          {R"((k|v)_proj\.bias$)", "kv+fsdp"},
-          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp,tp"},
-          {R"(embed_(tokens|positions)\.)", "tp+fsdp,-"},
-          {R"(project_(in|out)\.)", "fsdp,-"},
-          {R"(\.lora_(A|B)\.)", "fsdp,-"},
-          {R"(norm\.(weight|bias)$)", "fsdp"},
-          {R"(\.bias$)", "fsdp"}};
+  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp+cp,-"},
+          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,-"},
+          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp+cp"},
+          {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"},
+          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp+cp,tp"},
+          {R"(embed_(tokens|positions)\.)", "tp+fsdp+cp,-"},
+          {R"(project_(in|out)\.)", "fsdp+cp,-"},
+          {R"(\.lora_(A|B)\.)", "fsdp+cp,-"},
+          {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+          {R"(\.bias$)", "fsdp+cp"}};
 }
 
 Result<std::map<std::string, Placement>> PlaceWeights(const Graph& forward, const Mesh& mesh,

@@ -4,6 +4,7 @@
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "compile/place.h"
+#include "compile/ring.h"
 #include "compile/update.h"
 
 namespace temper {
@@ -25,14 +26,16 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec.mesh));
   const Graph fused = Fuse(local);
   const RecomputeSpec recompute{spec.recompute, spec.mesh.reshard_after_forward};
+  const RingSpec ring{.background = spec.mesh.overlap};
   const auto micro_batch = [&](bool accumulate) {
-    const Graph step = RecomputeBlocks(Differentiate(fused, accumulate), recompute);
+    const Graph step = LowerRings(RecomputeBlocks(Differentiate(fused, accumulate), recompute), ring);
     return UpdateInPlace(ScheduleCollectives(step, {.background = spec.mesh.overlap}));
   };
   const Graph first = micro_batch(false);
   const Graph rest = micro_batch(true);
   const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh);
-  const Graph eval = UpdateInPlace(ScheduleCollectives(Fuse(local_eval), {.background = spec.mesh.overlap}));
+  const Graph eval =
+      UpdateInPlace(ScheduleCollectives(LowerRings(Fuse(local_eval), ring), {.background = spec.mesh.overlap}));
   for (const Graph* graph : {&first, &rest, &update, &eval}) TEMPER_RETURN_IF_ERROR(Verify(*graph));
 
   std::vector<Stage> stages = {{&first, 0, 1}};

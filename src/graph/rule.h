@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "graph/graph.h"
+#include "tensor/context_part.h"
 
 namespace temper {
 
@@ -72,6 +73,8 @@ class ShardingSink {
   virtual const Placement& placement(int input) const = 0;
   // Where this rank's part of a tensor of that shape lies.
   virtual Box box(const Shape& global, const Placement& placement) const = 0;
+  // How the tokens of packed rows are dealt over cp, to this rank. REQUIRES: cp is an axis of the mesh.
+  virtual ContextPart context() const = 0;
   // Input `i` in another placement. What can be had: a split dim gathered (then varying), a sum settled, a whole value
   // made varying; else the run is refused.
   virtual ValueId Use(int input, const Placement& wanted) = 0;

@@ -116,7 +116,7 @@ struct RunConfig {
 
   // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
   struct Mesh {
-    std::optional<int64_t> dp, fsdp, tp;
+    std::optional<int64_t> dp, fsdp, cp, tp;
     TensorMode tp_mode = TensorMode::k1d;
     int64_t tp_depth = 1;
     bool sequence_parallel = true;

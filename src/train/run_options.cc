@@ -171,6 +171,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
            {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
             positive, "all that the other axes leave"},
+           {"mesh.cp", &c.mesh.cp, "ranks that share the tokens of the same rows (for long ones), and what fsdp shares",
+            positive, "1"},
            {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
             "1"},
            {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),

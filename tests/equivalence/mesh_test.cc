@@ -76,6 +76,11 @@ const std::vector<Case>& Cases() {
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+      // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
+      {"cp2", MeshOf({{Axis::kCp, 2}})},
+      {"cp4", MeshOf({{Axis::kCp, 4}})},
+      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})},
+      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}})},
   };
   return cases;
 }
@@ -125,6 +130,26 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
       EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
       EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
     }
+  }
+}
+
+// What runs beside what, and what is made again, changes no bit of a ring.
+TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    RunSpec spec{.config = LlamaConfigText(true),
+                 .method = Method::kLora,
+                 .dtype = dtype,
+                 .dropout = 0.1,
+                 .micro_batches = 2,
+                 .mesh = MeshOf({{Axis::kCp, 2}})};
+    const Curve curve = TrainOnMesh(spec);
+    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+    spec.mesh.overlap = false;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
+    spec.recompute = Recompute::kBlock;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed";
+    spec.mesh.overlap = spec.through_text = true;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed, with overlap, read back from its text";
   }
 }
 
