@@ -27,6 +27,8 @@ struct PartitionSpec {
   ResidualSplit residual = ResidualSplit::kTokens;
   // Of every weight and adapter of the graph, by name (compile/placement_rules.h).
   const std::map<std::string, Placement>* weights = nullptr;
+  // For errors: of weights that a rule of the user placed, by name, what that rule is called. May be nullptr.
+  const std::map<std::string, std::string>* given_rules = nullptr;
 };
 
 // The axes that deal rows of the batch to ranks, in mesh order.

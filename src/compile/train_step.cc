@@ -1,10 +1,13 @@
 #include "compile/train_step.h"
 
+#include <array>
+
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "compile/place.h"
 #include "compile/update.h"
+#include "compile/verify_placement.h"
 
 namespace temper {
 namespace {
@@ -12,10 +15,16 @@ namespace {
 // The part of one rank; `forward` itself where there is no other.
 Result<Graph> LocalPart(const Graph& forward, const MeshSpec& spec) {
   if (spec.mesh.ranks() == 1) return forward;
-  std::vector<PlacementRule> rules = spec.rules;
-  for (PlacementRule& rule : DefaultPlacementRules(spec.residual)) rules.push_back(std::move(rule));
-  TEMPER_ASSIGN_OR_RETURN(const auto weights, PlaceWeights(forward, spec.mesh, rules));
-  return Partition(forward, {.mesh = spec.mesh, .rank = spec.rank, .residual = spec.residual, .weights = &weights});
+  return PartitionByRules(forward, {.mesh = spec.mesh, .rank = spec.rank, .residual = spec.residual},
+                          WithDefaults(spec.rules, spec.residual));
+}
+
+// That the graphs of a rank compute what one rank would (compile/verify_placement.h).
+Status Prove(const Graph& forward, const MeshSpec& spec, std::span<const Graph* const> graphs) {
+  if (spec.mesh.ranks() == 1) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
+                          PlaceWeights(forward, spec.mesh, WithDefaults(spec.rules, spec.residual)));
+  return VerifyPlacements(spec.mesh, placed.placements, graphs);
 }
 
 }  // namespace
@@ -33,7 +42,9 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const Graph rest = micro_batch(true);
   const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh);
   const Graph eval = UpdateInPlace(ScheduleCollectives(Fuse(local_eval), {.background = spec.mesh.overlap}));
-  for (const Graph* graph : {&first, &rest, &update, &eval}) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  const std::array<const Graph*, 4> graphs = {&first, &rest, &update, &eval};
+  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
 
   std::vector<Stage> stages = {{&first, 0, 1}};
   if (spec.micro_batches > 1) stages.push_back({&rest, 1, spec.micro_batches});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "graph/flow.h"
 #include "graph/graph.h"
 
 namespace temper {
@@ -99,6 +100,8 @@ struct OpRule {
   void (*gradient)(GradientSink& sink) = nullptr;
   // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
+  // nullptr: collectives, which have rules of their own, and ops that no mesh runs.
+  const FlowRule* flow = nullptr;
   Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
   // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
   Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;

@@ -76,6 +76,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
                     dp, fsdp, tp, others * fsdp, ranks, nearest));
   }
   MeshSpec spec{.rank = rank, .reshard_after_forward = options.reshard_after_forward, .overlap = options.overlap};
+  for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
   TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, ranks, heads, &spec));

@@ -122,6 +122,7 @@ struct RunConfig {
     bool sequence_parallel = true;
     bool reshard_after_forward = true;
     bool overlap = true;
+    TextPairs placement;  // (regular expression, spec): compile/placement_rules.h
   };
 
   Model model;

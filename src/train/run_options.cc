@@ -29,6 +29,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "memory.recompute",
                                                        "threads",
                                                        "nprocs",
+                                                       "placement",
                                                        "per_device_eval_batch_size"};
   return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -181,6 +182,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
            {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {.name = "placement",
+            .target = &c.mesh.placement,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "found in a name decides",
+            .value_hint = "[[REGEX, SPEC], ...]"},
        }},
   };
 }

@@ -143,16 +143,30 @@ int CachedOverwrites(const Attributes&, int, int output) {
 constexpr AttributeSpec kAttributes[] = {Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"),
                                          OptionalSize("row")};
 
+// H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
+constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3})}}, {"TH", {Factors({0, 1, 2, 3})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"), {"TH"}, {"TH"}, {"T"}};
+constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 1},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 2},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+
 }  // namespace
 
 const OpRule kAttentionRule = {.attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = Sharding,
+                               .flow = &kForwardFlow,
                                .cost = ForwardCost,
                                .workspace = ForwardWorkspace};
-const OpRule kAttentionBackwardRule = {
-    .attributes = kAttributes, .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
+const OpRule kAttentionBackwardRule = {.attributes = kAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .workspace = BackwardWorkspace};
 const OpRule kAttentionCachedRule = {.attributes = kAttributes,
                                      .infer = InferCached,
                                      .cost = CachedCost,

@@ -56,12 +56,18 @@ void Sharding(ShardingSink& sink) {
 constexpr AttributeSpec kAttributes[] = {Double("p"), OptionalSize("row"), OptionalSize("column"),
                                          OptionalSize("columns")};
 
+// The same draws everywhere: they are keyed by an element's place in the whole.
+constexpr FlowOperand kDropoutIn[] = {LinearIn("TD"), {""}};
+constexpr FlowOutput kDropoutOut[] = {{"TD", {Factors({0})}}};
+constexpr FlowRule kDropoutFlow = {.in = kDropoutIn, .out = kDropoutOut};
+
 }  // namespace
 
 const OpRule kDropoutRule = {.attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
                              .shard = Sharding,
+                             .flow = &kDropoutFlow,
                              .cost = DropoutCost,
                              .in_place_input = 0};
 

@@ -77,20 +77,40 @@ void Sharding(ShardingSink& sink) {
     const Shape& whole = sink.value(node.inputs[0]).type.shape;
     attributes.Set("begin", sink.box(whole, table).begin[0]);
     attributes.Set("whole", whole[0]);
+    std::string axes;  // outermost first
+    for (const Axis axis : table.dims[0]) axes += (axes.empty() ? "" : ",") + std::string(ToString(axis));
+    attributes.Set("split", axes);
   }
   const ValueId rows = sink.Use(0, table);
   sink.Deliver(0, sink.Emit(Op::kEmbedding, {rows, sink.Use(1, index)}, std::move(attributes), {x})[0]);
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab"),
-                                                 OptionalSize("whole"), OptionalSize("begin")};
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin"),
+                                         OptionalString("split")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),           OptionalSize("offset"),
+                                                 Size("vocab"),         OptionalSize("whole"),
+                                                 OptionalSize("begin"), OptionalString("split")};
+
+// A rank that holds some rows of the table gives zeros for the others: terms of a sum over who holds which.
+constexpr FlowOperand kForwardIn[] = {LinearIn("VD"), {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TD", {Factors({0, 1})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .part = 'V', .part_axes = "split"};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TD"), {"T"}, LinearIn("VD", "acc")};
+constexpr FlowOutput kBackwardOut[] = {{"VD", {Factors({0, 1}), Factors({2})}}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .part = 'V', .part_axes = "split"};
 
 }  // namespace
 
-const OpRule kEmbeddingRule = {
-    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = Sharding, .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {
-    .attributes = kBackwardAttributes, .infer = InferBackward, .cost = BackwardCost, .in_place_input = 2};
+const OpRule kEmbeddingRule = {.attributes = kAttributes,
+                               .infer = Infer,
+                               .gradient = Gradient,
+                               .shard = Sharding,
+                               .flow = &kForwardFlow,
+                               .cost = ForwardCost};
+const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .in_place_input = 2};
 
 }  // namespace temper
