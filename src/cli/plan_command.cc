@@ -39,6 +39,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
+                  .decisions = run.decisions,
                   .available = AvailableMemory()};
   const double row = static_cast<double>(facts.row_tokens);
   const int64_t rows = facts.rows * facts.data_ranks * facts.micro_batches;

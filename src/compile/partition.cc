@@ -119,6 +119,32 @@ class Partitioner final : public ShardingSink {
     of_[id] = locals_.at(local);
   }
 
+  bool TakesSecond(const Alternatives& ways) override {
+    bool second = ways.sent_second < ways.sent_first;
+    std::string reason = "it moves less";
+    const auto earlier = spec_.options.kept.find(ways.what);
+    if (spec_.options.embedding != EmbeddingMove::kAuto) {
+      second = spec_.options.embedding == EmbeddingMove::kRows;
+      reason = "as asked for";
+    } else if (earlier != spec_.options.kept.end()) {
+      second = earlier->second == ways.second;
+      reason = "as in the run so far";
+    }
+    if (spec_.decisions != nullptr) {
+      const Bytes taken = (second ? ways.sent_second : ways.sent_first) * spec_.micro_batches;
+      const Bytes other = (second ? ways.sent_first : ways.sent_second) * spec_.micro_batches;
+      spec_.decisions->push_back({.what = ways.what,
+                                  .chosen = second ? ways.second : ways.first,
+                                  .rejected = second ? ways.first : ways.second,
+                                  .sent = taken,
+                                  .sent_otherwise = other,
+                                  .time = LinkTime(taken, ways.axes),
+                                  .time_otherwise = LinkTime(other, ways.axes),
+                                  .reason = std::move(reason)});
+    }
+    return second;
+  }
+
   void Refuse(std::string why) override {
     if (refused_.ok()) {
       refused_ = InvalidArgument(

@@ -182,6 +182,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
            {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
+            "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
+           {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
+            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
            {.name = "placement",
             .target = &c.mesh.placement,
             .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
