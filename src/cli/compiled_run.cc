@@ -102,7 +102,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec));
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions));
   return run;
 }
 

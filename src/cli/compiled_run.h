@@ -15,6 +15,7 @@ struct CompiledRun {
   MeshSpec mesh;
   std::vector<LoraTarget> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
+  std::vector<Decision> decisions;  // made by cost
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
   double attention_flops_per_pair = 0;  // forward and backward, all layers, per (query, key) pair attended

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
 #include "cli/train_setup.h"
+#include "compile/verify_agreement.h"
 #include "plan/report.h"
 #include "plan/sharding.h"
 #include "runtime/arena.h"
@@ -38,6 +39,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
+                  .decisions = run.decisions,
                   .available = AvailableMemory()};
   const double row = static_cast<double>(facts.row_tokens);
   const int64_t rows = facts.rows * facts.data_ranks * facts.micro_batches;
@@ -50,17 +52,23 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& config = setup.run.config;
   const Model& model = setup.model.model();
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, AdaptedForward(model, config));
-  const auto rules = DefaultPlacementRules(run.mesh.residual);
-  TEMPER_ASSIGN_OR_RETURN(const auto placements, PlaceWeights(forward, run.mesh.mesh, rules));
+  const auto rules = WithDefaults(run.mesh.rules, run.mesh.residual);
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, run.mesh.mesh, rules));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   std::string text =
-      DrawSharding(forward, run.mesh.mesh, placements, {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+      DrawSharding(forward, run.mesh.mesh, rules, placed, {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
+  std::vector<Program> programs;
   for (int rank = 0; rank < ranks; ++rank) {
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun one, CompileRun(model, config, ranks, rank));
+    TEMPER_ASSIGN_OR_RETURN(CompiledRun one, CompileRun(model, config, ranks, rank));
     text += fmt::format("  rank {:<4} {}\n", rank, ToString(one.train().arena_bytes));
+    programs.push_back(std::move(one.programs[0]));
   }
+  std::vector<const Program*> of_ranks;
+  for (const Program& program : programs) of_ranks.push_back(&program);
+  TEMPER_RETURN_IF_ERROR(VerifyAgreement(run.mesh.mesh, of_ranks));
+  text += "all ranks meet in every collective\n";
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -43,9 +43,9 @@ class Partitioner final : public ShardingSink {
       // Its gradient would be whole from one use and partial from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
         return InvalidArgument(
-            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that "
-                        "splits it there, or none of the two that share it",
-                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString()));
+            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there{}",
+                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
+                        GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
       }
     }
     return std::move(local_);
@@ -121,14 +121,59 @@ class Partitioner final : public ShardingSink {
     of_[id] = locals_.at(local);
   }
 
+  bool TakesSecond(const Alternatives& ways) override {
+    bool second = ways.sent_second < ways.sent_first;
+    std::string reason = "it moves less";
+    const auto earlier = spec_.options.kept.find(ways.what);
+    if (spec_.options.embedding != EmbeddingMove::kAuto) {
+      second = spec_.options.embedding == EmbeddingMove::kRows;
+      reason = "as asked for";
+    } else if (earlier != spec_.options.kept.end()) {
+      second = earlier->second == ways.second;
+      reason = "as in the run so far";
+    }
+    if (spec_.decisions != nullptr) {
+      const Bytes taken = (second ? ways.sent_second : ways.sent_first) * spec_.micro_batches;
+      const Bytes other = (second ? ways.sent_first : ways.sent_second) * spec_.micro_batches;
+      spec_.decisions->push_back({.what = ways.what,
+                                  .chosen = second ? ways.second : ways.first,
+                                  .rejected = second ? ways.first : ways.second,
+                                  .sent = taken,
+                                  .sent_otherwise = other,
+                                  .time = LinkTime(taken, ways.axes),
+                                  .time_otherwise = LinkTime(other, ways.axes),
+                                  .reason = std::move(reason)});
+    }
+    return second;
+  }
+
   void Refuse(std::string why) override {
     if (refused_.ok()) {
       refused_ = InvalidArgument(
-          fmt::format("mesh {}: block {} {}: {}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why));
+          fmt::format("mesh {}: block {} {}: {}{}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why,
+                      GivenRules([&](const Node& node, ValueId) { return node.block == node_->block; })));
     }
   }
 
  private:
+  // "; of your rules, X places ...": those for weights that nodes selected by `concerned` use. "" where there are none.
+  template <class Concerned>
+  std::string GivenRules(const Concerned& concerned) const {
+    std::map<std::string, std::string> weight_of;  // by the rule's name: one that it places
+    for (const Node& node : graph_.nodes()) {
+      for (const ValueId id : node.inputs) {
+        if (spec_.given_rules == nullptr || !concerned(node, id)) continue;
+        const auto it = spec_.given_rules->find(graph_.value(id).name);
+        if (it != spec_.given_rules->end()) weight_of.try_emplace(it->second, it->first);
+      }
+    }
+    std::string text;
+    for (const auto& [rule, weight] : weight_of) {
+      text += fmt::format("{}{} places {}", text.empty() ? "; what you asked for: " : ", ", rule, weight);
+    }
+    return text;
+  }
+
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
 
   // The length of packed rows is what attention says.

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "compile/decisions.h"
 #include "graph/graph.h"
 #include "tensor/context_part.h"
 #include "tensor/placement.h"
@@ -28,6 +29,11 @@ struct PartitionSpec {
   ResidualSplit residual = ResidualSplit::kTokens;
   // Of every weight and adapter of the graph, by name (compile/placement_rules.h).
   const std::map<std::string, Placement>* weights = nullptr;
+  // For errors: of weights that a rule of the user placed, by name, what that rule is called. May be nullptr.
+  const std::map<std::string, std::string>* given_rules = nullptr;
+  DecisionOptions options = {};
+  int micro_batches = 1;                       // of a step: what decisions are counted for
+  std::vector<Decision>* decisions = nullptr;  // filled where there was a choice; may be nullptr
 };
 
 // The axes that deal rows of the batch to ranks, in mesh order.

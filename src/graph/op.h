@@ -11,7 +11,8 @@ namespace temper {
 enum class Op : unsigned char {
   // Forward. "[x]" is present where the attribute of that name is 1.
   kEmbedding,        // (table_VD, index_T) -> x_TD; row index_T + offset.            attrs: offset
-                     //   table: rows [begin, begin+V) of `whole`; other rows give 0  attrs: whole, begin
+                     //   table: rows [begin, begin+V) of `whole`; other rows give 0  attrs: whole, begin,
+                     //   split (mesh axes that cut the whole, outermost first)
   kLinear,           // (x_TI, w_OI, [bias_O], [acc_TO]) -> scale*x w^T + bias + acc.  attrs: bias, acc, scale, out
   kAdd,              // (a, b) -> a + b; b may be a vector, added to every row
   kCast,             // (x) -> x in attrs.dtype
@@ -41,7 +42,7 @@ enum class Op : unsigned char {
                         //   over all, d_x this rank's term of a sum               attrs: axes, ranks, begin, whole
   // Backward.
   kEmbeddingBackward,  // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab,
-                       //                                                                      whole, begin
+                       //                                                                      whole, begin, split
   kLinearDx,           // (d_y_TO, w_OI, [acc_TI]) -> scale * d_y w + acc               attrs: acc, scale
   kLinearDw,           // (d_y_TO, x_TI, [acc_OI]) -> scale * d_y^T x + acc, f32        attrs: acc, scale
   kSumRows,            // (d_y_TO, [acc_O]) -> column sums, f32                         attrs: acc

@@ -48,6 +48,7 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
     text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
                         f.mesh, f.ranks, f.data_ranks);
     text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
+    text += DescribeDecisions(f.decisions);
   }
   text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops),
                       ToString(Flops{f.model_flops.v / static_cast<double>(f.ranks)}));
@@ -82,6 +83,14 @@ std::string PlanJson(const Program& train, const PlanFacts& f) {
   json["mesh"] = f.mesh;
   json["ranks"] = f.ranks;
   json["sent_bytes"] = CostOfStep(train).sent.v;
+  for (const Decision& d : f.decisions) {
+    json["decisions"].push_back({{"what", d.what},
+                                 {"chosen", d.chosen},
+                                 {"rejected", d.rejected},
+                                 {"reason", d.reason},
+                                 {"sent_bytes", d.sent.v},
+                                 {"sent_bytes_otherwise", d.sent_otherwise.v}});
+  }
   json["parameters"] = f.parameters;
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.micro_batches * f.rows * f.data_ranks * f.row_tokens;

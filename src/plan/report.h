@@ -3,7 +3,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "compile/decisions.h"
 #include "program/program.h"
 
 namespace temper {
@@ -17,6 +19,7 @@ struct PlanFacts {
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   Flops model_flops;                                    // of a step of full rows, each one document: what MFU counts
+  std::vector<Decision> decisions;                      // of a mesh
   Bytes available;                                      // memory of this machine; 0: unknown
 };
 

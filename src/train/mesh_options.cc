@@ -75,7 +75,11 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
                     "srun say how many): {}",
                     dp, fsdp, cp, tp, others * fsdp, ranks, nearest));
   }
-  MeshSpec spec{.rank = rank, .reshard_after_forward = options.reshard_after_forward, .overlap = options.overlap};
+  MeshSpec spec{.rank = rank,
+                .reshard_after_forward = options.reshard_after_forward,
+                .overlap = options.overlap,
+                .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding}};
+  for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
   spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));

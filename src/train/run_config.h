@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compile/decisions.h"
 #include "compile/recompute.h"
 #include "train/option.h"
 #include "train/schedule.h"
@@ -122,6 +123,9 @@ struct RunConfig {
     bool sequence_parallel = true;
     bool reshard_after_forward = true;
     bool overlap = true;
+    GradSync grad_sync = GradSync::kAuto;
+    EmbeddingMove embedding = EmbeddingMove::kAuto;
+    TextPairs placement;  // (regular expression, spec): compile/placement_rules.h
   };
 
   Model model;

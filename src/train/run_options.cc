@@ -29,6 +29,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "memory.recompute",
                                                        "threads",
                                                        "nprocs",
+                                                       "placement",
                                                        "per_device_eval_batch_size"};
   return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -183,6 +184,15 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
            {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
+            "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
+           {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
+            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+           {.name = "placement",
+            .target = &c.mesh.placement,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "found in a name decides",
+            .value_hint = "[[REGEX, SPEC], ...]"},
        }},
   };
 }

@@ -64,6 +64,23 @@ class MeshCheckpoint : public Workplace {
   }
 };
 
+// Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
+TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
+  for (const char* method : {"full", "lora"}) {
+    SCOPED_TRACE(method);
+    for (const char* out : {"out", "whole"}) ASSERT_TRUE(PosixEnv().RemoveTree(Path(out)).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    StopAtThree("out");
+    RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--placement", R"([["(q|k)_proj", "-,fsdp"]])"}),
+            "resume      from out/checkpoint-3 at step 3");
+    const auto whole = Losses(Path("whole")), resumed = Losses(Path("out"));
+    ASSERT_EQ(whole.size(), resumed.size());
+    for (const auto& [step, loss] : whole) EXPECT_NEAR(resumed.at(step), loss, 1e-5 * loss) << "step " << step;
+  }
+}
+
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
     for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2"}) {

@@ -59,6 +59,11 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit
   return spec;
 }
 
+MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
+  spec.rules = std::move(rules);
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
@@ -81,6 +86,16 @@ const std::vector<Case>& Cases() {
       {"cp4", MeshOf({{Axis::kCp, 4}})},
       {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})},
       {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}})},
+      // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
+      {"rules_on_fsdp2_dp2",
+       WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},
+                                                              {R"((q|k|v)_proj\.(weight|lora_A))", "-,fsdp"},
+                                                              {R"(o_proj\.weight)", "dp,fsdp"}})},
+      // The ffn whole on tensor ranks, the head's input dim over fsdp.
+      {"rules_on_fsdp2_tp2", WithRules(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
+                                       {{R"((gate|up|down)_proj\.(weight|lora_.)|fc\d\.(weight|lora_.))", "-,fsdp"},
+                                        {R"(fc\d\.bias)", "replicate"},
+                                        {"lm_head", "tp,fsdp"}})},
   };
   return cases;
 }

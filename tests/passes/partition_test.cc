@@ -287,7 +287,7 @@ TEST_P(PartitionedModels, HaveTheLossesAndGradientsOfOneRank) {
       const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
       const auto weights = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
       ASSERT_TRUE(weights.ok()) << weights.status().message();
-      const Status status = CheckOnMesh(whole, mesh, c.residual, *weights);
+      const Status status = CheckOnMesh(whole, mesh, c.residual, weights->placements);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_FALSE(HasFailure());
     }
@@ -306,12 +306,12 @@ TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
       const auto defaults = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
       ASSERT_TRUE(defaults.ok()) << defaults.status().message();
       std::vector<std::string> names;
-      for (const auto& [name, p] : *defaults) names.push_back(name);
+      for (const auto& [name, p] : defaults->placements) names.push_back(name);
       const bool tensor = !(mesh.axes() & kTensorAxes).empty();  // else nothing is refused
       for (uint32_t seed = 0; seed < (tensor ? 20u : 5u); ++seed) {
         std::mt19937 engine(seed);
         const auto draw = [&](int n) { return static_cast<int>(engine() % static_cast<uint32_t>(n)); };
-        Placements weights = *defaults;
+        Placements weights = defaults->placements;
         std::string changed;
         for (int changes = 1 + draw(3); changes > 0; --changes) {
           const std::string& name = names[static_cast<size_t>(draw(static_cast<int>(names.size())))];
@@ -347,7 +347,7 @@ TEST(PartitionedModel, NormsAndResidualsAreOfAPartOfTheTokens) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Graph forward = ForwardOf(model, training);
       const auto weights = PlaceWeights(forward, mesh, DefaultPlacementRules(ResidualSplit::kTokens));
-      const auto part = Partition(forward, {.mesh = mesh, .weights = &*weights});
+      const auto part = Partition(forward, {.mesh = mesh, .weights = &weights->placements});
       ASSERT_TRUE(part.ok()) << part.status().message();
       int checked = 0;
       for (const Node& node : part->nodes()) {

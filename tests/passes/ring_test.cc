@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "compile/verify_ring.h"
 #include "graph/builder.h"
 #include "lockstep.h"
 #include "tensor/context_part.h"
@@ -163,6 +164,44 @@ TEST_P(RingOf, HasGradientsThatAreSlopes) {
             << name << " element " << i << " window " << window;
       }
     }
+  }
+}
+
+TEST_P(RingOf, IsProvenWholeAndNoErrorInItGoesUnseen) {
+  for (int64_t index = 0; index < GetParam(); ++index) {
+    const Graph good = LowerRings(AttentionOf(GetParam(), index, 0), {});
+    ASSERT_TRUE(VerifyRings(good).ok()) << VerifyRings(good).message();
+    int planted = 0;
+    for (size_t i = 0; i < good.nodes().size(); ++i) {
+      const Node& node = good.nodes()[i];
+      const auto expect_refused = [&](const std::string& what, const auto& spoil) {
+        Graph bad = good;
+        spoil(bad.nodes()[i]);
+        EXPECT_FALSE(VerifyRings(bad).ok()) << what << " of node " << i << " " << ToString(node.op);
+        ++planted;
+      };
+      if (node.attributes.Has("origin")) {
+        expect_refused("keys taken for another rank's",
+                       [&](Node& n) { n.attributes.Set("origin", (n.attributes.Int("origin") + 1) % GetParam()); });
+      }
+      // Without it: what it made is what came in.
+      if (node.op == Op::kShift || (node.op == Op::kAttentionStep && node.attributes.Flag("acc"))) {
+        Graph bad = good;
+        std::map<ValueId, ValueId> instead;
+        const size_t first = node.op == Op::kShift ? 0 : 4;
+        for (size_t k = 0; k < node.outputs.size(); ++k) instead[node.outputs[k]] = node.inputs[first + k];
+        bad.nodes().erase(bad.nodes().begin() + static_cast<long>(i));
+        for (Node& n : bad.nodes()) {
+          for (ValueId& id : n.inputs) {
+            if (const auto it = instead.find(id); it != instead.end()) id = it->second;
+          }
+        }
+        EXPECT_FALSE(VerifyRings(bad).ok()) << "without node " << i << " " << ToString(node.op);
+        ++planted;
+      }
+    }
+    // Steps forward and backward; shifts of keys, of their gradients; steps after the first.
+    EXPECT_GE(planted, 2 * GetParam() + 3 * (GetParam() - 1) + 1);
   }
 }
 

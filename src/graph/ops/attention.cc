@@ -147,16 +147,31 @@ constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_h
                                               OptionalSize("window"), OptionalSize("row"),  OptionalString("axes"),
                                               OptionalSize("ranks"),  OptionalSize("index")};
 
+// H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
+constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3})}}, {"TH", {Factors({0, 1, 2, 3})}}};
+// Dealt tokens see each other in steps (compile/ring.h), never here.
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .together = Axis::kCp};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"), {"TH"}, {"TH"}, {"T"}};
+constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 1},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 2},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
+
 }  // namespace
 
 const OpRule kAttentionRule = {.attributes = kDealtAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = Sharding,
+                               .flow = &kForwardFlow,
                                .cost = ForwardCost,
                                .workspace = ForwardWorkspace};
-const OpRule kAttentionBackwardRule = {
-    .attributes = kDealtAttributes, .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
+const OpRule kAttentionBackwardRule = {.attributes = kDealtAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .workspace = BackwardWorkspace};
 const OpRule kAttentionCachedRule = {.attributes = kAttributes,
                                      .infer = InferCached,
                                      .cost = CachedCost,

@@ -95,15 +95,29 @@ constexpr AttributeSpec kAttributes[] = {Size("heads"),          Size("kv_heads"
                                          OptionalSize("window"), Size("row"),      Size("ranks"),
                                          Size("index"),          Size("origin"),   Flag("acc")};
 
+// As of attention (graph/ops/attention.cc); that the steps of a ring see all keys is for compile/verify_ring.h.
+constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),
+                                      {"T"},  {"TH", false, "acc"}, {"TH", false, "acc"}};
+constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5})}}, {"TH", {Factors({0, 1, 2, 3, 4, 5})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"),
+                                       {"TH"},         {"TH"}, {"T"},          LinearIn("TH", "acc")};
+constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6}), Factors({7})}, nullptr, 1},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 2},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+
 }  // namespace
 
 const OpRule kAttentionStepRule = {.attributes = kAttributes,
                                    .infer = Infer,
+                                   .flow = &kForwardFlow,
                                    .cost = ForwardCost,
                                    .workspace = ForwardWorkspace,
                                    .overwrites = ForwardOverwrites};
 const OpRule kAttentionStepBackwardRule = {.attributes = kAttributes,
                                            .infer = InferBackward,
+                                           .flow = &kBackwardFlow,
                                            .cost = BackwardCost,
                                            .workspace = BackwardWorkspace,
                                            .overwrites = BackwardOverwrites};

@@ -76,12 +76,18 @@ constexpr AttributeSpec kAttributes[] = {Double("p"),
                                          OptionalSize("ranks"),
                                          OptionalSize("index")};
 
+// The same draws everywhere: they are keyed by an element's place in the whole.
+constexpr FlowOperand kDropoutIn[] = {LinearIn("TD"), {""}};
+constexpr FlowOutput kDropoutOut[] = {{"TD", {Factors({0})}}};
+constexpr FlowRule kDropoutFlow = {.in = kDropoutIn, .out = kDropoutOut};
+
 }  // namespace
 
 const OpRule kDropoutRule = {.attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
                              .shard = Sharding,
+                             .flow = &kDropoutFlow,
                              .cost = DropoutCost,
                              .in_place_input = 0};
 
