@@ -182,7 +182,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tp 1d: norms and residuals on a part of the tokens on each rank"},
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
-           {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {"mesh.overlap", &c.mesh.overlap,
+            "fsdp and cp: move weights, gradients and keys while something else is computed"},
        }},
   };
 }
