@@ -98,7 +98,7 @@ class Verifier {
           break;
         }
         case Role::kInput:
-          if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = DataAxes(mesh_).axes();
+          if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = TokenAxes(mesh_).axes();
           break;
         default:
           break;  // constants: the same everywhere

@@ -168,6 +168,30 @@ TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
   }
 }
 
+// Of a whole step: what the rules say of the Program is what the communicator counts while it runs.
+TEST(Mesh, OfARingSendsWhatItsProgramSays) {
+  ThreadWorld world(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = world.Join(rank);
+      RunSpec spec{.rows_per_micro_batch = 2, .threads = 1, .mesh = MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})};
+      spec.mesh.rank = rank;
+      spec.communicator = communicator.get();
+      TinyRun run(spec);
+      const Bytes before = communicator->bytes_sent();
+      Batch batch = run.MakeBatch(0);
+      run.Step(batch);
+      const Bytes sent = communicator->bytes_sent() - before;
+      EXPECT_EQ(sent, CostOfStep(run.train()).sent) << "rank " << rank;
+      // Of the ring, 4 micro-batches of 3 blocks on 2 ranks in f32: keys and values twice, their gradients' sums twice.
+      const int64_t shift = 2 * (32 / 2) * (2 * 16) * 4;  // a row's half, two KV heads of 16
+      EXPECT_GT(sent.v, 4 * 3 * (2 + 2) * shift);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, testing::Range(0, static_cast<int>(Cases().size())),
                          [](const auto& info) {
                            std::string name = Cases()[static_cast<size_t>(info.param)].name;
