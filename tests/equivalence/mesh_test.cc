@@ -64,6 +64,15 @@ MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
   return spec;
 }
 
+MeshSpec Deciding(MeshSpec spec, GradSync grad_sync, EmbeddingMove embedding) {
+  spec.decisions = {.grad_sync = grad_sync, .embedding = embedding};
+  return spec;
+}
+MeshSpec NotResharded(MeshSpec spec) {
+  spec.reshard_after_forward = false;
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
@@ -81,6 +90,17 @@ const std::vector<Case>& Cases() {
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+      // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
+      {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}))},
+      // What cost decides otherwise, both ways.
+      {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable)},
+      {"dp2_fsdp2_rows_looked_up",
+       Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kRows)},
+      {"fsdp2_tp2_both", Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows)},
+      {"fsdp2_tp2_neither",
+       Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kTable)},
+      {"2d_grad_sync_per_step", Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden),
+                                         GradSync::kStep, EmbeddingMove::kAuto)},
       // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
       {"rules_on_fsdp2_dp2",
        WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},

@@ -32,6 +32,7 @@ RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit 
   RunSpec spec{
       .config = LlamaConfigText(/*tied=*/false), .dtype = DType::kBF16, .row = kRow, .micro_batches = kMicroBatches};
   spec.mesh.residual = residual;
+  spec.mesh.decisions = {.grad_sync = GradSync::kMicroBatch, .embedding = EmbeddingMove::kTable};
   for (const auto& [axis, size] : sizes) spec.mesh.mesh.set_size(axis, size);
   spec.rows_per_micro_batch = spec.mesh.mesh.size(DataAxes(spec.mesh.mesh));
   spec.threads = 1;
@@ -124,6 +125,25 @@ TEST(Traffic, OfFullShardingIsTwoGathersAndOneReduceScatter) {
                               kMicroBatches * Part(kF32 * all, n) + NormTraffic(kTensors, n));
     }
   }
+}
+
+TEST(Traffic, OfGradientsReducedOncePerStepIsOneReduceScatter) {
+  RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
+  spec.mesh.decisions.grad_sync = GradSync::kStep;
+  const double all = kBlocks * kBlock + kOutside;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + Part(kF32 * all, 2) +
+                          NormTraffic(kTensors, 2));
+}
+
+// Instead of the table and its gradient: every token's index, its row forward and the gradient of that backward.
+TEST(Traffic, OfEmbeddingsLookedUpWhereTheirRowsLieIsTheRows) {
+  const int n = 2;
+  RunSpec spec = SpecOn({{Axis::kFsdp, n}});
+  spec.mesh.decisions.embedding = EmbeddingMove::kRows;
+  const double table = kVocab * kHidden, all = kBlocks * kBlock + kOutside - table;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * (kOutside - table), true, n) +
+                          kMicroBatches * Part(kF32 * all, n) +
+                          kMicroBatches * Part(n * kRow * (4 + 2 * kBf16 * kHidden), n) + NormTraffic(kTensors, n));
 }
 
 TEST(Traffic, OfLoraIsNothingForTheGradientsOfFrozenWeights) {

@@ -6,6 +6,7 @@
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
+#include "compile/grad_sync.h"
 #include "compile/verify_agreement.h"
 #include "compile/verify_placement.h"
 
@@ -55,15 +56,18 @@ struct Step {
   std::map<std::string, Placement> weights;
   std::vector<Graph> graphs;  // first micro-batch, later ones, update
 
-  Step(const MeshSpec& mesh, const Graph& forward) : spec(mesh) {
+  Step(const MeshSpec& mesh, const Graph& forward, bool once = false) : spec(mesh) {
     const auto rules = WithDefaults(mesh.rules, mesh.residual);
     weights = Must(PlaceWeights(forward, mesh.mesh, rules)).placements;
     const Graph local = Must(PartitionByRules(forward, {.mesh = mesh.mesh, .residual = mesh.residual}, rules));
+    const Graph fused = Fuse(local);
     for (const bool accumulate : {false, true}) {
-      const Graph step = RecomputeBlocks(Differentiate(Fuse(local), accumulate), {.gather_weights_again = true});
+      Graph step = Differentiate(once ? TrainGathered(fused) : fused, accumulate);
+      if (once) RestoreTrainable(fused, &step);
+      step = RecomputeBlocks(step, {.gather_weights_again = true});
       graphs.push_back(UpdateInPlace(ScheduleCollectives(step, {})));
     }
-    graphs.push_back(BuildUpdate(local, {}, mesh.mesh));
+    graphs.push_back(BuildUpdate(local, {}, mesh.mesh, once));
   }
   Status Check() const { return VerifyPlacements(spec.mesh, weights, std::vector{&graphs[0], &graphs[1], &graphs[2]}); }
 };
@@ -102,6 +106,8 @@ TEST_P(VerifiedMesh, IsAcceptedAndNoAllReduceOfItCanBeMissing) {
        {LlamaConfigText(true), LlamaConfigText(false), OptConfigText(true), OptConfigText(false)}) {
     if (shares && config.find("OPT") != config.npos) continue;
     for (const Method method : {Method::kFull, Method::kLora, Method::kLoraWithHead}) {
+      const Step once(spec, ForwardOf(config, method), /*once=*/true);
+      ASSERT_TRUE(once.Check().ok()) << config << once.Check().message();
       Step step(spec, ForwardOf(config, method));
       ASSERT_TRUE(step.Check().ok()) << config << step.Check().message();
       for (Graph& graph : step.graphs) {
