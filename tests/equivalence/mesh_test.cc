@@ -106,6 +106,11 @@ const std::vector<Case>& Cases() {
        Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), GradSync::kStep,
                 EmbeddingMove::kAuto),
        false, true},
+      // A table over both axes that deal rows, its outer one too.
+      {"rules_on_both_data_axes",
+       WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+                 {{"embed_tokens", "dp+fsdp,-"}}),
+       false, true},
       // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
       {"rules_on_fsdp2_dp2",
        WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},
