@@ -33,8 +33,9 @@ struct CompiledRun {
 DType ComputeDType(const RunConfig& config);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
-// REQUIRES: `config` is resolved. `rank` of `ranks`.
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0);
+// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from.
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
+                               const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);

@@ -134,8 +134,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity,
-                          IdentityOf(run.compiled.train(), run.kernels->name(), run.compiled.mesh.mesh, ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.kernels->name(), ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -166,6 +165,9 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
+    for (const Decision& d : run.compiled.decisions) {
+      LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
+    }
   }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
@@ -297,7 +299,8 @@ Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
   TEMPER_ASSIGN_OR_RETURN(run.compiled,
-                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
+                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank(),
+                                     run.setup.resume ? run.setup.resume->decisions() : KeptDecisions()));
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBatch(c, run.compiled.data_ranks()));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));

@@ -27,10 +27,13 @@ enum class EmbeddingMove : uint8_t {
   kRows,   // every rank looks all tokens up in its part, and the results are added up
 };
 
+// Of an earlier run: what was chosen, by `Decision::what`.
+using KeptDecisions = std::map<std::string, std::string>;
+
 struct DecisionOptions {
   GradSync grad_sync = GradSync::kAuto;
   EmbeddingMove embedding = EmbeddingMove::kAuto;
-  std::map<std::string, std::string> kept;  // of an earlier run: what was chosen, by `Decision::what`
+  KeptDecisions kept;  // where an option is kAuto
 };
 
 struct Decision {

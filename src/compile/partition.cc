@@ -43,7 +43,8 @@ class Partitioner final : public ShardingSink {
       // Its gradient would be whole from one use and partial from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
         return InvalidArgument(
-            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there{}",
+            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there, or "
+                        "none of the two that share it{}",
                         spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
                         GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
       }

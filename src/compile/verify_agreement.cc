@@ -30,7 +30,7 @@ class Itinerary {
       const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
       const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
       for (const Instruction& instruction : segment.instructions) {
-        if (!instruction.attributes.Has("axes") || instruction.op == Op::kBroadcast) continue;
+        if (!Meets(instruction)) continue;
         Add(instruction, segment, binding.block, call.micro_batch);
       }
     }
@@ -46,6 +46,11 @@ class Itinerary {
   }
 
  private:
+  static bool Meets(const Instruction& i) {
+    const bool sums_over_vocabulary = i.op == Op::kLinearCrossEntropy && i.attributes.Has("axes");
+    return i.op == Op::kAllGather || i.op == Op::kReduceScatter || i.op == Op::kAllReduce || sums_over_vocabulary;
+  }
+
   void Add(const Instruction& instruction, const Segment& segment, int block, int micro_batch) {
     const Attributes& a = instruction.attributes;
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));

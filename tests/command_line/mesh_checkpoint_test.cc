@@ -1,5 +1,6 @@
 // Runs of several ranks saved, stopped and gone on with: on the same mesh in the same bits, on any other with the same
 // losses; and what else reads their checkpoints.
+#include <algorithm>
 #include <cmath>
 
 #include "checkpoint/manifest.h"
@@ -63,6 +64,29 @@ class MeshCheckpoint : public Workplace {
     }
   }
 };
+
+// What cost decided is kept with the checkpoint: it decides again, though options now say what cost would not.
+TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
+  const auto decided = [&](const std::string& out) {
+    const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-6/manifest.json"))));
+    return manifest["decisions"].dump();
+  };
+  // With one micro-batch there is nothing to decide.
+  const auto with = [&](const Arguments& more) {
+    Arguments run = Steps("full", "fsdp=2", "out", more);
+    *(std::find(run.begin(), run.end(), "--gradient_accumulation_steps") + 1) = "2";
+    return run;
+  };
+  RunWell(with({"--mesh.grad_sync", "step", "--mesh.embedding", "table"}), "grad_sync: step, not micro_batch");
+  const std::string first = decided("out");
+  EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
+  EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
+  StopAtThree("out");
+  RunWell(with({"--resume"}), "as in the run so far");
+  EXPECT_EQ(decided("out"), first);
+  StopAtThree("out");
+  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
+}
 
 // Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
 TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {

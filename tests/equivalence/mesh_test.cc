@@ -64,10 +64,20 @@ MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
   return spec;
 }
 
+MeshSpec Deciding(MeshSpec spec, GradSync grad_sync, EmbeddingMove embedding) {
+  spec.decisions = {.grad_sync = grad_sync, .embedding = embedding};
+  return spec;
+}
+MeshSpec NotResharded(MeshSpec spec) {
+  spec.reshard_after_forward = false;
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
   bool grouped_heads_only = false;  // copies of KV heads: OPT has as many of these as heads
+  bool few = false;                 // not every variant: as on large meshes
 };
 
 const std::vector<Case>& Cases() {
@@ -86,11 +96,32 @@ const std::vector<Case>& Cases() {
       {"cp4", MeshOf({{Axis::kCp, 4}})},
       {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})},
       {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}})},
+      // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
+      {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
+      // What cost decides otherwise, both ways.
+      {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable), false,
+       true},
+      {"dp2_fsdp2_rows_looked_up",
+       Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kRows), false, true},
+      {"fsdp2_tp2_both", Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+       false, true},
+      {"fsdp2_tp2_neither",
+       Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kTable), false, true},
+      {"2d_grad_sync_per_step",
+       Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), GradSync::kStep,
+                EmbeddingMove::kAuto),
+       false, true},
+      // A table over both axes that deal rows, its outer one too.
+      {"rules_on_both_data_axes",
+       WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+                 {{"embed_tokens", "dp+fsdp,-"}}),
+       false, true},
       // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
       {"rules_on_fsdp2_dp2",
        WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},
                                                               {R"((q|k|v)_proj\.(weight|lora_A))", "-,fsdp"},
-                                                              {R"(o_proj\.weight)", "dp,fsdp"}})},
+                                                              {R"(o_proj\.weight)", "dp,fsdp"}}),
+       false, true},
       // The ffn whole on tensor ranks, the head's input dim over fsdp.
       {"rules_on_fsdp2_tp2", WithRules(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
                                        {{R"((gate|up|down)_proj\.(weight|lora_.)|fc\d\.(weight|lora_.))", "-,fsdp"},
@@ -125,7 +156,7 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     // Ranks that outnumber the cores take long to meet.
-    if (c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) continue;
+    if ((c.few || c.mesh.mesh.ranks() > 4) && !v.on_large_meshes) continue;
     if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
     const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
     const RunSpec spec{.config = v.config,

@@ -32,6 +32,7 @@ RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit 
   RunSpec spec{
       .config = LlamaConfigText(/*tied=*/false), .dtype = DType::kBF16, .row = kRow, .micro_batches = kMicroBatches};
   spec.mesh.residual = residual;
+  spec.mesh.decisions = {.grad_sync = GradSync::kMicroBatch, .embedding = EmbeddingMove::kTable};
   for (const auto& [axis, size] : sizes) spec.mesh.mesh.set_size(axis, size);
   spec.rows_per_micro_batch = spec.mesh.mesh.size(DataAxes(spec.mesh.mesh));
   spec.threads = 1;
@@ -92,7 +93,6 @@ Counted Count(const RunSpec& spec) {
   return counted;
 }
 
-// `per_step`: also what an update sends to know the norm, eight bytes per tensor that is split.
 void ExpectTraffic(const RunSpec& spec, double formula, double statistics = 0) {
   SCOPED_TRACE(spec.mesh.mesh.ToString());
   const Counted counted = Count(spec);
@@ -126,11 +126,33 @@ TEST(Traffic, OfFullShardingIsTwoGathersAndOneReduceScatter) {
   }
 }
 
+TEST(Traffic, OfGradientsReducedOncePerStepIsOneReduceScatter) {
+  RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
+  spec.mesh.decisions.grad_sync = GradSync::kStep;
+  const double all = kBlocks * kBlock + kOutside;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + Part(kF32 * all, 2) +
+                          NormTraffic(kTensors, 2));
+}
+
+// Instead of the table and its gradient: every token's index, its row forward and the gradient of that backward.
+TEST(Traffic, OfEmbeddingsLookedUpWhereTheirRowsLieIsTheRows) {
+  const int n = 2;
+  RunSpec spec = SpecOn({{Axis::kFsdp, n}});
+  spec.mesh.decisions.embedding = EmbeddingMove::kRows;
+  const double table = kVocab * kHidden, all = kBlocks * kBlock + kOutside - table;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * (kOutside - table), true, n) +
+                          kMicroBatches * Part(kF32 * all, n) +
+                          kMicroBatches * Part(n * kRow * (4 + 2 * kBf16 * kHidden), n) + NormTraffic(kTensors, n));
+}
+
 TEST(Traffic, OfLoraIsNothingForTheGradientsOfFrozenWeights) {
   RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
   spec.method = Method::kLora;
   const double blocks = kBlocks * (kBlock + kAdapters);
-  ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, true, 2) +
+  // Nothing trained lies before the first block: its backward ends at q, k and v, without their weights, the A beside
+  // these and the norm before them.
+  const double spared = kHidden * kHeadDim * (kHeads + 2 * kKvHeads) + 3 * kRank * kHidden + kHidden;
+  ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, true, 2) - kMicroBatches * Part(kBf16 * spared, 2) +
                           kMicroBatches * Part(kF32 * kBlocks * kAdapters, 2) + NormTraffic(kAdapterTensors, 2));
 }
 

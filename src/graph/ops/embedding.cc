@@ -1,7 +1,7 @@
 // Embedding: x[t] = table[index[t] + offset]. OPT's learned positions start at row 2, hence the offset
 // (transformers, OPTLearnedPositionalEmbedding). With `whole`, the table is rows begin, begin+1, ... of one of that
 // many, and x[t] is zero where its row is another of them.
-#include <optional>
+#include <vector>
 
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -57,31 +57,42 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
-// The innermost axis that deals rows to ranks, if rows of the table are dealt along it, too: there every rank may look
-// all tokens up in its part of the table instead of gathering it. Where that moves less, which it does where a
-// micro-batch has fewer tokens than the vocabulary has words.
-std::optional<Axis> AxisOfRows(ShardingSink& sink, const Placement& table, const Placement& index) {
-  if (index.dims[0].empty() || table.DimOf(index.dims[0].back()) != 0) return std::nullopt;
-  const Axis axis = index.dims[0].back();
+// The axes that deal rows of the batch to ranks and rows of the table, too, if there every rank is to look all tokens
+// up in its part of the table instead of gathering it: where that moves less, which it does where a micro-batch has
+// fewer tokens than the vocabulary has words. Outermost first.
+std::vector<Axis> AxesOfRows(ShardingSink& sink, const Placement& table, const Placement& index) {
+  // Looked-up rows can be dealt again over the innermost axes only, and parts of the table gathered from the inside.
+  std::vector<Axis> axes;
+  for (const Axis axis : index.dims[0]) {
+    if (table.DimOf(axis) == 0) {
+      axes.push_back(axis);
+    } else if (!axes.empty()) {
+      return {};
+    }
+  }
+  if (axes.empty()) return {};
+  AxisSet over;
+  for (const Axis axis : axes) over |= axis;
   const Value& whole = sink.value(sink.node().inputs[0]);
   const Value& tokens = sink.value(sink.node().inputs[1]);
-  const int64_t ranks = sink.mesh().size(axis);
-  const auto part = [](int64_t elements, const Placement& p, const Mesh& mesh, Axis gathered) {
-    return elements * mesh.size(gathered) / mesh.size(p.split());
+  const int64_t ranks = sink.mesh().size(over);
+  // Of what the ranks of these axes have together.
+  const auto part = [&](int64_t elements, const Placement& p) {
+    return elements * ranks / sink.mesh().size(p.split());
   };
-  // Of what the ranks of the axis have together.
-  const Bytes index_bytes = Bytes{part(tokens.type.bytes().v, index, sink.mesh(), axis)};
-  const Bytes rows = index_bytes / SizeOf(DType::kI32) * whole.type.shape[1] * SizeOf(whole.type.dtype);
-  const int64_t elements = part(whole.type.shape.elements(), table, sink.mesh(), axis);
+  const int64_t indices = part(tokens.type.shape[0], index);
+  const Bytes rows{indices * whole.type.shape[1] * SizeOf(whole.type.dtype)};
+  const int64_t elements = part(whole.type.shape.elements(), table);
   const int64_t gradient = whole.trainable ? SizeOf(GradientDType(whole.type.dtype)) : 0;
   const auto sent = [&](Bytes bytes) { return bytes * (ranks - 1) / ranks; };
-  const Alternatives ways = {.what = "embedding " + whole.name,
-                             .first = "table",
-                             .second = "rows",
-                             .axes = axis,
-                             .sent_first = sent(Bytes{elements * (SizeOf(whole.type.dtype) + gradient)}),
-                             .sent_second = sent(index_bytes + rows * (whole.trainable ? 2 : 1))};
-  return sink.TakesSecond(ways) ? std::optional<Axis>(axis) : std::nullopt;
+  const Alternatives ways = {
+      .what = "embedding " + whole.name,
+      .first = "table",
+      .second = "rows",
+      .axes = over,
+      .sent_first = sent(Bytes{elements * (SizeOf(whole.type.dtype) + gradient)}),
+      .sent_second = sent(Bytes{indices * SizeOf(tokens.type.dtype)} + rows * (whole.trainable ? 2 : 1))};
+  return sink.TakesSecond(ways) ? axes : std::vector<Axis>();
 }
 
 // Where rows of the table are split along tensor axes, each rank looks up those it holds (attribute `begin`: the first
@@ -90,8 +101,8 @@ void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
   Placement index = sink.placement(1);
   Placement table = sink.placement(0), x;
-  const std::optional<Axis> looked_up = AxisOfRows(sink, table, index);
-  if (looked_up) index = Gathered(index, 0, *looked_up);
+  const std::vector<Axis> looked_up = AxesOfRows(sink, table, index);
+  for (const Axis axis : looked_up) index = Gathered(index, 0, axis);
   x.dims[0] = index.dims[0];
   for (const Axis axis : sink.mesh().axes().axes()) {
     const int dim = table.DimOf(axis);
@@ -114,12 +125,11 @@ void Sharding(ShardingSink& sink) {
   }
   const ValueId part = sink.Use(0, table);
   ValueId rows = sink.Emit(Op::kEmbedding, {part, sink.Use(1, index)}, std::move(attributes), {x})[0];
-  if (looked_up) {
-    x.partial = x.partial - *looked_up;
-    x.dims[0].push_back(*looked_up);
-    rows = sink.Convert(rows, x);
+  for (const Axis axis : looked_up) {
+    x.partial = x.partial - axis;
+    x.dims[0].push_back(axis);
   }
-  sink.Deliver(0, rows);
+  sink.Deliver(0, looked_up.empty() ? rows : sink.Convert(rows, x));
 }
 
 constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin"),
