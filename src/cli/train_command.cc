@@ -276,6 +276,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
     TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
   }
   if (end == LoopEnd::kStopped) {
+    if (!ranks.alone()) IgnoreStopSignals();
     LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; go on with the same command and --resume",
                         loop.progress().step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;

@@ -46,6 +46,11 @@ int StopSignal() {
   return stop_signal;
 }
 
+void IgnoreStopSignals() {
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+}
+
 bool TrainingLoop::EvaluationDue() const {
   return p_.evaluator && (last() || Due(progress_.step, p_.config.output.eval_steps.value_or(0)));
 }

@@ -42,6 +42,9 @@ class Saver {
 // broken off, and made up for when the run goes on. A second signal ends the process at once.
 void InstallStopHandler();
 int StopSignal();  // 0: none
+// From here on such signals do nothing: what they ask for is done. Launchers send SIGTERM to all ranks once the first has
+// exited with a code that is not 0, and it must not change what the others exit with.
+void IgnoreStopSignals();
 
 enum class LoopEnd { kDone, kStopped };
 

@@ -8,17 +8,6 @@
 namespace temper::program {
 namespace {
 
-// losses[step] of metrics.jsonl.
-std::map<int64_t, double> Losses(const std::string& out) {
-  std::map<int64_t, double> losses;
-  std::ifstream in(JoinPath(out, "metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    const Json row = Json::parse(line);
-    if (row.contains("loss")) losses[row["step"].get<int64_t>()] = row["loss"].get<double>();
-  }
-  return losses;
-}
-
 class MeshCheckpoint : public Workplace {
  protected:
   // A model whose heads two ranks can share, in f32: made by one step from scratch.

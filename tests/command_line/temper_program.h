@@ -196,6 +196,17 @@ inline std::map<std::string, std::string> Bytes(const std::string& folder, const
   return files;
 }
 
+// losses[step] of metrics.jsonl.
+inline std::map<int64_t, double> Losses(const std::string& out) {
+  std::map<int64_t, double> losses;
+  std::ifstream in(JoinPath(out, "metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (row.contains("loss")) losses[row["step"].get<int64_t>()] = row["loss"].get<double>();
+  }
+  return losses;
+}
+
 // That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
 inline void ExpectSame(const std::string& whole, const std::string& stopped) {
   const auto expected = Bytes(whole), got = Bytes(stopped);

@@ -323,6 +323,8 @@ bool HasMpi() {
 }
 
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
+  // Open MPI's page of text about a peer that hung up: who has died, and why, is said in one line by us.
+  setenv("OMPI_MCA_btl_base_warn_peer_error", "0", /*overwrite=*/0);
   int provided = 0;
   TEMPER_RETURN_IF_ERROR(Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
   if (provided < MPI_THREAD_SERIALIZED) {
