@@ -22,12 +22,15 @@ Result<Ranks> Ranks::Join() {
 
 Status Ranks::Agree(const Status& own) const {
   if (alone()) return own;
-  double failed = own.ok() ? 0 : static_cast<double>(size() - rank());  // the first that failed gives the largest
+  // The first that failed gives the largest number, which holds the code of its error.
+  constexpr int kCodes = 256;
+  double failed = own.ok() ? 0 : static_cast<double>((size() - rank()) * kCodes + static_cast<int>(own.code()));
   const double mine = failed;
   TEMPER_RETURN_IF_ERROR(communicator_->AllReduceMax({&failed, 1}));
   if (failed == 0) return OkStatus();
+  agreed_failure_ = true;
   if (mine == failed) return own;
-  return Interrupted("");  // the rank that failed says why
+  return {static_cast<StatusCode>(static_cast<int>(failed) % kCodes), ""};
 }
 
 Result<std::string> Ranks::FromFirst(const std::string& text) const {
@@ -38,6 +41,22 @@ Result<std::string> Ranks::FromFirst(const std::string& text) const {
   shared.resize(static_cast<size_t>(length));
   TEMPER_RETURN_IF_ERROR(communicator_->Broadcast(std::as_writable_bytes(std::span(shared.data(), shared.size())), 0));
   return shared;
+}
+
+Status Ranks::CheckSame(const std::string& own,
+                        const std::function<Status(const std::string& firsts)>& different) const {
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, FromFirst(own));
+  return Agree(own == firsts ? OkStatus() : different(firsts));
+}
+
+Result<int> Ranks::End(Result<int> result) const {
+  if (result.ok() || alone()) return result;
+  const Status failure = result.status();
+  if (!agreed_failure_) communicator_->Abort(failure);
+  const bool tells = agreed_failure_ || communicator_->ReportsFailure();
+  // While there is a communicator: mpirun ends a rank that is still about to speak when another has gone.
+  if (tells && !failure.message().empty()) LogError(failure.message());
+  return Status(failure.code(), "");
 }
 
 }  // namespace temper

@@ -285,21 +285,46 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   return FinishRun(PosixEnv(), run.setup, run.compiled, loop.progress(), run.data.chat_template.has_value());
 }
 
+Status Compile(Run& run) {
+  const Ranks& ranks = run.setup.ranks;
+  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank()));
+  return run.setup.resume ? run.setup.resume->CheckBatch(run.config(), run.compiled.data_ranks()) : OkStatus();
+}
+
+// Each rank reads its part of the weights from the files of its machine.
+Status CheckSameModel(const Run& run) {
+  const Ranks& ranks = run.setup.ranks;
+  const auto digest = run.setup.model.Digest();
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
+  return ranks.CheckSame(*digest, [&](const std::string&) {
+    return InvalidArgument(
+        fmt::format("{}: the model on this rank's machine is not the one that rank 0 has: copy the same files to all "
+                    "machines",
+                    run.setup.model.folder()));
+  });
+}
+
 // What can be found wrong is found in the order of what it costs: settings, the weights' headers, memory, the disk, the
 // data; then weights are loaded.
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
-  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
-  TEMPER_ASSIGN_OR_RETURN(run.compiled,
-                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
-  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBatch(c, run.compiled.data_ranks()));
+  const Ranks& ranks = run.setup.ranks;
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
+  if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
-  TEMPER_RETURN_IF_ERROR(LoadData(run));
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
+  TEMPER_RETURN_IF_ERROR(ranks.CheckSame(contents.state.data_fingerprint, [&](const std::string&) {
+    return InvalidArgument(
+        fmt::format("{}: the data on this rank's machine is not what rank 0 has (or the tokenizer "
+                    "is not): copy the same files to all machines",
+                    c.data.data));
+  }));
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;
@@ -307,20 +332,19 @@ Result<int> Train(Run& run) {
   return TrainFrom(at, steps, std::move(contents), run);
 }
 
+Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
+  int exit_code = 0;
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, ranks, {}, &exit_code));
+  if (!setup) return exit_code;
+  Run run{.setup = std::move(*setup)};
+  return Train(run);
+}
+
 }  // namespace
 
 Result<int> TrainCommand(const Arguments& arguments) {
-  int exit_code = 0;
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, {}, &exit_code));
-  if (!setup) return exit_code;
-  Run run{.setup = std::move(*setup)};
-  Result<int> result = Train(run);
-  if (result.ok() || run.setup.ranks.alone()) return result;
-  // The others must not wait for a rank that is gone; one of them speaks for all.
-  Communicator& communicator = *run.setup.ranks.communicator();
-  communicator.Abort(result.status());
-  if (communicator.ReportsFailure()) return result;
-  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
+  TEMPER_ASSIGN_OR_RETURN(const Ranks ranks, Ranks::Join());
+  return ranks.End(TrainAs(ranks, arguments));
 }
 
 }  // namespace temper

@@ -120,6 +120,9 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
+  int host_ranks() const override { return control_.ranks(); }
+  int host_rank() const override { return world_.hosts.place(world_.rank); }
+  int processors() const override { return control_.processors_per_rank(); }
 
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
