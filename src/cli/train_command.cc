@@ -19,6 +19,7 @@
 #include "cli/run_saver.h"
 #include "cli/train_setup.h"
 #include "model/initialize.h"
+#include "runtime/timed_kernels.h"
 #include "train/loop.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
@@ -39,6 +40,7 @@ struct Run {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
+  KernelTime kernel_time, collective_time;
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Executor> train, eval;
@@ -62,18 +64,19 @@ struct Run {
 
 Status LoadData(Run& run) {
   const RunConfig& c = run.config();
+  const Ranks& ranks = run.setup.ranks;
   DataRequest request{.files = {c.data.data},
                       .max_seq_len = *c.data.max_seq_len,
                       .train_on_prompt = c.data.train_on_prompt,
                       .skip_bad_rows = c.data.skip_bad_rows,
                       .template_date = c.data.template_date,
                       .threads = static_cast<int>(*c.machine.threads)};
-  TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request));
-  DescribeData(run.data.dataset);
+  TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
+  if (ranks.first()) DescribeData(run.data.dataset);
   if (!c.data.eval_data.empty()) {
     request.files = {c.data.eval_data};
-    TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request));
-    DescribeData(run.eval_data->dataset);
+    TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
+    if (ranks.first()) DescribeData(run.eval_data->dataset);
   }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
@@ -88,13 +91,13 @@ Status Reserve(Run& run) {
   const Bytes arena_bytes = compiled.train().arena_bytes;
   if (Communicator* const communicator = run.setup.ranks.communicator()) {
     options.exchange = [communicator, &mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
-    run.collectives = communicator->Collectives(mesh);
+    run.collectives = std::make_unique<TimedKernels>(communicator->Collectives(mesh), &run.collective_time);
     TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, communicator->AllocateArena(arena_bytes));
     run.arena = Arena::Over(memory);
   } else {
     TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
-  run.kernels = MakeCpuKernels(options);
+  run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
   KernelTable* const collectives = run.collectives.get();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives));
@@ -244,6 +247,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (c.output.profile) trace.emplace(kTraceEvents);
   const double peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
 
+  Utilisation utilisation(run.kernel_time, run.collective_time);
   RunRecords records;
   TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   const Ranks& ranks = run.setup.ranks;
@@ -265,6 +269,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
        .tensorboard = records.tensorboard.get(),
        .display = display,
        .peers = run.peers(),
+       .utilisation = &utilisation,
        .trace = trace ? &*trace : nullptr,
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
@@ -289,7 +294,16 @@ Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
   TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank()));
-  return run.setup.resume ? run.setup.resume->CheckBatch(run.config(), run.compiled.data_ranks()) : OkStatus();
+  if (!run.setup.resume) return OkStatus();
+  // A run that goes on with more or fewer ranks keeps its batch: the accumulation makes up for it.
+  TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
+                          run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
+  if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
+  run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
+  run.setup.run.notes["gradient_accumulation_steps"] =
+      fmt::format("a step has as many rows as before, now dealt to {} rank(s)", run.compiled.data_ranks());
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank()));
+  return OkStatus();
 }
 
 // Each rank reads its part of the weights from the files of its machine.
@@ -319,12 +333,6 @@ Result<int> Train(Run& run) {
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
-  TEMPER_RETURN_IF_ERROR(ranks.CheckSame(contents.state.data_fingerprint, [&](const std::string&) {
-    return InvalidArgument(
-        fmt::format("{}: the data on this rank's machine is not what rank 0 has (or the tokenizer "
-                    "is not): copy the same files to all machines",
-                    c.data.data));
-  }));
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
   contents.state.total_steps = steps.total;

@@ -66,7 +66,7 @@ Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts,
                           ranks.FromFirst(fmt::format("{}{}", facts.cpu_has_bf16 ? '+' : '-', facts.today)));
-  facts.cpu_has_bf16 = firsts[0] == '+';
+  facts.cpu_has_bf16 = firsts.starts_with('+');
   facts.today = firsts.substr(1);
   return facts;
 }

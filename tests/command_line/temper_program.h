@@ -81,6 +81,7 @@ class Process {
     return true;
   }
   void Signal(int number) { kill(pid_, number); }
+  pid_t pid() const { return pid_; }
 
   Ended Wait() {
     pollfd files[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}};
@@ -175,7 +176,7 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
   }
 }
 
-// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
+// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed and memory.
 inline std::map<std::string, std::string> Bytes(const std::string& folder, const std::string& prefix = "") {
   std::map<std::string, std::string> files;
   for (const std::string& name : Must(PosixEnv().List(folder))) {
@@ -186,7 +187,7 @@ inline std::map<std::string, std::string> Bytes(const std::string& folder, const
       std::ifstream in(path);
       for (std::string line; std::getline(in, line);) {
         Json row = Json::parse(line);
-        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds"}) row.erase(time);
+        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds", "ranks"}) row.erase(time);
         files[prefix + name] += row.dump() + "\n";
       }
     } else if (name != "clock.json" && name != ".temper.lock") {
