@@ -109,10 +109,13 @@ TEST_F(MeshFaults, ARankThatIsKilledEndsAllOthersWithOneMessage) {
       EXPECT_EQ(ended.code, 128 + SIGKILL);
       const auto errors = Errors(ended.err);
       // mpirun may end them before they have found out; then it is the one that says it.
-      if (!mpi) EXPECT_EQ(errors.size(), 1u) << ended.err;
+      if (!mpi) {
+        EXPECT_EQ(errors.size(), 1u) << ended.err;
+      }
       ASSERT_LE(errors.size(), 1u) << ended.err;
-      if (!errors.empty())
+      if (!errors.empty()) {
         EXPECT_NE(errors[0].find(fmt::format("(process {})", victim)), std::string::npos) << errors[0];
+      }
       EXPECT_NE(ended.err.find(fmt::format("rank {} ", rank)), std::string::npos) << ended.err;
       ExpectNewestLoads("out");
     }
@@ -266,7 +269,9 @@ TEST_F(MeshFaults, RandomKillsLoseNothing) {
       continue;
     }
     ++killed;
-    if (rank != 3) EXPECT_EQ(Errors(ended.err).size(), 1u) << ended.err;
+    if (rank != 3) {
+      EXPECT_EQ(Errors(ended.err).size(), 1u) << ended.err;
+    }
   }
   const Ended last = Run(on);
   ASSERT_EQ(last.code, 0) << last.err;
