@@ -1,5 +1,8 @@
 #include "cli/ranks.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/log.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
@@ -14,6 +17,7 @@ Result<Ranks> Ranks::Join() {
     SetLogRank(launched->rank);
   } else if (StartedByMpi()) {
     TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinMpi());
+    ranks.of_mpi_ = true;
     SetLogRank(ranks.communicator_->rank());
     if (ranks.communicator_->size() == 1) ranks.communicator_.reset();
   }
@@ -54,8 +58,11 @@ Result<int> Ranks::End(Result<int> result) const {
   const Status failure = result.status();
   if (!agreed_failure_) communicator_->Abort(failure);
   const bool tells = agreed_failure_ || communicator_->ReportsFailure();
-  // While there is a communicator: mpirun ends a rank that is still about to speak when another has gone.
-  if (tells && !failure.message().empty()) LogError(failure.message());
+  const bool has_words = !failure.message().empty();
+  if (tells && has_words) LogError(failure.message());
+  // mpirun ends all when the first has failed, and drops what others have written by then: let that be the one that
+  // has told why.
+  if (!has_words && of_mpi_) std::this_thread::sleep_for(std::chrono::seconds(1));
   return Status(failure.code(), "");
 }
 

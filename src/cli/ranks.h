@@ -35,6 +35,7 @@ class Ranks {
 
  private:
   std::unique_ptr<Communicator> communicator_;
+  bool of_mpi_ = false;
   mutable bool agreed_failure_ = false;  // all ranks know, and end in order
 };
 

@@ -122,8 +122,9 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
   const Ended listed = Temper({"inspect", "8/checkpoint-4"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_NE(listed.out.find("tensors lie in slices, of up to 8 ranks"), std::string::npos) << listed.out;
-  RunWell({"export", "--model", "8/checkpoint-4", "--output_dir", "exported"});
-  EXPECT_TRUE(Slurp("exported/model.safetensors") == Slurp("8/model.safetensors"));
+  RunWell({"export", "--model", "8/checkpoint-4", "--output_dir", "of_checkpoint"});
+  RunWell({"export", "--model", "8", "--output_dir", "of_result"});
+  EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
 }
 
 TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
