@@ -25,7 +25,7 @@ Result<Ranks> Ranks::Join() {
 }
 
 Status Ranks::Agree(const Status& own) const {
-  if (alone()) return own;
+  if (alone() || agreed_failure_) return own;
   // The first that failed gives the largest number, which holds the code of its error.
   constexpr int kCodes = 256;
   double failed = own.ok() ? 0 : static_cast<double>((size() - rank()) * kCodes + static_cast<int>(own.code()));

@@ -64,10 +64,10 @@ Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
   if (config.machine.nprocs == 1) {
     facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
   }
-  TEMPER_ASSIGN_OR_RETURN(const std::string firsts,
-                          ranks.FromFirst(fmt::format("{}{}", facts.cpu_has_bf16 ? '+' : '-', facts.today)));
-  facts.cpu_has_bf16 = firsts.starts_with('+');
-  facts.today = firsts.substr(1);
+  TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
+  constexpr char kBf16[] = "bf16";
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.cpu_has_bf16 ? kBf16 : ""));
+  facts.cpu_has_bf16 = type == kBf16;
   return facts;
 }
 
