@@ -82,7 +82,8 @@ Result<int> PlanCommand(const Arguments& arguments) {
        {{.name = "json", .target = &json, .help = "print the report as JSON"},
         {.name = "program", .target = &program, .help = "print the compiled Program itself"},
         {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}}};
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, std::move(more)));
+  const Ranks alone;  // whoever has started it
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, std::move(more)));
   if (!setup) return 0;
   const int ranks = RanksNamed(setup->run.config);
   TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), setup->run.config, ranks));

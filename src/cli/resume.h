@@ -29,8 +29,10 @@ class ResumePoint {
   void KeepChoices(RunConfig& config) const;
   // Settings that change the result must be those that the checkpoint was trained with; and so must the data.
   Status CheckSettings(const RunConfig& resolved) const;
-  // So must the rows of an optimizer step, however many ranks they are dealt to: `data_ranks` now.
-  Status CheckBatch(const RunConfig& resolved, int64_t data_ranks) const;
+  // So must the rows of an optimizer step, however many ranks they are dealt to. The gradient_accumulation_steps with
+  // which they are, on `data_ranks` ranks: as in `resolved`, unless their number has changed. Errors: other rows on as
+  // many ranks, rows that make no whole number of micro-batches.
+  Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
   // Restores weights and states into the buffers of `train` and returns where the run stood. Another environment than

@@ -15,7 +15,7 @@
 namespace temper {
 
 struct TrainSetup {
-  Ranks ranks;
+  const Ranks& ranks;
   ResolvedRun run;
   OpenedModel model;
   // Of `train` only, and of its first rank only.
@@ -33,7 +33,9 @@ struct TrainSetup {
 // `train` also claims the output folder and opens the checkpoint to go on from. Nothing is returned where the command
 // is done: --help was asked for and printed, or with nprocs the ranks were started and have ended; `exit_code` says
 // how. `more`: options that the command adds.
+// `ranks` must outlive the result; all of them call this, and get the same outcome.
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                std::vector<OptionGroup> more = {}, int* exit_code = nullptr);
+                                                const Ranks& ranks, std::vector<OptionGroup> more = {},
+                                                int* exit_code = nullptr);
 
 }  // namespace temper

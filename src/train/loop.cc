@@ -46,6 +46,11 @@ int StopSignal() {
   return stop_signal;
 }
 
+void IgnoreStopSignals() {
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+}
+
 bool TrainingLoop::EvaluationDue() const {
   return p_.evaluator && (last() || Due(progress_.step, p_.config.output.eval_steps.value_or(0)));
 }
@@ -115,6 +120,10 @@ Status TrainingLoop::Log(const StepReport& report) {
                      .eta = Seconds{remaining}},
                     due);
   if (!due) return OkStatus();
+  std::vector<RankRow> ranks;
+  if (p_.utilisation) {
+    TEMPER_ASSIGN_OR_RETURN(ranks, p_.utilisation->SinceLast(window_seconds_, p_.peers));
+  }
   const TrainingRow row{.step = report.step,
                         .epoch = report.epoch,
                         .loss = loss,
@@ -124,7 +133,8 @@ Status TrainingLoop::Log(const StepReport& report) {
                         .tokens_per_second = per_second,
                         .mfu = mfu,
                         .device_peak_bytes = p_.device_peak.v,
-                        .seconds = progress_.seconds};
+                        .seconds = progress_.seconds,
+                        .ranks = std::move(ranks)};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.tensorboard) {
     const double now = WallClock();

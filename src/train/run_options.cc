@@ -1,5 +1,7 @@
 #include "train/run_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "train/foreign_names.h"
@@ -217,17 +219,43 @@ bool operator==(const RunConfig& a, const RunConfig& b) {
   return PrintRunConfig(a) == PrintRunConfig(b);
 }
 
-std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+namespace {
+
+// Calls body(option of a, the same of b) for all that have another value.
+template <class Body>
+void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   RunConfig first = a, second = b;
   const OptionSet first_options = RunOptions(first), second_options = RunOptions(second);
-  std::vector<std::string> names;
   for (const OptionGroup& group : first_options.groups()) {
     for (const Option& option : group.options) {
-      if (IsCircumstance(option.name)) continue;
-      if (ValueAsYaml(option) != ValueAsYaml(*second_options.Find(option.name))) names.push_back(option.name);
+      const Option& other = *second_options.Find(option.name);
+      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other);
     }
   }
+}
+
+}  // namespace
+
+std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+  std::vector<std::string> names;
+  ForDifferences(a, b, [&](const Option& option, const Option&) {
+    if (!IsCircumstance(option.name)) names.push_back(option.name);
+  });
   return names;
+}
+
+RunConfig SettingsOfAllRanks(const RunConfig& config) {
+  RunConfig common = config;
+  common.machine.threads.reset();
+  return common;
+}
+
+std::string DescribeDifferences(const RunConfig& a, const RunConfig& b) {
+  std::string text;
+  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs) {
+    text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", mine.name, ValueAsYaml(mine), ValueAsYaml(theirs));
+  });
+  return text;
 }
 
 }  // namespace temper

@@ -2,11 +2,17 @@
 // one rank, within what that order does in f32.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
+#include "mpi_rank.h"
 
 namespace temper::tiny {
 namespace {
@@ -149,6 +155,19 @@ std::vector<Variant> Variants() {
           {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1}};
 }
 
+// Of one rank that trains what the mesh of `c` would.
+RunSpec SpecOf(const Variant& v, const Case& c) {
+  return {.config = v.config,
+          .method = v.method,
+          .dropout = v.dropout,
+          .rows_per_micro_batch = c.mesh.mesh.size(DataAxes(c.mesh.mesh)),
+          .micro_batches = 2,
+          // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
+          // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
+          // that the order of sums decides. 1e-5 is far below all other gradients here.
+          .adam_eps = 1e-5};
+}
+
 class MeshEquivalence : public testing::TestWithParam<int> {};
 
 TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
@@ -158,16 +177,7 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
     // Ranks that outnumber the cores take long to meet.
     if ((c.few || c.mesh.mesh.ranks() > 4) && !v.on_large_meshes) continue;
     if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
-    const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
-    const RunSpec spec{.config = v.config,
-                       .method = v.method,
-                       .dropout = v.dropout,
-                       .rows_per_micro_batch = rows,
-                       .micro_batches = 2,
-                       // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
-                       // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
-                       // that the order of sums decides. 1e-5 is far below all other gradients here.
-                       .adam_eps = 1e-5};
+    const RunSpec spec = SpecOf(v, c);
     const Curve one = Train(spec);
     RunSpec sharded = spec;
     sharded.mesh = c.mesh;
@@ -223,12 +233,64 @@ TEST(Mesh, OfARingSendsWhatItsProgramSays) {
   for (std::thread& t : threads) t.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, testing::Range(0, static_cast<int>(Cases().size())),
-                         [](const auto& info) {
-                           std::string name = Cases()[static_cast<size_t>(info.param)].name;
-                           std::replace(name.begin(), name.end(), '.', '_');
-                           return name;
-                         });
+// As above with ranks that are processes on two hosts, or as if they were, of those variants that suit all meshes.
+class MpiEquivalence : public testing::TestWithParam<int> {};
+
+TEST_P(MpiEquivalence, TenStepsHaveTheLossesOfOneRank) {
+  if (!HasMpi()) GTEST_SKIP() << "this build has no MPI";
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+  const int ranks = Cases()[static_cast<size_t>(GetParam())].mesh.mesh.ranks();
+  const std::string command = fmt::format(
+      "OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 timeout -k 5 300 mpirun -n {} --oversubscribe "
+      "--allow-run-as-root --bind-to none /proc/{}/exe --mpi {} {} 2>&1 </dev/null",
+      ranks, getpid(), (ranks + 1) / 2, GetParam());
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  for (char line[512]; std::fgets(line, sizeof line, pipe) != nullptr;) output += line;
+  EXPECT_EQ(pclose(pipe), 0) << output;
+  EXPECT_NE(output.find(" curves are those of one rank"), std::string::npos) << output;
+}
+
+std::string NameOf(const testing::TestParamInfo<int>& info) {
+  std::string name = Cases()[static_cast<size_t>(info.param)].name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+const auto kAllCases = testing::Range(0, static_cast<int>(Cases().size()));
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, kAllCases, NameOf);
+INSTANTIATE_TEST_SUITE_P(Meshes, MpiEquivalence, kAllCases, NameOf);
 
 }  // namespace
+
+// A rank of MpiEquivalence: the first one compares, and says what it found.
+int RunMpiRank(Communicator& communicator, int case_number) {
+  const Case& c = Cases()[static_cast<size_t>(case_number)];
+  int curves = 0, errors = 0;
+  for (const Variant& v : Variants()) {
+    if (!v.on_large_meshes) continue;
+    if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
+    RunSpec spec = SpecOf(v, c);
+    spec.threads = 1;
+    const Curve one = communicator.rank() == 0 ? Train(spec) : Curve();
+    spec.mesh = c.mesh;
+    spec.mesh.rank = communicator.rank();
+    spec.communicator = &communicator;
+    const Curve mesh = Train(spec);
+    ++curves;
+    for (size_t s = 0; s < one.loss.size(); ++s) {
+      if (std::abs(mesh.loss[s] - one.loss[s]) <= 1e-5 * one.loss[s] &&
+          std::abs(mesh.norm[s] - one.norm[s]) <= 1e-4 * one.norm[s]) {
+        continue;
+      }
+      ++errors;
+      fmt::print("{} on {}, step {}: loss {} and norm {}; of one rank {} and {}\n", v.name, c.name, s + 1, mesh.loss[s],
+                 mesh.norm[s], one.loss[s], one.norm[s]);
+    }
+  }
+  TEMPER_CHECK(curves > 1);
+  if (communicator.rank() == 0 && errors == 0) fmt::print("{} curves are those of one rank\n", curves);
+  return errors == 0 ? 0 : 1;
+}
+
 }  // namespace temper::tiny

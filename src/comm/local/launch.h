@@ -21,7 +21,7 @@ struct LaunchSpec {
   // Set for all ranks where this process does not have them.
   std::vector<std::pair<std::string, std::string>> environment;
   // How long ranks have to end once the run is stopped, before they are made to.
-  Seconds grace{20};
+  Seconds grace{5};
 };
 
 struct LaunchResult {
