@@ -6,7 +6,10 @@
 #include <cstdlib>
 
 #include "cli/commands.h"
+#include "cli/calibration.h"
 #include "cli/compiled_run.h"
+#include "cli/machine.h"
+#include "cli/planner.h"
 #include "cli/train_setup.h"
 #include "plan/report.h"
 #include "plan/sharding.h"
@@ -21,7 +24,8 @@ constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
     "at\n"
-    "the fullest moment, its arithmetic and its segments. Needs config.json only.\n";
+    "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, and\n"
+    "what would make it fit. Needs config.json only.\n";
 
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
@@ -39,9 +43,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .available = AvailableMemory()};
-  const double row = static_cast<double>(facts.row_tokens);
-  const int64_t rows = facts.rows * facts.data_ranks * facts.micro_batches;
-  facts.model_flops = run.ModelFlops(rows * facts.row_tokens, static_cast<double>(rows) * row * (row + 1) / 2);
+  facts.model_flops = StepFactsOf(run, c).model_flops;
   return facts;
 }
 
@@ -65,25 +67,89 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   return 0;
 }
 
+// What the options beside a run's own ask for.
+struct PlanOptions {
+  bool json = false, program = false, sharding = false;
+  std::string cluster, trace;
+  std::optional<double> price;
+
+  OptionGroup Group() {
+    return {"Report",
+            {{.name = "cluster",
+              .target = &cluster,
+              .help = "plan for these machines: a preset (8xH100, 8xMI300X, ...), a file, or 'this', measured by "
+                      "temper doctor --calibrate",
+              .value_hint = "NAME"},
+             {.name = "price", .target = &price, .help = "price of a device per hour", .range = {.above = 0}},
+             {.name = "trace",
+              .target = &trace,
+              .help = "write the simulated step as a Chrome trace, in the format of --profile",
+              .value_hint = "FILE"},
+             {.name = "json", .target = &json, .help = "print the report as JSON"},
+             {.name = "program", .target = &program, .help = "print the compiled Program itself"},
+             {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}};
+  }
+};
+
+// The named cluster; without a name what was measured of this machine, if it was.
+Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
+  if (options.cluster.empty()) {
+    Result<Cluster> measured = OpenClusterOrThis(PosixEnv(), "this");
+    return measured.ok() ? std::optional<Cluster>(std::move(*measured)) : std::nullopt;
+  }
+  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenClusterOrThis(PosixEnv(), options.cluster));
+  return std::optional<Cluster>(std::move(cluster));
+}
+
+// What a run is resolved for: the cluster's devices instead of this machine.
+RunFacts FactsOn(const std::optional<Cluster>& cluster) {
+  RunFacts facts = MachineFacts();
+  if (!cluster || cluster->shared) return facts;
+  facts.processor = cluster->device;
+  facts.cpu_has_bf16 = cluster->has_bf16();
+  facts.cpu_cores = 1;  // a device is one worker
+  return facts;
+}
+
 }  // namespace
 
 Result<int> PlanCommand(const Arguments& arguments) {
-  bool json = false, program = false, sharding = false;
-  std::vector<OptionGroup> more = {
-      {"Report",
-       {{.name = "json", .target = &json, .help = "print the report as JSON"},
-        {.name = "program", .target = &program, .help = "print the compiled Program itself"},
-        {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}}};
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, std::move(more)));
+  PlanOptions options;
+  std::optional<Cluster> cluster;
+  const FactsOf facts_of = [&]() -> Result<RunFacts> {
+    TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options));
+    if (cluster && options.price) cluster->price_per_device_hour = *options.price;
+    return FactsOn(cluster);
+  };
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
-  const int ranks = RanksNamed(setup->run.config);
-  TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), setup->run.config, ranks));
-  if (sharding) return PrintSharding(*setup, run);
-  const PlanFacts facts = PlanFactsOf(*setup, run);
-  const std::string text = program ? PrintProgram(run.train())
-                           : json  ? PlanJson(run.train(), facts)
-                                   : PlanText(run.train(), facts);
-  std::fputs(text.c_str(), stdout);
+  const RunConfig& config = setup->run.config;
+  if (options.sharding || options.program || !cluster) {
+    const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), config, ranks));
+    if (options.sharding) return PrintSharding(*setup, run);
+    const PlanFacts facts = PlanFactsOf(*setup, run);
+    std::fputs((options.program ? PrintProgram(run.train())
+                : options.json  ? PlanJson(run.train(), facts)
+                                : PlanText(run.train(), facts))
+                   .c_str(),
+               stdout);
+    return 0;
+  }
+  const Planner planner(setup->model.model(), *cluster);
+  TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
+                          planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty()));
+  PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
+  if (!planned.forecast.fits) {
+    TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
+  }
+  if (!options.trace.empty()) {
+    TEMPER_RETURN_IF_ERROR(
+        WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
+  }
+  const PlanFacts facts = PlanFactsOf(*setup, planned.run);
+  const Program& train = planned.run.train();
+  std::fputs((options.json ? PlanJson(train, facts, on) : PlanText(train, facts, on)).c_str(), stdout);
   return 0;
 }
 

@@ -57,7 +57,8 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, std
 }  // namespace
 
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                std::vector<OptionGroup> more, int* exit_code) {
+                                                std::vector<OptionGroup> more, int* exit_code,
+                                                const FactsOf& facts_of) {
   TEMPER_ASSIGN_OR_RETURN(Ranks ranks, Ranks::Join());
   RunConfig config;
   std::vector<OptionGroup> groups = RunOptionGroups(config);
@@ -94,6 +95,9 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
                                                       !all_from_checkpoint}));
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   RunFacts facts = MachineFacts();
+  if (facts_of) {
+    TEMPER_ASSIGN_OR_RETURN(facts, facts_of());
+  }
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());

@@ -30,14 +30,10 @@ struct Cluster {
 
   Bytes memory;   // of a device
   Bytes reserve;  // of that: what driver, libraries and communicators take; not ours to plan
-  // FLOP per second that a product of this dtype could reach at most: what MFU is a ratio to. 0: the device has no
-  // hardware for it, so values are stored in it and computed in f32.
-  double f32_peak = 0, bf16_peak = 0;
 
   int hosts = 1, devices_per_host = 1;
   Bytes host_memory;  // 0: not said
   double disk_read = 0, disk_write = 0;  // bytes per second of a host; 0: not said
-  Link within_host;                      // per device
   Link between_hosts;                    // per host: its devices share it
   double price_per_device_hour = 0;      // 0: not given
   std::string currency = "USD";
@@ -47,13 +43,16 @@ struct Cluster {
   bool shared = false;
   struct Share {
     DeviceRates rates;
-    Link link;
+    Link link;  // to others on the host
+    // FLOP per second that products could reach at most: what MFU is a ratio to. bf16 0: the device has no hardware for
+    // it, so values are stored in it and computed in f32.
     double f32_peak = 0, bf16_peak = 0;
+    double peak(DType dtype) const { return dtype == DType::kBF16 && bf16_peak > 0 ? bf16_peak : f32_peak; }
   };
   std::map<int, Share> shares;  // by ranks on the machine; not shared: {1, ..}
 
+  bool has_bf16() const { return shares.begin()->second.bf16_peak > 0; }
   int devices() const { return hosts * devices_per_host; }
-  double peak(DType dtype) const { return dtype == DType::kBF16 && bf16_peak > 0 ? bf16_peak : f32_peak; }
 
   // What one rank has where `ranks` run on a host.
   Bytes MemoryOf(int ranks) const;

@@ -133,8 +133,9 @@ Link ReadLink(std::optional<Section> section) {
 }
 
 // Rates stated by class: a peak and the share of it that kernels of that class reach.
-DeviceRates ReadStatedRates(Section& device, Cluster* cluster) {
-  DeviceRates rates;
+Cluster::Share ReadStatedRates(Section& device) {
+  Cluster::Share share;
+  DeviceRates& rates = share.rates;
   const Seconds launch{device.Quantity("launch", "s")};
   const double bandwidth = device.Quantity("bandwidth", "B/s") * device.Number("bandwidth_share", 1);
   const OpRate memory{.launch = launch, .bandwidth = {{Bytes{1}, bandwidth}}};
@@ -154,9 +155,9 @@ DeviceRates ReadStatedRates(Section& device, Cluster* cluster) {
     return peak;
   };
   if (f32) {
-    cluster->f32_peak = read(*f32, DType::kF32);
+    share.f32_peak = read(*f32, DType::kF32);
     if (bf16) {
-      cluster->bf16_peak = read(*bf16, DType::kBF16);
+      share.bf16_peak = read(*bf16, DType::kBF16);
     } else {
       // Stored in bf16, computed in f32.
       for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
@@ -168,7 +169,7 @@ DeviceRates ReadStatedRates(Section& device, Cluster* cluster) {
     rates.set_tile({tile->Count("rows"), tile->Count("columns"), tile->Count("units")});
     tile->Done();
   }
-  return rates;
+  return share;
 }
 
 constexpr std::array<std::pair<const char*, OpClass>, 4> kClassNames = {{{"product", OpClass::kProduct},
@@ -227,7 +228,7 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
     cluster.device = device->Text("name");
     cluster.memory = device->Size("memory");
     cluster.reserve = device->Size("reserve", 0);
-    if (!cluster.shared) cluster.shares[1].rates = ReadStatedRates(*device, &cluster);
+    if (!cluster.shared) cluster.shares[1] = ReadStatedRates(*device);
     device->Done();
   } else {
     root.Fail("", "'device' is missing");
@@ -240,9 +241,11 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
       cluster.disk_write = disk->Quantity("write", "B/s");
       disk->Done();
     }
-    cluster.within_host = ReadLink(host->Child("link"));
-    if (cluster.devices_per_host > 1 && !cluster.shared && cluster.within_host.bytes_per_second <= 0) {
-      host->Fail("", "'link' is missing: what devices of this host give each other");
+    if (!cluster.shared) {
+      Link& link = cluster.shares[1].link = ReadLink(host->Child("link"));
+      if (cluster.devices_per_host > 1 && link.bytes_per_second <= 0) {
+        host->Fail("", "'link' is missing: what devices of this host give each other");
+      }
     }
     host->Done();
   }
@@ -255,19 +258,9 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
     cluster.currency = price->Text("currency", "USD");
     price->Done();
   }
-  if (cluster.shared) {
-    ReadMeasured(root, &cluster);
-  } else {
-    cluster.shares[1].link = cluster.within_host;
-    cluster.shares[1].f32_peak = cluster.f32_peak;
-    cluster.shares[1].bf16_peak = cluster.bf16_peak;
-  }
+  if (cluster.shared) ReadMeasured(root, &cluster);
   root.Done();
   if (!error.ok()) return error;
-  if (cluster.shared) {
-    cluster.f32_peak = cluster.shares.begin()->second.f32_peak;
-    cluster.bf16_peak = cluster.shares.begin()->second.bf16_peak;
-  }
   return cluster;
 }
 

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/ops/loss_scratch.h"
 #include "program/waits.h"
 
 namespace temper {
 namespace {
-
-// Rows that linear_cross_entropy works on at a time where its attributes do not say (graph/ops/loss_scratch.h); for
-// each such chunk the ranks that share a vocabulary meet once.
-constexpr int64_t kLossChunk = 512;
 
 // An instruction of a segment: the same for all its bindings.
 struct Timed {
@@ -42,7 +39,7 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh&
     const int64_t ranks = a.Int("ranks");
     const int turns = IsCollective(instruction.op)
                           ? TurnsOf(instruction.op, ranks)
-                          : static_cast<int>((in[0].shape[0] + kLossChunk - 1) / kLossChunk * (ranks - 1));
+                          : static_cast<int>(NumLossChunks(LossScratchOf(in, a, 1), in[0].shape[0]) * (ranks - 1));
     timed.collective = CollectiveSeconds(cluster, mesh, axes, timed.cost.sent, turns);
     timed.leaves_host = LeavesHost(cluster, mesh, axes);
   }
@@ -84,11 +81,12 @@ class RankClock {
     ++total.runs;
     total.seconds += duration;
     if (keep_events_) {
-      s.events.push_back({instruction.op, segment.phase, block, call.micro_batch,
-                          beside ? Queue::kCommunicate : Queue::kCompute, begin, begin + duration,
-                          timed.cost.read + timed.cost.written, timed.cost.flops});
+      s.events.push_back({instruction.op, segment.phase, block, call.micro_batch, beside ? "communicate" : "compute",
+                          begin, duration, timed.cost.read + timed.cost.written, timed.cost.flops});
     }
   }
+
+  void EndMicroBatch() { result_.micro_batches.push_back(now_); }
 
   Simulation Finish() {
     Simulation& s = result_;
@@ -118,8 +116,12 @@ class RankClock {
 
 }  // namespace
 
-const char* ToString(Queue queue) {
-  return queue == Queue::kCompute ? "compute" : "communicate";
+std::string TraceText(const Simulation& simulation) {
+  std::string text;
+  OpenTrace(&text);
+  for (const TraceRow& row : simulation.events) AppendTraceRow(row, &text);
+  CloseTrace(0, &text);
+  return text;
 }
 
 const char* Simulation::Bottleneck() const {
@@ -142,6 +144,7 @@ Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& clu
   RankClock clock(cluster, keep_events);
   size_t at = 0;
   for (const Call& call : program.schedule) {
+    if (call.kind == Call::Kind::kStoreOutputs) clock.EndMicroBatch();
     if (call.kind != Call::Kind::kRun) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const auto s = static_cast<size_t>(binding.segment);

@@ -11,22 +11,9 @@
 
 #include "plan/cluster.h"
 #include "program/program.h"
+#include "program/trace_text.h"
 
 namespace temper {
-
-enum class Queue : uint8_t { kCompute, kCommunicate };
-const char* ToString(Queue queue);  // "compute", "communicate": as a trace calls them
-
-// One instruction of a step, simulated or measured.
-struct TimelineEvent {
-  Op op;
-  Phase phase;
-  int block = 0, micro_batch = 0;
-  Queue queue = Queue::kCompute;
-  Seconds begin, end;  // from the beginning of the step
-  Bytes bytes;         // operands read and written
-  Flops flops;
-};
 
 // All executions of an op in a phase.
 struct OpTotal {
@@ -45,11 +32,16 @@ struct Simulation {
   Seconds hidden;       // of collectives in the background, beside kernels
   Bytes sent_within_host, sent_between_hosts;  // by this rank
   std::vector<OpTotal> ops;                    // longest first
-  std::vector<TimelineEvent> events;           // where asked for, in order of issue
+  std::vector<TraceRow> events;                // where asked for, in order of issue
+  // When each micro-batch was done; the update comes after the last.
+  std::vector<Seconds> micro_batches;
 
   // The largest of the terms above, in words.
   const char* Bottleneck() const;
 };
+
+// The events as a Chrome trace, in the format of `temper train --profile`.
+std::string TraceText(const Simulation& simulation);
 
 // `mesh`: whose rank 0 runs `program`. REQUIRES: the mesh has at most as many ranks as the cluster devices.
 Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events = false);

@@ -183,8 +183,8 @@ Status Executor::AwaitBackground(size_t count, Trace* trace) {
     if (!trace) continue;
     const BackgroundQueue::Item& item = background_->item(awaited_);
     const auto& [b, micro_batch] = background_notes_[awaited_];
-    trace->Record(
-        {b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written, b->cost.flops});
+    trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
+                   b->cost.flops, /*background=*/true});
   }
   return OkStatus();
 }
