@@ -40,8 +40,7 @@ DeviceRates MeasureRates(int ranks, int threads) {
         if (seconds > Seconds{0}) samples.push_back({CostOf(c), seconds});
       }
       if (samples.size() < wanted.cases.size()) continue;  // not an op of this backend in this dtype
-      rates.SetOp(wanted.op, wanted.op_class, wanted.dtype,
-                  wanted.computes ? FitRate(samples) : FitBandwidth(samples));
+      rates.SetOp(wanted.op, wanted.op_class, wanted.dtype, wanted.computes ? FitRate(samples) : FitBandwidth(samples));
     }
   }
   // What is not timed (tables, slices) moves as a sum does.

@@ -14,7 +14,8 @@ struct Dims {
 constexpr Dims kWide[] = {{128, 512, 2048}, {256, 512, 512},   {512, 1024, 1024},
                           {2048, 512, 512}, {1024, 768, 3072}, {2048, 2048, 768}};
 // LoRA's A ([r, in]) and B ([out, r]).
-constexpr Dims kNarrow[] = {{256, 512, 8}, {1024, 1024, 16}, {2048, 2048, 8}, {256, 8, 512}, {1024, 16, 1024}, {2048, 8, 2048}};
+constexpr Dims kNarrow[] = {{256, 512, 8}, {1024, 1024, 16}, {2048, 2048, 8},
+                            {256, 8, 512}, {1024, 16, 1024}, {2048, 8, 2048}};
 
 Attributes Acc(bool acc) {
   return {{"acc", int64_t{acc}}, {"bias", int64_t{0}}};
@@ -41,7 +42,8 @@ RateCases Products(Op op, OpClass op_class, DType dtype) {
     }
     rate.cases.push_back(std::move(c));
   };
-  for (const Dims& d : op_class == OpClass::kNarrow ? std::span<const Dims>(kNarrow) : std::span<const Dims>(kWide)) add(d);
+  for (const Dims& d : op_class == OpClass::kNarrow ? std::span<const Dims>(kNarrow) : std::span<const Dims>(kWide))
+    add(d);
   return rate;
 }
 
@@ -68,7 +70,8 @@ RateCases Loss(DType dtype) {
 RateCases Attention(Op op, DType dtype) {
   RateCases rate{.op = op, .op_class = OpClass::kAttention, .dtype = dtype, .computes = true};
   constexpr int64_t kTokens = 2048;
-  for (const auto& [heads, kv_heads, head_dim] : {std::array<int64_t, 3>{8, 4, 64}, std::array<int64_t, 3>{8, 2, 128}}) {
+  for (const auto& [heads, kv_heads, head_dim] :
+       {std::array<int64_t, 3>{8, 4, 64}, std::array<int64_t, 3>{8, 2, 128}}) {
     for (const int64_t row : {128, 512, 2048}) {
       const TensorType q{dtype, {kTokens, heads * head_dim}}, k{dtype, {kTokens, kv_heads * head_dim}};
       const TensorType start{DType::kI32, {kTokens}}, lse{DType::kF32, {kTokens, heads}};
@@ -123,8 +126,9 @@ std::vector<RateCases> CalibrationCases(DType dtype) {
   const auto two = [](const TensorType& x, const Extent&) { return Types{x, x}; };
   const auto three = [](const TensorType& x, const Extent&) { return Types{x, x, x}; };
   add(Op::kAdd, {}, two);
-  add(Op::kRmsNorm, {{"eps", 1e-5}},
-      [&](const TensorType& x, const Extent& e) { return Types{x, Vector(dtype, e.D)}; });
+  add(Op::kRmsNorm, {{"eps", 1e-5}}, [&](const TensorType& x, const Extent& e) {
+    return Types{x, Vector(dtype, e.D)};
+  });
   add(Op::kRmsNormBackward, {{"acc", int64_t{1}}, {"grad_w", int64_t{0}}, {"acc_w", int64_t{0}}},
       [&](const TensorType& x, const Extent& e) {
         return Types{x, x, Vector(dtype, e.D), Vector(kF32, e.T), x};
@@ -142,10 +146,12 @@ std::vector<RateCases> CalibrationCases(DType dtype) {
   add(Op::kReluBackward, {}, two);
   add(Op::kGelu, {{"tanh", int64_t{0}}}, one);
   add(Op::kGeluBackward, {{"tanh", int64_t{0}}}, two);
-  add(Op::kDropout, {{"p", 0.1}},
-      [](const TensorType& x, const Extent&) { return Types{x, {DType::kI64, {kNumRngWords}}}; });
-  add(Op::kRope, {{"head_dim", int64_t{64}}, {"inverse", int64_t{0}}},
-      [&](const TensorType& x, const Extent& e) { return Types{x, {kF32, {e.T, 64}}}; });
+  add(Op::kDropout, {{"p", 0.1}}, [](const TensorType& x, const Extent&) {
+    return Types{x, {DType::kI64, {kNumRngWords}}};
+  });
+  add(Op::kRope, {{"head_dim", int64_t{64}}, {"inverse", int64_t{0}}}, [&](const TensorType& x, const Extent& e) {
+    return Types{x, {kF32, {e.T, 64}}};
+  });
   add(Op::kSumRows, {{"acc", int64_t{0}}}, one);
   add(Op::kEmbedding, {{"offset", int64_t{0}}}, [&](const TensorType&, const Extent& e) {
     return Types{{dtype, {512, e.D}}, Vector(DType::kI32, e.T)};
@@ -153,8 +159,7 @@ std::vector<RateCases> CalibrationCases(DType dtype) {
   add(Op::kCast, {{"dtype", std::string(ToString(kF32))}}, one);
   if (dtype == kF32) {
     add(Op::kSumSquares, {}, one);
-    add(Op::kAdamw,
-        {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", int64_t{0}}},
+    add(Op::kAdamw, {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", int64_t{0}}},
         [&](const TensorType& x, const Extent&) {
           return Types{x, x, x, x, Vector(kF32, 2), {DType::kF64, {kNumScalars}}};
         });

@@ -62,7 +62,6 @@ class Bench {
   std::unique_ptr<Kernel> kernel_;
   std::unique_ptr<Arena> arena_;
   std::vector<std::byte*> inputs_, outputs_;
-
 };
 
 double Elapsed(Clock::time_point since) {

@@ -40,14 +40,14 @@ namespace {
 Result<int> Calibrate() {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
   Env& env = PosixEnv();
-  TEMPER_ASSIGN_OR_RETURN(
-      const Cluster cluster,
-      CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) { LogInfo("measuring   " + what); }));
+  TEMPER_ASSIGN_OR_RETURN(const Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
+                            LogInfo("measuring   " + what);
+                          }));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
   std::string text;
   for (const auto& [ranks, share] : cluster.shares) {
-    text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks, ranks == 1 ? " " : "s",
-                        share.f32_peak * 1e-9, share.bf16_peak * 1e-9);
+    text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks,
+                        ranks == 1 ? " " : "s", share.f32_peak * 1e-9, share.bf16_peak * 1e-9);
     if (ranks > 1) {
       text += fmt::format("; {:.1f} GB/s to the others, {:.0f} us a turn", share.link.bytes_per_second * 1e-9,
                           share.link.latency.v * 1e6);

@@ -4,13 +4,19 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
+#include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
+#include "cli/commands.h"
 #include "cli/compiled_run.h"
 #include "cli/machine.h"
+#include "cli/plan_search.h"
 #include "cli/planner.h"
 #include "cli/train_setup.h"
+#include "format/quoted.h"
+#include "plan/measured_step.h"
+#include "plan/page.h"
 #include "plan/report.h"
 #include "plan/sharding.h"
 #include "runtime/arena.h"
@@ -24,7 +30,8 @@ constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
     "at\n"
-    "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, and\n"
+    "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, "
+    "and\n"
     "what would make it fit. Needs config.json only.\n";
 
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
@@ -70,7 +77,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
 // What the options beside a run's own ask for.
 struct PlanOptions {
   bool json = false, program = false, sharding = false;
-  std::string cluster, trace;
+  std::string cluster, trace, html, measured, search;
   std::optional<double> price;
 
   OptionGroup Group() {
@@ -85,6 +92,18 @@ struct PlanOptions {
               .target = &trace,
               .help = "write the simulated step as a Chrome trace, in the format of --profile",
               .value_hint = "FILE"},
+             {.name = "html",
+              .target = &html,
+              .help = "write the plan as one self-contained page: memory over time, queues, sharding",
+              .value_hint = "FILE"},
+             {.name = "measured",
+              .target = &measured,
+              .help = "with html: lay the median step of this trace (trace.json of --profile) beside the plan",
+              .value_hint = "FILE"},
+             {.name = "search",
+              .target = &search,
+              .help = "find the best mesh, micro-batch and recompute: throughput or fewest_devices",
+              .value_hint = "GOAL"},
              {.name = "json", .target = &json, .help = "print the report as JSON"},
              {.name = "program", .target = &program, .help = "print the compiled Program itself"},
              {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}};
@@ -111,6 +130,34 @@ RunFacts FactsOn(const std::optional<Cluster>& cluster) {
   return facts;
 }
 
+Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const PlanOptions& options) {
+  SearchGoal goal = SearchGoal::kThroughput;
+  if (options.search == "fewest_devices") {
+    goal = SearchGoal::kFewestDevices;
+  } else if (options.search != "throughput") {
+    return InvalidArgument(fmt::format("search: {} is no goal: throughput or fewest_devices", Quoted(options.search)));
+  }
+  const std::string path = JoinPath(setup.model.folder(), kModelConfigFile);
+  TEMPER_ASSIGN_OR_RETURN(const Json model_config, ReadJsonFile(PosixEnv(), path));
+  TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, model_config, setup.run.config, goal));
+  std::fputs((options.json ? SearchJson(result) : SearchText(result)).c_str(), stdout);
+  return 0;
+}
+
+// Options that need a cluster, without one.
+Status CheckOptions(const PlanOptions& o) {
+  for (const auto& [name, given] : {std::pair{"search", !o.search.empty()}, std::pair{"html", !o.html.empty()},
+                                    std::pair{"trace", !o.trace.empty()}, std::pair{"price", o.price.has_value()}}) {
+    if (given) {
+      return InvalidArgument(
+          fmt::format("{} needs to know the machines: add --cluster (a preset, a file), or measure "
+                      "this one by temper doctor --calibrate",
+                      name));
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<int> PlanCommand(const Arguments& arguments) {
@@ -121,9 +168,14 @@ Result<int> PlanCommand(const Arguments& arguments) {
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;
     return FactsOn(cluster);
   };
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, {options.Group()}, nullptr, facts_of));
+  TEMPER_ASSIGN_OR_RETURN(auto setup,
+                          SetUpTraining(arguments, Purpose::kPlan, kUsage, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
+  if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
+  if (!options.measured.empty() && options.html.empty()) {
+    return InvalidArgument("measured lays a trace beside the page: add --html FILE");
+  }
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), config, ranks));
@@ -137,18 +189,26 @@ Result<int> PlanCommand(const Arguments& arguments) {
     return 0;
   }
   const Planner planner(setup->model.model(), *cluster);
-  TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
-                          planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty()));
+  if (!options.search.empty()) return PrintSearch(planner, *setup, options);
+  TEMPER_ASSIGN_OR_RETURN(
+      const PlannedRun planned,
+      planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
   }
   if (!options.trace.empty()) {
-    TEMPER_RETURN_IF_ERROR(
-        WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
   }
   const PlanFacts facts = PlanFactsOf(*setup, planned.run);
   const Program& train = planned.run.train();
+  if (!options.html.empty()) {
+    std::vector<TraceRow> measured;
+    if (!options.measured.empty()) {
+      TEMPER_ASSIGN_OR_RETURN(measured, ReadMeasuredStep(PosixEnv(), options.measured));
+    }
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.html, PlanPage(train, facts, on, measured)));
+  }
   std::fputs((options.json ? PlanJson(train, facts, on) : PlanText(train, facts, on)).c_str(), stdout);
   return 0;
 }

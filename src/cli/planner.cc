@@ -10,8 +10,8 @@ namespace temper {
 
 StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config) {
   const int64_t row = *config.data.max_seq_len;
-  const int64_t rows = config.batch.per_device_train_batch_size * run.data_ranks() *
-                       config.batch.gradient_accumulation_steps;
+  const int64_t rows =
+      config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
   // Every row one document: its tokens attend to row (row + 1) / 2 pairs.
   const double pairs = static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2;
   return {.tokens = rows * row, .model_flops = run.ModelFlops(rows * row, pairs), .dtype = ComputeDType(config)};
@@ -25,9 +25,10 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
-    return InvalidArgument(fmt::format("the mesh has {} ranks, cluster {} has {} devices: lower mesh, or raise hosts in "
-                                       "the cluster's file",
-                                       ranks, cluster_.name, cluster_.devices()));
+    return InvalidArgument(
+        fmt::format("the mesh has {} ranks, cluster {} has {} devices: lower mesh, or raise hosts in "
+                    "the cluster's file",
+                    ranks, cluster_.name, cluster_.devices()));
   }
   PlannedRun planned;
   TEMPER_ASSIGN_OR_RETURN(planned.run, CompileRun(model_, config, ranks));
@@ -75,6 +76,20 @@ std::vector<Change> Changes(const Planner& planner) {
          c->mesh.fsdp = after;
          return true;
        }},
+      {"--mesh.overlap false", "collectives wait for kernels, one block's weights are held instead of two",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks == 1 || !c->mesh.overlap) return false;
+         c->mesh.overlap = false;
+         return true;
+       }},
+      {"--mesh fsdp=HALVES,tp=2", "",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks % 2 != 0 || c->mesh.tp.value_or(1) > 1 || c->mesh.dp.value_or(1) > 1) return false;
+         c->batch.gradient_accumulation_steps *= 2;  // half as many ranks have rows of their own
+         c->mesh.tp = 2;
+         c->mesh.fsdp = *ranks / 2;
+         return true;
+       }},
       {"--dtype bf16", "weights and activations in bf16",
        [](RunConfig* c, int*) {
          if (c->model.dtype == ComputeType::kBf16) return false;
@@ -87,7 +102,7 @@ std::vector<Change> Changes(const Planner& planner) {
          c->model.method = TrainMethod::kLora;
          return true;
        }},
-      {"--max_seq_len HALF", "rows of half the tokens",
+      {"--max_seq_len SHORT", "rows of half the tokens",
        [](RunConfig* c, int*) {
          if (*c->data.max_seq_len < 256) return false;
          *c->data.max_seq_len /= 2;
@@ -96,14 +111,15 @@ std::vector<Change> Changes(const Planner& planner) {
   };
 }
 
-// "HALF" and "ALL" as numbers.
+// "SHORT", "HALVES" and "ALL" as numbers.
 std::string Written(std::string settings, const RunConfig& changed) {
   const auto put = [&settings](const char* word, int64_t number) {
     if (const size_t at = settings.find(word); at != std::string::npos) {
       settings.replace(at, std::string(word).size(), std::to_string(number));
     }
   };
-  put("HALF", *changed.data.max_seq_len);
+  put("SHORT", *changed.data.max_seq_len);
+  put("HALVES", changed.mesh.fsdp.value_or(1));
   put("ALL", changed.mesh.fsdp.value_or(1));
   return settings;
 }

@@ -1,5 +1,5 @@
-// Planner: compiles variants of a run for a cluster and forecasts each. What `temper plan` reports, advises and searches
-// with. Compiling is pure, so variants may be planned on several threads at once.
+// Planner: compiles variants of a run for a cluster and forecasts each. What `temper plan` reports, advises and
+// searches with. Compiling is pure, so variants may be planned on several threads at once.
 #pragma once
 
 #include <memory>

@@ -45,8 +45,8 @@ OpClass ClassOf(Op op, const Types& inputs) {
 double OpRate::BytesPerSecond(Bytes bytes) const {
   if (bytes <= bandwidth.front().bytes) return bandwidth.front().bytes_per_second;
   if (bytes >= bandwidth.back().bytes) return bandwidth.back().bytes_per_second;
-  const auto above = std::upper_bound(bandwidth.begin(), bandwidth.end(), bytes,
-                                      [](Bytes b, const Point& p) { return b < p.bytes; });
+  const auto above =
+      std::upper_bound(bandwidth.begin(), bandwidth.end(), bytes, [](Bytes b, const Point& p) { return b < p.bytes; });
   const Point &low = *(above - 1), &high = *above;
   const double at = std::log(static_cast<double>(bytes.v) / static_cast<double>(low.bytes.v)) /
                     std::log(static_cast<double>(high.bytes.v) / static_cast<double>(low.bytes.v));
@@ -59,10 +59,10 @@ Flops WithIdleUnits(const TileShape& tile, const ProductDims& d, Flops flops) {
   // Fewer tiles than units: each is cut along the inner dim, as far as that goes.
   const int64_t pieces = std::clamp<int64_t>(tile.units / tiles, 1, CeilDiv(d.inner, tile.shortest_inner));
   const int64_t waves = CeilDiv(tiles * pieces, tile.units);
-  const double per_piece = 2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(d.inner) /
-                           static_cast<double>(pieces);
-  const double of_result = 2.0 * static_cast<double>(d.rows) * static_cast<double>(d.columns) *
-                           static_cast<double>(d.inner);
+  const double per_piece =
+      2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(d.inner) / static_cast<double>(pieces);
+  const double of_result =
+      2.0 * static_cast<double>(d.rows) * static_cast<double>(d.columns) * static_cast<double>(d.inner);
   // `flops` may be those of several products of these dims (the loss and its gradients).
   return {std::max(flops.v, flops.v / of_result * static_cast<double>(waves * tile.units) * per_piece)};
 }

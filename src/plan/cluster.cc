@@ -25,7 +25,8 @@ Result<Cluster> OpenCluster(Env& env, const std::string& name) {
   }
   if (!env.IsFile(name)) {
     std::string known;
-    for (const ClusterPreset& preset : ClusterPresets()) known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
+    for (const ClusterPreset& preset : ClusterPresets())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
     return NotFound(fmt::format("cluster {} is neither a file nor a preset. Presets: this, {}", Quoted(name), known));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, name, MiB(1)));
@@ -50,8 +51,9 @@ GroupShape ShapeOf(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
 
 }  // namespace
 
-bool LeavesHost(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
-  return ShapeOf(cluster, mesh, axes).hosts > 1;
+double ShareBetweenHosts(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
+  const GroupShape group = ShapeOf(cluster, mesh, axes);
+  return group.hosts == 1 ? 0 : static_cast<double>(group.hosts) / group.size;
 }
 
 Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes, Bytes sent, int turns) {

@@ -32,7 +32,7 @@ struct Cluster {
   Bytes reserve;  // of that: what driver, libraries and communicators take; not ours to plan
 
   int hosts = 1, devices_per_host = 1;
-  Bytes host_memory;  // 0: not said
+  Bytes host_memory;                     // 0: not said
   double disk_read = 0, disk_write = 0;  // bytes per second of a host; 0: not said
   Link between_hosts;                    // per host: its devices share it
   double price_per_device_hour = 0;      // 0: not given
@@ -79,7 +79,7 @@ Result<Cluster> OpenCluster(Env& env, const std::string& name);
 // the same at the same time and share the hosts' network.
 Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes, Bytes sent, int turns);
 
-// Whether a group along `axes` leaves a host.
-bool LeavesHost(const Cluster& cluster, const Mesh& mesh, AxisSet axes);
+// Of what a group's ranks send along a ring, the share that leaves a host: of n ranks on h hosts, h pass on to another.
+double ShareBetweenHosts(const Cluster& cluster, const Mesh& mesh, AxisSet axes);
 
 }  // namespace temper

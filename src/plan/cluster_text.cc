@@ -279,8 +279,8 @@ std::string PrintCluster(const Cluster& c) {
     text += fmt::format("  - ranks: {}\n    f32_peak: {}\n    bf16_peak: {}\n", ranks,
                         PrintQuantity(share.f32_peak, "FLOP/s"), PrintQuantity(share.bf16_peak, "FLOP/s"));
     if (share.link.bytes_per_second > 0) {
-      text += fmt::format("    link: {{bandwidth: {}, latency: {}}}\n", PrintQuantity(share.link.bytes_per_second, "B/s"),
-                          PrintQuantity(share.link.latency.v, "s"));
+      text += fmt::format("    link: {{bandwidth: {}, latency: {}}}\n",
+                          PrintQuantity(share.link.bytes_per_second, "B/s"), PrintQuantity(share.link.latency.v, "s"));
     }
     text += "    rates:\n";
     for (int op = 0; op < kNumOps; ++op) {

@@ -84,7 +84,8 @@ class Walker {
     for (size_t i = fullest; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
       ForTemporaries(s, s.instruction->inputs, [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, true); });
-      ForTemporaries(s, s.instruction->outputs, [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, i == fullest); });
+      ForTemporaries(s, s.instruction->outputs,
+                     [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, i == fullest); });
     }
     std::vector<LiveTensor> alive;
     for (const auto& [offset, tensor] : made) {

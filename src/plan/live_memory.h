@@ -20,10 +20,11 @@ struct LiveTensor {
 inline constexpr int kMicroBatchesShown = 2;
 
 struct LiveMemory {
-  // Bytes of temporaries during each instruction of the first micro-batches and the update, in the schedule's order. What a background collective still
-  // reads when its successor begins may be missing: packing keeps it a little longer than any instruction shows.
+  // Bytes of temporaries during each instruction of the first micro-batches and the update, in the schedule's order.
+  // What a background collective still reads when its successor begins may be missing: packing keeps it a little longer
+  // than any instruction shows.
   std::vector<Bytes> temporaries;
-  size_t fullest = 0;                // index of the instruction where most is alive
+  size_t fullest = 0;                  // index of the instruction where most is alive
   std::vector<LiveTensor> at_fullest;  // the largest first, persistent ones included
 };
 

@@ -32,8 +32,8 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit) {
   std::string_view rest = text.substr(static_cast<size_t>(parsed.ptr - text.data()));
   while (rest.starts_with(' ')) rest.remove_prefix(1);
   const auto bad = [&] {
-    return InvalidArgument(fmt::format("'{}' is no quantity in {}: write a number and a unit, such as '1.5 G{}'", text,
-                                       unit, unit));
+    return InvalidArgument(
+        fmt::format("'{}' is no quantity in {}: write a number and a unit, such as '1.5 G{}'", text, unit, unit));
   };
   if (parsed.ec != std::errc() || !std::isfinite(number) || number < 0 || !rest.ends_with(unit)) return bad();
   rest.remove_suffix(unit.size());

@@ -70,8 +70,8 @@ std::string SpeedText(const PlanOnCluster& on) {
                         Short(s.ops[i].seconds), share(s.ops[i].seconds));
   }
   if (s.sent_within_host.v + s.sent_between_hosts.v > 0) {
-    text += fmt::format("links       a rank sends {} within its host, {} to other hosts\n", ToString(s.sent_within_host),
-                        ToString(s.sent_between_hosts));
+    text += fmt::format("links       a rank sends {} within its host, {} to other hosts\n",
+                        ToString(s.sent_within_host), ToString(s.sent_between_hosts));
   }
   if (f.price_per_million_tokens > 0) {
     text += fmt::format("price       {:.2f} {} per million tokens, at {:.2f} per device and hour\n",
@@ -102,10 +102,8 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
     json["currency"] = on.cluster->currency;
   }
   for (const OpTotal& op : s.ops) {
-    json["ops"].push_back({{"op", ToString(op.op)},
-                           {"phase", ToString(op.phase)},
-                           {"runs", op.runs},
-                           {"seconds", op.seconds.v}});
+    json["ops"].push_back(
+        {{"op", ToString(op.op)}, {"phase", ToString(op.phase)}, {"runs", op.runs}, {"seconds", op.seconds.v}});
   }
   for (const Remedy& r : on.remedies) {
     json["remedies"].push_back({{"settings", r.settings},

@@ -14,7 +14,8 @@ struct Timed {
   OpSeconds kernel;
   Seconds collective;  // to others
   Cost cost;
-  bool background = false, leaves_host = false;
+  Bytes between_hosts;  // of what is sent
+  bool background = false;
   Seconds total() const { return kernel.total() + collective; }
 };
 
@@ -32,7 +33,9 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh&
   };
   const Types in = types_of(instruction.inputs), out = types_of(instruction.outputs);
   const Attributes& a = instruction.attributes;
-  Timed timed{.cost = RuleOf(instruction.op).cost(in, out, a), .background = a.Flag("background")};
+  Timed timed;
+  timed.cost = RuleOf(instruction.op).cost(in, out, a);
+  timed.background = a.Flag("background");
   if (!IsCollective(instruction.op)) timed.kernel = rates.SecondsOf(instruction.op, in, out, a);
   if (timed.cost.sent.v > 0) {
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));  // rules have checked it
@@ -41,7 +44,8 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh&
                           ? TurnsOf(instruction.op, ranks)
                           : static_cast<int>(NumLossChunks(LossScratchOf(in, a, 1), in[0].shape[0]) * (ranks - 1));
     timed.collective = CollectiveSeconds(cluster, mesh, axes, timed.cost.sent, turns);
-    timed.leaves_host = LeavesHost(cluster, mesh, axes);
+    const double share = ShareBetweenHosts(cluster, mesh, axes);
+    timed.between_hosts = {static_cast<int64_t>(static_cast<double>(timed.cost.sent.v) * share)};
   }
   return timed;
 }
@@ -76,7 +80,8 @@ class RankClock {
       s.launches += timed.kernel.launch;
       s.collectives += timed.collective;
     }
-    (timed.leaves_host ? s.sent_between_hosts : s.sent_within_host) += timed.cost.sent;
+    s.sent_between_hosts += timed.between_hosts;
+    s.sent_within_host += timed.cost.sent - timed.between_hosts;
     OpTotal& total = totals_[{instruction.op, segment.phase}];
     ++total.runs;
     total.seconds += duration;

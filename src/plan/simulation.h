@@ -27,10 +27,10 @@ struct Simulation {
   Seconds step;
   // What the step's time on the compute queue is spent on; their sum is `step`.
   Seconds arithmetic, memory, launches;
-  Seconds collectives;  // needed at once
-  Seconds waiting;      // for collectives in the background
-  Seconds hidden;       // of collectives in the background, beside kernels
-  Bytes sent_within_host, sent_between_hosts;  // by this rank
+  Seconds collectives;                         // needed at once
+  Seconds waiting;                             // for collectives in the background
+  Seconds hidden;                              // of collectives in the background, beside kernels
+  Bytes sent_within_host, sent_between_hosts;  // by a rank, on average
   std::vector<OpTotal> ops;                    // longest first
   std::vector<TraceRow> events;                // where asked for, in order of issue
   // When each micro-batch was done; the update comes after the last.
