@@ -73,7 +73,9 @@ std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, Se
           for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
             for (const bool reshard : {true, false}) {
               for (const bool overlap : {true, false}) {
-                if ((fsdp == 1 && !reshard) || (ranks == 1 && !overlap)) continue;
+                // Neither changes anything where nothing is gathered; what is computed again is gathered again.
+                if (fsdp == 1 && !(reshard && overlap)) continue;
+                if (recompute == Recompute::kBlock && !reshard) continue;
                 choices.push_back({ranks, dp, fsdp, tp, rows, recompute, reshard, overlap});
               }
             }
