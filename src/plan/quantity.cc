@@ -44,7 +44,7 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit) {
 }
 
 std::string PrintQuantity(double number, std::string_view unit) {
-  return fmt::format("{} {}", number, unit);
+  return fmt::format("{:.5g} {}", number, unit);
 }
 
 }  // namespace temper

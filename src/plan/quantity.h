@@ -12,7 +12,7 @@ namespace temper {
 // Ti of bytes) and the unit. Errors: anything else, or a number that is negative or not finite.
 Result<double> ParseQuantity(std::string_view text, std::string_view unit);
 
-// Text that ParseQuantity reads back to the same number.
+// Text that ParseQuantity reads back to that number, to five digits: nothing that is measured has more.
 std::string PrintQuantity(double number, std::string_view unit);
 
 }  // namespace temper
