@@ -128,9 +128,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
     data["measured_step"] = end;
   }
   std::string page(kPageTemplate);
-  // Data stands in a script element: "</" must not end it.
+  // Data stands in a script element, which nothing in it may end.
   std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");
+  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos; at += 6) text.replace(at, 1, "\\u003c");
   Replace(&page, "\"DATA\"", text);
   return page;
 }
