@@ -20,7 +20,8 @@ class KernelTimer {
   // Holds memory for the largest case that Time will be given, once per rank.
   KernelTimer(int ranks, int threads) : ranks_(ranks), threads_(threads) {}
 
-  // The median over batches of about `budget` in all, at least three runs. 0 where this backend cannot run it.
+  // The shortest of some batches of about `budget` in all (what else the machine does only adds), at least three runs.
+  // 0 where this backend cannot run it.
   Seconds Time(const TimedCase& c, Seconds budget) const;
 
  private:
