@@ -4,10 +4,8 @@
 namespace temper::program {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef TEMPER_SANITIZED
 constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kSanitized = false;
 #endif
