@@ -152,6 +152,7 @@ Status Validate(const RunConfig& config, Purpose purpose);
 
 // What Resolve must know about the world.
 struct RunFacts {
+  std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
   bool cpu_has_bf16 = false;
   int64_t cpu_cores = 1;
   std::string today;                         // YYYY-MM-DD
