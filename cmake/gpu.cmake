@@ -1,0 +1,25 @@
+# src/backend/gpu: kernels for GPUs, one source for several compilers.
+#
+# temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the host's compiler, for tests. A *.cu
+# belongs to another language of CMake's, so each gets a *.cc that includes it.
+function(temper_gpu_emulated)
+  find_package(Boost 1.74 QUIET COMPONENTS context)
+  if(NOT Boost_CONTEXT_FOUND)
+    message(STATUS "Boost.Context was not found: the tests of GPU kernels are not built")
+    return()
+  endif()
+  set(folder ${CMAKE_SOURCE_DIR}/src/backend/gpu)
+  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/emulator/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  foreach(kernel IN LISTS kernels)
+    get_filename_component(name ${kernel} NAME_WE)
+    set(wrapper ${CMAKE_BINARY_DIR}/emulated/${name}.cc)
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"backend/gpu/${name}.cu\"\n")
+    list(APPEND sources ${wrapper})
+  endforeach()
+  add_library(temper_backend_gpu_emulated STATIC ${sources})
+  target_include_directories(temper_backend_gpu_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_compile_definitions(temper_backend_gpu_emulated PUBLIC TEMPER_GPU_EMULATED)
+  target_link_libraries(temper_backend_gpu_emulated PUBLIC temper_device PRIVATE Boost::context)
+endfunction()
