@@ -1,6 +1,4 @@
 // embedding and its backward. Floor: bytes of the rows that are read and written.
-#include <fmt/format.h>
-
 #include "backend/gpu/faults.h"
 #include "backend/gpu/launch.h"
 
@@ -25,10 +23,9 @@ TableRows RowsOf(const Attributes& a, int64_t rows) {
 
 int64_t* FaultOf(const Context& context, const TableRows& rows) {
   return context.faults->Register([whole = rows.whole](int64_t word) {
-    return fmt::format(
-        "token {} of the batch asks for a row outside of an embedding table of {} rows: the tokenizer does not belong "
-        "to this model, or a sequence is longer than the model has positions",
-        word - 1, whole);
+    return "token " + std::to_string(word - 1) + " of the batch asks for a row outside of an embedding table of " +
+           std::to_string(whole) +
+           " rows: the tokenizer does not belong to this model, or a sequence is longer than the model has positions";
   });
 }
 

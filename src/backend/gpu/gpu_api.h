@@ -51,7 +51,7 @@ inline float Nudge(float x, int ulps) {
   return std::bit_cast<float>(bits + ((bits >> 3) % 2 == 0 ? ulps : -ulps));
 }
 inline float Exp(float x) {
-  return Nudge(std::exp(x), 2);
+  return x == 0 ? 1 : Nudge(std::exp(x), 2);
 }
 inline float Log(float x) {
   return Nudge(std::log(x), 1);

@@ -1,7 +1,5 @@
 #include "backend/gpu/gpu_kernels.h"
 
-#include <fmt/format.h>
-
 namespace temper::gpu {
 namespace {
 
@@ -21,8 +19,8 @@ Maker MakerOf(Op op) {
     case Op::kLayerNormBackward: return MakeLayerNormBackward;
     case Op::kRopeTable: return MakeRopeTable;
     case Op::kRope: return MakeRope;
-    // case Op::kAttention: return MakeAttention;
-    // case Op::kAttentionBackward: return MakeAttentionBackward;
+    case Op::kAttention: return MakeAttention;
+    case Op::kAttentionBackward: return MakeAttentionBackward;
     case Op::kSwiglu: return MakeSwiglu;
     case Op::kSwigluBackward: return MakeSwigluBackward;
     case Op::kRelu: return MakeRelu;
@@ -43,12 +41,12 @@ Maker MakerOf(Op op) {
 
 Result<std::unique_ptr<Kernel>> MakeGpuKernel(const KernelSpec& spec, const Context& context) {
   const Maker maker = MakerOf(spec.op);
-  if (maker == nullptr) return Unsupported(fmt::format("the GPU backend has no {} yet", ToString(spec.op)));
-  if (auto kernel = maker(spec, context)) return kernel;
-  std::string operands;
-  for (const TensorType& t : spec.inputs) operands += " " + t.ToString();
-  return Unsupported(
-      fmt::format("the GPU backend has no {} of{} {}", ToString(spec.op), operands, spec.attributes.ToString()));
+  if (maker == nullptr) return Unsupported("the GPU backend has no kernel of " + std::string(ToString(spec.op)));
+  std::unique_ptr<Kernel> kernel = maker(spec, context);
+  if (kernel != nullptr) return Result<std::unique_ptr<Kernel>>(std::move(kernel));
+  std::string text = "the GPU backend has no " + std::string(ToString(spec.op)) + " of";
+  for (const TensorType& t : spec.inputs) text += " " + t.ToString();
+  return Unsupported(text + " " + spec.attributes.ToString());
 }
 
 }  // namespace temper::gpu
