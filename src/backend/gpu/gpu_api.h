@@ -63,10 +63,15 @@ inline float Erfc(float x) {
 inline Status LaunchStatus(const char* name, const std::string& fault) {
   return fault.empty() ? OkStatus() : InvalidArgument(std::string(name) + ": " + fault);
 }
+// Parameters are evaluated once, by the host, and passed by value: as a launch does.
+template <class... Parameters, class... Arguments>
+std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... arguments) {
+  return [kernel, ... given = static_cast<Parameters>(arguments)] { kernel(given...); };
+}
 #define TEMPER_LAUNCH(name, blocks, threads, stream, ...)                                                       \
   ::temper::gpu::LaunchStatus(                                                                                  \
       #name, ::temper::simt::Launch(*(stream), ::temper::gpu::gpuDim3{blocks}, ::temper::gpu::gpuDim3{threads}, \
-                                    [=] { name(__VA_ARGS__); }))
+                                    ::temper::gpu::Bind(name, __VA_ARGS__)))
 
 }  // namespace temper::gpu
 

@@ -4,15 +4,20 @@
 #include <memory>
 
 #include "backend/gpu/gpu_api.h"
+#include "device/device.h"
 #include "device/kernel.h"
 
 namespace temper::gpu {
 
-// What a kernel is made for. `faults`: see faults.h.
-class Faults;
+class Faults;          // faults.h
+class MatrixProducts;  // matrix_product.h
+
+// What kernels are made for; all of it outlives them.
 struct Context {
-  gpuStream_t stream;
-  Faults* faults;
+  gpuStream_t stream;        // on which they enqueue
+  Stream* copies;            // the same, for what a kernel must know on the host before it goes on
+  Faults* faults;            // where they say that data is wrong
+  MatrixProducts* products;  // bound to the same stream
 };
 
 // nullptr where the operands are of a kind it does not compute in (f64, f16).
@@ -40,5 +45,11 @@ std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, const Context& conte
 std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, const Context& context);
+
+// Made of matrix products, which may be refused by whoever computes them.
+Result<std::unique_ptr<Kernel>> MakeLinear(const KernelSpec& spec, const Context& context);
+Result<std::unique_ptr<Kernel>> MakeLinearDx(const KernelSpec& spec, const Context& context);
+Result<std::unique_ptr<Kernel>> MakeLinearDw(const KernelSpec& spec, const Context& context);
+Result<std::unique_ptr<Kernel>> MakeLinearCrossEntropy(const KernelSpec& spec, const Context& context);
 
 }  // namespace temper::gpu

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "backend/gpu/emulator/host_products.h"
 #include "backend/gpu/faults.h"
 #include "backend/gpu/gpu_kernels.h"
 
@@ -17,7 +18,10 @@ class EmulatedKernel final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const simt::Machine& machine) {
     auto made = std::make_unique<EmulatedKernel>(machine);
-    TEMPER_ASSIGN_OR_RETURN(made->kernel_, gpu::MakeGpuKernel(spec, {&made->machine_, &made->faults_}));
+    TEMPER_ASSIGN_OR_RETURN(made->kernel_, gpu::MakeGpuKernel(spec, {.stream = &made->machine_,
+                                                                     .copies = &HostStream(),
+                                                                     .faults = &made->faults_,
+                                                                     .products = &gpu::HostProducts()}));
     return std::unique_ptr<Kernel>(std::move(made));
   }
   explicit EmulatedKernel(const simt::Machine& machine) : machine_(machine) {}

@@ -40,6 +40,18 @@ Maker MakerOf(Op op) {
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeGpuKernel(const KernelSpec& spec, const Context& context) {
+  switch (spec.op) {
+    case Op::kLinear:
+      return MakeLinear(spec, context);
+    case Op::kLinearDx:
+      return MakeLinearDx(spec, context);
+    case Op::kLinearDw:
+      return MakeLinearDw(spec, context);
+    case Op::kLinearCrossEntropy:
+      return MakeLinearCrossEntropy(spec, context);
+    default:
+      break;
+  }
   const Maker maker = MakerOf(spec.op);
   if (maker == nullptr) return Unsupported("the GPU backend has no kernel of " + std::string(ToString(spec.op)));
   std::unique_ptr<Kernel> kernel = maker(spec, context);
