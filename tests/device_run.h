@@ -1,7 +1,7 @@
-// The "train" Program of a TinyRun on a device apart from the host.
+// The "train" Program of a TinyRun on a device.
 #pragma once
 
-#include "apart_device.h"
+#include "device/device.h"
 #include "tiny_run.h"
 
 namespace temper {
@@ -11,7 +11,7 @@ using tiny::Must;
 // With weights and states as the TinyRun has them when this is made.
 class DeviceRun {
  public:
-  DeviceRun(const tiny::RunSpec& spec, tiny::TinyRun& host, KernelTable& kernels) : spec_(spec), device_(kernels) {
+  DeviceRun(const tiny::RunSpec& spec, tiny::TinyRun& host, Device& device) : spec_(spec), device_(device) {
     arena_ = Must(Arena::On(device_, host.train().arena_bytes));
     executor_ = Must(Executor::Create(host.train(), *arena_, device_.kernels()));
     for (const auto& [name, bytes] : host.State()) Must(executor_->Write(program().FindBuffer(name), bytes));
@@ -56,11 +56,10 @@ class DeviceRun {
   const std::vector<float>& losses() const { return losses_; }
   const Program& program() const { return executor_->program(); }
   Executor& executor() { return *executor_; }
-  ApartDevice& device() { return device_; }
 
  private:
   const tiny::RunSpec spec_;
-  ApartDevice device_;
+  Device& device_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> losses_;

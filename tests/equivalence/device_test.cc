@@ -1,8 +1,9 @@
 // A Program on a device whose memory the host cannot touch and whose work is done late gives the bits that it gives on
 // the host.
-#include "../device_run.h"
-
 #include <gtest/gtest.h>
+
+#include "../apart_device.h"
+#include "../device_run.h"
 
 namespace temper {
 namespace {
@@ -14,7 +15,8 @@ using tiny::TinyRun;
 void ExpectSameBits(const RunSpec& spec) {
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
-  DeviceRun device(spec, host, *kernels);
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
   for (int step = 0; step < 3; ++step) {
     Batch batch = host.MakeBatch(static_cast<uint64_t>(step));
     host.Step(batch);
@@ -38,19 +40,21 @@ TEST(Device, AStepWaitsForTheDeviceOnce) {
   const RunSpec spec;
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
-  DeviceRun device(spec, host, *kernels);
-  const int before = device.device().synchronized();
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
+  const int before = apart.synchronized();
   Batch batch = host.MakeBatch(1);
   ASSERT_TRUE(device.Step(batch).ok());
-  EXPECT_EQ(device.device().synchronized() - before, 2) << "for the scalars, and at the end of the step";
-  EXPECT_EQ(device.device().waiting(), 0u);
+  EXPECT_EQ(apart.synchronized() - before, 2) << "for the scalars, and at the end of the step";
+  EXPECT_EQ(apart.waiting(), 0u);
 }
 
 TEST(Device, AnErrorOfItsWorkEndsTheStepAndSticks) {
   const RunSpec spec;
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
-  DeviceRun device(spec, host, *kernels);
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
   Batch batch = host.MakeBatch(1);
   batch.token[5] = 1 << 20;
   const Status status = device.Step(batch);
@@ -64,7 +68,8 @@ TEST(DeviceDeathTest, TheHostMayNotLookAtItsMemory) {
   const RunSpec spec;
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
-  DeviceRun device(spec, host, *kernels);
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
   EXPECT_DEATH((void)device.executor().BufferView(0), "is not in the host's memory");
 }
 

@@ -42,10 +42,7 @@ struct GeluErf {
   __device__ float operator()(float x) const { return x * Cumulative(x); }
 };
 struct GeluErfSlope {
-  __device__ float operator()(float d_y, float x) const {
-    const float density = Density(x);
-    return d_y * (density == 0 ? Cumulative(x) : Fma(x, density, Cumulative(x)));
-  }
+  __device__ float operator()(float d_y, float x) const { return d_y * Fma(x, Density(x), Cumulative(x)); }
 };
 
 // (1 + tanh z) / 2 is the logistic function at 2z, 2z = kTwiceRoot * (x + kCubic x^3).

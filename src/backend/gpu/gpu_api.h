@@ -93,6 +93,17 @@ using gpuDim3 = dim3;
 using gpuStream_t = TEMPER_GPU_NAME(Stream_t);
 using gpuError_t = TEMPER_GPU_NAME(Error_t);
 inline constexpr gpuError_t gpuSuccess = TEMPER_GPU_NAME(Success);
+#if defined(__HIP__) || defined(__HIPCC__)
+using gpuDeviceProp = hipDeviceProp_t;
+#else
+using gpuDeviceProp = cudaDeviceProp;
+#endif
+inline constexpr auto gpuErrorInsufficientDriver = TEMPER_GPU_NAME(ErrorInsufficientDriver);
+inline constexpr auto gpuErrorNoDevice = TEMPER_GPU_NAME(ErrorNoDevice);
+inline constexpr auto gpuErrorMemoryAllocation = TEMPER_GPU_NAME(ErrorMemoryAllocation);
+inline constexpr auto gpuMemcpyHostToDevice = TEMPER_GPU_NAME(MemcpyHostToDevice);
+inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost);
+inline constexpr unsigned gpuStreamNonBlocking = TEMPER_GPU_NAME(StreamNonBlocking);
 template <class T>
 using Shared = T*;
 
@@ -122,6 +133,40 @@ __device__ inline float Log(float x) {
 }
 __device__ inline float Erfc(float x) {
   return erfcf(x);
+}
+
+// The runtime's functions, under one name.
+#define TEMPER_GPU_FUNCTION(name)               \
+  template <class... A>                         \
+  auto gpu##name(A... arguments) {              \
+    return TEMPER_GPU_NAME(name)(arguments...); \
+  }
+TEMPER_GPU_FUNCTION(Free)
+TEMPER_GPU_FUNCTION(FreeHost)
+TEMPER_GPU_FUNCTION(GetDeviceCount)
+TEMPER_GPU_FUNCTION(GetDeviceProperties)
+TEMPER_GPU_FUNCTION(GetErrorString)
+TEMPER_GPU_FUNCTION(GetLastError)
+TEMPER_GPU_FUNCTION(MemGetInfo)
+TEMPER_GPU_FUNCTION(MemcpyAsync)
+TEMPER_GPU_FUNCTION(MemsetAsync)
+TEMPER_GPU_FUNCTION(SetDevice)
+TEMPER_GPU_FUNCTION(StreamCreateWithFlags)
+TEMPER_GPU_FUNCTION(StreamDestroy)
+TEMPER_GPU_FUNCTION(StreamSynchronize)
+TEMPER_GPU_FUNCTION(DriverGetVersion)
+TEMPER_GPU_FUNCTION(RuntimeGetVersion)
+#undef TEMPER_GPU_FUNCTION
+inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
+  return TEMPER_GPU_NAME(Malloc)(memory, bytes);
+}
+// Pinned memory of the host.
+inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  return hipHostMalloc(memory, bytes, hipHostMallocDefault);
+#else
+  return cudaMallocHost(memory, bytes);
+#endif
 }
 
 inline Status LaunchStatus(const char* name, gpuError_t error) {

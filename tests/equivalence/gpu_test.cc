@@ -1,10 +1,13 @@
-// Whole training steps on the GPU backend's kernels, run by the emulator on a device whose memory the host cannot
-// touch: the losses of the CPU.
-#ifdef TEMPER_GPU_EMULATED
+// Whole training steps on the GPU backend's kernels: the losses of the CPU. On a GPU where the build has one, else by
+// the emulator on a device whose memory the host cannot touch.
 #include <gtest/gtest.h>
 
+#include "../apart_device.h"
 #include "../device_run.h"
+#include "backend/gpu/gpu_device.h"
+#ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/emulated_kernels.h"
+#endif
 
 namespace temper {
 namespace {
@@ -18,9 +21,16 @@ using tiny::TinyRun;
 // tolerance (mesh_test.cc). bf16 rounds activations to 2^-8 where sums that differ in the last place may fall either
 // way.
 void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance) {
-  TinyRun host(spec);
+#ifdef TEMPER_GPU_EMULATED
   const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11});
-  DeviceRun device(spec, host, *kernels);
+  ApartDevice gpu(*kernels);
+#else
+  const auto opened = OpenGpu(0);
+  if (!opened.ok()) GTEST_SKIP() << opened.status().message();
+  Device& gpu = **opened;
+#endif
+  TinyRun host(spec);
+  DeviceRun device(spec, host, gpu);
   for (int step = 0; step < 3; ++step) {
     Batch batch = host.MakeBatch(static_cast<uint64_t>(step));
     host.Step(batch);
@@ -32,15 +42,15 @@ void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance) {
   }
 }
 
-TEST(EmulatedGpu, TrainsALlamaAsTheCpuDoes) {
+TEST(Gpu, TrainsALlamaAsTheCpuDoes) {
   ExpectLossesOfTheCpu({.row = 16, .micro_batches = 2}, 1e-5);
 }
 
-TEST(EmulatedGpu, TrainsAnOptAsTheCpuDoes) {
+TEST(Gpu, TrainsAnOptAsTheCpuDoes) {
   ExpectLossesOfTheCpu({.config = tiny::OptConfigText(true), .row = 16, .micro_batches = 2}, 1e-5);
 }
 
-TEST(EmulatedGpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
+TEST(Gpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
   ExpectLossesOfTheCpu({.method = Method::kLoraWithHead,
                         .dtype = DType::kBF16,
                         .dropout = 0.1,
@@ -52,4 +62,3 @@ TEST(EmulatedGpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
 
 }  // namespace
 }  // namespace temper
-#endif
