@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "graph/rule.h"
 #include "program/waits.h"
@@ -50,10 +49,11 @@ Status Executor::FillConstants() {
     if (buffer.type.dtype != DType::kF32 && buffer.type.dtype != DType::kBF16) {
       return Corrupt(fmt::format("constant buffer '{}' is {}", buffer.name, buffer.type.ToString()));
     }
-    const View view{arena_.At(buffer.offset), buffer.type};
+    std::vector<std::byte> host(static_cast<size_t>(buffer.type.bytes().v));
     DispatchFloat(buffer.type.dtype, [&]<class T>() {
-      for (T& element : view.as<T>()) element = FromFloat<T>(static_cast<float>(x));
+      for (T& element : View{host.data(), buffer.type}.as<T>()) element = FromFloat<T>(static_cast<float>(x));
     });
+    TEMPER_RETURN_IF_ERROR(Write(static_cast<int>(&buffer - program_.buffers.data()), host));
   }
   return OkStatus();
 }
@@ -127,6 +127,8 @@ void Executor::NoteBackground() {
       if (bound_[i].background) background_notes_.push_back({&bound_[i], call.micro_batch});
     }
   }
+  // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
+  TEMPER_CHECK(background_notes_.empty() || arena_.on_host()) << "collectives in the background of a device";
   if (!background_notes_.empty()) background_ = std::make_unique<BackgroundQueue>(background_notes_.size());
 }
 
@@ -152,7 +154,7 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         break;
       case Call::Kind::kLoadInputs:
       case Call::Kind::kStoreOutputs:
-        Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
+        failed_ = Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
         break;
     }
     if (!failed_.ok()) return failed_;
@@ -161,18 +163,22 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
     failed_ = AwaitBackground(background_->issued(), options.trace);
     if (failed_.ok()) background_->Reset();
   }
+  if (failed_.ok()) failed_ = arena_.stream().Synchronize();
   return failed_;
 }
 
-void Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
+Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
   for (const HostArray& array : io) {
     const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
     if ((buffer.role == Role::kInput) != load) continue;
     const Bytes size = buffer.type.bytes();
     std::byte* const host = array.bytes.data() + size.v * micro_batch;
     std::byte* const device = arena_.At(buffer.offset);
-    std::memcpy(load ? device : host, load ? host : device, static_cast<size_t>(size.v));
+    const auto bytes = static_cast<size_t>(size.v);
+    TEMPER_RETURN_IF_ERROR(load ? arena_.stream().CopyToDevice({host, bytes}, device)
+                                : arena_.stream().CopyToHost(device, {host, bytes}));
   }
+  return OkStatus();
 }
 
 Status Executor::AwaitBackground(size_t count, Trace* trace) {
@@ -200,8 +206,9 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
     }
     TEMPER_RETURN_IF_ERROR(AwaitBackground(waits_[*at], trace));
     const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-    const Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
+    Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
     if (trace) {
+      if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
       trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
                      b.cost.read + b.cost.written, b.cost.flops});
     }
@@ -212,7 +219,24 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   return OkStatus();
 }
 
+const Buffer& Executor::BufferOfSize(int buffer, size_t bytes) const {
+  const Buffer& b = program_.buffers.at(static_cast<size_t>(buffer));
+  TEMPER_CHECK(static_cast<int64_t>(bytes) == b.type.bytes().v) << bytes << " bytes for " << b.name;
+  return b;
+}
+
+Status Executor::Write(int buffer, std::span<const std::byte> host) {
+  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToDevice(host, arena_.At(BufferOfSize(buffer, host.size()).offset)));
+  return arena_.stream().Synchronize();
+}
+
+Status Executor::Read(int buffer, std::span<std::byte> host) const {
+  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToHost(arena_.At(BufferOfSize(buffer, host.size()).offset), host));
+  return arena_.stream().Synchronize();
+}
+
 View Executor::BufferView(int buffer) const {
+  TEMPER_CHECK(arena_.on_host()) << "program " << program_.name << " is not in the host's memory";
   const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
   return {arena_.At(b.offset), b.type};
 }

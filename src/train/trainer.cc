@@ -101,8 +101,8 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       sampler_(store, samples, packing, spec.seed),
       batches_(executor, spec.micro_batches) {
   const Program& program = executor.program();
-  scalars_ = executor.BufferView(program.FindBuffer(kScalarsBuffer));
-  clip_ = executor.BufferView(program.FindBuffer(kClipBuffer));
+  scalars_ = program.FindBuffer(kScalarsBuffer);
+  clip_ = program.FindBuffer(kClipBuffer);
 }
 
 Status Trainer::Restore(int64_t step, const SamplerState& sampler) {
@@ -133,12 +133,13 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   batches_.SetRng(spec_.seed, step_, peers);
   const double t = static_cast<double>(step_ + 1);
   report.learning_rate = spec_.schedule.At(step_);
-  const std::span<double> scalars = scalars_.as<double>();
+  double scalars[kNumScalars];
   scalars[kScalarLearningRate] = report.learning_rate;
   scalars[kScalarBiasCorrection1] = 1 - std::pow(spec_.beta1, t);
   scalars[kScalarBiasCorrection2] = 1 - std::pow(spec_.beta2, t);
   // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
   scalars[kScalarTokenCount] = std::max(counts[1], 1.0);
+  TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
 
   TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
 
@@ -147,7 +148,9 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   const bool suspect = !std::isfinite(sum) || peers.communicator == nullptr;
   TEMPER_RETURN_IF_ERROR(peers.Sum({&sum, 1}));
   report.loss = sum / scalars[kScalarTokenCount];
-  report.grad_norm = clip_.as<float>()[1];
+  float clip[2];  // factor, norm
+  TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));
+  report.grad_norm = clip[1];
   report.tokens = static_cast<int64_t>(counts[0]);
   report.epoch = sampler_.epochs_done();
   TEMPER_RETURN_IF_ERROR(CheckFinite(batch, report, suspect));

@@ -128,8 +128,10 @@ Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes;
 }
+// GPUs keep d_o . o of every query and head there, f32.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes;
+  return std::max(AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
+                  Bytes{in[5].shape.elements() * SizeOf(DType::kF32)});
 }
 Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   const int64_t head_dim = in[0].shape[1] / a.Int("heads");
