@@ -1,6 +1,5 @@
 // Runs of several ranks saved, stopped and gone on with: on the same mesh in the same bits, on any other with the same
 // losses; and what else reads their checkpoints.
-#include <algorithm>
 #include <cmath>
 
 #include "checkpoint/manifest.h"
@@ -61,10 +60,9 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
     return manifest["decisions"].dump();
   };
   // With one micro-batch there is nothing to decide.
-  const auto with = [&](const Arguments& more) {
-    Arguments run = Steps("full", "fsdp=2", "out", more);
-    *(std::find(run.begin(), run.end(), "--gradient_accumulation_steps") + 1) = "2";
-    return run;
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), {"--gradient_accumulation_steps", "2"});  // the last one counts
+    return Steps("full", "fsdp=2", "out", more);
   };
   RunWell(with({"--mesh.grad_sync", "step", "--mesh.embedding", "table"}), "grad_sync: step, not micro_batch");
   const std::string first = decided("out");

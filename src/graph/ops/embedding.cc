@@ -12,6 +12,7 @@ namespace {
 // Whether a table of `rows` rows is the part of the whole that the attributes say, and the offset within that.
 bool GoodRows(int64_t rows, const Attributes& a) {
   const int64_t whole = a.IntOr("whole", rows), begin = a.IntOr("begin", 0);
+  if (a.Has("split") && (!a.Has("whole") || !AxisSet::Parse(a.String("split")).ok())) return false;
   return begin <= whole && rows <= whole - begin && (a.Has("whole") || begin == 0) && a.IntOr("offset", 0) <= whole;
 }
 
