@@ -23,7 +23,7 @@ class RingVerifier {
       node_ = &node;
       switch (node.op) {
         case Op::kShift:
-          Shift();
+          TEMPER_RETURN_IF_ERROR(Shift());
           break;
         case Op::kAttentionStep:
           TEMPER_RETURN_IF_ERROR(Step(1, 4));
@@ -50,7 +50,10 @@ class RingVerifier {
                                ToString(node_->op), node_->block, graph_.value(node_->outputs[0]).name, why));
   }
 
-  void Shift() {
+  Status Shift() {
+    if (const std::string& axes = node_->attributes.String("axes"); axes != AxisSet(Axis::kCp).ToString()) {
+      return Refuse(fmt::format("it shifts over {}, where no rows are dealt", axes));
+    }
     const int64_t ranks = node_->attributes.Int("ranks");
     for (size_t i = 0; i < node_->inputs.size(); ++i) {
       Travelled t = In(i);
@@ -58,6 +61,7 @@ class RingVerifier {
       t.of = ranks;
       Of(node_->outputs[i]) = t;
     }
+    return OkStatus();
   }
 
   // A step whose keys are inputs `keys` and `keys` + 1, and whose sums so far begin at input `sums`.

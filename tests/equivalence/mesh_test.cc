@@ -99,9 +99,9 @@ const std::vector<Case>& Cases() {
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
       // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
       {"cp2", MeshOf({{Axis::kCp, 2}})},
-      {"cp4", MeshOf({{Axis::kCp, 4}})},
-      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})},
-      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}})},
+      {"cp4", MeshOf({{Axis::kCp, 4}}), false, true},
+      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}}), false, true},
+      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}}), false, true},
       // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
       {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
       // What cost decides otherwise, both ways.

@@ -74,10 +74,8 @@ const MeshCase kMeshes[] = {
     {"fsdp2_row2_tp2", {{Axis::kFsdp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
     {"row2_tp2_copy2", {{Axis::kRow, 2}, {Axis::kTp, 2}, {Axis::kCopy, 2}}, ResidualSplit::kHidden},
     {"cp2", {{Axis::kCp, 2}}},
-    {"cp3", {{Axis::kCp, 3}}},
     {"fsdp2_cp2", {{Axis::kFsdp, 2}, {Axis::kCp, 2}}},
     {"cp2_tp2", {{Axis::kCp, 2}, {Axis::kTp, 2}}},
-    {"cp2_tp2_whole", {{Axis::kCp, 2}, {Axis::kTp, 2}}, ResidualSplit::kWhole},
     {"cp2_row2_tp2", {{Axis::kCp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
 };
 

@@ -10,6 +10,7 @@
 #include "compile/ring.h"
 #include "compile/verify_agreement.h"
 #include "compile/verify_placement.h"
+#include "compile/verify_ring.h"
 
 namespace temper::tiny {
 namespace {
@@ -72,7 +73,10 @@ struct Step {
     }
     graphs.push_back(BuildUpdate(local, {}, mesh.mesh, once));
   }
-  Status Check() const { return VerifyPlacements(spec.mesh, weights, std::vector{&graphs[0], &graphs[1], &graphs[2]}); }
+  Status Check() const {
+    for (const Graph& graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(graph));
+    return VerifyPlacements(spec.mesh, weights, std::vector{&graphs[0], &graphs[1], &graphs[2]});
+  }
 };
 
 // `graph` with outputs [first, first + count) of node `index` replaced by its inputs; without the node where none is
