@@ -40,6 +40,7 @@ void InstallStopHandler() {
   action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 int StopSignal() {
@@ -49,6 +50,7 @@ int StopSignal() {
 void IgnoreStopSignals() {
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
+  signal(SIGUSR1, SIG_IGN);
 }
 
 bool TrainingLoop::EvaluationDue() const {

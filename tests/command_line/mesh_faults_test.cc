@@ -231,6 +231,17 @@ TEST_F(MeshFaults, AFullDiskEndsAllWithOneMessageAndKeepsWhatWasSaved) {
   }
 }
 
+// Ranks share a file without a name: how large /dev/shm is (64 MB in many containers) does not matter.
+TEST_F(MeshFaults, RanksOfOneMachineNeedNoDevShm) {
+  if (geteuid() != 0 || std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "cannot mount";
+  std::string train;
+  for (const std::string& a : ThreeRanks(false, "out")) train += "'" + a + "' ";
+  const Ended ended = Run({"unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /dev/shm && " + train});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  ExpectEnd(Run({"sh", "-c", "ulimit -f 1000 && " + train + " --overwrite"}), 1,
+            {"share memory through a file", "ulimit -f unlimited"});
+}
+
 // Whichever rank is killed, whenever: the run goes on from the newest checkpoint and ends in the bytes of one that was
 // never stopped. TEMPER_KILLS and TEMPER_KILL_SEED say how many kills and which.
 TEST_F(MeshFaults, RandomKillsLoseNothing) {
