@@ -181,6 +181,8 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
+  // Nobody named this machine: a mesh larger than it is planned without seconds.
+  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");

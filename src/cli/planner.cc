@@ -53,7 +53,7 @@ std::vector<Change> Changes(const Planner& planner) {
          c->machine.recompute = Recompute::kBlock;
          return true;
        }},
-      {"--per_device_train_batch_size 1", "the same batch in more micro-batches",
+      {"--per_device_train_batch_size 1", "",
        [](RunConfig* c, int*) {
          if (c->batch.per_device_train_batch_size == 1) return false;
          c->batch.gradient_accumulation_steps *= c->batch.per_device_train_batch_size;
@@ -124,6 +124,13 @@ std::string Written(std::string settings, const RunConfig& changed) {
   return settings;
 }
 
+// Micro-batches change with the ranks and rows that share a step's tokens.
+std::string Accumulation(const RunConfig& before, const RunConfig& after) {
+  const int64_t steps = after.batch.gradient_accumulation_steps;
+  return steps == before.batch.gradient_accumulation_steps ? ""
+                                                           : fmt::format(" --gradient_accumulation_steps {}", steps);
+}
+
 Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
   const Forecast& f = planned.forecast;
   return {settings, f.bytes, f.limit, f.fits, f.tokens_per_second, price};
@@ -144,7 +151,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     if (!change.apply(&one, &ranks)) continue;
     const Result<PlannedRun> result = planner.Plan(one, ranks);
     if (!result.ok()) continue;  // this model cannot be split so
-    const std::string settings = Written(change.settings, one);
+    const std::string settings = Written(change.settings, one) + Accumulation(config, one);
     if (result->forecast.bytes >= planned.forecast.bytes) continue;
     remedies.push_back(RemedyOf(settings, change.price, *result));
     one_fits |= remedies.back().fits;
@@ -156,7 +163,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.Plan(all, all_ranks));
     if (!together.forecast.fits) continue;
     all_fits = true;
-    remedies.push_back(RemedyOf(all_settings, all_price, together));
+    remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));
   }
   return remedies;
 }

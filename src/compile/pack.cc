@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "compile/place.h"
@@ -26,10 +27,11 @@ class Shelf {
   Bytes LowestFor(const Interval& x, Bytes size) {
     const size_t first = StretchOf(x.begin), last = StretchOf(x.end);
     if (first == last) return LowestAmong(alive_[first], x, size);
-    if (last - first > kMerged) return LowestAmong(all_, x, size);
+    if (last > first + 1) return LowestAmong(all_, x, size);
+    // What lies in both stretches comes twice, which a walk does not mind.
     merged_.clear();
-    for (size_t s = first; s <= last; ++s) merged_.insert(merged_.end(), alive_[s].begin(), alive_[s].end());
-    std::sort(merged_.begin(), merged_.end(), [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+    std::merge(alive_[first].begin(), alive_[first].end(), alive_[last].begin(), alive_[last].end(),
+               std::back_inserter(merged_), [](const Placed& p, const Placed& q) { return p.offset < q.offset; });
     return LowestAmong(merged_, x, size);
   }
 
@@ -45,8 +47,6 @@ class Shelf {
  private:
   // Most intervals live within a block, of some tens of steps.
   static constexpr int kStretch = 64;
-  // Beyond so many stretches a walk over all is sooner done than merging theirs.
-  static constexpr size_t kMerged = 4;
 
   static size_t StretchOf(int step) { return static_cast<size_t>(step / kStretch); }
 
