@@ -28,7 +28,6 @@ function(temper_gpu_layer)
   # Contraction is off here, too: see CMakeLists.txt.
   target_compile_options(temper_backend_gpu PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")
-  target_compile_definitions(temper_backend_gpu PUBLIC TEMPER_GPU_BUILT)
 endfunction()
 
 # temper_backend_gpu_emulated: the kernels on the SIMT emulator, compiled by the host's compiler, for tests. A *.cu

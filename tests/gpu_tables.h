@@ -82,8 +82,7 @@ inline std::vector<GpuTables> GpusUnderTest() {
     tables.push_back({MakeEmulatedGpuKernels({.warp_size = warp_size}),
                       MakeEmulatedGpuKernels({.warp_size = warp_size, .order = 7})});
   }
-#endif
-#ifdef TEMPER_GPU_BUILT
+#else
   static const auto device = OpenGpu(0);
   if (device.ok()) {
     static const auto memory = (*device)->Allocate(Bytes{int64_t{256} << 20});

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
+#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
@@ -19,6 +20,20 @@ namespace {
 std::string Libraries() {
   return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                      FMT_VERSION % 100);
+}
+
+// A line per GPU, or one that says why there is none.
+std::string Gpus() {
+  auto found = ListGpus();
+  if (!found.ok()) return fmt::format("gpu         none: {}\n", found.status().message());
+  std::string text = fmt::format("gpu         {}\n", found->libraries);
+  for (size_t i = 0; i < found->gpus.size(); ++i) {
+    const GpuFacts& gpu = found->gpus[i];
+    text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {} of {} free{}\n", i, gpu.name, gpu.major, gpu.minor,
+                        ToString(gpu.free), ToString(gpu.memory),
+                        gpu.refused.empty() ? "" : "; cannot be used: " + gpu.refused);
+  }
+  return text;
 }
 
 }  // namespace
@@ -80,6 +95,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
+  text += Gpus();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
                         MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);

@@ -152,6 +152,86 @@ TEST(GpuAttention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
   EXPECT_EQ(message({0, 0, 2, 2}), "");
 }
 
+struct CachedCase {
+  int64_t tokens, cache, length, heads, kv_heads, E, window;
+};
+
+Attributes AttributesOf(const CachedCase& c) {
+  return {{"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"window", c.window},
+          {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+}
+
+// Rows of the caches that hold nothing yet are NaN.
+TestTensors CachedInputs(const CachedCase& c, DType dtype) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
+  for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
+  for (uint32_t i = 4; i < 6; ++i) {
+    TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
+    const TestTensor random = RandomTensor(cache.type(), i);
+    for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
+    inputs.push_back(std::move(cache));
+  }
+  inputs.emplace_back(TensorType{DType::kI32, {1}});
+  inputs.back().Set(0, static_cast<double>(c.length));
+  return inputs;
+}
+
+TEST(GpuAttentionCached, MatchesTheScalarTwin) {
+  constexpr CachedCase kCases[] = {{1, 40, 0, 4, 2, 32, 0},    {1, 40, 39, 4, 2, 64, 0},  {1, 700, 650, 6, 2, 64, 0},
+                                   {5, 64, 31, 4, 4, 48, 0},   {2, 64, 31, 12, 2, 16, 9}, {40, 64, 0, 4, 2, 64, 0},
+                                   {3, 300, 257, 2, 1, 256, 0}};
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const CachedCase& c : kCases) {
+      const Attributes attributes = AttributesOf(c);
+      const TestTensors inputs = CachedInputs(c, dtype);
+      TestTensors absolute;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
+      }
+      const TwinRun run{Op::kAttentionCached, attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
+      const double relative = 64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);  // as of the CPU's in f32
+      const TwinRun in_place{Op::kAttentionCached, attributes, &inputs, {{1, 3}, {2, 4}}};
+      const auto check = [&](const TestTensors& got, const std::string& what) {
+        ExpectNear(
+            got[0], want[0], 2.02 * UnitRoundoff(dtype), [&](int64_t i) { return relative * magnitude[0].Get(i); },
+            what);
+        EXPECT_TRUE(got[1].SameBits(want[1]) && got[2].SameBits(want[2])) << what;
+      };
+      const std::string what = std::to_string(c.tokens) + " after " + std::to_string(c.length);
+      OnEmulators(run, what, check);
+      OnEmulators(in_place, what + " in place", check);
+    }
+  }
+}
+
+TEST(GpuAttentionCached, WhatDoesNotFitIsNamedAndWritesNothing) {
+  for (const int length : {-1, 7, 2147483647}) {
+    const CachedCase c{2, 8, 3, 1, 1, 16, 0};
+    TestTensors inputs = CachedInputs(c, DType::kF32);
+    inputs[5].Set(0, length);
+    KernelSpec spec{.op = Op::kAttentionCached, .attributes = AttributesOf(c)};
+    for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+    spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    const auto table = MakeEmulatedGpuKernels({});
+    const auto kernel = table->Make(spec);
+    ASSERT_TRUE(kernel.ok());
+    TestTensors outputs;
+    for (const TensorType& t : spec.outputs) outputs.emplace_back(t);
+    std::vector<std::byte*> in, out;
+    for (const TestTensor& t : inputs) in.push_back(t.data());
+    for (const TestTensor& t : outputs) out.push_back(t.data());
+    const Status status = (*kernel)->Run({in.data(), out.data(), nullptr});
+    EXPECT_NE(status.message().find("2 new tokens do not fit"), std::string::npos) << length << status.message();
+    for (const TestTensor& t : outputs) EXPECT_TRUE(t.GuardIntact());
+    EXPECT_TRUE(outputs[1].SameBits(inputs[3])) << "the cache is what it was";
+  }
+}
+
 TEST(GpuAttention, WiderHeadsAreRefusedByName) {
   const Case c{"", {4}, 1, 1, 256, 0};
   const Scene s(c, DType::kF32);

@@ -1,5 +1,5 @@
 // add, cast and slice_rows. Floor: bytes of the operands.
-#include "backend/gpu/launch.h"
+#include "backend/gpu/copy.h"
 
 namespace temper::gpu {
 namespace {
@@ -45,27 +45,9 @@ struct Convert {
   }
 };
 
-// Bytes, `x` at any offset; y is aligned.
-struct CopyBytes {
-  const unsigned char* x;
-  unsigned char* y;
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    Pack<unsigned char, kCount> pack;
-    if (reinterpret_cast<uintptr_t>(x) % kCount == 0) {
-      pack = *reinterpret_cast<const Pack<unsigned char, kCount>*>(x + i);
-    } else {
-      for (int k = 0; k < kCount; ++k) pack.x[k] = x[i + k];
-    }
-    *reinterpret_cast<Pack<unsigned char, kCount>*>(y + i) = pack;
-  }
-};
-
 std::unique_ptr<Kernel> MakeCopy(int64_t from, Bytes bytes, gpuStream_t stream) {
-  return MakeKernel([=](const KernelArgs& args) {
-    const CopyBytes copy = {In<const unsigned char>(args, 0) + from, Out<unsigned char>(args, 0)};
-    return copy.x == copy.y ? OkStatus() : Map<16>(bytes.v, copy, stream);
-  });
+  return MakeKernel(
+      [=](const KernelArgs& args) { return Copy(args.inputs[0] + from, args.outputs[0], bytes, stream); });
 }
 
 template <class From, class To>

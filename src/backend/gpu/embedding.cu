@@ -1,6 +1,6 @@
 // embedding and its backward. Floor: bytes of the rows that are read and written.
+#include "backend/gpu/copy.h"
 #include "backend/gpu/faults.h"
-#include "backend/gpu/launch.h"
 
 namespace temper::gpu {
 namespace {
@@ -70,25 +70,6 @@ __global__ void AddUpRows(const T* d_x_TD, const int* index_T, TableRows rows, i
   }
 }
 
-struct Clear {
-  float* y;
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    const float zero[kCount] = {};
-    Store(y + i, zero);
-  }
-};
-struct Copy {
-  const float* x;
-  float* y;
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    float u[kCount];
-    Load(x + i, u);
-    Store(y + i, u);
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& context) {
@@ -123,9 +104,9 @@ std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Cont
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       float* const d_table = Out<float>(args, 0);
       if (!acc) {
-        TEMPER_RETURN_IF_ERROR(Map<4>(n, Clear{d_table}, stream));
-      } else if (In<float>(args, 2) != d_table) {
-        TEMPER_RETURN_IF_ERROR(Map<4>(n, Copy{In<float>(args, 2), d_table}, stream));
+        TEMPER_RETURN_IF_ERROR(Clear(d_table, n, stream));
+      } else {
+        TEMPER_RETURN_IF_ERROR(Copy(args.inputs[2], args.outputs[0], Bytes{n * 4}, stream));
       }
       if (tokens == 0) return OkStatus();
       return TEMPER_LAUNCH((AddUpRows<T>), static_cast<unsigned>(tokens), unsigned{kBlockThreads}, stream,

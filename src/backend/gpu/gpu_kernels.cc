@@ -21,6 +21,7 @@ Maker MakerOf(Op op) {
     case Op::kRope: return MakeRope;
     case Op::kAttention: return MakeAttention;
     case Op::kAttentionBackward: return MakeAttentionBackward;
+    case Op::kAttentionCached: return MakeAttentionCached;
     case Op::kSwiglu: return MakeSwiglu;
     case Op::kSwigluBackward: return MakeSwigluBackward;
     case Op::kRelu: return MakeRelu;

@@ -41,6 +41,7 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& con
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Context& context);
+std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context);

@@ -7,8 +7,8 @@
 // once.
 #include <algorithm>
 
+#include "backend/gpu/copy.h"
 #include "backend/gpu/faults.h"
-#include "backend/gpu/launch.h"
 #include "backend/gpu/matrix_product.h"
 #include "device/device.h"
 #include "graph/ops/loss_scratch.h"
@@ -60,17 +60,6 @@ __global__ void ClearUnsupervised(const int* target_T, int64_t I, float* loss_T,
   if (d_x_TI == nullptr) return;
   for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) Put(d_x_TI + t * I + c, 0.0f);
 }
-
-struct CopyOrClear {
-  const float* from;  // nullptr: zeros
-  float* to;
-  template <int kCount>
-  __device__ void Run(int64_t i) const {
-    float x[kCount] = {};
-    if (from != nullptr) Load(from + i, x);
-    Store(to + i, x);
-  }
-};
 
 // Row i of the chunk's logits, a block each: its loss, and (`gradient`) d_logits = softmax - onehot over them. Rows
 // beyond n become zeros.
@@ -221,8 +210,9 @@ class LossKernel final : public Kernel {
                                              In<const int>(args, 2), pair.depth, Out<float>(args, 0), d_x));
       }
       if (supervised > 0 || pair.d_w < 0) continue;
-      const CopyOrClear rest = {pair.acc >= 0 ? In<float>(args, pair.acc) : nullptr, Out<float>(args, pair.d_w)};
-      if (rest.from != rest.to) TEMPER_RETURN_IF_ERROR(Map<4>(V_ * pair.depth, rest, stream_));
+      const int64_t n = V_ * pair.depth;
+      TEMPER_RETURN_IF_ERROR(pair.acc < 0 ? gpu::Clear(Out<float>(args, pair.d_w), n, stream_)
+                                          : Copy(args.inputs[pair.acc], args.outputs[pair.d_w], Bytes{n * 4}, stream_));
     }
     return OkStatus();
   }
