@@ -7,6 +7,8 @@
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
 #include "backend/gpu/gpu_device.h"
+#include "base/log.h"
+#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
@@ -47,12 +49,49 @@ Result<int> VersionCommand(const Arguments& arguments) {
   return 0;
 }
 
+namespace {
+
+// Measures this machine as a cluster and keeps the result where `--cluster this` finds it.
+Result<int> Calibrate() {
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
+  Env& env = PosixEnv();
+  TEMPER_ASSIGN_OR_RETURN(const Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
+                            LogInfo("measuring   " + what);
+                          }));
+  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
+  std::string text;
+  for (const auto& [ranks, share] : cluster.shares) {
+    text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks,
+                        ranks == 1 ? " " : "s", share.f32_peak * 1e-9, share.bf16_peak * 1e-9);
+    if (ranks > 1) {
+      text += fmt::format("; {:.1f} GB/s to the others, {:.0f} us a turn", share.link.bytes_per_second * 1e-9,
+                          share.link.latency.v * 1e6);
+    }
+    text += '\n';
+  }
+  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nkept in     {}: temper plan --cluster this\n",
+                      cluster.disk_read * 1e-9, cluster.disk_write * 1e-9, path);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
 Result<int> DoctorCommand(const Arguments& arguments) {
+  bool calibrate = false;
+  std::vector<OptionGroup> groups = {
+      {"Measurements",
+       {{.name = "calibrate",
+         .target = &calibrate,
+         .help = "measure products, attention, norms, collectives and the disk (some seconds, on an idle machine) and "
+                 "keep the result for `temper plan --cluster this`"}}}};
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
-      ReadCommandOptions(arguments, {},
-                         "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
+      ReadCommandOptions(
+          arguments, std::move(groups),
+          "usage: temper doctor [--calibrate]\n\nWhat this machine can do, measured in about a second.\n"));
   if (!go) return 0;
+  if (calibrate) return Calibrate();
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());

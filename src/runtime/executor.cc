@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "graph/rule.h"
+#include "program/waits.h"
 
 namespace temper {
 
@@ -18,8 +19,6 @@ struct Executor::BoundInstruction {
   int block;
   Cost cost;
   bool background;
-  const Instruction* instruction;
-  const Segment* segment;
   KernelArgs Args(std::byte* const* addresses, std::byte* workspace) const {
     return {.inputs = addresses + inputs,
             .outputs = addresses + outputs,
@@ -32,32 +31,6 @@ struct Executor::TraceNote {
   const BoundInstruction* bound;
   int micro_batch;
 };
-
-namespace {
-
-struct Range {
-  const std::byte *begin, *end;
-  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
-
-// The bytes that an instruction reads and writes, and the axes along which it talks to other ranks. Ranks of a group
-// must meet in the same order, whichever threads they come on.
-struct Footprint {
-  std::vector<Range> reads, writes;
-  bool meets = false;
-
-  bool ConflictsWith(const Footprint& later) const {
-    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
-      return std::any_of(a.begin(), a.end(), [&](const Range& x) {
-        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
-      });
-    };
-    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
-           meet(reads, later.writes);
-  }
-};
-
-}  // namespace
 
 Executor::Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
 Executor::~Executor() = default;
@@ -115,7 +88,8 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
     if (call.kind != Call::Kind::kLoadInputs && call.kind != Call::Kind::kStoreOutputs) continue;
     executor->micro_batches_ = std::max(executor->micro_batches_, int64_t{call.micro_batch} + 1);
   }
-  executor->FindWaits();
+  executor->waits_ = FindWaits(program);
+  executor->NoteBackground();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
@@ -134,9 +108,7 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
                              .phase = segment.phase,
                              .block = binding.block,
                              .cost = costs[s][i],
-                             .background = instruction.attributes.Flag("background"),
-                             .instruction = &instruction,
-                             .segment = &segment};
+                             .background = instruction.attributes.Flag("background")};
       const auto add = [&](int k) { addresses_.push_back(arena_.At(binding.offsets[static_cast<size_t>(k)])); };
       for (int k : instruction.inputs) add(k);
       bound.outputs = addresses_.size();
@@ -147,41 +119,17 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
   }
 }
 
-void Executor::FindWaits() {
-  std::vector<Footprint> footprints;
-  for (const BoundInstruction& b : bound_) {
-    Footprint& f = footprints.emplace_back();
-    const auto add = [&](const std::vector<int>& operands, size_t first, std::vector<Range>* ranges) {
-      for (size_t k = 0; k < operands.size(); ++k) {
-        const Bytes size = b.segment->operands[static_cast<size_t>(operands[k])].bytes();
-        if (size > Bytes{0}) ranges->push_back({addresses_[first + k], addresses_[first + k] + size.v});
-      }
-    };
-    add(b.instruction->inputs, b.inputs, &f.reads);
-    add(b.instruction->outputs, b.outputs, &f.writes);
-    f.meets = b.instruction->attributes.Has("axes");
-  }
-  std::vector<size_t> issued;  // bound instructions, in the order they are issued
-  size_t awaited = 0;          // of those, known to be complete
+void Executor::NoteBackground() {
   for (const Call& call : program_.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
-      // Background collectives run in order: they wait for each other without being told to.
-      const bool background = bound_[i].background;
-      for (size_t k = issued.size(); !background && k > awaited; --k) {
-        if (footprints[issued[k - 1]].ConflictsWith(footprints[i])) awaited = k;
-      }
-      waits_.push_back(background ? 0 : static_cast<uint32_t>(awaited));
-      if (background) {
-        issued.push_back(i);
-        background_notes_.push_back({&bound_[i], call.micro_batch});
-      }
+      if (bound_[i].background) background_notes_.push_back({&bound_[i], call.micro_batch});
     }
   }
   // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
-  TEMPER_CHECK(issued.empty() || arena_.on_host()) << "collectives in the background of a device";
-  if (!issued.empty()) background_ = std::make_unique<BackgroundQueue>(issued.size());
+  TEMPER_CHECK(background_notes_.empty() || arena_.on_host()) << "collectives in the background of a device";
+  if (!background_notes_.empty()) background_ = std::make_unique<BackgroundQueue>(background_notes_.size());
 }
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
@@ -241,8 +189,8 @@ Status Executor::AwaitBackground(size_t count, Trace* trace) {
     if (!trace) continue;
     const BackgroundQueue::Item& item = background_->item(awaited_);
     const auto& [b, micro_batch] = background_notes_[awaited_];
-    trace->Record(
-        {b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written, b->cost.flops});
+    trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
+                   b->cost.flops, /*background=*/true});
   }
   return OkStatus();
 }

@@ -4,8 +4,7 @@
 //
 // The schedule is an order, and what it computes is what it computes in that order. Collectives marked `background` run
 // on a thread of their own beside the kernels that follow; a kernel that touches what one of them reads or writes waits
-// for it. Who waits for whom follows from the addresses alone and is worked out when the executor is made, so that
-// running beside each other cannot change a result.
+// for it (program/waits.h), so that running beside each other cannot change a result.
 #pragma once
 
 #include <functional>
@@ -63,7 +62,7 @@ class Executor {
   Executor(const Program& program, Arena& arena);
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
-  void FindWaits();
+  void NoteBackground();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);

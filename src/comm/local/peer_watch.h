@@ -39,6 +39,7 @@ class PeerWatch {
   using Clock = std::chrono::steady_clock;
   Status JudgeActivity(int peer, Clock::time_point now);
   bool WaitInACircle(int peer) const;
+  int StoppedInTheCircle(int peer) const;
 
   const ControlBlock control_;
   const int self_;
