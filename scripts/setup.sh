@@ -10,7 +10,7 @@ packages='
   libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   libopenmpi-dev openmpi-bin
-  libgtest-dev'
+  libgtest-dev libboost-context-dev'
 case "${1:-}" in
   '') ;;
   --checks)

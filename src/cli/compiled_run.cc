@@ -81,7 +81,8 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
 
 }  // namespace
 
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank) {
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
+                               const KeptDecisions& kept) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
   // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
@@ -102,7 +103,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec));
+  spec.mesh.decisions.kept = kept;
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions));
   return run;
 }
 

@@ -16,6 +16,14 @@ Result<ResumePoint> ResumePoint::Open(Env& env, const std::string& checkpoint) {
   return ResumePoint(std::move(reader), std::move(config));
 }
 
+KeptDecisions ResumePoint::decisions() const {
+  KeptDecisions kept;
+  for (const auto& [what, chosen] : reader_.manifest().identity.decisions.items()) {
+    if (chosen.is_string()) kept[what] = chosen.get<std::string>();
+  }
+  return kept;
+}
+
 void ResumePoint::KeepChoices(RunConfig& config) const {
   if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
   if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/load_weights.h"
+#include "compile/decisions.h"
 #include "train/loop.h"
 #include "train/run_config.h"
 
@@ -19,6 +20,9 @@ class ResumePoint {
   const std::string& path() const { return reader_.path(); }
   int64_t step() const { return reader_.manifest().state.step; }
   bool evaluated() const { return reader_.manifest().state.eval_loss.has_value(); }
+
+  // What the compiler chose for the run so far: it is chosen again, so that the bits stay.
+  KeptDecisions decisions() const;
 
   // What was chosen for the run where its user left it open, such as the date that chat templates see, is no choice of
   // today's: fills it in where `config`, not yet resolved, leaves it open too.

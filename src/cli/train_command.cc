@@ -58,7 +58,14 @@ struct Run {
   }
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
-  Peers peers() const { return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank()}; }
+  Peers peers() const {
+    const MeshSpec& mesh = compiled.mesh;
+    return {.communicator = setup.ranks.communicator(),
+            .data_ranks = compiled.data_ranks(),
+            .data_rank = compiled.data_rank(),
+            .context_ranks = mesh.mesh.size(Axis::kCp),
+            .context_rank = mesh.mesh.Coordinate(mesh.rank, Axis::kCp)};
+  }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
@@ -130,8 +137,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity,
-                          IdentityOf(run.compiled.train(), run.kernels->name(), run.compiled.mesh.mesh, ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.kernels->name(), ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -162,6 +168,9 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
+    for (const Decision& d : run.compiled.decisions) {
+      LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
+    }
   }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
@@ -293,7 +302,11 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
 Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
-  TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank()));
+  const auto compile = [&] {
+    return CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
+                      run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
+  };
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
   // A run that goes on with more or fewer ranks keeps its batch: the accumulation makes up for it.
   TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
@@ -302,7 +315,7 @@ Status Compile(Run& run) {
   run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
   run.setup.run.notes["gradient_accumulation_steps"] =
       fmt::format("a step has as many rows as before, now dealt to {} rank(s)", run.compiled.data_ranks());
-  TEMPER_ASSIGN_OR_RETURN(run.compiled, CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank()));
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   return OkStatus();
 }
 

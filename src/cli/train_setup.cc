@@ -83,7 +83,8 @@ Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
 }
 
 Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purpose, const char* usage,
-                                        const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code) {
+                                        const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
+                                        const FactsOf& facts_of) {
   RunConfig config;
   std::vector<OptionGroup> groups = RunOptionGroups(config);
   for (OptionGroup& group : more) groups.push_back(std::move(group));
@@ -118,7 +119,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint}));
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
-  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, CommonFacts(ranks, config));
+  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of() : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
@@ -134,8 +135,9 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
 }  // namespace
 
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code) {
-  auto setup = SetUp(arguments, purpose, usage, ranks, std::move(more), exit_code);
+                                                const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
+                                                const FactsOf& facts_of) {
+  auto setup = SetUp(arguments, purpose, usage, ranks, std::move(more), exit_code, facts_of);
   TEMPER_RETURN_IF_ERROR(ranks.Agree(setup.status()));
   return setup;
 }

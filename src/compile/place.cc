@@ -111,9 +111,19 @@ struct Layout {
   size_t peak_node = 0;
 };
 
-// What a background node reads stays until the segment after its own has ended, so that it has that long.
+// What a background node reads stays until the segment after its own has ended, so that it has that long; or until
+// something waits for what it gives, where that is earlier. (Background nodes run in their order: one that takes what
+// another gives waits for it, too.)
 void ExtendBackground(const Graph& graph, std::vector<int>* end) {
   const auto& nodes = graph.nodes();
+  const auto end_of = [&](size_t i, size_t limit) {
+    for (size_t k = i + 1; k < limit; ++k) {
+      for (ValueId id : nodes[k].inputs) {
+        if (std::find(nodes[i].outputs.begin(), nodes[i].outputs.end(), id) != nodes[i].outputs.end()) return k;
+      }
+    }
+    return limit;
+  };
   const auto segment_end = [&](size_t i) {
     size_t e = i + 1;
     while (e < nodes.size() && nodes[e].phase == nodes[i].phase && nodes[e].block == nodes[i].block) ++e;
@@ -123,9 +133,10 @@ void ExtendBackground(const Graph& graph, std::vector<int>* end) {
     if (!nodes[i].attributes.Flag("background")) continue;
     const size_t own = segment_end(i);
     const size_t next = own < nodes.size() ? segment_end(own) : own;
+    const int end_of_node = static_cast<int>(end_of(i, next));
     for (ValueId id : nodes[i].inputs) {
       int& last = (*end)[graph.Root(id)];
-      last = std::max(last, static_cast<int>(next) - 1);
+      last = std::max(last, end_of_node - 1);
     }
   }
 }

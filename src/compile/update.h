@@ -14,7 +14,8 @@ struct AdamwSpec {
 
 // The update of every trainable value of `forward`, the graph of one rank of `mesh`. A weight's gradient is added up
 // over the axes along which ranks contribute terms (Shard::partial), its sum of squares over those that split it, so
-// that the norm counts every element once.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh);
+// that the norm counts every element once. `reduces_gathered`: gradients of gathered weights come as those of what was
+// gathered (compile/grad_sync.h), and are reduced first.
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false);
 
 }  // namespace temper

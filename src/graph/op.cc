@@ -16,6 +16,7 @@ constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
                                                           "rope",
                                                           "attention",
                                                           "attention_cached",
+                                                          "attention_step",
                                                           "swiglu",
                                                           "relu",
                                                           "gelu",
@@ -28,6 +29,7 @@ constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
                                                           "rms_norm_backward",
                                                           "layer_norm_backward",
                                                           "attention_backward",
+                                                          "attention_step_backward",
                                                           "swiglu_backward",
                                                           "relu_backward",
                                                           "gelu_backward",
@@ -37,7 +39,8 @@ constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
                                                           "all_gather",
                                                           "reduce_scatter",
                                                           "all_reduce",
-                                                          "broadcast"};
+                                                          "broadcast",
+                                                          "shift"};
 
 }  // namespace
 

@@ -2,11 +2,11 @@
 // each rank holds in all. From shapes alone, for any mesh.
 #pragma once
 
-#include <map>
+#include <span>
 #include <string>
 
+#include "compile/placement_rules.h"
 #include "graph/graph.h"
-#include "tensor/placement.h"
 
 namespace temper {
 
@@ -15,10 +15,9 @@ struct ShardingStyle {
   bool boxes = false;    // Unicode box drawing
 };
 
-// `forward`: the graph of one device (global shapes), with its adapters. `placements`: of all its weights
-// (compile/placement_rules.h). Tensors of equal shape and placement that differ only in the number of their layer are
-// drawn once.
-std::string DrawSharding(const Graph& forward, const Mesh& mesh, const std::map<std::string, Placement>& placements,
-                         const ShardingStyle& style);
+// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`. Tensors
+// of equal shape and rule that differ only in the number of their layer are drawn once.
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules,
+                         const PlacedWeights& placed, const ShardingStyle& style);
 
 }  // namespace temper

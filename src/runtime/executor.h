@@ -1,10 +1,10 @@
 // Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
-// address; Run then only calls kernels. One executor at a time may run on an arena.
+// address; Run then only calls kernels, or enqueues them where the arena is a device's, and waits once, at its end. One
+// executor at a time may run on an arena.
 //
 // The schedule is an order, and what it computes is what it computes in that order. Collectives marked `background` run
 // on a thread of their own beside the kernels that follow; a kernel that touches what one of them reads or writes waits
-// for it. Who waits for whom follows from the addresses alone and is worked out when the executor is made, so that
-// running beside each other cannot change a result.
+// for it (program/waits.h), so that running beside each other cannot change a result.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,10 @@ class Executor {
   Status Run(std::span<const HostArray> io, const RunOptions& options);
   Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
 
-  // Address of a persistent buffer, for loading weights, writing scalars and reading results.
+  // The bytes of a persistent buffer, all of them, from or to the host, wherever the arena is. Not during Run.
+  Status Write(int buffer, std::span<const std::byte> host);
+  Status Read(int buffer, std::span<std::byte> host) const;
+  // Address of a persistent buffer, for loading weights and saving them. REQUIRES: the arena is on the host.
   View BufferView(int buffer) const;
   // The same with the part of its tensor that the buffer holds.
   PartView BufferPart(int buffer) const;
@@ -59,8 +62,9 @@ class Executor {
   Executor(const Program& program, Arena& arena);
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
-  void FindWaits();
-  void Copy(std::span<const HostArray> io, int micro_batch, bool load);
+  void NoteBackground();
+  Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
+  const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
   Status AwaitBackground(size_t count, Trace* trace);
 

@@ -31,6 +31,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "memory.recompute",
                                                        "threads",
                                                        "nprocs",
+                                                       "placement",
                                                        "per_device_eval_batch_size"};
   return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -173,6 +174,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
            {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
             positive, "all that the other axes leave"},
+           {"mesh.cp", &c.mesh.cp, "ranks that share the tokens of the same rows (for long ones), and what fsdp shares",
+            positive, "1"},
            {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
             "1"},
            {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),
@@ -182,7 +185,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tp 1d: norms and residuals on a part of the tokens on each rank"},
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
-           {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {"mesh.overlap", &c.mesh.overlap,
+            "fsdp and cp: move weights, gradients and keys while something else is computed"},
+           {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
+            "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
+           {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
+            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+           {.name = "placement",
+            .target = &c.mesh.placement,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "found in a name decides",
+            .value_hint = "[[REGEX, SPEC], ...]"},
        }},
   };
 }

@@ -53,9 +53,48 @@ class MeshCheckpoint : public Workplace {
   }
 };
 
+// What cost decided is kept with the checkpoint: it decides again, though options now say what cost would not.
+TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
+  const auto decided = [&](const std::string& out) {
+    const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-6/manifest.json"))));
+    return manifest["decisions"].dump();
+  };
+  // With one micro-batch there is nothing to decide.
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), {"--gradient_accumulation_steps", "2"});  // the last one counts
+    return Steps("full", "fsdp=2", "out", more);
+  };
+  RunWell(with({"--mesh.grad_sync", "step", "--mesh.embedding", "table"}), "grad_sync: step, not micro_batch");
+  const std::string first = decided("out");
+  EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
+  EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
+  StopAtThree("out");
+  RunWell(with({"--resume"}), "as in the run so far");
+  EXPECT_EQ(decided("out"), first);
+  StopAtThree("out");
+  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
+}
+
+// Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
+TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
+  for (const char* method : {"full", "lora"}) {
+    SCOPED_TRACE(method);
+    for (const char* out : {"out", "whole"}) ASSERT_TRUE(PosixEnv().RemoveTree(Path(out)).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    StopAtThree("out");
+    RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--placement", R"([["(q|k)_proj", "-,fsdp"]])"}),
+            "resume      from out/checkpoint-3 at step 3");
+    const auto whole = Losses(Path("whole")), resumed = Losses(Path("out"));
+    ASSERT_EQ(whole.size(), resumed.size());
+    for (const auto& [step, loss] : whole) EXPECT_NEAR(resumed.at(step), loss, 1e-5 * loss) << "step " << step;
+  }
+}
+
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
-    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2"}) {
+    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2"}) {
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
@@ -70,13 +109,18 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 }
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
-  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2"};
+  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "cp=2"};
   for (const char* method : {"full", "lora"}) {
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
     ASSERT_EQ(expected.size(), 6u);
     EXPECT_NE(expected.at(1), expected.at(6)) << "nothing was learnt";
-    for (const auto& [from, to] : {std::pair{"fsdp=2", ""}, {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"}}) {
+    for (const auto& [from, to] : {std::pair{"fsdp=2", ""},
+                                   {"", "fsdp=2"},
+                                   {"tp=2", "fsdp=2"},
+                                   {"dp=2", "tp=2"},
+                                   {"cp=2", ""},
+                                   {"tp=2", "cp=2"}}) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),

@@ -65,10 +65,25 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit
   return spec;
 }
 
+MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
+  spec.rules = std::move(rules);
+  return spec;
+}
+
+MeshSpec Deciding(MeshSpec spec, GradSync grad_sync, EmbeddingMove embedding) {
+  spec.decisions = {.grad_sync = grad_sync, .embedding = embedding};
+  return spec;
+}
+MeshSpec NotResharded(MeshSpec spec) {
+  spec.reshard_after_forward = false;
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
   bool grouped_heads_only = false;  // copies of KV heads: OPT has as many of these as heads
+  bool few = false;                 // not every variant
 };
 
 const std::vector<Case>& Cases() {
@@ -82,6 +97,42 @@ const std::vector<Case>& Cases() {
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+      // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
+      {"cp2", MeshOf({{Axis::kCp, 2}})},
+      {"cp4", MeshOf({{Axis::kCp, 4}}), false, true},
+      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}}), false, true},
+      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}}), false, true},
+      // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
+      {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
+      // What cost decides otherwise, both ways.
+      {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable), false,
+       true},
+      {"dp2_fsdp2_rows_looked_up",
+       Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kRows), false, true},
+      {"fsdp2_tp2_both", Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+       false, true},
+      {"fsdp2_tp2_neither",
+       Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kTable), false, true},
+      {"2d_grad_sync_per_step",
+       Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), GradSync::kStep,
+                EmbeddingMove::kAuto),
+       false, true},
+      // A table over both axes that deal rows, its outer one too.
+      {"rules_on_both_data_axes",
+       WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+                 {{"embed_tokens", "dp+fsdp,-"}}),
+       false, true},
+      // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
+      {"rules_on_fsdp2_dp2",
+       WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},
+                                                              {R"((q|k|v)_proj\.(weight|lora_A))", "-,fsdp"},
+                                                              {R"(o_proj\.weight)", "dp,fsdp"}}),
+       false, true},
+      // The ffn whole on tensor ranks, the head's input dim over fsdp.
+      {"rules_on_fsdp2_tp2", WithRules(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
+                                       {{R"((gate|up|down)_proj\.(weight|lora_.)|fc\d\.(weight|lora_.))", "-,fsdp"},
+                                        {R"(fc\d\.bias)", "replicate"},
+                                        {"lm_head", "tp,fsdp"}})},
   };
   return cases;
 }
@@ -91,17 +142,17 @@ struct Variant {
   std::string config;
   Method method;
   double dropout;
-  bool on_large_meshes = false;
+  bool on_large_meshes = false, of_few = false;
 };
 
 std::vector<Variant> Variants() {
-  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true},
+  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true, true},
           {"full untied Llama", LlamaConfigText(false), Method::kFull, 0},
-          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true},
+          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", OptConfigText(true), Method::kFull, 0, true},
           {"full post-norm OPT", OptConfigText(false), Method::kFull, 0},
-          {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1}};
+          {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1, false, true}};
 }
 
 // Of one rank that trains what the mesh of `c` would.
@@ -124,7 +175,7 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     // Ranks that outnumber the cores take long to meet.
-    if (c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) continue;
+    if ((c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) || (c.few && !v.of_few)) continue;
     if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
     const RunSpec spec = SpecOf(v, c);
     const Curve one = Train(spec);
@@ -136,6 +187,50 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
       EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
     }
   }
+}
+
+// What runs beside what, and what is made again, changes no bit of a ring.
+TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    RunSpec spec{.config = LlamaConfigText(true),
+                 .method = Method::kLora,
+                 .dtype = dtype,
+                 .dropout = 0.1,
+                 .micro_batches = 2,
+                 .mesh = MeshOf({{Axis::kCp, 2}})};
+    const Curve curve = TrainOnMesh(spec);
+    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+    spec.mesh.overlap = false;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
+    spec.recompute = Recompute::kBlock;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed";
+    spec.mesh.overlap = spec.through_text = true;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed, with overlap, read back from its text";
+  }
+}
+
+// Of a whole step: what the rules say of the Program is what the communicator counts while it runs.
+TEST(Mesh, OfARingSendsWhatItsProgramSays) {
+  ThreadWorld world(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = world.Join(rank);
+      RunSpec spec{.rows_per_micro_batch = 2, .threads = 1, .mesh = MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})};
+      spec.mesh.rank = rank;
+      spec.communicator = communicator.get();
+      TinyRun run(spec);
+      const Bytes before = communicator->bytes_sent();
+      Batch batch = run.MakeBatch(0);
+      run.Step(batch);
+      const Bytes sent = communicator->bytes_sent() - before;
+      EXPECT_EQ(sent, CostOfStep(run.train()).sent) << "rank " << rank;
+      // Of the ring, 4 micro-batches of 3 blocks on 2 ranks in f32: keys and values twice, their gradients' sums twice.
+      const int64_t shift = 2 * (32 / 2) * (2 * 16) * 4;  // a row's half, two KV heads of 16
+      EXPECT_GT(sent.v, 4 * 3 * (2 + 2) * shift);
+    });
+  }
+  for (std::thread& t : threads) t.join();
 }
 
 // As above with ranks that are processes on two hosts, or as if they were, of those variants that suit all meshes.

@@ -27,6 +27,7 @@ enum class Meeting : uint32_t {
   kAllGather,
   kReduceScatter,
   kAllReduce,
+  kShift,
 };
 const char* ToString(Meeting meeting);
 

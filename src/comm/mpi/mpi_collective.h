@@ -31,6 +31,9 @@ struct MpiContext {
   Traffic& traffic;
 };
 
+// The members of the group that share this rank's host.
+HostGroup MembersHere(const GroupLayout& group, const HostLayout& hosts);
+
 // A few bytes of every member to all.
 class GroupGather {
  public:

@@ -188,8 +188,8 @@ class MpiCommunicator final : public Communicator {
       return link_.Stop(InvalidArgument(fmt::format(
           "rank 0 is in {} of {}, rank {} in {} of {}: ranks must run the same program",
           ToString(static_cast<Meeting>(head.meeting)), head.size, r,
-          theirs.meeting <= static_cast<uint32_t>(Meeting::kAllReduce) ? ToString(static_cast<Meeting>(theirs.meeting))
-                                                                       : "something else",
+          theirs.meeting <= static_cast<uint32_t>(Meeting::kShift) ? ToString(static_cast<Meeting>(theirs.meeting))
+                                                                   : "something else",
           theirs.size)));
     }
     for (int r = 1; r < size(); ++r) TEMPER_RETURN_IF_ERROR(link_.Send(&head, sizeof head, r, messages));

@@ -17,6 +17,7 @@ const OpRule& RuleOf(Op op) {
                                                             &kRopeRule,
                                                             &kAttentionRule,
                                                             &kAttentionCachedRule,
+                                                            &kAttentionStepRule,
                                                             &kSwigluRule,
                                                             &kReluRule,
                                                             &kGeluRule,
@@ -29,6 +30,7 @@ const OpRule& RuleOf(Op op) {
                                                             &kRmsNormBackwardRule,
                                                             &kLayerNormBackwardRule,
                                                             &kAttentionBackwardRule,
+                                                            &kAttentionStepBackwardRule,
                                                             &kSwigluBackwardRule,
                                                             &kReluBackwardRule,
                                                             &kGeluBackwardRule,
@@ -38,7 +40,8 @@ const OpRule& RuleOf(Op op) {
                                                             &kAllGatherRule,
                                                             &kReduceScatterRule,
                                                             &kAllReduceRule,
-                                                            &kBroadcastRule};
+                                                            &kBroadcastRule,
+                                                            &kShiftRule};
   return *kRules[static_cast<size_t>(op)];
 }
 

@@ -1,0 +1,76 @@
+#include "train/mesh_options.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+constexpr HeadCounts kHeads{.heads = 8, .kv_heads = 2};
+
+TEST(MeshOptions, ContextParallelRanksStandBesideAllOthers) {
+  RunConfig config;
+  config.mesh.cp = 2;
+  config.mesh.tp = 2;
+  EXPECT_EQ(RanksNamed(config), 4);
+  const auto spec = MeshOf(config, 8, 3, kHeads);
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec->mesh.ToString(), "fsdp=2,cp=2,tp=2") << "fsdp takes what the others leave";
+  EXPECT_EQ(spec->mesh.Coordinate(spec->rank, Axis::kCp), 1);
+}
+
+TEST(MeshOptions, RefuseSizesThatAreNotTheNumberOfRanks) {
+  RunConfig config;
+  config.mesh.cp = 3;
+  EXPECT_EQ(MeshOf(config, 2, 0, kHeads).status().message(),
+            "mesh: dp=1 x fsdp=1 x cp=3 x tp=1 is 3, but the run has 2 rank(s) (nprocs, mpirun or srun say how many): "
+            "3 ranks would do, or mesh.fsdp=2 alone");
+  config.mesh.fsdp = 4;
+  EXPECT_EQ(MeshOf(config, 6, 0, kHeads).status().message(),
+            "mesh: dp=1 x fsdp=4 x cp=3 x tp=1 is 12, but the run has 6 rank(s) (nprocs, mpirun or srun say how "
+            "many): mesh.fsdp=2 would use them all");
+}
+
+std::string MeshText(const RunConfig::Mesh& options, int ranks, HeadCounts heads = {8, 4}) {
+  RunConfig config;
+  config.mesh = options;
+  const auto spec = MeshOf(config, ranks, 0, heads);
+  return spec.ok() ? spec->mesh.ToString() : spec.status().message();
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(MeshOptions, WhatIsLeftOutIsChosenSoThatAllRanksAreUsed) {
+  EXPECT_EQ(MeshText({}, 1), "1 rank");
+  EXPECT_EQ(MeshText({}, 4), "fsdp=4");
+  EXPECT_EQ(MeshText({.tp = 2}, 8), "fsdp=4,tp=2");
+  EXPECT_EQ(MeshText({.dp = 2}, 8), "dp=2,fsdp=4");
+  EXPECT_EQ(MeshText({.dp = 2, .tp = 4}, 8), "dp=2,tp=4");
+}
+
+TEST(MeshOptions, ShardingHasItsGrades) {
+  EXPECT_EQ(MeshText({.fsdp = 4}, 4), "fsdp=4") << "full";
+  EXPECT_EQ(MeshText({.dp = 2, .fsdp = 2}, 4), "dp=2,fsdp=2") << "hybrid";
+  EXPECT_EQ(MeshText({.dp = 4, .fsdp = 1}, 4), "dp=4") << "none";
+  RunConfig config;
+  config.mesh.reshard_after_forward = false;
+  config.mesh.grad_sync = GradSync::kStep;
+  config.mesh.embedding = EmbeddingMove::kRows;
+  config.mesh.placement = {{"lm_head", "fsdp,-"}};
+  const auto spec = MeshOf(config, 2, 1, {8, 4});
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_FALSE(spec->reshard_after_forward);
+  EXPECT_EQ(spec->decisions.grad_sync, GradSync::kStep);
+  EXPECT_EQ(spec->decisions.embedding, EmbeddingMove::kRows);
+  ASSERT_EQ(spec->rules.size(), 1u);
+  EXPECT_EQ(spec->rules[0].pattern, "lm_head");
+}
+
+TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
+  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
+  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
+  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4");
+  EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2") << "ranks share KV heads";
+}
+
+}  // namespace
+}  // namespace temper
