@@ -46,12 +46,12 @@ inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t block
       "tie_word_embeddings": {}}})",
       vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
 }
-inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
+inline std::string OptConfigText(bool pre_norm, double dropout = 0, int64_t blocks = 3) {
   return fmt::format(
-      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": {},
       "num_attention_heads": 4, "ffn_dim": 128, "max_position_embeddings": 256, "word_embed_proj_dim": {},
       "do_layer_norm_before": {}, "dropout": {}}})",
-      pre_norm ? 64 : 32, pre_norm, dropout);
+      blocks, pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
 enum class Method { kFull, kLora, kLoraWithHead };
@@ -195,7 +195,9 @@ class TinyRun {
     for (float x : losses_) sum += x;
     if (spec_.communicator) {
       Must(spec_.communicator->AllReduceSum({&sum, 1}));
-      sum *= static_cast<double>(spec_.data_ranks()) / spec_.mesh.mesh.ranks();
+      // Copies of the same rows count once; of a pipeline the last stage alone has losses.
+      const Mesh& mesh = spec_.mesh.mesh;
+      sum *= static_cast<double>(spec_.data_ranks()) * mesh.size(Axis::kPp) / mesh.ranks();
     }
     return sum;
   }

@@ -49,6 +49,7 @@ enum class Op : unsigned char {
   kGeluBackward,       // (d_y, x) -> d_x                                               attrs: tanh
   // Update.
   kSumSquares,  // (g) -> sum of squares, f64[1]
+  kSumScalars,  // (x f64[1]...) -> f64[1], added up in order; 0 of none
   kClip,        // (sums f64[1]..., scalars) -> f32[2]: {factor on every gradient, norm of the mean gradient}
                 //                                                               attrs: max_norm (0: no clipping)
   kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
@@ -63,12 +64,19 @@ enum class Op : unsigned char {
   kAllReduce,      // (term...) -> sum..., the same bits on every rank; adjoint: none needed, the gradient is whole
                    //                                              attrs: axes, ranks
   kBroadcast,      // (x) -> x: from here on ranks do different things with x; adjoint: all_reduce. attrs: axes, ranks
+  // From one rank to another: `peer` is its place along the axis. Both ends have the same tag and type.
+  kSend,  // (x) ->                                                            attrs: axes, peer, tag
+  kRecv,  // () -> x                                                           attrs: axes, peer, tag, dtype, shape
 };
 
-inline constexpr int kNumOps = static_cast<int>(Op::kBroadcast) + 1;
+inline constexpr int kNumOps = static_cast<int>(Op::kRecv) + 1;
 
+// Carried out by a communicator.
 constexpr bool IsCollective(Op op) {
   return op >= Op::kAllGather;
+}
+constexpr bool IsTransfer(Op op) {
+  return op == Op::kSend || op == Op::kRecv;
 }
 
 std::string_view ToString(Op op);                  // "linear_cross_entropy"

@@ -41,8 +41,12 @@ struct Range {
   bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// The bytes that an instruction reads and writes, and the axes along which it talks to other ranks. Ranks of a group
-// must meet in the same order, whichever threads they come on.
+size_t LaneOf(Op op) {
+  return op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 0;
+}
+
+// The bytes that an instruction reads and writes, and whether it meets other ranks. Ranks of a group must meet in the
+// same order, whichever threads they come on; transfers have an order of their own.
 struct Footprint {
   std::vector<Range> reads, writes;
   bool meets = false;
@@ -159,27 +163,33 @@ void Executor::FindWaits() {
     };
     add(b.instruction->inputs, b.inputs, &f.reads);
     add(b.instruction->outputs, b.outputs, &f.writes);
-    f.meets = b.instruction->attributes.Has("axes");
+    f.meets = b.instruction->attributes.Has("axes") && !IsTransfer(b.op);
   }
-  std::vector<size_t> issued;  // bound instructions, in the order they are issued
-  size_t awaited = 0;          // of those, known to be complete
+  std::array<std::vector<size_t>, kLanes> issued;  // bound instructions, in the order they are issued
+  std::array<size_t, kLanes> awaited = {};         // of those, known to be complete
   for (const Call& call : program_.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
-      // Background collectives run in order: they wait for each other without being told to.
-      const bool background = bound_[i].background;
-      for (size_t k = issued.size(); !background && k > awaited; --k) {
-        if (footprints[issued[k - 1]].ConflictsWith(footprints[i])) awaited = k;
+      const size_t own = LaneOf(bound_[i].op);
+      auto& waits = waits_.emplace_back();
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        // What runs in a lane runs in order: there it waits without being told to.
+        if (bound_[i].background && lane == own) continue;
+        for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
+          if (footprints[issued[lane][k - 1]].ConflictsWith(footprints[i])) awaited[lane] = k;
+        }
+        waits[lane] = static_cast<uint32_t>(awaited[lane]);
       }
-      waits_.push_back(background ? 0 : static_cast<uint32_t>(awaited));
-      if (background) {
-        issued.push_back(i);
-        background_notes_.push_back({&bound_[i], call.micro_batch});
+      if (bound_[i].background) {
+        issued[own].push_back(i);
+        lanes_[own].notes.push_back({&bound_[i], call.micro_batch});
       }
     }
   }
-  if (!issued.empty()) background_ = std::make_unique<BackgroundQueue>(issued.size());
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (!issued[lane].empty()) lanes_[lane].queue = std::make_unique<BackgroundQueue>(issued[lane].size());
+  }
 }
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
@@ -193,7 +203,7 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = 0;  // instructions run, over the schedule
-  awaited_ = 0;
+  for (Lane& lane : lanes_) lane.awaited = 0;
   for (const Call& call : program_.schedule) {
     switch (call.kind) {
       case Call::Kind::kRun:
@@ -209,9 +219,11 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
     }
     if (!failed_.ok()) return failed_;
   }
-  if (background_) {
-    failed_ = AwaitBackground(background_->issued(), options.trace);
-    if (failed_.ok()) background_->Reset();
+  for (size_t lane = 0; lane < kLanes && failed_.ok(); ++lane) {
+    BackgroundQueue* const queue = lanes_[lane].queue.get();
+    if (queue == nullptr) continue;
+    failed_ = AwaitBackground(lane, queue->issued(), options.trace);
+    if (failed_.ok()) queue->Reset();
   }
   return failed_;
 }
@@ -227,14 +239,15 @@ void Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
   }
 }
 
-Status Executor::AwaitBackground(size_t count, Trace* trace) {
-  if (count <= awaited_) return OkStatus();
-  const Status status = background_->Wait(count);
-  if (!status.ok()) return status.WithContext("a collective in the background");
-  for (; awaited_ < count; ++awaited_) {
+Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
+  auto& [queue, notes, awaited] = lanes_[lane];
+  if (count <= awaited) return OkStatus();
+  const Status status = queue->Wait(count);
+  if (!status.ok()) return status.WithContext(lane == 0 ? "a collective in the background" : "a transfer");
+  for (; awaited < count; ++awaited) {
     if (!trace) continue;
-    const BackgroundQueue::Item& item = background_->item(awaited_);
-    const auto& [b, micro_batch] = background_notes_[awaited_];
+    const BackgroundQueue::Item& item = queue->item(awaited);
+    const auto& [b, micro_batch] = notes[awaited];
     trace->Record(
         {b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written, b->cost.flops});
   }
@@ -246,11 +259,12 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      TEMPER_RETURN_IF_ERROR(AwaitBackground(lane, waits_[*at][lane], trace));
     if (b.background) {
-      background_->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
+      lanes_[LaneOf(b.op)].queue->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
       continue;
     }
-    TEMPER_RETURN_IF_ERROR(AwaitBackground(waits_[*at], trace));
     const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     const Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
     if (trace) {

@@ -1,12 +1,13 @@
 // Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
 // address; Run then only calls kernels. One executor at a time may run on an arena.
 //
-// The schedule is an order, and what it computes is what it computes in that order. Collectives marked `background` run
-// on a thread of their own beside the kernels that follow; a kernel that touches what one of them reads or writes waits
-// for it. Who waits for whom follows from the addresses alone and is worked out when the executor is made, so that
-// running beside each other cannot change a result.
+// The schedule is an order, and what it computes is what it computes in that order. Collectives and transfers marked
+// `background` run beside the kernels that follow: collectives on one thread, sends on another, receives on a third.
+// Whatever touches what one of them reads or writes waits for it. Who waits for whom follows from the addresses alone and is worked out when the executor
+// is made, so that running beside each other cannot change a result.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -62,7 +63,9 @@ class Executor {
   void FindWaits();
   void Copy(std::span<const HostArray> io, int micro_batch, bool load);
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
-  Status AwaitBackground(size_t count, Trace* trace);
+  // What runs beside the kernels, in one order each: collectives, sends, receives.
+  static constexpr size_t kLanes = 3;
+  Status AwaitBackground(size_t lane, size_t count, Trace* trace);
 
   const Program& program_;
   Arena& arena_;
@@ -71,11 +74,14 @@ class Executor {
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   int64_t micro_batches_ = 0;                             // what the schedule loads or stores
-  // Per instruction in the order of the schedule: how many background collectives must be complete before it runs.
-  std::vector<uint32_t> waits_;
-  std::unique_ptr<BackgroundQueue> background_;  // null where nothing runs there
-  std::vector<TraceNote> background_notes_;      // per collective of a run, what the trace will say of it
-  size_t awaited_ = 0;
+  // Per instruction in the order of the schedule: how much of either lane must be complete before it is run or issued.
+  std::vector<std::array<uint32_t, kLanes>> waits_;
+  struct Lane {
+    std::unique_ptr<BackgroundQueue> queue;  // null where nothing runs there
+    std::vector<TraceNote> notes;            // per item of a run, what the trace will say of it
+    size_t awaited = 0;
+  };
+  std::array<Lane, kLanes> lanes_;
   Status failed_;
 };
 

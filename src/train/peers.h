@@ -11,6 +11,7 @@ struct Peers {
   Communicator* communicator = nullptr;  // null: this rank is alone
   int64_t data_ranks = 1;                // that have rows of their own
   int64_t data_rank = 0;                 // this one's number among them
+  int64_t stages = 1;                    // of a pipeline: its last one alone has losses
 
   // Adds up over the batch: each row counts once, on however many ranks it is.
   Status Sum(std::span<double> values) const {
@@ -18,6 +19,12 @@ struct Peers {
     TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(values));
     const double copies = static_cast<double>(communicator->size()) / static_cast<double>(data_ranks);
     for (double& v : values) v /= copies;
+    return OkStatus();
+  }
+  // The same for what only ranks of the last stage have (the others have zeros).
+  Status SumOfLastStage(std::span<double> values) const {
+    TEMPER_RETURN_IF_ERROR(Sum(values));
+    for (double& v : values) v *= static_cast<double>(stages);
     return OkStatus();
   }
   // Whether `mine` is true on any rank.

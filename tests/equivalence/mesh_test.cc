@@ -128,6 +128,75 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
+struct PipelineCase {
+  const char* name;
+  std::vector<std::pair<Axis, int>> mesh;
+  PipelineSpec pipeline = {};
+  Recompute recompute = Recompute::kNone;
+};
+
+const std::vector<PipelineCase>& PipelineCases() {
+  constexpr auto kInterleaved = PipelineKind::kInterleaved;
+  constexpr auto kZeroBubble = PipelineKind::kZeroBubble;
+  static const std::vector<PipelineCase> cases = {
+      {"pp2", {{Axis::kPp, 2}}},
+      {"pp2_recompute", {{Axis::kPp, 2}}, {}, Recompute::kBlock},
+      {"pp2_uneven", {{Axis::kPp, 2}}, {.layers = {1, 3}}},
+      {"pp2_gpipe", {{Axis::kPp, 2}}, {.kind = PipelineKind::kGpipe}},
+      {"pp2_interleaved", {{Axis::kPp, 2}}, {.kind = kInterleaved, .chunks_per_stage = 2}},
+      {"pp2_zero_bubble", {{Axis::kPp, 2}}, {.kind = kZeroBubble}},
+      {"pp4", {{Axis::kPp, 4}}},
+      {"pp4_zero_bubble", {{Axis::kPp, 4}}, {.kind = kZeroBubble}, Recompute::kBlock},
+      {"pp2_dp2", {{Axis::kPp, 2}, {Axis::kDp, 2}}},
+      {"pp2_fsdp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, {.kind = kZeroBubble}},
+      {"pp2_fsdp2_tp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}},
+  };
+  return cases;
+}
+
+// Four blocks, so that every schedule has something for every chunk.
+std::vector<Variant> PipelineVariants() {
+  return {{"full tied Llama", LlamaConfigText(true, 64, 4), Method::kFull, 0, true},
+          {"full untied Llama", LlamaConfigText(false, 64, 4), Method::kFull, 0},
+          {"LoRA with dropout", LlamaConfigText(true, 64, 4), Method::kLora, 0.1, true},
+          {"LoRA on the head", LlamaConfigText(false, 64, 4), Method::kLoraWithHead, 0.1},
+          {"full OPT", OptConfigText(true, 0, 4), Method::kFull, 0, true},
+          {"full post-norm OPT", OptConfigText(false, 0, 4), Method::kFull, 0}};
+}
+
+class PipelineEquivalence : public testing::TestWithParam<int> {};
+
+TEST_P(PipelineEquivalence, TenStepsHaveTheLossesOfOneRank) {
+  const PipelineCase& c = PipelineCases()[static_cast<size_t>(GetParam())];
+  Mesh mesh;
+  for (const auto& [axis, size] : c.mesh) mesh.set_size(axis, size);
+  for (const Variant& v : PipelineVariants()) {
+    SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
+    if (mesh.ranks() > 2 && !v.on_large_meshes) continue;
+    const RunSpec spec{.config = v.config,
+                       .method = v.method,
+                       .dropout = v.dropout,
+                       .rows_per_micro_batch = mesh.size(DataAxes(mesh)),
+                       .micro_batches = 4,
+                       .recompute = c.recompute,
+                       .adam_eps = 1e-5};  // as above
+    const Curve one = Train(spec);
+    RunSpec sharded = spec;
+    sharded.mesh.mesh = mesh;
+    sharded.mesh.pipeline = c.pipeline;
+    const Curve pipeline = TrainOnMesh(sharded);
+    for (size_t s = 0; s < kSteps; ++s) {
+      EXPECT_NEAR(pipeline.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
+      EXPECT_NEAR(pipeline.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pipelines, PipelineEquivalence, testing::Range(0, static_cast<int>(PipelineCases().size())),
+                         [](const auto& info) {
+                           return std::string(PipelineCases()[static_cast<size_t>(info.param)].name);
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, testing::Range(0, static_cast<int>(Cases().size())),
                          [](const auto& info) {
                            std::string name = Cases()[static_cast<size_t>(info.param)].name;

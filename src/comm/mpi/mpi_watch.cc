@@ -27,7 +27,7 @@ MpiWatch::MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control,
       names_(names),
       link_(link),
       patience_(patience),
-      host_watch_(control, hosts.place(link.rank()), /*processes=*/true, patience),
+      host_watch_(control, hosts.place(link.rank()), Lane::kCollectives, /*processes=*/true, patience),
       thread_([this] { Run(); }) {}
 
 MpiWatch::~MpiWatch() {
@@ -163,8 +163,10 @@ double MpiWatch::AskingTime() const {
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
   const RankBlock& own = control_.rank(hosts_.place(link_.rank()));
   Pulse pulse{.activity = ActivityOf(getpid()), .waiting_for = link_.waiting_for().load(), .left = left_.load()};
-  if (const int local = own.waiting_for.load(); local != 0) {
-    pulse.waiting_for = control_.rank(local - 1).global_rank.load() + 1;
+  for (const Sleeper& sleeper : own.sleepers) {
+    if (const int local = sleeper.waiting_for.load(); local != 0) {
+      pulse.waiting_for = control_.rank(local - 1).global_rank.load() + 1;
+    }
   }
   return pulse;
 }

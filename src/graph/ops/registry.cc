@@ -33,12 +33,15 @@ const OpRule& RuleOf(Op op) {
                                                             &kReluBackwardRule,
                                                             &kGeluBackwardRule,
                                                             &kSumSquaresRule,
+                                                            &kSumScalarsRule,
                                                             &kClipRule,
                                                             &kAdamwRule,
                                                             &kAllGatherRule,
                                                             &kReduceScatterRule,
                                                             &kAllReduceRule,
-                                                            &kBroadcastRule};
+                                                            &kBroadcastRule,
+                                                            &kSendRule,
+                                                            &kRecvRule};
   return *kRules[static_cast<size_t>(op)];
 }
 

@@ -86,6 +86,8 @@ Function FunctionOf(Op op) {
     case Op::kReduceScatter:
     case Op::kAllReduce:
     case Op::kBroadcast:
+    case Op::kSend:
+    case Op::kRecv:
       return nullptr;  // made by a communicator
     case Op::kEmbedding:
       return Embedding;
@@ -141,6 +143,8 @@ Function FunctionOf(Op op) {
       return GeluBackward;
     case Op::kSumSquares:
       return SumSquares;
+    case Op::kSumScalars:
+      return SumScalars;
     case Op::kClip:
       return Clip;
     case Op::kAdamw:
