@@ -38,6 +38,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
+                  .pipeline = run.pipeline,
                   .available = AvailableMemory()};
   const double row = static_cast<double>(facts.row_tokens);
   const int64_t rows = facts.rows * facts.data_ranks * facts.micro_batches;
@@ -53,8 +54,11 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const auto rules = DefaultPlacementRules(run.mesh.residual);
   TEMPER_ASSIGN_OR_RETURN(const auto placements, PlaceWeights(forward, run.mesh.mesh, rules));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  std::string text =
-      DrawSharding(forward, run.mesh.mesh, placements, {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+  const PipelineSpec& pipeline = run.mesh.pipeline;
+  PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};
+  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(forward), cut.chunks(), pipeline.layers));
+  std::string text = DrawSharding(forward, run.mesh.mesh, placements, StagesOfWeights(forward, cut),
+                                  {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   for (int rank = 0; rank < ranks; ++rank) {

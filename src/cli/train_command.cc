@@ -56,7 +56,10 @@ struct Run {
   }
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
-  Peers peers() const { return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank()}; }
+  Peers peers() const {
+    return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank(),
+            compiled.mesh.mesh.size(Axis::kPp)};
+  }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
@@ -115,8 +118,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
-                          resume->Restore(identity, run.compiled.train(), run.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(RunProgress at, resume->Restore(identity, run.compiled.train(), run.compiled.trained,
+                                                          run.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -141,13 +144,20 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   return contents;
 }
 
-// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top.
-Result<Bytes> DiskBytes(const CheckpointContents& contents) {
+// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top. All ranks
+// call this at the same place.
+Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
   for (const CheckpointTensor& t : contents.tensors) {
     if (IsValueName(t.name)) sum += t.whole().bytes();
   }
-  return sum;
+  // Ranks of one stage know of the same tensors.
+  const Mesh& mesh = run.compiled.mesh.mesh;
+  const int stages = mesh.size(Axis::kPp);
+  if (stages == 1 || run.setup.ranks.alone()) return sum;
+  double all = run.setup.ranks.rank() % (mesh.ranks() / stages) == 0 ? static_cast<double>(sum.v) : 0;
+  TEMPER_RETURN_IF_ERROR(run.setup.ranks.communicator()->AllReduceSum({&all, 1}));
+  return Bytes{static_cast<int64_t>(all)};
 }
 
 void Announce(const Run& run) {
@@ -159,6 +169,15 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
+  }
+  if (const auto& pipeline = run.compiled.pipeline) {
+    LogInfo("pipeline    " + pipeline->ToString());
+    if (pipeline->micro_batches < pipeline->stages) {
+      LogWarning(
+          fmt::format("a step has {} micro-batches for {} stages: most of them wait most of the time; raise "
+                      "gradient_accumulation_steps to {} or more",
+                      pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
+    }
   }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
@@ -295,7 +314,7 @@ Result<int> Train(Run& run) {
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
-  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents));
+  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(LoadData(run));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());

@@ -12,6 +12,10 @@
 namespace temper {
 namespace {
 
+bool IsWeight(Role role) {
+  return role == Role::kWeight || role == Role::kAdapter;
+}
+
 class Cutter {
  public:
   Cutter(const Graph& graph, const PipelineCut& cut)
@@ -289,7 +293,24 @@ Result<std::vector<int>> ChunkOfBlocks(int blocks, int chunks, const std::vector
   return chunk_of;
 }
 
+std::map<std::string, std::vector<int>> StagesOfWeights(const Graph& graph, const PipelineCut& cut) {
+  std::map<std::string, std::set<int>> stages;
+  for (const Node& node : graph.nodes()) {
+    for (ValueId id : node.inputs) {
+      const Value& value = graph.value(id);
+      if (!IsWeight(value.role)) continue;
+      stages[value.name].insert(cut.StageOf(cut.ChunkOf(node.block)));
+    }
+  }
+  std::map<std::string, std::vector<int>> result;
+  for (const auto& [name, of] : stages) result[name].assign(of.begin(), of.end());
+  return result;
+}
+
 Graph SplitSharedWeights(const Graph& graph, const PipelineCut& cut, std::map<std::string, std::vector<int>>* holders) {
+  for (const auto& [name, stages] : StagesOfWeights(graph, cut)) {
+    if (stages.size() > 1) (*holders)[name] = stages;
+  }
   Graph result;
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
   std::map<ValueId, std::map<int, ValueId>> copies;  // per source and stage
@@ -297,8 +318,7 @@ Graph SplitSharedWeights(const Graph& graph, const PipelineCut& cut, std::map<st
     Node own = node;
     const int stage = cut.StageOf(cut.ChunkOf(node.block));
     for (ValueId& id : own.inputs) {
-      const Role role = graph.value(id).role;
-      if (role != Role::kWeight && role != Role::kAdapter) continue;
+      if (!IsWeight(graph.value(id).role)) continue;
       auto& of = copies[id];
       const auto it = of.find(stage);
       const ValueId copy = it != of.end() ? it->second : of.empty() ? id : result.AddValue(graph.value(id));
@@ -306,10 +326,6 @@ Graph SplitSharedWeights(const Graph& graph, const PipelineCut& cut, std::map<st
       id = copy;
     }
     result.AddNode(std::move(own));
-  }
-  for (const auto& [id, of] : copies) {
-    if (of.size() < 2) continue;
-    for (const auto& [stage, copy] : of) (*holders)[graph.value(id).name].push_back(stage);
   }
   return result;
 }

@@ -46,6 +46,9 @@ struct PipelineCut {
   int StageOf(int chunk) const { return chunk % stages; }
 };
 
+// The stages that have each weight and adapter, ascending.
+std::map<std::string, std::vector<int>> StagesOfWeights(const Graph& graph, const PipelineCut& cut);
+
 // A weight that several stages use (tied embeddings) becomes one for each, of the same name: each stage differentiates
 // its own uses. `holders` is told the stages of each such weight, ascending. REQUIRES: a graph before Differentiate.
 Graph SplitSharedWeights(const Graph& graph, const PipelineCut& cut, std::map<std::string, std::vector<int>>* holders);

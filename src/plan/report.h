@@ -2,11 +2,24 @@
 // will compute. All numbers come from the Program that `temper train` executes; none is estimated.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "program/program.h"
 
 namespace temper {
+
+// How the stages of a pipeline share the work.
+struct PipelineFacts {
+  std::string schedule;     // "1f1b"
+  std::vector<int> layers;  // blocks of each run of blocks; runs are dealt to stages in turn
+  int stages = 1;
+  int micro_batches = 1;
+  double bubble = 0;             // share of the stages' time in which they wait, where all blocks take equally long
+  int in_flight = 0;             // micro-batches that this stage has begun and not ended, at most, over its runs
+  std::string ToString() const;  // "1f1b: 2 stages, runs of 4, 4 blocks, 8 micro-batches, bubble 11.1 %"
+};
 
 struct PlanFacts {
   std::string model;  // as the user gave it
@@ -16,8 +29,9 @@ struct PlanFacts {
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
-  Flops model_flops;                                    // of a step of full rows, each one document: what MFU counts
-  Bytes available;                                      // memory of this machine; 0: unknown
+  std::optional<PipelineFacts> pipeline;
+  Flops model_flops;  // of a step of full rows, each one document: what MFU counts
+  Bytes available;    // memory of this machine; 0: unknown
 };
 
 std::string PlanText(const Program& train, const PlanFacts& facts);

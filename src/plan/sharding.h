@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 #include "tensor/placement.h"
@@ -16,9 +17,9 @@ struct ShardingStyle {
 };
 
 // `forward`: the graph of one device (global shapes), with its adapters. `placements`: of all its weights
-// (compile/placement_rules.h). Tensors of equal shape and placement that differ only in the number of their layer are
-// drawn once.
+// (compile/placement_rules.h). `stages`: of a pipeline, those that have each of them (compile/pipeline.h). Tensors of
+// equal shape and placement that differ only in the number of their layer are drawn once.
 std::string DrawSharding(const Graph& forward, const Mesh& mesh, const std::map<std::string, Placement>& placements,
-                         const ShardingStyle& style);
+                         const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style);
 
 }  // namespace temper

@@ -27,6 +27,9 @@ using TextOrList = std::variant<std::string, std::vector<std::string>>;
 using IntPatterns = std::vector<std::pair<std::string, int64_t>>;
 using NumberPatterns = std::vector<std::pair<std::string, double>>;
 
+// Whole numbers in the order given: [3, 5], or 3,5.
+using IntList = std::vector<int64_t>;
+
 // A flag that may carry a value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
 struct OptionalText {
   std::optional<std::string>* value;
@@ -59,7 +62,7 @@ struct Range {
 
 using OptionTarget =
     std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<double>*, OptionalText,
-                 TextOrList*, IntPatterns*, NumberPatterns*, Choice>;
+                 TextOrList*, IntPatterns*, NumberPatterns*, IntList*, Choice>;
 
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora
