@@ -57,8 +57,10 @@ struct Run {
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
   Peers peers() const {
-    return {setup.ranks.communicator(), compiled.data_ranks(), compiled.data_rank(),
-            compiled.mesh.mesh.size(Axis::kPp)};
+    return {.communicator = setup.ranks.communicator(),
+            .data_ranks = compiled.data_ranks(),
+            .data_rank = compiled.data_rank(),
+            .stages = compiled.mesh.mesh.size(Axis::kPp)};
   }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };

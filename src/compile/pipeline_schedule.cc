@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "base/check.h"
@@ -61,57 +60,22 @@ void FillInterleaved(PipelineSchedule* s) {
   }
 }
 
-// As ZB-H1 of Qi et al. 2024: whatever is ready, backwards first, gradients of weights when nothing else is or when
-// another micro-batch would be more than 1F1B's first stage has in flight. All work taken to last equally long.
+// ZB-H1 of Qi et al. 2024: 1F1B in which a stage is late with the gradients of weights by as many micro-batches as there
+// are stages before it. Later stages hand their gradients back sooner for it and do the rest while they would wait; no
+// stage has more in flight than the first of 1F1B.
 void FillZeroBubble(PipelineSchedule* s) {
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  const auto n = static_cast<size_t>(s->micro_batches);
-  struct Stage {
-    double free = 0;
-    int next[3] = {0, 0, 0};     // per Work: the next micro-batch
-    std::vector<double> end[3];  // per Work and micro-batch
-  };
-  std::vector<Stage> stages(static_cast<size_t>(s->stages));
-  for (Stage& stage : stages) {
-    for (auto& end : stage.end) end.assign(n, kNever);
-  }
-  s->tasks.resize(stages.size());
-  const auto ready = [&](size_t i, Work work) {
-    const Stage& own = stages[i];
-    const int m = own.next[static_cast<size_t>(work)];
-    if (m == s->micro_batches) return kNever;
-    const auto k = static_cast<size_t>(m);
-    switch (work) {
-      case Work::kForward:
-        if (m - own.next[2] >= s->stages) return kNever;
-        return i == 0 ? 0 : stages[i - 1].end[0][k];
-      case Work::kBackward:
-        return std::max(own.end[0][k], i + 1 == stages.size() ? 0 : stages[i + 1].end[1][k]);
-      case Work::kWeights:
-        return own.end[1][k];
+  for (int stage = 0; stage < s->stages; ++stage) {
+    const int warmup = std::min(s->stages - 1 - stage, s->micro_batches);
+    std::vector<PipelineTask>& tasks = s->tasks.emplace_back();
+    int forward = 0, backward = 0, weights = 0;
+    const auto add = [&](Work work, int* next) { tasks.push_back({work, stage, (*next)++}); };
+    while (forward < warmup) add(Work::kForward, &forward);
+    while (backward < s->micro_batches) {
+      if (forward < s->micro_batches) add(Work::kForward, &forward);
+      add(Work::kBackward, &backward);
+      if (backward - weights > stage) add(Work::kWeights, &weights);
     }
-    return kNever;
-  };
-  for (size_t left = 3 * n * stages.size(); left > 0; --left) {
-    double best = kNever;
-    size_t at = 0;
-    Work work = Work::kForward;
-    for (size_t i = 0; i < stages.size(); ++i) {
-      for (const Work w : {Work::kBackward, Work::kForward, Work::kWeights}) {
-        const double start = std::max(stages[i].free, ready(i, w));
-        if (start < best) {
-          best = start;
-          at = i;
-          work = w;
-        }
-      }
-    }
-    TEMPER_CHECK(best < kNever) << "nothing is ready";
-    Stage& stage = stages[at];
-    int& m = stage.next[static_cast<size_t>(work)];
-    s->tasks[at].push_back({work, static_cast<int>(at), m});
-    stage.free = best + 1;
-    stage.end[static_cast<size_t>(work)][static_cast<size_t>(m++)] = stage.free;
+    while (weights < s->micro_batches) add(Work::kWeights, &weights);
   }
 }
 

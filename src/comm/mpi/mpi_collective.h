@@ -29,6 +29,7 @@ struct MpiContext {
   const HostLayout& hosts;
   Staging& staging;
   Traffic& traffic;
+  MpiLink &sends, &receives;  // of transfers
 };
 
 // A few bytes of every member to all.
