@@ -46,12 +46,12 @@ inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t block
       "tie_word_embeddings": {}}})",
       vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
 }
-inline std::string OptConfigText(bool pre_norm, double dropout = 0, int64_t blocks = 3) {
+inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
-      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": {},
+      R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
       "num_attention_heads": 4, "ffn_dim": 128, "max_position_embeddings": 256, "word_embed_proj_dim": {},
       "do_layer_norm_before": {}, "dropout": {}}})",
-      blocks, pre_norm ? 64 : 32, pre_norm, dropout);
+      pre_norm ? 64 : 32, pre_norm, dropout);
 }
 
 enum class Method { kFull, kLora, kLoraWithHead };
