@@ -67,6 +67,9 @@ class Differentiator final : public GradientSink {
     Value& g = graph_.value(gradient);
     if (g.name.empty()) g.name = GradientName(graph_.value(target).name);
     if (graph_.value(target).trainable) {
+      // What feeds `add` directly would be handed the sum's own gradient, which lives for a micro-batch only.
+      TEMPER_CHECK(g.name == GradientName(graph_.value(target).name))
+          << ToString(node().op) << " passes on " << g.name << " as the gradient of " << graph_.value(target).name;
       g.role = Role::kGradient;
       g.updates = pending;
     }

@@ -25,6 +25,10 @@ void* operator new(size_t n, std::align_val_t alignment) {
   if (void* const p = std::aligned_alloc(a, (n + a - 1) / a * a)) return p;
   throw std::bad_alloc();
 }
+void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(n);
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }

@@ -61,9 +61,10 @@ class RankProcesses : public testing::Test {
   static std::set<std::string> InDevShm() {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-      // Not what tests that run beside this one have there: Open MPI's segments, folders of files.
-      const bool of_mpi = entry.path().filename().string().starts_with("vader_segment");
-      if (!of_mpi && !entry.is_directory()) names.insert(entry.path());
+      // Not what tests that run beside this one have there: Open MPI's segments, clang's OpenMP's marks, folders.
+      const std::string name = entry.path().filename();
+      const bool foreign = name.starts_with("vader_segment") || name.starts_with("__KMP_REGISTERED_LIB");
+      if (!foreign && !entry.is_directory()) names.insert(entry.path());
     }
     return names;
   }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/units.h"
 #include "checkpoint/state_for_test.h"  // ScratchFolder, Must, Slurp, Spill
 #include "format/json.h"
 
@@ -30,9 +32,10 @@ using Arguments = std::vector<std::string>;
 inline const std::string kExample = std::string(TEMPER_SOURCE_DIR) + "/examples/plain";
 inline const std::string kModel = kExample + "/model";
 
-// How a process ended: its exit code, or minus the signal that killed it.
+// How a process ended: its exit code, or minus the signal that killed it, and the most memory it had.
 struct Ended {
   int code = 0;
+  Bytes peak_rss;
   std::string out, err;
 };
 
@@ -101,8 +104,10 @@ class Process {
       }
     }
     int status = 0;
-    TEMPER_CHECK(waitpid(pid_, &status, 0) == pid_);
+    rusage usage;
+    TEMPER_CHECK(wait4(pid_, &status, 0, &usage) == pid_);
     pid_ = 0;
+    ended_.peak_rss = Bytes{int64_t{usage.ru_maxrss} << 10};
     ended_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     return std::move(ended_);
   }
@@ -176,12 +181,12 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
 }
 
 // Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
-inline std::map<std::string, std::string> Bytes(const std::string& folder, const std::string& prefix = "") {
+inline std::map<std::string, std::string> BytesOf(const std::string& folder, const std::string& prefix = "") {
   std::map<std::string, std::string> files;
   for (const std::string& name : Must(PosixEnv().List(folder))) {
     const std::string path = JoinPath(folder, name);
     if (PosixEnv().IsFolder(path)) {
-      files.merge(Bytes(path, prefix + name + "/"));
+      files.merge(BytesOf(path, prefix + name + "/"));
     } else if (name == "metrics.jsonl") {
       std::ifstream in(path);
       for (std::string line; std::getline(in, line);) {
@@ -198,7 +203,7 @@ inline std::map<std::string, std::string> Bytes(const std::string& folder, const
 
 // That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.
 inline void ExpectSame(const std::string& whole, const std::string& stopped) {
-  const auto expected = Bytes(whole), got = Bytes(stopped);
+  const auto expected = BytesOf(whole), got = BytesOf(stopped);
   EXPECT_GT(expected.size(), 8u);
   for (const auto& [name, bytes] : expected) {
     const auto it = got.find(name);

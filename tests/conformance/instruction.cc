@@ -37,6 +37,11 @@ const T& At(const std::byte* data, int64_t i) {
   return reinterpret_cast<const T*>(data)[i];
 }
 
+// The input that output 0 may be written over, or -1.
+int InPlaceInput(const Instruction& instruction) {
+  return OverwritableInput(instruction.op, instruction.attributes, static_cast<int>(instruction.inputs.size()), 0);
+}
+
 }  // namespace
 
 Tensor::Tensor(const TensorType& type) : type_(type), bytes_(type.bytes().v) {
@@ -145,7 +150,6 @@ KernelSpec SpecOf(const Instruction& instruction, int threads) {
 }
 
 std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, int threads, bool in_place) {
-  const OpRule& rule = RuleOf(instruction.op);
   const KernelSpec spec = SpecOf(instruction, threads);
   std::vector<Tensor> inputs = instruction.inputs;
   std::vector<Tensor> outputs;
@@ -156,8 +160,9 @@ std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, 
   for (Tensor& t : inputs) in.push_back(t.data());
   for (Tensor& t : outputs) out.push_back(t.data());
   if (in_place) {
-    outputs[0] = Tensor(inputs[rule.in_place_input]);
-    in[rule.in_place_input] = out[0] = outputs[0].data();
+    const auto target = static_cast<size_t>(InPlaceInput(instruction));
+    outputs[0] = Tensor(inputs[target]);
+    in[target] = out[0] = outputs[0].data();
   }
   auto kernel = kernels.Make(spec);
   TEMPER_CHECK(kernel.ok()) << kernel.status().message();
@@ -219,9 +224,8 @@ void ExpectConforms(const Instruction& instruction, const Bound& bound) {
         EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " differs on " << threads << " threads";
       }
     }
-    const int target = RuleOf(instruction.op).in_place_input;
-    if (target >= 0 && target < static_cast<int>(instruction.inputs.size()) &&
-        instruction.inputs[target].type() == got[0].type()) {
+    const int target = InPlaceInput(instruction);
+    if (target >= 0 && instruction.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
       const std::vector<Tensor> in_place = RunOn(*kernels, instruction, 2, /*in_place=*/true);
       for (size_t k = 0; k < got.size(); ++k) {
         EXPECT_TRUE(in_place[k].SameBytes(got[k])) << "output " << k << " differs in place";

@@ -38,6 +38,7 @@ std::vector<int32_t> RandomTokens(int64_t n, uint64_t seed) {
 struct Family {
   std::string name, config;
   tiny::Method method;
+  friend void PrintTo(const Family& f, std::ostream* out) { *out << f.name; }
 };
 class Decoding : public testing::TestWithParam<Family> {
  protected:

@@ -17,6 +17,7 @@ using tiny::TinyRun;
 struct Variant {
   std::string name;
   RunSpec spec;
+  friend void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
 };
 
 // Every family, method and dtype; what each adds to the graph differs.

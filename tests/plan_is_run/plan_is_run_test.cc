@@ -82,6 +82,7 @@ int64_t MappedPages() {
 struct Variant {
   std::string name;
   RunSpec spec;
+  friend void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
 };
 std::vector<Variant> Variants() {
   return {

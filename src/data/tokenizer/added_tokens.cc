@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {

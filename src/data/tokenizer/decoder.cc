@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
@@ -90,7 +90,7 @@ class Metaspace final : public Decoder {
 
 class Replace final : public Decoder {
  public:
-  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void Apply(std::vector<std::string>& parts, size_t limit) const override {
     RegexScratch scratch;
     size_t total = 0;
@@ -105,7 +105,7 @@ class Replace final : public Decoder {
   }
 
  private:
-  Pattern pattern_;
+  TextPattern pattern_;
   std::string content_;
 };
 
@@ -168,7 +168,7 @@ Result<std::unique_ptr<Decoder>> MakeStep(const std::string& type, const Json& j
     return Made(std::make_unique<Metaspace>(unicode::At(mark, 0), scheme != "never"));
   }
   if (type == "Replace") {
-    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
+    TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
     return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
@@ -41,13 +41,13 @@ class Prepend final : public Normalizer {
 
 class Replace final : public Normalizer {
  public:
-  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status Apply(Stretch& stretch, RegexScratch& scratch) const override {
     return pattern_.ReplaceAll(stretch.text, content_, stretch.limit, scratch);
   }
 
  private:
-  Pattern pattern_;
+  TextPattern pattern_;
   std::string content_;
 };
 
@@ -137,7 +137,7 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
     return Made(std::make_unique<Prepend>(std::move(what)));
   }
   if (type == "Replace") {
-    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
+    TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
     return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
   }

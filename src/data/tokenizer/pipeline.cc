@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {

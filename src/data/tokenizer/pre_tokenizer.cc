@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
@@ -93,7 +93,7 @@ Status CountMade(PreTokenizerScratch& scratch, const std::string& text) {
 
 class Split final : public PreTokenizer {
  public:
-  Split(Pattern pattern, Behavior behavior, bool invert)
+  Split(TextPattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch&, PieceVisitor visit) const override {
     Cutter cutter(piece, behavior_, visit);
@@ -104,7 +104,7 @@ class Split final : public PreTokenizer {
   }
 
  private:
-  Pattern pattern_;
+  TextPattern pattern_;
   Behavior behavior_;
   bool invert_;
 };
@@ -150,7 +150,7 @@ class Words final : public PreTokenizer {
 
 class ByteLevel final : public PreTokenizer {
  public:
-  ByteLevel(bool add_prefix_space, std::optional<Pattern> words, bool spell_out)
+  ByteLevel(bool add_prefix_space, std::optional<TextPattern> words, bool spell_out)
       : add_prefix_space_(add_prefix_space), words_(std::move(words)), spell_out_(spell_out) {}
 
   Status Cut(const Piece& piece, RegexScratch& regex, PreTokenizerScratch& scratch, PieceVisitor visit) const override {
@@ -179,7 +179,7 @@ class ByteLevel final : public PreTokenizer {
   }
 
   bool add_prefix_space_;
-  std::optional<Pattern> words_;
+  std::optional<TextPattern> words_;
   bool spell_out_;
 };
 
@@ -268,14 +268,14 @@ Result<std::unique_ptr<PreTokenizer>> MakeStep(const Json& json, bool spell_out,
   if (type == "ByteLevel") {
     TEMPER_ASSIGN_OR_RETURN(const bool prefix, BoolOr(json, "add_prefix_space", true, where));
     TEMPER_ASSIGN_OR_RETURN(const bool use_regex, BoolOr(json, "use_regex", true, where));
-    std::optional<Pattern> words;
+    std::optional<TextPattern> words;
     if (use_regex) {
-      TEMPER_ASSIGN_OR_RETURN(words, Pattern::OfRegex(kGpt2Words, where));
+      TEMPER_ASSIGN_OR_RETURN(words, TextPattern::OfRegex(kGpt2Words, where));
     }
     return Made(std::make_unique<ByteLevel>(prefix, std::move(words), spell_out));
   }
   if (type == "Split") {
-    TEMPER_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(json, where));
+    TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(const Behavior behavior, BehaviorFromJson(json, "", where));
     TEMPER_ASSIGN_OR_RETURN(const bool invert, BoolOr(json, "invert", false, where));
     return Made(std::make_unique<Split>(std::move(pattern), behavior, invert));

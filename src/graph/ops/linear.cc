@@ -174,6 +174,11 @@ Bytes DwWorkspace(const Types& in, const Types& out, const Attributes&, int thre
   return MatrixProductScratch(out[0].shape[0], out[0].shape[1], in[0].shape[0], out[0].dtype, false, threads);
 }
 
+// What is added to, which comes last, becomes the sum: each of its elements is read just before it is written.
+int LinearOverwrites(const Attributes& a, int num_inputs, int output) {
+  return output == 0 && a.Flag("acc") ? num_inputs - 1 : -1;
+}
+
 constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDouble("scale"), OptionalString("out")};
 constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalDouble("scale")};
 constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
@@ -185,7 +190,8 @@ const OpRule kLinearRule = {.attributes = kAttributes,
                             .gradient = Gradient,
                             .shard = Sharding,
                             .cost = LinearCost,
-                            .workspace = LinearWorkspace};
+                            .workspace = LinearWorkspace,
+                            .overwrites = LinearOverwrites};
 const OpRule kLinearDxRule = {.attributes = kBackwardAttributes,
                               .infer = InferDx,
                               .cost = BackwardCost,

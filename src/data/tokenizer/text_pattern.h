@@ -1,4 +1,4 @@
-// Pattern: what a Split or Replace of tokenizer.json looks for: a literal string or a regular expression.
+// TextPattern: what a Split or Replace of tokenizer.json looks for: a literal string or a regular expression.
 #pragma once
 
 #include <optional>
@@ -19,11 +19,11 @@ inline size_t GrowthLimit(size_t bytes) {
 }
 
 // Immutable; any thread, each with its own scratch.
-class Pattern {
+class TextPattern {
  public:
   // Of an object with "pattern": {"String": ...} or {"Regex": ...}.
-  static Result<Pattern> FromJson(const Json& json, const std::string& where);
-  static Result<Pattern> OfRegex(std::string_view regex, const std::string& where);
+  static Result<TextPattern> FromJson(const Json& json, const std::string& where);
+  static Result<TextPattern> OfRegex(std::string_view regex, const std::string& where);
 
   // As Regex::Cover.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
@@ -31,7 +31,7 @@ class Pattern {
   Status ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const;
 
  private:
-  Pattern() = default;
+  TextPattern() = default;
 
   std::string literal_;  // if there is no regex_
   std::optional<Regex> regex_;

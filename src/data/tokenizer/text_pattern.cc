@@ -1,4 +1,4 @@
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/text_pattern.h"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,13 @@ Status TooLong(size_t limit) {
       fmt::format("a step of tokenizer.json makes the text longer than {} bytes: the file is broken", limit));
 }
 
-Result<Pattern> Pattern::FromJson(const Json& json, const std::string& where) {
+Result<TextPattern> TextPattern::FromJson(const Json& json, const std::string& where) {
   const auto it = json.find("pattern");
   if (it != json.end() && it->is_object()) {
     TEMPER_ASSIGN_OR_RETURN(const std::string regex, StringOr(*it, "Regex", "", where));
     if (it->contains("Regex")) return OfRegex(regex, where);
     if (it->contains("String")) {
-      Pattern pattern;
+      TextPattern pattern;
       TEMPER_ASSIGN_OR_RETURN(pattern.literal_, StringOr(*it, "String", "", where));
       return pattern;
     }
@@ -25,13 +25,13 @@ Result<Pattern> Pattern::FromJson(const Json& json, const std::string& where) {
   return Corrupt(fmt::format("{}: a pattern should be {{\"String\": ...}} or {{\"Regex\": ...}}", where));
 }
 
-Result<Pattern> Pattern::OfRegex(std::string_view regex, const std::string& where) {
-  Pattern pattern;
+Result<TextPattern> TextPattern::OfRegex(std::string_view regex, const std::string& where) {
+  TextPattern pattern;
   TEMPER_ASSIGN_OR_RETURN(pattern.regex_, Regex::Compile(regex, where));
   return pattern;
 }
 
-Status Pattern::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const {
+Status TextPattern::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const {
   if (regex_) return regex_->Cover(text, scratch, visit);
   size_t covered = 0;
   while (!literal_.empty()) {
@@ -44,7 +44,7 @@ Status Pattern::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor 
   return covered < text.size() ? visit({covered, text.size(), false}) : OkStatus();
 }
 
-Status Pattern::ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const {
+Status TextPattern::ReplaceAll(std::string& text, std::string_view content, size_t limit, RegexScratch& scratch) const {
   std::string out;
   bool changed = false;
   TEMPER_RETURN_IF_ERROR(Cover(text, scratch, [&](const Span& span) {
