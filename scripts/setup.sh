@@ -10,11 +10,12 @@ packages='
   libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   libopenmpi-dev openmpi-bin
-  libgtest-dev'
+  libgtest-dev libboost-context-dev'
 case "${1:-}" in
   '') ;;
   --checks)
-    packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev"
+    packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev
+      slurm-wlm munge iproute2"
     ;;
   *)
     echo "usage: scripts/setup.sh [--checks]" >&2

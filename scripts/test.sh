@@ -5,6 +5,7 @@
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
+#   scripts/test.sh cuda       the GPU backend compiles and links with CUDA's nvcc (build-cuda/); tests need a GPU
 #   scripts/test.sh all        all of these
 #   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
@@ -60,6 +61,13 @@ fuzz() {
   scripts/fuzz.sh 10
   end
 }
+cuda() {
+  begin 'build (cuda)'
+  cmake --preset cuda
+  cmake --build --preset cuda --target temper
+  build-cuda/temper doctor | grep '^gpu'
+  end
+}
 tidy() {
   begin 'clang-tidy'
   cmake --preset sanitize >/dev/null # its compile_commands.json are clang's
@@ -76,7 +84,7 @@ tsan() {
 
 scripts/setup.sh --checks
 case "${1:-release}" in
-  release | sanitize | fuzz | tidy | tsan) "${1:-release}" ;;
+  release | sanitize | fuzz | tidy | tsan | cuda) "${1:-release}" ;;
   all)
     release
     sanitize

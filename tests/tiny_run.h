@@ -75,17 +75,19 @@ struct RunSpec {
 
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t local_rows() const { return rows_per_micro_batch / data_ranks(); }
+  // Of a micro-batch: of its own rows, or of its part of them.
+  int64_t local_tokens() const { return row * rows_per_micro_batch / mesh.mesh.size(TokenAxes(mesh.mesh)); }
 };
 
 // Random rows of packed documents: tokens, targets (some unsupervised), positions, document starts within each
 // micro-batch. A row's content depends on its number alone. Of `data_ranks` ranks that each have `rows_per_micro_batch`
-// rows of a micro-batch, those of number `data_rank`; `supervised` counts those of all.
+// rows of a micro-batch, those of number `data_rank`, and of each row its part; `supervised` counts those of all.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
   int64_t supervised = 0;
 
   Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab, int64_t data_ranks = 1,
-        int64_t data_rank = 0) {
+        int64_t data_rank = 0, const ContextPart& part = {.row = 1}) {
     for (int64_t r = 0; r < rows; ++r) {
       const bool mine = r / rows_per_micro_batch % data_ranks == data_rank;
       const RngKey key{.seed = seed, .name_hash = static_cast<uint64_t>(r)};
@@ -95,7 +97,7 @@ struct Batch {
         if (i > start && UniformAt(key, u) < 0.1f) start = i;
         const bool counts = UniformAt(key, u + 2) < 0.75f;
         supervised += counts;
-        if (!mine) continue;
+        if (!mine || !part.Has(i)) continue;
         token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
         target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         position.push_back(static_cast<int32_t>(i - start));
@@ -145,7 +147,7 @@ class TinyRun {
     for (const Buffer& b : train().buffers) {
       if (b.role == Role::kWeight || b.role == Role::kAdapter) Randomise(b);
     }
-    losses_.resize(static_cast<size_t>(spec.row * spec.local_rows() * spec.micro_batches));
+    losses_.resize(static_cast<size_t>(spec.local_tokens() * spec.micro_batches));
     rng_.resize(static_cast<size_t>(kNumRngWords * spec.micro_batches));
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
@@ -163,7 +165,7 @@ class TinyRun {
 
   Batch MakeBatch(uint64_t seed) const {
     return Batch(seed, spec_.rows_per_micro_batch * spec_.micro_batches, spec_.row, spec_.local_rows(), vocab(),
-                 spec_.data_ranks(), data_rank());
+                 spec_.data_ranks(), data_rank(), ContextPartOf(spec_.mesh.mesh, spec_.mesh.rank, spec_.row));
   }
 
   // This rank's number among those that have rows of their own.
@@ -195,9 +197,9 @@ class TinyRun {
     for (float x : losses_) sum += x;
     if (spec_.communicator) {
       Must(spec_.communicator->AllReduceSum({&sum, 1}));
-      // Copies of the same rows count once; of a pipeline the last stage alone has losses.
+      // Ranks that have the same tokens count once; of a pipeline the last stage alone has losses.
       const Mesh& mesh = spec_.mesh.mesh;
-      sum *= static_cast<double>(spec_.data_ranks()) * mesh.size(Axis::kPp) / mesh.ranks();
+      sum *= static_cast<double>(mesh.size(TokenAxes(mesh))) * mesh.size(Axis::kPp) / mesh.ranks();
     }
     return sum;
   }

@@ -37,12 +37,15 @@ Result<Pattern> Pattern::Compile(const std::string& pattern) {
   PCRE2_SIZE offset = 0;
   Pattern compiled;
   compiled.pattern_ = pattern;
-  compiled.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                     PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+  compiled.code_.reset(pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+      PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C | PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &offset, nullptr));
   if (compiled.code_ == nullptr) {
     return InvalidArgument(
         fmt::format("'{}' is not a regular expression: {} at character {}", pattern, TextOf(error), offset + 1));
   }
+  // Where there is no JIT, or not for this pattern, it is interpreted.
+  (void)pcre2_jit_compile(static_cast<pcre2_code*>(compiled.code_.get()), PCRE2_JIT_COMPLETE);
   return compiled;
 }
 
@@ -51,8 +54,8 @@ Result<bool> Pattern::Matches(const std::string& path) const {
   const std::unique_ptr<pcre2_match_data, MatchDeleter> data(pcre2_match_data_create_from_pattern(code, nullptr));
   const std::unique_ptr<pcre2_match_context, MatchDeleter> context(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(context.get(), kMatchLimit);
-  const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0,
-                                PCRE2_ANCHORED | PCRE2_ENDANCHORED, data.get(), context.get());
+  const int found =
+      pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(), context.get());
   if (found >= 0) return true;
   if (found == PCRE2_ERROR_NOMATCH) return false;
   return InvalidArgument(

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes as a manifest are refused with a message, or read as one that prints and reads back to
-// itself. A checksum guards the text, which no mutation would ever meet: so the text is tried with its own last lines
-// and once more with the right ones.
+// libFuzzer target: any bytes as a manifest, or as the part of it that one rank of several hands in, are refused with a
+// message, or read as one that prints and reads back to itself. A checksum guards the text, which no mutation would
+// ever meet: so the text is tried with its own last lines and once more with the right ones.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -14,7 +14,19 @@ namespace {
 
 constexpr std::string_view kTail = " \"checksum\": \"";
 
+void CheckAsFragment(const std::string& text) {
+  const Result<ManifestFragment> fragment = ParseFragment(text, "f");
+  if (!fragment.ok()) {
+    if (fragment.status().message().empty()) std::abort();
+    return;
+  }
+  const std::string printed = FormatFragment(*fragment);
+  const Result<ManifestFragment> again = ParseFragment(printed, "f");
+  if (!again.ok() || FormatFragment(*again) != printed) std::abort();
+}
+
 void Check(const std::string& text) {
+  CheckAsFragment(text);
   const Result<Manifest> manifest = ParseManifest(text, "m");
   if (!manifest.ok()) {
     if (manifest.status().message().empty()) std::abort();

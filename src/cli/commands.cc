@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "format/quoted.h"
-#include "train/edit_distance.h"
 
 namespace temper {
 namespace {

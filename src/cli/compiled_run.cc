@@ -101,7 +101,8 @@ Result<PipelineFacts> PipelineFactsOf(const Graph& forward, const MeshSpec& mesh
 
 }  // namespace
 
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank) {
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
+                               const KeptDecisions& kept) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
   // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
@@ -125,10 +126,11 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   }
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
+  spec.mesh.decisions.kept = kept;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(forward, run.mesh, spec, run.targets.empty()));
   }
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec));
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions));
   return run;
 }
 

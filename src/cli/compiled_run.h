@@ -18,6 +18,7 @@ struct CompiledRun {
   MeshSpec mesh;
   std::vector<LoraTarget> targets;   // empty for full fine-tuning
   std::vector<Program> programs;     // "train", "eval"
+  std::vector<Decision> decisions;   // made by cost
   std::vector<std::string> trained;  // names of all trainable values, of which a stage of a pipeline has its own
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
@@ -37,8 +38,9 @@ struct CompiledRun {
 DType ComputeDType(const RunConfig& config);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
-// REQUIRES: `config` is resolved. `rank` of `ranks`.
-Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0);
+// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from.
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
+                               const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);

@@ -6,6 +6,9 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
+#include "backend/gpu/gpu_device.h"
+#include "base/log.h"
+#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
@@ -17,6 +20,20 @@ namespace {
 std::string Libraries() {
   return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                      FMT_VERSION % 100);
+}
+
+// A line per GPU, or one that says why there is none.
+std::string Gpus() {
+  auto found = ListGpus();
+  if (!found.ok()) return fmt::format("gpu         none: {}\n", found.status().message());
+  std::string text = fmt::format("gpu         {}\n", found->libraries);
+  for (size_t i = 0; i < found->gpus.size(); ++i) {
+    const GpuFacts& gpu = found->gpus[i];
+    text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {} of {} free{}\n", i, gpu.name, gpu.major, gpu.minor,
+                        ToString(gpu.free), ToString(gpu.memory),
+                        gpu.refused.empty() ? "" : "; cannot be used: " + gpu.refused);
+  }
+  return text;
 }
 
 }  // namespace
@@ -32,15 +49,53 @@ Result<int> VersionCommand(const Arguments& arguments) {
   return 0;
 }
 
+namespace {
+
+// Measures this machine as a cluster and keeps the result where `--cluster this` finds it.
+Result<int> Calibrate() {
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
+  Env& env = PosixEnv();
+  TEMPER_ASSIGN_OR_RETURN(const Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
+                            LogInfo("measuring   " + what);
+                          }));
+  TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, path, PrintCluster(cluster)));
+  std::string text;
+  for (const auto& [ranks, share] : cluster.shares) {
+    text += fmt::format("{} rank{:<5}{:.0f} GFLOP/s each in f32 products, {:.0f} in bf16", ranks,
+                        ranks == 1 ? " " : "s", share.f32_peak * 1e-9, share.bf16_peak * 1e-9);
+    if (ranks > 1) {
+      text += fmt::format("; {:.1f} GB/s to the others, {:.0f} us a turn", share.link.bytes_per_second * 1e-9,
+                          share.link.latency.v * 1e6);
+    }
+    text += '\n';
+  }
+  text += fmt::format("disk        reads {:.2f} GB/s, writes {:.2f} GB/s\nkept in     {}: temper plan --cluster this\n",
+                      cluster.disk_read * 1e-9, cluster.disk_write * 1e-9, path);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
 Result<int> DoctorCommand(const Arguments& arguments) {
+  bool calibrate = false;
+  std::vector<OptionGroup> groups = {
+      {"Measurements",
+       {{.name = "calibrate",
+         .target = &calibrate,
+         .help = "measure products, attention, norms, collectives and the disk (some seconds, on an idle machine) and "
+                 "keep the result for `temper plan --cluster this`"}}}};
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
-      ReadCommandOptions(arguments, {},
-                         "usage: temper doctor\n\nWhat this machine can do, measured in about a second.\n"));
+      ReadCommandOptions(
+          arguments, std::move(groups),
+          "usage: temper doctor [--calibrate]\n\nWhat this machine can do, measured in about a second.\n"));
   if (!go) return 0;
+  if (calibrate) return Calibrate();
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
+  text += Gpus();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
                         MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);

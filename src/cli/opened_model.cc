@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
+#include "format/checksum.h"
 #include "format/quoted.h"
 #include "train/transfer_progress.h"
 
@@ -96,6 +97,13 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
   return OkStatus();
+}
+
+Result<std::string> OpenedModel::Digest() const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TEMPER_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(*env_, JoinPath(folder(), kModelConfigFile)));
+  TEMPER_ASSIGN_OR_RETURN(const std::string weights, weights_->Digest());
+  return ChecksumHex(std::as_bytes(std::span(config))) + weights;
 }
 
 Status OpenedModel::Load(const BufferLookup& buffer) const {

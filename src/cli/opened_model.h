@@ -42,6 +42,8 @@ class OpenedModel {
 
   // Opens the files of weights and adapter and proves, from their headers, that Load will find what the model needs.
   Status OpenWeights();
+  // Tells another model from this one. REQUIRES: OpenWeights was OK.
+  Result<std::string> Digest() const;
   // Fills weights (and masters) and, where there is one, the adapter; shows progress where it takes long. REQUIRES:
   // OpenWeights was OK.
   Status Load(const BufferLookup& buffer) const;

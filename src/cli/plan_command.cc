@@ -4,10 +4,20 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
+#include "checkpoint/companion_files.h"
+#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
+#include "cli/machine.h"
+#include "cli/plan_search.h"
+#include "cli/planner.h"
 #include "cli/train_setup.h"
+#include "compile/verify_agreement.h"
+#include "format/quoted.h"
+#include "plan/measured_step.h"
+#include "plan/page.h"
 #include "plan/report.h"
 #include "plan/sharding.h"
 #include "runtime/arena.h"
@@ -21,7 +31,9 @@ constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class "
     "at\n"
-    "the fullest moment, its arithmetic and its segments. Needs config.json only.\n";
+    "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, "
+    "and\n"
+    "what would make it fit. Needs config.json only.\n";
 
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
@@ -39,10 +51,9 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
+                  .decisions = run.decisions,
                   .available = AvailableMemory()};
-  const double row = static_cast<double>(facts.row_tokens);
-  const int64_t rows = facts.rows * facts.data_ranks * facts.micro_batches;
-  facts.model_flops = run.ModelFlops(rows * facts.row_tokens, static_cast<double>(rows) * row * (row + 1) / 2);
+  facts.model_flops = StepFactsOf(run, c).model_flops;
   return facts;
 }
 
@@ -51,43 +62,177 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& config = setup.run.config;
   const Model& model = setup.model.model();
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, AdaptedForward(model, config));
-  const auto rules = DefaultPlacementRules(run.mesh.residual);
-  TEMPER_ASSIGN_OR_RETURN(const auto placements, PlaceWeights(forward, run.mesh.mesh, rules));
+  const auto rules = WithDefaults(run.mesh.rules, run.mesh.residual);
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, run.mesh.mesh, rules));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   const PipelineSpec& pipeline = run.mesh.pipeline;
   PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(forward), cut.chunks(), pipeline.layers));
-  std::string text = DrawSharding(forward, run.mesh.mesh, placements, StagesOfWeights(forward, cut),
+  std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
+  std::vector<Program> programs;
   for (int rank = 0; rank < ranks; ++rank) {
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun one, CompileRun(model, config, ranks, rank));
+    TEMPER_ASSIGN_OR_RETURN(CompiledRun one, CompileRun(model, config, ranks, rank));
     text += fmt::format("  rank {:<4} {}\n", rank, ToString(one.train().arena_bytes));
+    programs.push_back(std::move(one.programs[0]));
   }
+  std::vector<const Program*> of_ranks;
+  for (const Program& program : programs) of_ranks.push_back(&program);
+  TEMPER_RETURN_IF_ERROR(VerifyAgreement(run.mesh.mesh, of_ranks));
+  text += "all ranks meet in every collective\n";
   std::fputs(text.c_str(), stdout);
   return 0;
+}
+
+// What the options beside a run's own ask for.
+struct PlanOptions {
+  bool json = false, program = false, sharding = false;
+  std::string cluster, trace, html, measured, search;
+  std::optional<double> price;
+
+  OptionGroup Group() {
+    return {"Report",
+            {{.name = "cluster",
+              .target = &cluster,
+              .help = "plan for these machines: a preset (8xH100, 8xMI300X, ...), a file, or 'this', measured by "
+                      "temper doctor --calibrate",
+              .value_hint = "NAME"},
+             {.name = "price", .target = &price, .help = "price of a device per hour", .range = {.above = 0}},
+             {.name = "trace",
+              .target = &trace,
+              .help = "write the simulated step as a Chrome trace, in the format of --profile",
+              .value_hint = "FILE"},
+             {.name = "html",
+              .target = &html,
+              .help = "write the plan as one self-contained page: memory over time, queues, sharding",
+              .value_hint = "FILE"},
+             {.name = "measured",
+              .target = &measured,
+              .help = "with html: lay the median step of this trace (trace.json of --profile) beside the plan",
+              .value_hint = "FILE"},
+             {.name = "search",
+              .target = &search,
+              .help = "find the best mesh, micro-batch and recompute: throughput or fewest_devices",
+              .value_hint = "GOAL"},
+             {.name = "json", .target = &json, .help = "print the report as JSON"},
+             {.name = "program", .target = &program, .help = "print the compiled Program itself"},
+             {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}};
+  }
+};
+
+// The named cluster; without a name what was measured of this machine, if it was.
+Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
+  if (options.cluster.empty()) {
+    Result<Cluster> measured = OpenClusterOrThis(PosixEnv(), "this");
+    return measured.ok() ? std::optional<Cluster>(std::move(*measured)) : std::nullopt;
+  }
+  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenClusterOrThis(PosixEnv(), options.cluster));
+  return std::optional<Cluster>(std::move(cluster));
+}
+
+// What a run is resolved for: the cluster's devices instead of this machine.
+RunFacts FactsOn(const std::optional<Cluster>& cluster) {
+  RunFacts facts = MachineFacts();
+  if (!cluster || cluster->shared) return facts;
+  facts.processor = cluster->device;
+  facts.cpu_has_bf16 = cluster->has_bf16();
+  facts.cpu_cores = 1;  // a device is one worker
+  return facts;
+}
+
+Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const PlanOptions& options) {
+  SearchGoal goal = SearchGoal::kThroughput;
+  if (options.search == "fewest_devices") {
+    goal = SearchGoal::kFewestDevices;
+  } else if (options.search != "throughput") {
+    return InvalidArgument(fmt::format("search: {} is no goal: throughput or fewest_devices", Quoted(options.search)));
+  }
+  const std::string path = JoinPath(setup.model.folder(), kModelConfigFile);
+  TEMPER_ASSIGN_OR_RETURN(const Json model_config, ReadJsonFile(PosixEnv(), path));
+  TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, model_config, setup.run.config, goal));
+  std::fputs((options.json ? SearchJson(result) : SearchText(result)).c_str(), stdout);
+  return 0;
+}
+
+// Options that need a cluster, without one.
+Status CheckOptions(const PlanOptions& o) {
+  for (const auto& [name, given] : {std::pair{"search", !o.search.empty()}, std::pair{"html", !o.html.empty()},
+                                    std::pair{"trace", !o.trace.empty()}, std::pair{"price", o.price.has_value()}}) {
+    if (given) {
+      return InvalidArgument(
+          fmt::format("{} needs to know the machines: add --cluster (a preset, a file), or measure "
+                      "this one by temper doctor --calibrate",
+                      name));
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace
 
 Result<int> PlanCommand(const Arguments& arguments) {
-  bool json = false, program = false, sharding = false;
-  std::vector<OptionGroup> more = {
-      {"Report",
-       {{.name = "json", .target = &json, .help = "print the report as JSON"},
-        {.name = "program", .target = &program, .help = "print the compiled Program itself"},
-        {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}}};
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, std::move(more)));
+  PlanOptions options;
+  std::optional<Cluster> cluster;
+  const FactsOf facts_of = [&]() -> Result<RunFacts> {
+    TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options));
+    if (cluster && options.price) cluster->price_per_device_hour = *options.price;
+    return FactsOn(cluster);
+  };
+  const Ranks alone;  // whoever has started it
+  TEMPER_ASSIGN_OR_RETURN(
+      auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
-  const int ranks = RanksNamed(setup->run.config);
-  TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), setup->run.config, ranks));
-  if (sharding) return PrintSharding(*setup, run);
-  const PlanFacts facts = PlanFactsOf(*setup, run);
-  const std::string text = program ? PrintProgram(run.train())
-                           : json  ? PlanJson(run.train(), facts)
-                                   : PlanText(run.train(), facts);
-  std::fputs(text.c_str(), stdout);
+  const RunConfig& config = setup->run.config;
+  // Nobody named this machine: a mesh larger than it, or a pipeline, is planned without seconds.
+  if (options.cluster.empty() && cluster && (RanksOn(*cluster, config) > cluster->devices() || config.mesh.pp > 1)) {
+    cluster.reset();
+  }
+  if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
+  if (!options.measured.empty() && options.html.empty()) {
+    return InvalidArgument("measured lays a trace beside the page: add --html FILE");
+  }
+  if (options.sharding || options.program || !cluster) {
+    const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), config, ranks));
+    if (options.sharding) return PrintSharding(*setup, run);
+    const PlanFacts facts = PlanFactsOf(*setup, run);
+    std::fputs((options.program ? PrintProgram(run.train())
+                : options.json  ? PlanJson(run.train(), facts)
+                                : PlanText(run.train(), facts))
+                   .c_str(),
+               stdout);
+    return 0;
+  }
+  if (config.mesh.pp > 1) {
+    return InvalidArgument(fmt::format(
+        "mesh.pp is {}: the seconds of a pipeline are not simulated yet, whose stages do different work and "
+        "wait for each other; leave out --cluster for its memory and its bubble, or do without mesh.pp",
+        config.mesh.pp));
+  }
+  const Planner planner(setup->model.model(), *cluster);
+  if (!options.search.empty()) return PrintSearch(planner, *setup, options);
+  TEMPER_ASSIGN_OR_RETURN(
+      const PlannedRun planned,
+      planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
+  PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
+  if (!planned.forecast.fits) {
+    TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
+  }
+  if (!options.trace.empty()) {
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
+  }
+  const PlanFacts facts = PlanFactsOf(*setup, planned.run);
+  const Program& train = planned.run.train();
+  if (!options.html.empty()) {
+    std::vector<TraceRow> measured;
+    if (!options.measured.empty()) {
+      TEMPER_ASSIGN_OR_RETURN(measured, ReadMeasuredStep(PosixEnv(), options.measured));
+    }
+    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.html, PlanPage(train, facts, on, measured)));
+  }
+  std::fputs((options.json ? PlanJson(train, facts, on) : PlanText(train, facts, on)).c_str(), stdout);
   return 0;
 }
 

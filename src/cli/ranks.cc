@@ -1,5 +1,8 @@
 #include "cli/ranks.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/log.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
@@ -14,6 +17,7 @@ Result<Ranks> Ranks::Join() {
     SetLogRank(launched->rank);
   } else if (StartedByMpi()) {
     TEMPER_ASSIGN_OR_RETURN(ranks.communicator_, JoinMpi());
+    ranks.of_mpi_ = true;
     SetLogRank(ranks.communicator_->rank());
     if (ranks.communicator_->size() == 1) ranks.communicator_.reset();
   }
@@ -21,13 +25,16 @@ Result<Ranks> Ranks::Join() {
 }
 
 Status Ranks::Agree(const Status& own) const {
-  if (alone()) return own;
-  double failed = own.ok() ? 0 : static_cast<double>(size() - rank());  // the first that failed gives the largest
+  if (alone() || agreed_failure_) return own;
+  // The first that failed gives the largest number, which holds the code of its error.
+  constexpr int kCodes = 256;
+  double failed = own.ok() ? 0 : static_cast<double>((size() - rank()) * kCodes + static_cast<int>(own.code()));
   const double mine = failed;
   TEMPER_RETURN_IF_ERROR(communicator_->AllReduceMax({&failed, 1}));
   if (failed == 0) return OkStatus();
+  agreed_failure_ = true;
   if (mine == failed) return own;
-  return Interrupted("");  // the rank that failed says why
+  return {static_cast<StatusCode>(static_cast<int>(failed) % kCodes), ""};
 }
 
 Result<std::string> Ranks::FromFirst(const std::string& text) const {
@@ -38,6 +45,25 @@ Result<std::string> Ranks::FromFirst(const std::string& text) const {
   shared.resize(static_cast<size_t>(length));
   TEMPER_RETURN_IF_ERROR(communicator_->Broadcast(std::as_writable_bytes(std::span(shared.data(), shared.size())), 0));
   return shared;
+}
+
+Status Ranks::CheckSame(const std::string& own,
+                        const std::function<Status(const std::string& firsts)>& different) const {
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, FromFirst(own));
+  return Agree(own == firsts ? OkStatus() : different(firsts));
+}
+
+Result<int> Ranks::End(Result<int> result) const {
+  if (result.ok() || alone()) return result;
+  const Status failure = result.status();
+  if (!agreed_failure_) communicator_->Abort(failure);
+  const bool tells = agreed_failure_ || communicator_->ReportsFailure();
+  const bool has_words = !failure.message().empty();
+  if (tells && has_words) LogError(failure.message());
+  // mpirun ends all when the first has failed, and drops what others have written by then: let that be the one that
+  // has told why.
+  if (!has_words && of_mpi_) std::this_thread::sleep_for(std::chrono::seconds(1));
+  return Status(failure.code(), "");
 }
 
 }  // namespace temper

@@ -1,6 +1,7 @@
 // The ranks of a run as the commands know them: who starts them, how one joins, how they agree.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,14 +20,23 @@ class Ranks {
   bool first() const { return rank() == 0; }
   Communicator* communicator() const { return communicator_.get(); }
 
+  // All ranks make these calls at the same places.
   // The same outcome for all: OK where `own` is OK on every rank, else the first failed rank's own error there, and one
-  // without a message elsewhere. All ranks call this at the same place.
+  // of the same code without a message elsewhere.
   Status Agree(const Status& own) const;
   // What the first rank has, on every rank. The text is any bytes.
   Result<std::string> FromFirst(const std::string& text) const;
+  // Agrees that all have the text that the first has. `different` says what is wrong where this one has another.
+  Status CheckSame(const std::string& own, const std::function<Status(const std::string& firsts)>& different) const;
+
+  // How this rank's part of the run ended, as its process is to end. After a failure one rank alone tells the user,
+  // here; and no other one waits for this one.
+  Result<int> End(Result<int> result) const;
 
  private:
   std::unique_ptr<Communicator> communicator_;
+  bool of_mpi_ = false;
+  mutable bool agreed_failure_ = false;  // all ranks know, and end in order
 };
 
 }  // namespace temper

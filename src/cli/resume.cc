@@ -16,6 +16,14 @@ Result<ResumePoint> ResumePoint::Open(Env& env, const std::string& checkpoint) {
   return ResumePoint(std::move(reader), std::move(config));
 }
 
+KeptDecisions ResumePoint::decisions() const {
+  KeptDecisions kept;
+  for (const auto& [what, chosen] : reader_.manifest().identity.decisions.items()) {
+    if (chosen.is_string()) kept[what] = chosen.get<std::string>();
+  }
+  return kept;
+}
+
 void ResumePoint::KeepChoices(RunConfig& config) const {
   if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
   if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
@@ -25,7 +33,7 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
   auto changed = ResultChangingDifferences(config_, resolved);
-  // CheckBatch has them, once the mesh is known.
+  // AccumulationFor has them, once the mesh is known.
   std::erase_if(changed, [](const std::string& name) {
     return name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
   });
@@ -38,20 +46,37 @@ Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
       path(), names));
 }
 
-Status ResumePoint::CheckBatch(const RunConfig& resolved, int64_t data_ranks) const {
+Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {
   TEMPER_ASSIGN_OR_RETURN(const int64_t saved_ranks, DataRanksOf(reader_.manifest().state));
-  const auto rows = [](const RunConfig& c, int64_t ranks) {
+  const auto product = [](const RunConfig& c, int64_t ranks) {
     return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
   };
-  if (rows(config_, saved_ranks) == rows(resolved, data_ranks)) return OkStatus();
-  const auto product = [&](const RunConfig& c, int64_t ranks) {
-    return fmt::format("{} (per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks)",
-                       rows(c, ranks), c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
+  const int64_t rows = product(config_, saved_ranks), now = product(resolved, data_ranks);
+  if (rows == now) return resolved.batch.gradient_accumulation_steps;
+  const auto described = [](const RunConfig& c, int64_t ranks) {
+    return fmt::format(
+        "per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks with rows of their "
+        "own",
+        c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
   };
-  return InvalidArgument(
-      fmt::format("{0} was trained with other settings: rows per step were {1}, now {2}. Choose them so that the "
-                  "product is the same, or start a new run from it with --model {0}",
-                  path(), product(config_, saved_ranks), product(resolved, data_ranks)));
+  if (saved_ranks == data_ranks) {
+    return InvalidArgument(
+        fmt::format("{0} was trained with other settings: rows per step were {1} ({2}), now {3} ({4}). Choose them so "
+                    "that the product is the same, or start a new run from it with --model {0}",
+                    path(), rows, described(config_, saved_ranks), now, described(resolved, data_ranks)));
+  }
+  const int64_t at_once = resolved.batch.per_device_train_batch_size * data_ranks;
+  if (rows % at_once == 0) return rows / at_once;
+  std::string works;
+  for (int64_t ranks = 1; ranks <= rows; ++ranks) {
+    if (rows % (ranks * resolved.batch.per_device_train_batch_size) != 0) continue;
+    works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
+  }
+  return InvalidArgument(fmt::format(
+      "{}: a step has {} rows ({}), which micro-batches of {} rows (per_device_train_batch_size {} x {} ranks) do not "
+      "divide. Numbers of ranks that do: {}",
+      path(), rows, described(config_, saved_ranks), at_once, resolved.batch.per_device_train_batch_size, data_ranks,
+      works.empty() ? "none with this per_device_train_batch_size" : works));
 }
 
 Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {

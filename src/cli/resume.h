@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/load_weights.h"
+#include "compile/decisions.h"
 #include "train/loop.h"
 #include "train/run_config.h"
 
@@ -20,13 +21,18 @@ class ResumePoint {
   int64_t step() const { return reader_.manifest().state.step; }
   bool evaluated() const { return reader_.manifest().state.eval_loss.has_value(); }
 
+  // What the compiler chose for the run so far: it is chosen again, so that the bits stay.
+  KeptDecisions decisions() const;
+
   // What was chosen for the run where its user left it open, such as the date that chat templates see, is no choice of
   // today's: fills it in where `config`, not yet resolved, leaves it open too.
   void KeepChoices(RunConfig& config) const;
   // Settings that change the result must be those that the checkpoint was trained with; and so must the data.
   Status CheckSettings(const RunConfig& resolved) const;
-  // So must the rows of an optimizer step, however many ranks they are dealt to: `data_ranks` now.
-  Status CheckBatch(const RunConfig& resolved, int64_t data_ranks) const;
+  // So must the rows of an optimizer step, however many ranks they are dealt to. The gradient_accumulation_steps with
+  // which they are, on `data_ranks` ranks: as in `resolved`, unless their number has changed. Errors: other rows on as
+  // many ranks, rows that make no whole number of micro-batches.
+  Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
   // Restores weights and states into the buffers of `train`, which may lack some of `trained`, all that the run trains,

@@ -47,6 +47,47 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   return data;
 }
 
+namespace {
+
+// What of `dataset` the first rank has, to all.
+Status Share(const Ranks& ranks, Dataset* dataset) {
+  const auto array = [&]<class T>(std::vector<T>& values) -> Status {
+    auto size = static_cast<uint64_t>(values.size());
+    Communicator& communicator = *ranks.communicator();
+    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
+    values.resize(size);
+    return size == 0 ? OkStatus() : communicator.Broadcast(std::as_writable_bytes(std::span(values)), 0);
+  };
+  TEMPER_RETURN_IF_ERROR(dataset->store.ForArrays(array));
+  TEMPER_RETURN_IF_ERROR(array(dataset->lines));
+  // Where samples come from, for messages.
+  std::vector<int64_t> firsts;
+  for (const DataFile& file : dataset->files) firsts.push_back(file.first_sample);
+  TEMPER_RETURN_IF_ERROR(array(firsts));
+  dataset->files.resize(firsts.size());
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    DataFile& file = dataset->files[i];
+    file.first_sample = firsts[i];
+    TEMPER_ASSIGN_OR_RETURN(file.path, ranks.FromFirst(file.path));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks) {
+  if (ranks.alone()) return LoadRunData(env, model, request);
+  Result<RunData> data = RunData();
+  if (ranks.first()) {
+    DataRequest for_all = request;
+    for_all.threads *= ranks.communicator()->host_ranks();
+    data = LoadRunData(env, model, for_all);
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(data.status()));
+  TEMPER_RETURN_IF_ERROR(Share(ranks, &data->dataset));
+  return data;
+}
+
 void DescribeData(const Dataset& dataset) {
   for (const DataFile& file : dataset.files) {
     LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, FormatName(file.format),

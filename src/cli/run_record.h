@@ -6,9 +6,9 @@
 
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/manifest.h"
+#include "cli/compiled_run.h"
 #include "cli/opened_model.h"
 #include "cli/ranks.h"
-#include "program/program.h"
 #include "train/run_config.h"
 
 namespace temper {
@@ -19,6 +19,6 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
                               const std::string& base_folder);
 // The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
 // for all.
-Result<RunIdentity> IdentityOf(const Program& train, const std::string& kernels, const Mesh& mesh, const Ranks& ranks);
+Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, const Ranks& ranks);
 
 }  // namespace temper

@@ -19,6 +19,7 @@
 #include "cli/run_saver.h"
 #include "cli/train_setup.h"
 #include "model/initialize.h"
+#include "runtime/timed_kernels.h"
 #include "train/loop.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
@@ -39,6 +40,7 @@ struct Run {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
+  KernelTime kernel_time, collective_time;
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Executor> train, eval;
@@ -57,28 +59,32 @@ struct Run {
   // Of the evaluation data, or of the part of the training data that is held out.
   const RunData& held_out() const { return eval_data ? *eval_data : data; }
   Peers peers() const {
+    const MeshSpec& mesh = compiled.mesh;
     return {.communicator = setup.ranks.communicator(),
             .data_ranks = compiled.data_ranks(),
             .data_rank = compiled.data_rank(),
-            .stages = compiled.mesh.mesh.size(Axis::kPp)};
+            .context_ranks = mesh.mesh.size(Axis::kCp),
+            .context_rank = mesh.mesh.Coordinate(mesh.rank, Axis::kCp),
+            .stages = mesh.mesh.size(Axis::kPp)};
   }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
 
 Status LoadData(Run& run) {
   const RunConfig& c = run.config();
+  const Ranks& ranks = run.setup.ranks;
   DataRequest request{.files = {c.data.data},
                       .max_seq_len = *c.data.max_seq_len,
                       .train_on_prompt = c.data.train_on_prompt,
                       .skip_bad_rows = c.data.skip_bad_rows,
                       .template_date = c.data.template_date,
                       .threads = static_cast<int>(*c.machine.threads)};
-  TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request));
-  DescribeData(run.data.dataset);
+  TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
+  if (ranks.first()) DescribeData(run.data.dataset);
   if (!c.data.eval_data.empty()) {
     request.files = {c.data.eval_data};
-    TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request));
-    DescribeData(run.eval_data->dataset);
+    TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
+    if (ranks.first()) DescribeData(run.eval_data->dataset);
   }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
@@ -93,13 +99,13 @@ Status Reserve(Run& run) {
   const Bytes arena_bytes = compiled.train().arena_bytes;
   if (Communicator* const communicator = run.setup.ranks.communicator()) {
     options.exchange = [communicator, &mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
-    run.collectives = communicator->Collectives(mesh);
+    run.collectives = std::make_unique<TimedKernels>(communicator->Collectives(mesh), &run.collective_time);
     TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, communicator->AllocateArena(arena_bytes));
     run.arena = Arena::Over(memory);
   } else {
     TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
-  run.kernels = MakeCpuKernels(options);
+  run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
   KernelTable* const collectives = run.collectives.get();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives));
@@ -132,8 +138,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity,
-                          IdentityOf(run.compiled.train(), run.kernels->name(), run.compiled.mesh.mesh, ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.kernels->name(), ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -171,6 +176,9 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
+    for (const Decision& d : run.compiled.decisions) {
+      LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
+    }
   }
   if (const auto& pipeline = run.compiled.pipeline) {
     LogInfo("pipeline    " + pipeline->ToString());
@@ -265,6 +273,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (c.output.profile) trace.emplace(kTraceEvents);
   const double peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
 
+  Utilisation utilisation(run.kernel_time, run.collective_time);
   RunRecords records;
   TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   const Ranks& ranks = run.setup.ranks;
@@ -286,6 +295,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
        .tensorboard = records.tensorboard.get(),
        .display = display,
        .peers = run.peers(),
+       .utilisation = &utilisation,
        .trace = trace ? &*trace : nullptr,
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
@@ -297,6 +307,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
     TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));
   }
   if (end == LoopEnd::kStopped) {
+    if (!ranks.alone()) IgnoreStopSignals();
     LogInfo(fmt::format("stopped at step {} of {}, checkpoint saved; go on with the same command and --resume",
                         loop.progress().step, steps.total));
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
@@ -305,20 +316,52 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   return FinishRun(PosixEnv(), run.setup, run.compiled, loop.progress(), run.data.chat_template.has_value());
 }
 
+Status Compile(Run& run) {
+  const Ranks& ranks = run.setup.ranks;
+  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  const auto compile = [&] {
+    return CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
+                      run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
+  };
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
+  if (!run.setup.resume) return OkStatus();
+  // A run that goes on with more or fewer ranks keeps its batch: the accumulation makes up for it.
+  TEMPER_ASSIGN_OR_RETURN(const int64_t accumulation,
+                          run.setup.resume->AccumulationFor(run.config(), run.compiled.data_ranks()));
+  if (accumulation == run.config().batch.gradient_accumulation_steps) return OkStatus();
+  run.setup.run.config.batch.gradient_accumulation_steps = accumulation;
+  run.setup.run.notes["gradient_accumulation_steps"] =
+      fmt::format("a step has as many rows as before, now dealt to {} rank(s)", run.compiled.data_ranks());
+  TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
+  return OkStatus();
+}
+
+// Each rank reads its part of the weights from the files of its machine.
+Status CheckSameModel(const Run& run) {
+  const Ranks& ranks = run.setup.ranks;
+  const auto digest = run.setup.model.Digest();
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
+  return ranks.CheckSame(*digest, [&](const std::string&) {
+    return InvalidArgument(
+        fmt::format("{}: the model on this rank's machine is not the one that rank 0 has: copy the same files to all "
+                    "machines",
+                    run.setup.model.folder()));
+  });
+}
+
 // What can be found wrong is found in the order of what it costs: settings, the weights' headers, memory, the disk, the
 // data; then weights are loaded.
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
-  if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
-  TEMPER_ASSIGN_OR_RETURN(run.compiled,
-                          CompileRun(run.setup.model.model(), c, run.setup.ranks.size(), run.setup.ranks.rank()));
-  if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBatch(c, run.compiled.data_ranks()));
+  const Ranks& ranks = run.setup.ranks;
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
+  if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
-  TEMPER_RETURN_IF_ERROR(LoadData(run));
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());
   if (run.setup.resume) TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckData(contents.state.data_fingerprint, c));
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, CountSteps(run));
@@ -327,20 +370,19 @@ Result<int> Train(Run& run) {
   return TrainFrom(at, steps, std::move(contents), run);
 }
 
+Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
+  int exit_code = 0;
+  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, ranks, {}, &exit_code));
+  if (!setup) return exit_code;
+  Run run{.setup = std::move(*setup)};
+  return Train(run);
+}
+
 }  // namespace
 
 Result<int> TrainCommand(const Arguments& arguments) {
-  int exit_code = 0;
-  TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, {}, &exit_code));
-  if (!setup) return exit_code;
-  Run run{.setup = std::move(*setup)};
-  Result<int> result = Train(run);
-  if (result.ok() || run.setup.ranks.alone()) return result;
-  // The others must not wait for a rank that is gone; one of them speaks for all.
-  Communicator& communicator = *run.setup.ranks.communicator();
-  communicator.Abort(result.status());
-  if (communicator.ReportsFailure()) return result;
-  return Result<int>(result.status().code() == StatusCode::kInvalidArgument ? 2 : 1);
+  TEMPER_ASSIGN_OR_RETURN(const Ranks ranks, Ranks::Join());
+  return ranks.End(TrainAs(ranks, arguments));
 }
 
 }  // namespace temper

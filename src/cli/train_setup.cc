@@ -1,5 +1,8 @@
 #include "cli/train_setup.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdio>
 
 #include "base/log.h"
@@ -54,18 +57,41 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, std
   return ranks.FromFirst(resume_from);
 }
 
-}  // namespace
+// Of the machine, as all ranks are to see it: what differs between them is that of the first.
+Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
+  RunFacts facts = MachineFacts();
+  if (ranks.alone()) return facts;
+  if (config.machine.nprocs == 1) {
+    facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
+  }
+  TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
+  constexpr char kBf16[] = "bf16";
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.cpu_has_bf16 ? kBf16 : ""));
+  facts.cpu_has_bf16 = type == kBf16;
+  return facts;
+}
 
-Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                std::vector<OptionGroup> more, int* exit_code) {
-  TEMPER_ASSIGN_OR_RETURN(Ranks ranks, Ranks::Join());
+// Ranks that were started with other settings would wait for each other, or worse: train something else.
+Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
+  return ranks.CheckSame(PrintRunConfig(SettingsOfAllRanks(config)), [&](const std::string& firsts) -> Status {
+    TEMPER_ASSIGN_OR_RETURN(const RunConfig first, ParseRunConfig(firsts, "the settings of rank 0"));
+    return InvalidArgument(
+        fmt::format("this rank was started with other settings than rank 0: {}. All ranks need the "
+                    "same command line and the same YAML file",
+                    DescribeDifferences(config, first)));
+  });
+}
+
+Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purpose, const char* usage,
+                                        const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
+                                        const FactsOf& facts_of) {
   RunConfig config;
   std::vector<OptionGroup> groups = RunOptionGroups(config);
   for (OptionGroup& group : more) groups.push_back(std::move(group));
   const OptionSet options(std::move(groups), ForeignNames());
   TEMPER_ASSIGN_OR_RETURN(const CommandLine line, ReadCommandLine(arguments, options));
   if (line.help) {
-    std::fputs(HelpText(usage, options).c_str(), stdout);
+    if (ranks.first()) std::fputs(HelpText(usage, options).c_str(), stdout);
     return std::optional<TrainSetup>();
   }
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
@@ -93,16 +119,27 @@ Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purp
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint}));
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
-  RunFacts facts = MachineFacts();
+  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of() : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
+  TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
   for (const std::string& warning : run.warnings) LogWarning(warning);
   for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
   return std::optional<TrainSetup>(
-      TrainSetup{std::move(ranks), std::move(run), std::move(model), std::move(folder), std::move(resume)});
+      TrainSetup{ranks, std::move(run), std::move(model), std::move(folder), std::move(resume)});
+}
+
+}  // namespace
+
+Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
+                                                const Ranks& ranks, std::vector<OptionGroup> more, int* exit_code,
+                                                const FactsOf& facts_of) {
+  auto setup = SetUp(arguments, purpose, usage, ranks, std::move(more), exit_code, facts_of);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(setup.status()));
+  return setup;
 }
 
 }  // namespace temper

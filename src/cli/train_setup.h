@@ -1,6 +1,7 @@
 // From the command line to a resolved configuration: shared by `train` and `plan`.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "cli/commands.h"
@@ -15,7 +16,7 @@
 namespace temper {
 
 struct TrainSetup {
-  Ranks ranks;
+  const Ranks& ranks;
   ResolvedRun run;
   OpenedModel model;
   // Of `train` only, and of its first rank only.
@@ -32,8 +33,12 @@ struct TrainSetup {
 // Reads arguments over an optional YAML file into a configuration, opens its model and resolves what was left open; for
 // `train` also claims the output folder and opens the checkpoint to go on from. Nothing is returned where the command
 // is done: --help was asked for and printed, or with nprocs the ranks were started and have ended; `exit_code` says
-// how. `more`: options that the command adds.
+// how. `more`: options that the command adds. `facts_of`: called once options are read; what the run is resolved for,
+// instead of this machine.
+// `ranks` must outlive the result; all of them call this, and get the same outcome.
+using FactsOf = std::function<Result<RunFacts>()>;
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
-                                                std::vector<OptionGroup> more = {}, int* exit_code = nullptr);
+                                                const Ranks& ranks, std::vector<OptionGroup> more = {},
+                                                int* exit_code = nullptr, const FactsOf& facts_of = nullptr);
 
 }  // namespace temper

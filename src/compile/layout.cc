@@ -9,10 +9,19 @@
 namespace temper {
 namespace {
 
-// What a background node reads stays until the segment after its own has ended, so that it has that long: within its
-// part, whose memory others then take over.
+// What a background node reads stays until the segment after its own has ended, so that it has that long; or until
+// something waits for what it gives, where that is earlier. (Background nodes of a lane run in their order: one that
+// takes what another gives waits for it, too.) All that within its part, whose memory others then take over.
 void ExtendBackground(const Graph& graph, const std::vector<PipelinePart>& parts, std::vector<int>* end) {
   const auto& nodes = graph.nodes();
+  const auto end_of = [&](size_t i, size_t limit) {
+    for (size_t k = i + 1; k < limit; ++k) {
+      for (ValueId id : nodes[k].inputs) {
+        if (std::find(nodes[i].outputs.begin(), nodes[i].outputs.end(), id) != nodes[i].outputs.end()) return k;
+      }
+    }
+    return limit;
+  };
   for (const PipelinePart& part : parts) {
     const auto segment_end = [&](size_t i) {
       size_t e = i + 1;
@@ -23,9 +32,10 @@ void ExtendBackground(const Graph& graph, const std::vector<PipelinePart>& parts
       if (!nodes[i].attributes.Flag("background")) continue;
       const size_t own = segment_end(i);
       const size_t next = own < part.end ? segment_end(own) : own;
+      const int end_of_node = static_cast<int>(end_of(i, next));
       for (ValueId id : nodes[i].inputs) {
         int& last = (*end)[static_cast<size_t>(graph.Root(id))];
-        last = std::max(last, static_cast<int>(next) - 1);
+        last = std::max(last, end_of_node - 1);
       }
     }
   }

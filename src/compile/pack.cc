@@ -1,34 +1,87 @@
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "compile/place.h"
 
 namespace temper {
+namespace {
+
+// An interval that has its place.
+struct Placed {
+  Bytes offset, end;
+  int first_step, last_step;
+};
+
+bool Below(Bytes offset, const Placed& p) {
+  return offset < p.offset;
+}
+
+// Placed intervals by offset, so that those that share steps with another are found soon: of a stretch of steps, those
+// alive in it; and all.
+class Shelf {
+ public:
+  explicit Shelf(int steps) : alive_(static_cast<size_t>(steps / kStretch + 1)) {}
+
+  // The lowest offset at which `x` meets no placed interval that shares a step with it.
+  Bytes LowestFor(const Interval& x, Bytes size) {
+    const size_t first = StretchOf(x.begin), last = StretchOf(x.end);
+    if (first == last) return LowestAmong(alive_[first], x, size);
+    if (last > first + 1) return LowestAmong(all_, x, size);
+    // What lies in both stretches comes twice, which a walk does not mind.
+    merged_.clear();
+    std::merge(alive_[first].begin(), alive_[first].end(), alive_[last].begin(), alive_[last].end(),
+               std::back_inserter(merged_), [](const Placed& p, const Placed& q) { return p.offset < q.offset; });
+    return LowestAmong(merged_, x, size);
+  }
+
+  void Add(const Interval& x, Bytes size) {
+    const Placed placed{x.offset, x.offset + size, x.begin, x.end};
+    const auto insert = [&placed](std::vector<Placed>* list) {
+      list->insert(std::upper_bound(list->begin(), list->end(), placed.offset, Below), placed);
+    };
+    insert(&all_);
+    for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) insert(&alive_[s]);
+  }
+
+ private:
+  // Most intervals live within a block, of some tens of steps.
+  static constexpr int kStretch = 64;
+
+  static size_t StretchOf(int step) { return static_cast<size_t>(step / kStretch); }
+
+  // `list` comes in order of offset: walk up until the gap before the next conflicting one is wide enough.
+  static Bytes LowestAmong(const std::vector<Placed>& list, const Interval& x, Bytes size) {
+    Bytes offset{};
+    for (const Placed& other : list) {
+      if (other.last_step < x.begin || x.end < other.first_step) continue;
+      if (other.offset >= offset + size) break;
+      offset = std::max(offset, other.end);
+    }
+    return offset;
+  }
+
+  std::vector<Placed> all_, merged_;
+  std::vector<std::vector<Placed>> alive_;  // per stretch
+};
+
+}  // namespace
 
 Bytes PackIntervals(std::span<Interval> intervals) {
   std::vector<size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return intervals[a].size > intervals[b].size; });
-
-  std::vector<size_t> placed;  // by offset
+  int steps = 0;
+  for (const Interval& x : intervals) steps = std::max(steps, x.end);
+  Shelf shelf(steps);
   Bytes top{};
-  for (size_t i : order) {
+  for (const size_t i : order) {
     Interval& x = intervals[i];
     const Bytes size = AlignUp(x.size, kAlignment);
-    Bytes offset{};
-    // Placed intervals come in order of offset: walk up until the gap before the next conflicting one is wide enough.
-    for (size_t k : placed) {
-      const Interval& other = intervals[k];
-      if (other.end < x.begin || x.end < other.begin) continue;
-      if (other.offset >= offset + size) break;
-      offset = std::max(offset, other.offset + AlignUp(other.size, kAlignment));
-    }
-    x.offset = offset;
-    top = std::max(top, offset + size);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
-                                   [&](Bytes o, size_t k) { return o < intervals[k].offset; }),
-                  i);
+    x.offset = shelf.LowestFor(x, size);
+    top = std::max(top, x.offset + size);
+    shelf.Add(x, size);
   }
   return top;
 }

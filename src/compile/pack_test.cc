@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "compile/place.h"
@@ -64,6 +65,50 @@ TEST(PackIntervals, NeverOverlapsWhatLivesTogether) {
     EXPECT_GE(span, bound);
     // First fit by size is no optimal packing, but on random lifetimes it stays well within this.
     EXPECT_LE(span.v, bound.v * 3 / 2 + kAlignment) << "seed " << seed;
+  }
+}
+
+// What PackIntervals promises, as it is said: largest first, each at the lowest offset where nothing that shares a step
+// with it lies.
+void PlainRule(std::vector<Interval>* intervals) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < intervals->size(); ++i) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return (*intervals)[a].size > (*intervals)[b].size; });
+  std::vector<const Interval*> placed;
+  for (const size_t i : order) {
+    Interval& x = (*intervals)[i];
+    x.offset = {};
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Interval* y : placed) {
+        const bool same_time = x.begin <= y->end && y->begin <= x.end;
+        const Bytes y_end = y->offset + AlignUp(y->size, kAlignment);
+        if (!same_time || y_end <= x.offset || x.offset + AlignUp(x.size, kAlignment) <= y->offset) continue;
+        x.offset = y_end;
+        moved = true;
+      }
+    }
+    placed.push_back(&x);
+  }
+}
+
+TEST(PackIntervals, GivesTheOffsetsOfThePlainRule) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Draws draw(seed);
+    const int steps = 1 + draw(1500);
+    std::vector<Interval> intervals(static_cast<size_t>(draw(200)));
+    for (Interval& x : intervals) {
+      x.begin = draw(steps);
+      // Within one stretch of steps, over a few, and over most.
+      const int longest = draw(3) == 0 ? steps : draw(2) == 0 ? 300 : 20;
+      x.end = std::min(steps - 1, x.begin + draw(longest));
+      x.size = {1 + draw(draw(4) == 0 ? 100000 : 500)};
+    }
+    std::vector<Interval> plain = intervals;
+    PlainRule(&plain);
+    PackIntervals(intervals);
+    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(intervals[i].offset, plain[i].offset) << "seed " << seed;
   }
 }
 

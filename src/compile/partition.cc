@@ -24,9 +24,10 @@ bool IsInput(Role role) {
 class Partitioner final : public ShardingSink {
  public:
   Partitioner(const Graph& forward, const PartitionSpec& spec)
-      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), data_(DataAxes(spec.mesh)) {}
+      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), tokens_(TokenAxes(spec.mesh)) {}
 
   Result<Graph> Run() {
+    TEMPER_RETURN_IF_ERROR(DealRows());
     MarkDifferentiable();
     for (const Node& node : graph_.nodes()) {
       node_ = &node;
@@ -42,9 +43,10 @@ class Partitioner final : public ShardingSink {
       // Its gradient would be whole from one use and partial from another.
       if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
         return InvalidArgument(
-            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that "
-                        "splits it there, or none of the two that share it",
-                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString()));
+            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there, or "
+                        "none of the two that share it{}",
+                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
+                        GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
       }
     }
     return std::move(local_);
@@ -53,6 +55,7 @@ class Partitioner final : public ShardingSink {
   const Node& node() const override { return *node_; }
   const Value& value(ValueId id) const override { return graph_.value(id); }
   const Mesh& mesh() const override { return spec_.mesh; }
+  ContextPart context() const override { return context_; }
   const Placement& placement(int input) const override { return OfInput(input).placement; }
   Box box(const Shape& global, const Placement& p) const override { return BoxOf(global, p, spec_.mesh, spec_.rank); }
 
@@ -119,15 +122,76 @@ class Partitioner final : public ShardingSink {
     of_[id] = locals_.at(local);
   }
 
+  bool TakesSecond(const Alternatives& ways) override {
+    bool second = ways.sent_second < ways.sent_first;
+    std::string reason = "it moves less";
+    const auto earlier = spec_.options.kept.find(ways.what);
+    if (spec_.options.embedding != EmbeddingMove::kAuto) {
+      second = spec_.options.embedding == EmbeddingMove::kRows;
+      reason = "as asked for";
+    } else if (earlier != spec_.options.kept.end()) {
+      second = earlier->second == ways.second;
+      reason = "as in the run so far";
+    }
+    if (spec_.decisions != nullptr) {
+      const Bytes taken = (second ? ways.sent_second : ways.sent_first) * spec_.micro_batches;
+      const Bytes other = (second ? ways.sent_first : ways.sent_second) * spec_.micro_batches;
+      spec_.decisions->push_back({.what = ways.what,
+                                  .chosen = second ? ways.second : ways.first,
+                                  .rejected = second ? ways.first : ways.second,
+                                  .sent = taken,
+                                  .sent_otherwise = other,
+                                  .time = LinkTime(taken, ways.axes),
+                                  .time_otherwise = LinkTime(other, ways.axes),
+                                  .reason = std::move(reason)});
+    }
+    return second;
+  }
+
   void Refuse(std::string why) override {
     if (refused_.ok()) {
       refused_ = InvalidArgument(
-          fmt::format("mesh {}: block {} {}: {}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why));
+          fmt::format("mesh {}: block {} {}: {}{}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why,
+                      GivenRules([&](const Node& node, ValueId) { return node.block == node_->block; })));
     }
   }
 
  private:
+  // "; of your rules, X places ...": those for weights that nodes selected by `concerned` use. "" where there are none.
+  template <class Concerned>
+  std::string GivenRules(const Concerned& concerned) const {
+    std::map<std::string, std::string> weight_of;  // by the rule's name: one that it places
+    for (const Node& node : graph_.nodes()) {
+      for (const ValueId id : node.inputs) {
+        if (spec_.given_rules == nullptr || !concerned(node, id)) continue;
+        const auto it = spec_.given_rules->find(graph_.value(id).name);
+        if (it != spec_.given_rules->end()) weight_of.try_emplace(it->second, it->first);
+      }
+    }
+    std::string text;
+    for (const auto& [rule, weight] : weight_of) {
+      text += fmt::format("{}{} places {}", text.empty() ? "; what you asked for: " : ", ", rule, weight);
+    }
+    return text;
+  }
+
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
+
+  // The length of packed rows is what attention says.
+  Status DealRows() {
+    const int ranks = spec_.mesh.size(Axis::kCp);
+    if (ranks == 1) return OkStatus();
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::kAttention) context_.row = node.attributes.IntOr("row", 0);
+    }
+    context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);
+    if (ContextPart::Divides(context_.row, ranks)) return OkStatus();
+    const int64_t unit = 2 * int64_t{ranks}, below = context_.row / unit * unit;
+    return InvalidArgument(fmt::format(
+        "mesh {}: rows of {} tokens (max_seq_len) do not divide into {} chunks, two for each rank of cp; "
+        "lengths near it that do: {}{}",
+        spec_.mesh.ToString(), context_.row, unit, below > 0 ? fmt::format("{}, ", below) : "", below + unit));
+  }
 
   // Values whose gradient will be asked for: the others may be used in any way without a node that says so.
   void MarkDifferentiable() {
@@ -141,7 +205,7 @@ class Partitioner final : public ShardingSink {
     }
   }
 
-  // Inputs hold this rank's rows; weights lie as the rules say.
+  // Inputs hold this rank's tokens; weights lie as the rules say.
   Status AddSource(ValueId id) {
     if (of_.contains(id)) return OkStatus();
     Value v = graph_.value(id);
@@ -149,13 +213,13 @@ class Partitioner final : public ShardingSink {
     if (IsInput(v.role)) {
       const bool per_token = v.type.shape.rank() == 1 && v.type.dtype == DType::kI32;
       if (per_token) {
-        p.dims[0] = data_.axes();
-        if (v.type.shape[0] % spec_.mesh.size(data_) != 0) {
+        p.dims[0] = tokens_.axes();
+        if (v.type.shape[0] % spec_.mesh.size(tokens_) != 0) {
           return InvalidArgument(fmt::format("mesh {}: {} tokens of {} do not divide among {} ranks",
-                                             spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(data_)));
+                                             spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(tokens_)));
         }
       } else {
-        p.varying = data_;
+        p.varying = tokens_;
       }
     } else if (v.role == Role::kConstant) {
       // The same everywhere, and made by every rank: it may be used in any way.
@@ -291,7 +355,8 @@ class Partitioner final : public ShardingSink {
 
   const Graph& graph_;
   const PartitionSpec& spec_;
-  const AxisSet axes_, data_;
+  const AxisSet axes_, tokens_;
+  ContextPart context_;
   const Node* node_ = nullptr;
   Graph local_;
   std::vector<bool> differentiable_;                                    // per global value
@@ -306,6 +371,14 @@ class Partitioner final : public ShardingSink {
 
 AxisSet DataAxes(const Mesh& mesh) {
   return mesh.axes() & AxisSet{Axis::kDp, Axis::kFsdp, Axis::kDepth, Axis::kRow};
+}
+
+AxisSet TokenAxes(const Mesh& mesh) {
+  return DataAxes(mesh) | (mesh.axes() & AxisSet(Axis::kCp));
+}
+
+ContextPart ContextPartOf(const Mesh& mesh, int rank, int64_t row) {
+  return {.row = row, .ranks = mesh.size(Axis::kCp), .index = mesh.Coordinate(rank, Axis::kCp)};
 }
 
 Result<Graph> Partition(const Graph& forward, const PartitionSpec& spec) {

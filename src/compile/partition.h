@@ -9,7 +9,9 @@
 #include <map>
 #include <string>
 
+#include "compile/decisions.h"
 #include "graph/graph.h"
+#include "tensor/context_part.h"
 #include "tensor/placement.h"
 
 namespace temper {
@@ -27,10 +29,19 @@ struct PartitionSpec {
   ResidualSplit residual = ResidualSplit::kTokens;
   // Of every weight and adapter of the graph, by name (compile/placement_rules.h).
   const std::map<std::string, Placement>* weights = nullptr;
+  // For errors: of weights that a rule of the user placed, by name, what that rule is called. May be nullptr.
+  const std::map<std::string, std::string>* given_rules = nullptr;
+  DecisionOptions options = {};
+  int micro_batches = 1;                       // of a step: what decisions are counted for
+  std::vector<Decision>* decisions = nullptr;  // filled where there was a choice; may be nullptr
 };
 
 // The axes that deal rows of the batch to ranks, in mesh order.
 AxisSet DataAxes(const Mesh& mesh);
+// Those along which ranks have tokens of their own: rows, or chunks of rows (cp).
+AxisSet TokenAxes(const Mesh& mesh);
+// How tokens of rows of `row` are dealt to that rank.
+ContextPart ContextPartOf(const Mesh& mesh, int rank, int64_t row);
 
 // REQUIRES: `forward` verifies; spec.weights has every weight and adapter.
 // Errors: what does not divide, with the numbers; a placement that an op cannot work with.

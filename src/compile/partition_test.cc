@@ -120,6 +120,11 @@ TEST(Partition, DataAxesAreThoseThatDealRows) {
                            {Axis::kCopy, 2}});
   EXPECT_EQ(DataAxes(all), (AxisSet{Axis::kDp, Axis::kFsdp, Axis::kDepth, Axis::kRow}));
   EXPECT_EQ(DataAxes(MeshOf({{Axis::kFsdp, 2}})), AxisSet(Axis::kFsdp));
+  // Ranks of cp have parts of the same rows.
+  const Mesh shared = MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}, {Axis::kTp, 2}});
+  EXPECT_EQ(DataAxes(shared), AxisSet(Axis::kFsdp));
+  EXPECT_EQ(TokenAxes(shared), (AxisSet{Axis::kFsdp, Axis::kCp}));
+  EXPECT_EQ(ContextPartOf(shared, 2, 32), (ContextPart{32, 2, 1}));
 }
 
 TEST(Partition, OfOneRankChangesNoNodeAndNoType) {
@@ -355,6 +360,22 @@ TEST(Partition, RefusesTokensThatDoNotDivide) {
             "mesh fsdp=5: 24 tokens of token do not divide among 5 ranks");
   EXPECT_EQ(ErrorOf(net.graph, eleven, DefaultsFor(net.graph, eleven)),
             "mesh tp=11: block 0 rms_norm: 24 tokens of x do not divide among 11 ranks of tp");
+}
+
+TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const int64_t row = 18;
+  const ValueId start = build.Source("document_start", {DType::kI32, {2 * row}}, Role::kInput);
+  const ValueId q = build.Source("q", {DType::kF32, {2 * row, 8}}, Role::kConstant);
+  build.Add(Op::kAttention, {q, q, q, start},
+            {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", row}}, "o");
+  EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kCp, 4}}), {}),
+            "mesh cp=4: rows of 18 tokens (max_seq_len) do not divide into 8 chunks, two for each rank of cp; lengths "
+            "near it that do: 16, 24");
+  EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kCp, 12}}), {}),
+            "mesh cp=12: rows of 18 tokens (max_seq_len) do not divide into 24 chunks, two for each rank of cp; "
+            "lengths near it that do: 24");
 }
 
 TEST(Partition, RefusesPlacementsThatAnOpCannotWorkWith) {

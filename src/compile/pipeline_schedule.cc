@@ -60,9 +60,9 @@ void FillInterleaved(PipelineSchedule* s) {
   }
 }
 
-// ZB-H1 of Qi et al. 2024: 1F1B in which a stage is late with the gradients of weights by as many micro-batches as there
-// are stages before it. Later stages hand their gradients back sooner for it and do the rest while they would wait; no
-// stage has more in flight than the first of 1F1B.
+// ZB-H1 of Qi et al. 2024: 1F1B in which a stage is late with the gradients of weights by as many micro-batches as
+// there are stages before it. Later stages hand their gradients back sooner for it and do the rest while they would
+// wait; no stage has more in flight than the first of 1F1B.
 void FillZeroBubble(PipelineSchedule* s) {
   for (int stage = 0; stage < s->stages; ++stage) {
     const int warmup = std::min(s->stages - 1 - stage, s->micro_batches);

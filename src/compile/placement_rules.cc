@@ -2,21 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/edit_distance.h"
 #include "base/pattern.h"
 
 namespace temper {
 namespace {
 
+constexpr std::string_view kAxisWords[] = {"fsdp", "tp", "kv", "dp", "cp", "depth", "row"};
+
 // One word of a spec as axes: "tp" and "kv" are names for what tensor parallelism is made of.
 Result<std::vector<Axis>> AxesOf(std::string_view word) {
   if (word == "tp") return std::vector<Axis>{Axis::kTp, Axis::kCopy};
   if (word == "kv") return std::vector<Axis>{Axis::kTp};
-  if (const auto axis = ParseAxis(word); axis && *axis != Axis::kPp && *axis != Axis::kCopy)
-    return std::vector<Axis>{*axis};
-  return InvalidArgument(
-      fmt::format("'{}' is no axis that weights are split over; they are dp, fsdp, cp, tp, kv, and "
-                  "depth and row of tp modes 2d and 2.5d",
-                  word));
+  if (std::find(std::begin(kAxisWords), std::end(kAxisWords), word) != std::end(kAxisWords)) {
+    return std::vector<Axis>{*ParseAxis(word)};
+  }
+  const auto nearest = std::min_element(std::begin(kAxisWords), std::end(kAxisWords),
+                                        [&](auto a, auto b) { return EditDistance(word, a) < EditDistance(word, b); });
+  return InvalidArgument(fmt::format("'{}' is no axis that weights are split over; the nearest is '{}', all are {}",
+                                     word, *nearest, fmt::join(kAxisWords, ", ")));
 }
 
 // Cuts `text` at `separator`; "" has one part.
@@ -30,20 +36,30 @@ std::vector<std::string_view> Cut(std::string_view text, char separator) {
   }
 }
 
+// "fsdp,-" for a matrix.
+std::string ExampleSpec(int rank) {
+  std::string text = "fsdp";
+  for (int d = 1; d < rank; ++d) text += ",-";
+  return text;
+}
+
 Result<Placement> ParseSpec(const std::string& spec, const Mesh& mesh, const Value& v) {
   Placement p;
+  if (spec == "replicate") return p;
   AxisSet seen;
   const auto dims = Cut(spec, ',');
-  if (static_cast<int>(dims.size()) > v.type.shape.rank()) {
-    return InvalidArgument(
-        fmt::format("spec '{}' has {} dims, but {} is {}", spec, dims.size(), v.name, v.type.ToString()));
+  const int rank = v.type.shape.rank();
+  if (static_cast<int>(dims.size()) != rank) {
+    return InvalidArgument(fmt::format("the spec has {} dim{}, but {} is {}: write {}, such as '{}', or 'replicate'",
+                                       dims.size(), dims.size() == 1 ? "" : "s", v.name, v.type.ToString(), rank,
+                                       ExampleSpec(rank)));
   }
   for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] == "-" || dims[d].empty()) continue;
+    if (dims[d] == "-") continue;
     for (const std::string_view word : Cut(dims[d], '+')) {
       TEMPER_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(word));
       for (const Axis axis : axes) {
-        if (seen.Has(axis)) return InvalidArgument(fmt::format("spec '{}' names {} twice", spec, ToString(axis)));
+        if (seen.Has(axis)) return InvalidArgument(fmt::format("the spec names {} twice", ToString(axis)));
         seen |= axis;
         if (mesh.size(axis) > 1) p.dims[d].push_back(axis);
       }
@@ -56,33 +72,44 @@ Result<Placement> ParseSpec(const std::string& spec, const Mesh& mesh, const Val
 
 std::vector<PlacementRule> DefaultPlacementRules(ResidualSplit residual) {
   if (residual == ResidualSplit::kHidden) {
-    return {{R"(\.lora_A\.)", "fsdp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp,row"},
-            {R"((k|v)_proj\.bias$)", "kv+fsdp"}, {R"(norm\.(weight|bias)$)", "fsdp"},
-            {R"(\.bias$)", "tp+fsdp"},           {R"(\.lora_B\.)", "tp+fsdp,-"},
-            {R"(\.weight$)", "tp+fsdp,row"}};
+    return {{R"(\.lora_A\.)", "fsdp+cp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,row"},
+            {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"}, {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+            {R"(\.bias$)", "tp+fsdp+cp"},           {R"(\.lora_B\.)", "tp+fsdp+cp,-"},
+            {R"(\.weight$)", "tp+fsdp+cp,row"}};
   }
-  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp,-"},
-          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp,-"},
-          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp"},
-          {R"((k|v)_proj\.bias$)", "kv+fsdp"},
-          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp,tp"},
-          {R"(embed_(tokens|positions)\.)", "tp+fsdp,-"},
-          {R"(project_(in|out)\.)", "fsdp,-"},
-          {R"(\.lora_(A|B)\.)", "fsdp,-"},
-          {R"(norm\.(weight|bias)$)", "fsdp"},
-          {R"(\.bias$)", "fsdp"}};
+  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp+cp,-"},
+          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,-"},
+          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp+cp"},
+          {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"},
+          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp+cp,tp"},
+          {R"(embed_(tokens|positions)\.)", "tp+fsdp+cp,-"},
+          {R"(project_(in|out)\.)", "fsdp+cp,-"},
+          {R"(\.lora_(A|B)\.)", "fsdp+cp,-"},
+          {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+          {R"(\.bias$)", "fsdp+cp"}};
 }
 
-Result<std::map<std::string, Placement>> PlaceWeights(const Graph& forward, const Mesh& mesh,
-                                                      std::span<const PlacementRule> rules) {
+std::vector<PlacementRule> WithDefaults(std::span<const PlacementRule> given, ResidualSplit residual) {
+  std::vector<PlacementRule> rules(given.begin(), given.end());
+  for (PlacementRule& rule : rules) rule.given = true;
+  for (PlacementRule& rule : DefaultPlacementRules(residual)) rules.push_back(std::move(rule));
+  return rules;
+}
+
+std::string NameOfRule(std::span<const PlacementRule> rules, size_t index) {
+  const PlacementRule& rule = rules[index];
+  return fmt::format("{}placement rule {} ['{}', '{}']", rule.given ? "" : "default ", index + 1, rule.pattern,
+                     rule.spec);
+}
+
+Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules) {
   std::vector<Pattern> patterns;
-  for (const PlacementRule& rule : rules) {
-    auto pattern = Pattern::Compile(".*(?:" + rule.pattern + ").*");
-    if (!pattern.ok())
-      return pattern.status().WithContext(fmt::format("placement rule ['{}', '{}']", rule.pattern, rule.spec));
+  for (size_t r = 0; r < rules.size(); ++r) {
+    auto pattern = Pattern::Compile(".*(?:" + rules[r].pattern + ").*");
+    if (!pattern.ok()) return pattern.status().WithContext(NameOfRule(rules, r));
     patterns.push_back(std::move(*pattern));
   }
-  std::map<std::string, Placement> placements;
+  PlacedWeights placed;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
@@ -93,19 +120,29 @@ Result<std::map<std::string, Placement>> PlaceWeights(const Graph& forward, cons
     }
     if (r < rules.size()) {
       auto placement = ParseSpec(rules[r].spec, mesh, v);
-      if (!placement.ok()) {
-        return placement.status().WithContext(
-            fmt::format("placement rule ['{}', '{}']", rules[r].pattern, rules[r].spec));
-      }
-      placements[v.name] = *placement;
+      if (!placement.ok()) return placement.status().WithContext(NameOfRule(rules, r));
+      placed.placements[v.name] = *placement;
+      placed.rule_of[v.name] = r;
     } else if (v.type.shape.elements() > 1) {
-      return InvalidArgument(fmt::format("no placement rule matches {} {}: prepend one, such as ['{}', '-']", v.name,
-                                         v.type.ToString(), v.name));
+      return InvalidArgument(fmt::format("no placement rule matches {} {}: give one, such as placement: [['{}', '{}']]",
+                                         v.name, v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
     } else {
-      placements[v.name] = {};
+      placed.placements[v.name] = {};
     }
   }
-  return placements;
+  return placed;
+}
+
+Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const PlacementRule> rules) {
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, spec.mesh, rules));
+  std::map<std::string, std::string> given;
+  for (const auto& [name, rule] : placed.rule_of) {
+    if (rules[rule].given) given[name] = NameOfRule(rules, rule);
+  }
+  PartitionSpec with = spec;
+  with.weights = &placed.placements;
+  with.given_rules = &given;
+  return Partition(forward, with);
 }
 
 }  // namespace temper

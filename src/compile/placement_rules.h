@@ -1,8 +1,12 @@
 // Placement rules: how every weight and adapter lies on the mesh, from an ordered list of (regular expression, spec);
 // the first that is found in a tensor's name decides. The user's rules stand before the default ones.
 //
-// A spec names, for each dim of the tensor, the axes that split it, outermost first: "tp+fsdp,-" cuts rows among tensor
-// ranks and each part among fsdp ranks; "-" is a dim that is not split. Weights are [out, in]. Axes of one rank vanish.
+//   spec = "replicate" | dim {"," dim}     as many dims as the tensor has; weights are [out, in]
+//   dim  = "-" | axis {"+" axis}           not split, or split over these axes, outermost first
+//   axis = "fsdp" | "tp" | "kv" | "dp" | "cp" | "depth" | "row"
+//
+// "tp+fsdp,-" cuts rows among tensor ranks and each part among fsdp ranks. Axes of one rank vanish, none may be named
+// twice. Parts differ by one row or column where they do not divide.
 //   tp    all ranks of a tensor-parallel group (of the column axis in 2-D modes)
 //   kv    the same, but where KV heads are fewer than ranks, some ranks hold the same part
 #pragma once
@@ -18,14 +22,28 @@ namespace temper {
 
 struct PlacementRule {
   std::string pattern, spec;
+  bool given = false;  // by the user
 };
 
 // For the names of Llama, OPT and their adapters.
 std::vector<PlacementRule> DefaultPlacementRules(ResidualSplit residual);
+// The user's, then the default ones.
+std::vector<PlacementRule> WithDefaults(std::span<const PlacementRule> given, ResidualSplit residual);
 
-// REQUIRES: `forward` verifies. Errors: a tensor of more than one element that no rule matches; an axis that a spec
-// names and nothing is called by; a spec with more dims than the tensor; an axis twice.
-Result<std::map<std::string, Placement>> PlaceWeights(const Graph& forward, const Mesh& mesh,
-                                                      std::span<const PlacementRule> rules);
+// "placement rule 2 ['lm_head', 'fsdp,tp']", counted from 1 over the whole list.
+std::string NameOfRule(std::span<const PlacementRule> rules, size_t index);
+
+struct PlacedWeights {
+  std::map<std::string, Placement> placements;  // by the tensor's name
+  std::map<std::string, size_t> rule_of;        // what decided; absent for a tensor of one element that none matches
+};
+
+// REQUIRES: `forward` verifies. Errors, which name the rule: a tensor of more than one element that no rule matches; an
+// axis that there is not, with the nearest; a spec with more or fewer dims than the tensor; an axis twice.
+Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules);
+
+// This rank's part of `forward` with its weights placed by `rules`. As Partition; where that refuses a block for which
+// the user gave rules, the error names them.
+Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const PlacementRule> rules);
 
 }  // namespace temper

@@ -1,37 +1,76 @@
 #include "compile/train_step.h"
 
+#include <array>
+
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
+#include "compile/grad_sync.h"
 #include "compile/place.h"
+#include "compile/ring.h"
 #include "compile/update.h"
+#include "compile/verify_placement.h"
+#include "compile/verify_ring.h"
 
 namespace temper {
 namespace {
 
-// The part of one rank; `forward` itself where there is no other. Stages are cut later: within one they do not matter.
-Result<Graph> LocalPart(const Graph& forward, const MeshSpec& spec) {
-  Mesh mesh = spec.mesh;
-  mesh.set_size(Axis::kPp, 1);
+// What ranks of one stage share: the mesh without stages. They are cut later; within one they do not matter.
+Mesh MeshOfStage(const Mesh& mesh) {
+  Mesh stage = mesh;
+  stage.set_size(Axis::kPp, 1);
+  return stage;
+}
+
+// The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
+// alike.
+Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, int rank, std::vector<Decision>* decisions) {
+  const MeshSpec& spec = step.mesh;
+  const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return forward;
-  std::vector<PlacementRule> rules = spec.rules;
-  for (PlacementRule& rule : DefaultPlacementRules(spec.residual)) rules.push_back(std::move(rule));
-  TEMPER_ASSIGN_OR_RETURN(const auto weights, PlaceWeights(forward, mesh, rules));
-  // pp varies slowest: ranks of a stage are numbered alike.
-  return Partition(forward,
-                   {.mesh = mesh, .rank = spec.rank % mesh.ranks(), .residual = spec.residual, .weights = &weights});
+  return PartitionByRules(forward,
+                          {.mesh = mesh,
+                           .rank = rank % mesh.ranks(),
+                           .residual = spec.residual,
+                           .options = spec.decisions,
+                           .micro_batches = step.micro_batches,
+                           .decisions = decisions},
+                          WithDefaults(spec.rules, spec.residual));
+}
+
+// By rank 0's part: those of others may be a row larger.
+Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec,
+                        std::vector<Decision>* decisions) {
+  const auto decide = [&](const Graph& first) {
+    return DecideGradSync(first, spec.micro_batches, spec.mesh.decisions, decisions);
+  };
+  if (spec.mesh.rank == 0) return decide(local);
+  TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, 0, nullptr));
+  return decide(first);
+}
+
+// That the graphs of a rank compute what one rank would (compile/verify_placement.h, verify_ring.h). Of a pipeline:
+// before it is cut.
+Status Prove(const Graph& forward, const MeshSpec& spec, std::span<const Graph* const> graphs) {
+  const Mesh mesh = MeshOfStage(spec.mesh);
+  if (mesh.ranks() == 1) return OkStatus();
+  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(*graph));
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
+                          PlaceWeights(forward, mesh, WithDefaults(spec.rules, spec.residual)));
+  return VerifyPlacements(mesh, placed.placements, graphs);
 }
 
 // One micro-batch, from this rank's forward graph on.
 class StepCompiler {
  public:
-  explicit StepCompiler(const StepSpec& spec) : spec_(spec) {}
+  // `once`: gradients of gathered weights are reduced by the update.
+  StepCompiler(const StepSpec& spec, bool once) : spec_(spec), once_(once) {}
 
   Graph MicroBatch(const Graph& fused, bool accumulate) const {
     return UpdateInPlace(ScheduleCollectives(Differentiated(fused, accumulate), collectives()));
   }
   Graph Evaluation(const Graph& local_eval) const {
-    return UpdateInPlace(ScheduleCollectives(Fuse(local_eval), collectives()));
+    return UpdateInPlace(ScheduleCollectives(Forward(local_eval), collectives()));
   }
 
   // Of a stage: collectives are scheduled within parts, because other micro-batches come between these.
@@ -55,23 +94,46 @@ class StepCompiler {
 
   Graph Differentiated(const Graph& fused, bool accumulate) const {
     const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
-    return RecomputeBlocks(Differentiate(fused, accumulate),
-                           {spec_.recompute, spec_.mesh.reshard_after_forward, /*outside_blocks=*/pipelined});
+    return LowerRings(RecomputeBlocks(Backward(fused, accumulate), {spec_.recompute, spec_.mesh.reshard_after_forward,
+                                                                    /*outside_blocks=*/pipelined}),
+                      rings());
   }
+  Graph Forward(const Graph& local_eval) const { return LowerRings(Fuse(local_eval), rings()); }
 
  private:
+  Graph Backward(const Graph& fused, bool accumulate) const {
+    if (!once_) return Differentiate(fused, accumulate);
+    Graph step = Differentiate(TrainGathered(fused), accumulate);
+    RestoreTrainable(fused, &step);
+    return step;
+  }
   CollectivesSpec collectives() const { return {.background = spec_.mesh.overlap}; }
+  RingSpec rings() const { return {.background = spec_.mesh.overlap}; }
+
   const StepSpec& spec_;
+  const bool once_;
 };
 
-Result<std::vector<Program>> CompilePipeline(const Graph& local, const Graph& local_eval, const StepSpec& spec) {
-  const PipelineSpec& pipeline = spec.mesh.pipeline;
-  const Mesh& mesh = spec.mesh.mesh;
-  if (!spec.mesh.reshard_after_forward && mesh.size(Axis::kFsdp) > 1) {
+// What keeps more in a pipeline than its micro-batches in flight leave room for.
+Status RefuseInPipeline(const MeshSpec& spec) {
+  if (!spec.reshard_after_forward && spec.mesh.size(Axis::kFsdp) > 1) {
     return InvalidArgument(
         "mesh.reshard_after_forward: false in a pipeline would keep the gathered weights of every micro-batch in "
         "flight; leave it out, or do without mesh.fsdp");
   }
+  if (spec.decisions.grad_sync == GradSync::kStep) {
+    return InvalidArgument(
+        "mesh.grad_sync: step is not there in a pipeline, whose stages reduce gradients after every micro-batch; leave "
+        "it out, or do without mesh.pp");
+  }
+  return OkStatus();
+}
+
+Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& local, const Graph& local_eval,
+                                             const StepSpec& spec) {
+  const PipelineSpec& pipeline = spec.mesh.pipeline;
+  const Mesh& mesh = spec.mesh.mesh;
+  TEMPER_RETURN_IF_ERROR(RefuseInPipeline(spec.mesh));
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
                   .stages = mesh.size(Axis::kPp),
                   .chunks_per_stage = pipeline.chunks_per_stage};
@@ -83,16 +145,21 @@ Result<std::vector<Program>> CompilePipeline(const Graph& local, const Graph& lo
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
-  const StepCompiler compiler(spec);
+  const StepCompiler compiler(spec, /*once=*/false);
   UpdateStage update_stage{.stage = cut.stage};
   const Graph fused = Fuse(SplitSharedWeights(local, cut, &update_stage.holders));
+  const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
+  const Graph whole_update = BuildUpdate(local, spec.adamw, MeshOfStage(mesh));
+  const Graph whole_eval = compiler.Forward(local_eval);
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
+
   PipelinedGraph first, rest;
-  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(compiler.Differentiated(fused, false), cut));
+  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(whole_first, cut));
   if (spec.micro_batches > 1) {
-    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(compiler.Differentiated(fused, true), cut));
+    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(whole_rest, cut));
   }
-  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(Fuse(local_eval), cut));
-  const Graph update = BuildUpdate(first.graph, spec.adamw, mesh, update_stage);
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut));
+  const Graph update = BuildUpdate(first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(update));
 
   const PipelinedStep train_step{&first, spec.micro_batches > 1 ? &rest : nullptr,
@@ -104,17 +171,27 @@ Result<std::vector<Program>> CompilePipeline(const Graph& local, const Graph& lo
 
 }  // namespace
 
-Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
-  TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec.mesh));
-  TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec.mesh));
-  if (spec.mesh.mesh.size(Axis::kPp) > 1) return CompilePipeline(local, local_eval, spec);
-  const StepCompiler compiler(spec);
+Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
+                                             std::vector<Decision>* decisions) {
+  std::vector<Decision> made;
+  TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
+  TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
+  if (spec.mesh.mesh.size(Axis::kPp) > 1) {
+    if (decisions != nullptr) *decisions = std::move(made);
+    return CompilePipeline(forward, local, local_eval, spec);
+  }
+  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
+  if (decisions != nullptr) *decisions = std::move(made);
+  const bool once = sync == GradSync::kStep;
+  const StepCompiler compiler(spec, once);
   const Graph fused = Fuse(local);
   const Graph first = compiler.MicroBatch(fused, false);
   const Graph rest = compiler.MicroBatch(fused, true);
-  const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh);
+  const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once);
   const Graph eval = compiler.Evaluation(local_eval);
-  for (const Graph* graph : {&first, &rest, &update, &eval}) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  const std::array<const Graph*, 4> graphs = {&first, &rest, &update, &eval};
+  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
 
   std::vector<Stage> stages = {{&first, 0, 1}};
   if (spec.micro_batches > 1) stages.push_back({&rest, 1, spec.micro_batches});

@@ -24,7 +24,8 @@ struct MeshSpec {
   bool reshard_after_forward = true;
   // Weights are gathered and gradients reduced while neighbouring blocks are computed.
   bool overlap = true;
-  PipelineSpec pipeline;  // where the mesh has stages (pp)
+  PipelineSpec pipeline;      // where the mesh has stages (pp)
+  DecisionOptions decisions;  // what is not left to cost
 };
 
 struct StepSpec {
@@ -37,8 +38,9 @@ struct StepSpec {
 
 // Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
 // ends in one linear_cross_entropy and has the tokens of all ranks' micro-batch; `eval_forward` is the same model
-// without what only training does (dropout).
-Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec);
+// without what only training does (dropout). `decisions`: filled with what was decided by cost; may be nullptr.
+Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
+                                             std::vector<Decision>* decisions = nullptr);
 
 // Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths.
 struct NamedGraph {

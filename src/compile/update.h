@@ -25,8 +25,10 @@ struct UpdateStage {
 
 // The update of every trainable value of `forward`, the graph of one rank of `mesh`. A weight's gradient is added up
 // over the axes along which ranks contribute terms (Shard::partial), its sum of squares over those that split it, so
-// that the norm counts every element once. In a pipeline stages give each other their gradients of a weight that both
-// have, and add up their sums of squares.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage = {});
+// that the norm counts every element once. `reduces_gathered`: gradients of gathered weights come as those of what was
+// gathered (compile/grad_sync.h), and are reduced first. In a pipeline stages give each other their gradients of a
+// weight that both have, and add up their sums of squares. REQUIRES: a graph of a stage does not reduce gathered ones.
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false,
+                  const UpdateStage& stage = {});
 
 }  // namespace temper

@@ -7,56 +7,80 @@
 namespace temper {
 namespace {
 
-// Writes one sample at `at`; returns its supervised targets.
-int64_t FillSample(const TokenStore& store, int64_t sample, size_t at, const BatchArrays& arrays) {
-  const std::span<const int32_t> tokens = store.tokens(sample);
-  int64_t supervised = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const bool learnt = i + 1 < tokens.size() && store.supervised(sample, static_cast<int64_t>(i) + 1);
-    arrays.token_T[at + i] = tokens[i];
-    arrays.target_T[at + i] = learnt ? tokens[i + 1] : -1;
-    arrays.position_T[at + i] = static_cast<int32_t>(i);
-    arrays.document_start_T[at + i] = static_cast<int32_t>(at);
-    supervised += learnt;
+// Places [begin, end) in whole rows, and where the first of them goes in the arrays.
+struct Stretch {
+  int64_t begin, end;
+  int64_t local;
+  // What of it lies in [from, to).
+  Stretch Within(int64_t from, int64_t to) const {
+    const int64_t first = std::max(begin, from);
+    return {first, std::max(first, std::min(end, to)), local + first - begin};
   }
-  return supervised;
+};
+
+// Writes what of a sample lies in the stretch; `start`: the place of its first token.
+BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, const Stretch& own,
+                       const BatchArrays& arrays) {
+  const std::span<const int32_t> tokens = store.tokens(sample);
+  const auto length = static_cast<int64_t>(tokens.size());
+  const Stretch part = own.Within(start, start + length);
+  BatchCounts counts{.tokens = part.end - part.begin};
+  auto at = static_cast<size_t>(part.local);
+  for (int64_t i = part.begin - start; i < part.end - start; ++i, ++at) {
+    const bool learnt = i + 1 < length && store.supervised(sample, i + 1);
+    arrays.token_T[at] = tokens[static_cast<size_t>(i)];
+    arrays.target_T[at] = learnt ? tokens[static_cast<size_t>(i) + 1] : -1;
+    arrays.position_T[at] = static_cast<int32_t>(i);
+    arrays.document_start_T[at] = static_cast<int32_t>(start);
+    counts.supervised += learnt;
+  }
+  return counts;
 }
 
-void FillPadding(size_t begin, size_t end, const BatchArrays& arrays) {
-  for (size_t i = begin; i < end; ++i) {
-    arrays.token_T[i] = 0;
-    arrays.target_T[i] = -1;
-    arrays.position_T[i] = 0;
-    arrays.document_start_T[i] = static_cast<int32_t>(i);
+void FillPadding(const Stretch& own, const BatchArrays& arrays) {
+  auto at = static_cast<size_t>(own.local);
+  for (int64_t place = own.begin; place < own.end; ++place, ++at) {
+    arrays.token_T[at] = 0;
+    arrays.target_T[at] = -1;
+    arrays.position_T[at] = 0;
+    arrays.document_start_T[at] = static_cast<int32_t>(place);
   }
 }
 
 }  // namespace
 
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
-                      const BatchArrays& arrays) {
-  const auto row_len = static_cast<size_t>(packing.options().max_seq_len);
+                      const BatchArrays& arrays, const ContextPart& part) {
+  const int64_t row_len = packing.options().max_seq_len;
+  const ContextPart own{.row = row_len, .ranks = part.ranks, .index = part.index};
+  TEMPER_CHECK(part.ranks == 1 || (part.row == row_len && ContextPart::Divides(row_len, part.ranks)))
+      << "rows of " << row_len << ", of which " << part.ranks << " ranks share " << part.row;
   const size_t size = arrays.token_T.size();
   TEMPER_CHECK(arrays.target_T.size() == size && arrays.position_T.size() == size &&
                arrays.document_start_T.size() == size)
       << size << " tokens, " << arrays.target_T.size() << " targets, " << arrays.position_T.size() << " positions, "
       << arrays.document_start_T.size() << " document starts";
-  TEMPER_CHECK(size % row_len == 0 && static_cast<size_t>(rows) * row_len <= size)
-      << rows << " rows of " << row_len << " in arrays of " << size;
+  const int64_t room = static_cast<int64_t>(size) / own.local_row();
+  TEMPER_CHECK(static_cast<int64_t>(size) % own.local_row() == 0 && rows <= room)
+      << rows << " rows of " << own.local_row() << " in arrays of " << size;
   TEMPER_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= packing.rows())
       << "rows " << first_row << " + " << rows << " of " << packing.rows();
   BatchCounts counts;
-  for (int64_t row = 0; row < rows; ++row) {
-    const size_t begin = static_cast<size_t>(row) * row_len;
-    size_t at = begin;
-    for (const int32_t sample : packing.row(first_row + row)) {
-      counts.supervised += FillSample(store, sample, at, arrays);
-      at += static_cast<size_t>(store.length(sample));
+  for (int64_t row = 0; row < room; ++row) {
+    const int64_t begin = row * row_len;
+    for (int64_t k = 0; k < own.chunks(); ++k) {
+      const int64_t first = begin + own.chunk_begin(k);
+      const Stretch chunk{first, first + own.chunk(), row * own.local_row() + k * own.chunk()};
+      int64_t at = begin;
+      if (row < rows) {
+        for (const int32_t sample : packing.row(first_row + row)) {
+          counts += FillSample(store, sample, at, chunk, arrays);
+          at += store.length(sample);
+        }
+      }
+      FillPadding(chunk.Within(at, begin + row_len), arrays);
     }
-    counts.tokens += static_cast<int64_t>(at - begin);
-    FillPadding(at, begin + row_len, arrays);
   }
-  FillPadding(static_cast<size_t>(rows) * row_len, size, arrays);
   return counts;
 }
 

@@ -6,6 +6,9 @@
 //   position_T         place within its sample, from 0
 //   document_start_T   index in the T axis of its sample's first token: token i attends to [document_start_T[i], i]
 //
+// On a rank of cp (tensor/context_part.h): of its own tokens, with targets and positions of the whole rows;
+// document_start_T is then a place in whole rows, too.
+//
 // Padding: token 0, target -1, position 0, document_start its own index; nothing sees it, it sees only itself.
 // The last token of a sample predicts nothing.
 #pragma once
@@ -15,6 +18,7 @@
 
 #include "data/packing.h"
 #include "data/token_store.h"
+#include "tensor/context_part.h"
 
 namespace temper {
 
@@ -23,7 +27,7 @@ struct BatchArrays {
   std::span<int32_t> token_T, target_T, position_T, document_start_T;
 };
 
-struct BatchCounts {
+struct BatchCounts {       // of this rank's tokens
   int64_t tokens = 0;      // real ones
   int64_t supervised = 0;  // targets that are not -1: what the loss is divided by
   BatchCounts& operator+=(const BatchCounts& o) {
@@ -34,8 +38,10 @@ struct BatchCounts {
 };
 
 // Rows [first_row, first_row + rows) of the epoch that `packing` holds; places of `arrays` beyond them become padding.
-// REQUIRES: the arrays' length is a multiple of max_seq_len and holds the rows. Allocates nothing.
+// `part`: the tokens of each row that are this rank's; by default all. REQUIRES: part.row is max_seq_len where tokens
+// are dealt; the arrays' length is a multiple of the tokens that this rank has of a row, and holds the rows. Allocates
+// nothing.
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
-                      const BatchArrays& arrays);
+                      const BatchArrays& arrays, const ContextPart& part = {});
 
 }  // namespace temper

@@ -78,6 +78,33 @@ TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
   }
 }
 
+// What ranks of cp have of the rows is what one rank has of them, token by token; each is counted once.
+TEST(Batch, IsDealtToRanksThatShareRows) {
+  const TokenStore store = RandomStore(6, 80, 20);
+  Packing packing(store, Ids(80), {.max_seq_len = 24});
+  packing.Pack(4, 0);
+  const int64_t rows = packing.rows() - 1, places = rows + 1;  // the last row is padding
+  Arrays whole(static_cast<size_t>(places) * 24);
+  const BatchCounts counts = FillBatch(store, packing, 1, rows, whole.view());
+  for (const int64_t ranks : {2, 3, 4}) {
+    BatchCounts sum;
+    for (int64_t index = 0; index < ranks; ++index) {
+      const ContextPart part{24, ranks, index};
+      Arrays own(static_cast<size_t>(places * 24 / ranks));
+      sum += FillBatch(store, packing, 1, rows, own.view(), part);
+      for (size_t i = 0; i < own.token.size(); ++i) {
+        const auto place = static_cast<size_t>(part.PlaceOf(static_cast<int64_t>(i)));
+        EXPECT_EQ(own.token[i], whole.token[place]) << place;
+        EXPECT_EQ(own.target[i], whole.target[place]) << place;
+        EXPECT_EQ(own.position[i], whole.position[place]) << place;
+        EXPECT_EQ(own.start[i], whole.start[place]) << place;
+      }
+    }
+    EXPECT_EQ(sum.tokens, counts.tokens);
+    EXPECT_EQ(sum.supervised, counts.supervised);
+  }
+}
+
 // However a batch is cut into micro-batches, every token has the same input, target and position.
 TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
   const TokenStore store = RandomStore(5, 80, 20);

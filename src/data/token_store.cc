@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/check.h"
 
@@ -27,6 +28,12 @@ void TokenStore::Add(std::span<const int32_t> tokens, std::span<const uint8_t> s
 Bytes TokenStore::memory() const {
   return Bytes{static_cast<int64_t>(tokens_.size() * sizeof(int32_t) + supervised_.size() * sizeof(uint64_t) +
                                     offsets_.size() * sizeof(int64_t))};
+}
+
+void TokenStore::Recount() {
+  total_supervised_ = longest_ = 0;
+  for (const uint64_t word : supervised_) total_supervised_ += std::popcount(word);
+  for (int64_t s = 0; s < size(); ++s) longest_ = std::max(longest_, length(s));
 }
 
 uint64_t TokenStore::Fingerprint() const {

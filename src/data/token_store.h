@@ -35,10 +35,22 @@ class TokenStore {
   int64_t longest() const { return longest_; }
   Bytes memory() const;  // touched; growing reserves more addresses, but no memory behind them
 
+  // For copying a store to other processes: calls body(vector) for each of the arrays that it consists of, until one
+  // fails. What they hold afterwards is what the store holds. REQUIRES: they belong together.
+  template <class Body>
+  Status ForArrays(const Body& body) {
+    TEMPER_RETURN_IF_ERROR(body(tokens_));
+    TEMPER_RETURN_IF_ERROR(body(supervised_));
+    TEMPER_RETURN_IF_ERROR(body(offsets_));
+    Recount();
+    return OkStatus();
+  }
+
   // Hash of all tokens, flags and borders: a resumed run compares it, so that a changed data file is noticed.
   uint64_t Fingerprint() const;
 
  private:
+  void Recount();  // what follows from the arrays
   static size_t At(int64_t sample) { return static_cast<size_t>(sample); }
 
   std::vector<int32_t> tokens_;

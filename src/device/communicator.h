@@ -33,6 +33,11 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Of the ranks that share memory with this one: how many there are, which of them this is, and its share of the
+  // processors that they may run on.
+  virtual int host_ranks() const = 0;
+  virtual int host_rank() const = 0;
+  virtual int processors() const = 0;
 
   // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
   // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole;

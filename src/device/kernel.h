@@ -1,7 +1,9 @@
 // The contract between the runtime and a backend: a kernel is made once per distinct instruction from its types and
 // attributes, and run any number of times on addresses. Running allocates nothing: scratch is passed in.
 //
-// Thread rule: kernels are made and run by one thread (the compute queue); inside, they may use a team of threads.
+// Thread rule: kernels are made and run by one thread (the compute queue); inside, they may use a team of threads. On a
+// device with a stream (device/device.h), Run enqueues: addresses are the device's, nothing on the host may touch what
+// they point to, and the two arrays of addresses need not outlive the call.
 #pragma once
 
 #include <cstddef>

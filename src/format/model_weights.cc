@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "format/checksum.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -261,6 +262,27 @@ Result<ModelWeights::Entry> ModelWeights::Require(std::string_view name) const {
   const Entry e = Find(name);
   if (e.tensor) return e;
   return NotFound(fmt::format("{} has no tensor {} among its {}", path_, Quoted(name), entries_.size()));
+}
+
+Result<std::string> ModelWeights::Digest() const {
+  // Each sample is a read of the disk, some milliseconds on a bad one.
+  constexpr size_t kSamples = 64;
+  constexpr int64_t kSampleElements = 256;
+  Checksum sum;
+  const auto add = [&sum](std::string_view text) { sum.Update(std::as_bytes(std::span(text.data(), text.size()))); };
+  const size_t every = (entries_.size() + kSamples - 1) / kSamples;
+  std::vector<std::byte> sample;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const StoredTensor& tensor = *entries_[i].tensor;
+    add(fmt::format("{} {}\n", tensor.name, tensor.ToString()));
+    const Result<TensorType> type = tensor.type();
+    const int64_t elements = std::min(tensor.elements(), kSampleElements);
+    if (i % every != 0 || elements == 0 || !type.ok()) continue;
+    sample.resize(static_cast<size_t>(elements * SizeOf(type->dtype)));
+    TEMPER_RETURN_IF_ERROR(entries_[i].ReadElementsAs(0, type->dtype, sample));
+    sum.Update(sample);
+  }
+  return sum.Hex();
 }
 
 std::string ModelWeights::Metadata(const std::string& key) const {

@@ -69,6 +69,10 @@ class ModelWeights {
   Entry Find(std::string_view name) const;  // null pointers where absent
   Result<Entry> Require(std::string_view name) const;
 
+  // Tells other weights from these without reading them all: names, types and sizes of all tensors, and the first
+  // elements of some.
+  Result<std::string> Digest() const;
+
   // The value of `key` in the first file's __metadata__ that has it; empty where none has.
   std::string Metadata(const std::string& key) const;
 

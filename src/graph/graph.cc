@@ -34,7 +34,6 @@ std::optional<Phase> ParsePhase(std::string_view text) {
 
 ValueId Graph::AddValue(Value value) {
   const ValueId id = num_values();
-  by_name_.try_emplace(value.name, id);
   values_.push_back(std::move(value));
   return id;
 }
@@ -48,6 +47,8 @@ Value& Graph::value(ValueId id) {
 }
 
 ValueId Graph::FindSource(std::string_view name) const {
+  for (; indexed_ < num_values(); ++indexed_)
+    by_name_.try_emplace(values_[static_cast<size_t>(indexed_)].name, indexed_);
   const auto it = by_name_.find(std::string(name));
   return it == by_name_.end() ? kNoValue : it->second;
 }

@@ -10,25 +10,31 @@ namespace temper {
 
 enum class Op : unsigned char {
   // Forward. "[x]" is present where the attribute of that name is 1.
-  kEmbedding,           // (table_VD, index_T) -> x_TD; row index_T + offset.            attrs: offset
-                        //   table: rows [begin, begin+V) of `whole`; other rows give 0  attrs: whole, begin
-  kLinear,              // (x_TI, w_OI, [bias_O], [acc_TO]) -> scale*x w^T + bias + acc.  attrs: bias, acc, scale, out
-  kAdd,                 // (a, b) -> a + b; b may be a vector, added to every row
-  kCast,                // (x) -> x in attrs.dtype
-  kSliceRows,           // (x_TD) -> rows [begin, begin+count).                          attrs: begin, count
-  kRmsNorm,             // (x_TD, w_D) -> y_TD, rstd_T                                   attrs: eps
-  kLayerNorm,           // (x_TD, w_D, b_D) -> y_TD, mean_T, rstd_T                      attrs: eps
-  kRopeTable,           // (position_T) -> table_TE: cos in [0,E/2), sin in [E/2,E)      attrs: inv_freq (E/2)
-  kRope,                // (x_T(H*E), table_TE) -> y, half-split pairs                   attrs: head_dim, inverse
-  kAttention,           // (q_T(H*E), k_T(K*E), v_T(K*E), document_start_T) -> o_T(H*E), lse_TH
-                        //                                              attrs: heads, kv_heads, scale, window (0: none)
-  kAttentionCached,     // (q_S(H*E), k_S(K*E), v_S(K*E), k_cache_C(K*E), v_cache_C(K*E), length_1)
-                        //   -> o_S(H*E), k_cache', v_cache': rows length..length+S written, then attended causally
-  kSwiglu,              // (gate_TF, up_TF) -> silu(gate) * up
-  kRelu,                // (x) -> max(x, 0)
-  kGelu,                // (x) -> gelu(x)                                                attrs: tanh (0: erf)
-  kDropout,             // (x, rng_3) -> x * mask / (1-p); its own adjoint               attrs: p; draws by rng name
-                        //   x: from `row`, `column` on of a whole `columns` wide        attrs: row, column, columns
+  kEmbedding,        // (table_VD, index_T) -> x_TD; row index_T + offset.            attrs: offset
+                     //   table: rows [begin, begin+V) of `whole`; other rows give 0  attrs: whole, begin,
+                     //   split (mesh axes that cut the whole, outermost first)
+  kLinear,           // (x_TI, w_OI, [bias_O], [acc_TO]) -> scale*x w^T + bias + acc.  attrs: bias, acc, scale, out
+  kAdd,              // (a, b) -> a + b; b may be a vector, added to every row
+  kCast,             // (x) -> x in attrs.dtype
+  kSliceRows,        // (x_TD) -> rows [begin, begin+count).                          attrs: begin, count
+  kRmsNorm,          // (x_TD, w_D) -> y_TD, rstd_T                                   attrs: eps
+  kLayerNorm,        // (x_TD, w_D, b_D) -> y_TD, mean_T, rstd_T                      attrs: eps
+  kRopeTable,        // (position_T) -> table_TE: cos in [0,E/2), sin in [E/2,E)      attrs: inv_freq (E/2)
+  kRope,             // (x_T(H*E), table_TE) -> y, half-split pairs                   attrs: head_dim, inverse
+  kAttention,        // (q_T(H*E), k_T(K*E), v_T(K*E), document_start_T) -> o_T(H*E), lse_TH
+                     //                                              attrs: heads, kv_heads, scale, window (0: none)
+                     //   tokens dealt over cp, before compile/ring makes it steps:  attrs: row, axes, ranks, index
+  kAttentionCached,  // (q_S(H*E), k_S(K*E), v_S(K*E), k_cache_C(K*E), v_cache_C(K*E), length_1)
+                     //   -> o_S(H*E), k_cache', v_cache': rows length..length+S written, then attended causally
+  kAttentionStep,    // (q_T(H*E), k_T(K*E), v_T(K*E), document_start_T, [o, lse_TH]) -> o_T(H*E) f32, lse_TH: of this
+                     //   rank's queries to the keys of rank `origin`, and to those that the o and lse given are of;
+                     //   document_start: places in whole rows     attrs: as kAttention, row, ranks, index, origin, acc
+  kSwiglu,           // (gate_TF, up_TF) -> silu(gate) * up
+  kRelu,             // (x) -> max(x, 0)
+  kGelu,             // (x) -> gelu(x)                                                attrs: tanh (0: erf)
+  kDropout,          // (x, rng_3) -> x * mask / (1-p); its own adjoint               attrs: p; draws by rng name
+                     //   x: from `row`, `column` on of a whole `columns` wide        attrs: row, column, columns
+                     //   of tokens dealt over cp                                     attrs: packed_row, ranks, index
   kLinearCrossEntropy,  // (x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])
                         //   -> loss_T, [d_x], [d_w], [d_x2], [d_w2]; logits = x w^T + x2 w2^T; target -1: no loss
                         //      attrs: pair2, grad_x, grad_w, grad_x2, grad_w2, acc_w, acc_w2, chunk
@@ -36,7 +42,7 @@ enum class Op : unsigned char {
                         //   over all, d_x this rank's term of a sum               attrs: axes, ranks, begin, whole
   // Backward.
   kEmbeddingBackward,  // (d_x_TD, index_T, [acc_VD]) -> d_table_VD f32                 attrs: offset, acc, vocab,
-                       //                                                                      whole, begin
+                       //                                                                      whole, begin, split
   kLinearDx,           // (d_y_TO, w_OI, [acc_TI]) -> scale * d_y w + acc               attrs: acc, scale
   kLinearDw,           // (d_y_TO, x_TI, [acc_OI]) -> scale * d_y^T x + acc, f32        attrs: acc, scale
   kSumRows,            // (d_y_TO, [acc_O]) -> column sums, f32                         attrs: acc
@@ -44,9 +50,11 @@ enum class Op : unsigned char {
   kLayerNormBackward,  // (d_y, x, w, mean, rstd, [acc_TD], [acc_w, acc_b]) -> d_x, [d_w, d_b]  attrs: acc, grad_w,
                        // acc_w
   kAttentionBackward,  // (d_o, q, k, v, o, lse, document_start) -> d_q, d_k, d_v       attrs: as kAttention
-  kSwigluBackward,     // (d_h, gate, up) -> d_gate, d_up
-  kReluBackward,       // (d_y, y) -> d_x
-  kGeluBackward,       // (d_y, x) -> d_x                                               attrs: tanh
+  kAttentionStepBackward,  // (d_o, q, k, v, o, lse, document_start, [d_q f32]) -> d_q (+ the one given), and of this
+                           // step alone d_k, d_v, in f32                            attrs: as kAttentionStep
+  kSwigluBackward,         // (d_h, gate, up) -> d_gate, d_up
+  kReluBackward,           // (d_y, y) -> d_x
+  kGeluBackward,           // (d_y, x) -> d_x                                               attrs: tanh
   // Update.
   kSumSquares,  // (g) -> sum of squares, f64[1]
   kSumScalars,  // (x f64[1]...) -> f64[1], added up in order; 0 of none
@@ -64,6 +72,7 @@ enum class Op : unsigned char {
   kAllReduce,      // (term...) -> sum..., the same bits on every rank; adjoint: none needed, the gradient is whole
                    //                                              attrs: axes, ranks
   kBroadcast,      // (x) -> x: from here on ranks do different things with x; adjoint: all_reduce. attrs: axes, ranks
+  kShift,  // (x...) -> x... of the rank before in the group; the first has those of the last. attrs: axes, ranks
   // From one rank to another: `peer` is its place along the axis. Both ends have the same tag and type.
   kSend,  // (x) ->                                                            attrs: axes, peer, tag
   kRecv,  // () -> x                                                           attrs: axes, peer, tag, dtype, shape

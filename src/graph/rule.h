@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/units.h"
+#include "graph/flow.h"
 #include "graph/graph.h"
+#include "tensor/context_part.h"
 
 namespace temper {
 
@@ -59,6 +61,14 @@ class GradientSink {
   virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
 };
 
+// Two ways to shard an op, by what a rank sends to others in a micro-batch, forward and backward.
+struct Alternatives {
+  std::string what;           // "embedding model.embed_tokens.weight"
+  std::string first, second;  // "table", "rows"
+  AxisSet axes;               // over which it is sent
+  Bytes sent_first, sent_second;
+};
+
 // What a sharding rule may do: see how the node's inputs lie on the mesh, ask for them as the op needs them (which
 // inserts collectives), emit the op on what this rank holds, and say how its outputs lie. Implemented by
 // compile/partition. Nodes and values are the global graph's; ids that Use, Emit and Settle return are the local one's.
@@ -72,6 +82,8 @@ class ShardingSink {
   virtual const Placement& placement(int input) const = 0;
   // Where this rank's part of a tensor of that shape lies.
   virtual Box box(const Shape& global, const Placement& placement) const = 0;
+  // How the tokens of packed rows are dealt over cp, to this rank. REQUIRES: cp is an axis of the mesh.
+  virtual ContextPart context() const = 0;
   // Input `i` in another placement. What can be had: a split dim gathered (then varying), a sum settled, a whole value
   // made varying; else the run is refused.
   virtual ValueId Use(int input, const Placement& wanted) = 0;
@@ -84,6 +96,8 @@ class ShardingSink {
   virtual ValueId Convert(ValueId local, const Placement& wanted) = 0;
   // Declares `local` to be output `i` of the node.
   virtual void Deliver(int output, ValueId local) = 0;
+  // Whether the second way is to be taken. The sizes must be those of all ranks, so that all decide alike.
+  virtual bool TakesSecond(const Alternatives& ways) = 0;
   // The run cannot be sharded in this way; the message says what does not divide what, and what would work.
   virtual void Refuse(std::string why) = 0;
 };
@@ -99,6 +113,8 @@ struct OpRule {
   void (*gradient)(GradientSink& sink) = nullptr;
   // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
+  // nullptr: collectives, which have rules of their own, and ops that no mesh runs.
+  const FlowRule* flow = nullptr;
   Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
   // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
   Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;

@@ -26,6 +26,10 @@ const TensorType kScalars{DType::kF64, {kNumScalars}}, kSum{DType::kF64, {1}}, k
 const TensorType kMaster{DType::kF32, {O, D}};
 const int64_t kOne = 1;
 const Attributes kHeads = {{"heads", H}, {"kv_heads", K}, {"scale", 0.5}};
+const TensorType kSums{DType::kF32, {T, D}};
+// Rows of 12 tokens on two ranks.
+const Attributes kStep = {{"heads", H},          {"kv_heads", K},       {"scale", 0.5},        {"row", 2 * T},
+                          {"ranks", int64_t{2}}, {"index", int64_t{0}}, {"origin", int64_t{0}}};
 const Attributes kPair = {{"axes", std::string("fsdp")}, {"ranks", int64_t{2}}};  // a group of two
 const Attributes kPeer = {{"axes", std::string("pp")}, {"peer", int64_t{1}}, {"tag", int64_t{3}}};
 
@@ -62,6 +66,15 @@ std::vector<Case> Cases() {
        {kX, kKv, kKv, kCache, kCache, {DType::kI32, {1}}},
        kHeads,
        "bf16[6, 8], bf16[16, 4], bf16[16, 4]"},
+      {Op::kAttentionStep, {kX, kKv, kKv, kIndex}, kStep, "f32[6, 8], f32[6, 4]"},
+      {Op::kAttentionStep,
+       {kX, kKv, kKv, kIndex, kSums, kLse},
+       With(kStep, {{"origin", kOne}, {"acc", kOne}}),
+       "f32[6, 8], f32[6, 4]"},
+      {Op::kAttention,
+       {kX, kKv, kKv, kIndex},
+       With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}}),
+       "bf16[6, 8], f32[6, 4]"},
       {Op::kSwiglu, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kRelu, {kX}, {}, "bf16[6, 8]"},
       {Op::kGelu, {kX}, {{"tanh", kOne}}, "bf16[6, 8]"},
@@ -69,6 +82,10 @@ std::vector<Case> Cases() {
       {Op::kDropout,
        {kX, {DType::kI64, {kNumRngWords}}},
        {{"p", 0.5}, {"row", int64_t{3}}, {"column", int64_t{8}}, {"columns", int64_t{16}}},
+       "bf16[6, 8]"},
+      {Op::kDropout,
+       {kX, {DType::kI64, {kNumRngWords}}},
+       {{"p", 0.5}, {"row", T}, {"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}},
        "bf16[6, 8]"},
       {Op::kLinearCrossEntropy, {kX, head, kIndex}, {}, "f32[6]"},
       {Op::kLinearCrossEntropy,
@@ -103,6 +120,11 @@ std::vector<Case> Cases() {
        {{"acc", kOne}, {"grad_w", kOne}, {"acc_w", kOne}},
        "bf16[6, 8], f32[8], f32[8]"},
       {Op::kAttentionBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kHeads, "bf16[6, 8], bf16[6, 4], bf16[6, 4]"},
+      {Op::kAttentionStepBackward, {kX, kX, kKv, kKv, kX, kLse, kIndex}, kStep, "f32[6, 8], f32[6, 4], f32[6, 4]"},
+      {Op::kAttentionStepBackward,
+       {kX, kX, kKv, kKv, kX, kLse, kIndex, kSums},
+       With(kStep, {{"origin", kOne}, {"acc", kOne}}),
+       "f32[6, 8], f32[6, 4], f32[6, 4]"},
       {Op::kSwigluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
       {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
@@ -128,6 +150,7 @@ std::vector<Case> Cases() {
        "bf16[3, 8], bf16[4]"},
       {Op::kAllReduce, {kX, kSum}, kPair, "bf16[6, 8], f64[1]"},
       {Op::kBroadcast, {kX}, kPair, "bf16[6, 8]"},
+      {Op::kShift, {kX, kIndex}, kPair, "bf16[6, 8], i32[6]"},
       {Op::kSend, {kX}, kPeer, ""},
       {Op::kRecv, {}, With(kPeer, {{"dtype", std::string("bf16")}, {"shape", Sizes({6, 8})}}), "bf16[6, 8]"},
   };
@@ -174,8 +197,8 @@ TEST(Rule, RefusesMoreOrFewerOperands) {
     if (c.op != Op::kSumScalars) {
       EXPECT_FALSE(InferTypes(c.op, {}, c.attributes).ok());
     }
-    // Any number of sums can be clipped or made.
-    const bool any_number = c.op == Op::kSumScalars || c.op == Op::kAllReduce;
+    // Any number of sums can be clipped or made, of values be moved.
+    const bool any_number = c.op == Op::kSumScalars || c.op == Op::kAllReduce || c.op == Op::kShift;
     if (c.op != Op::kClip && !any_number) {
       EXPECT_FALSE(InferTypes(c.op, more, c.attributes).ok());
     }
@@ -193,7 +216,9 @@ TEST(Rule, RefusesOperandsOfAnotherKindOrRank) {
       if (c.op == Op::kSliceRows || c.op == Op::kSumSquares || c.op == Op::kSend) continue;
       Types inputs = c.inputs;
       inputs[k].dtype = c.inputs[k].dtype == DType::kI64 ? DType::kI32 : DType::kI64;
-      if (c.op != Op::kAllGather && c.op != Op::kBroadcast && c.op != Op::kSend) {  // which move anything
+      const bool moves_anything =
+          c.op == Op::kAllGather || c.op == Op::kBroadcast || c.op == Op::kShift || c.op == Op::kSend;
+      if (!moves_anything) {
         EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << "operand " << k << " of integers";
       }
       inputs = c.inputs;
@@ -314,11 +339,36 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kDropout, dropout, columns, "columns", D);
   refused(Op::kDropout, dropout, columns, "column", huge);
   refused(Op::kDropout, dropout, {{"p", 0.5}}, "column", kOne);
+  // Rows that cannot be dealt, ranks that are none, steps of which the first is not within a rank's own tokens.
+  const Types step = {kX, kKv, kKv, kIndex};
+  for (const int64_t row : {int64_t{0}, T, int64_t{10}, 4 * T + 2, huge})
+    refused(Op::kAttentionStep, step, kStep, "row", row);
+  for (const int64_t ranks : {int64_t{0}, int64_t{1}, int64_t{4}, huge}) {
+    refused(Op::kAttentionStep, step, kStep, "ranks", ranks);
+  }
+  refused(Op::kAttentionStep, step, kStep, "index", int64_t{2});
+  refused(Op::kAttentionStep, step, kStep, "origin", kOne);
+  const Types more = {kX, kKv, kKv, kIndex, kSums, kLse};
+  refused(Op::kAttentionStep, more, With(kStep, {{"acc", kOne}}), "origin", int64_t{2});
+  const Attributes ring =
+      With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}});
+  for (const char* axes : {"", "wings", "tp", "cp,tp"}) refused(Op::kAttention, step, ring, "axes", std::string(axes));
+  refused(Op::kAttention, step, ring, "ranks", kOne);
+  refused(Op::kAttention, step, ring, "index", int64_t{2});
+  refused(Op::kAttention, step, kHeads, "ranks", int64_t{2});
+  const Attributes dealt = {{"p", 0.5}, {"packed_row", int64_t{24}}, {"ranks", int64_t{3}}, {"index", int64_t{2}}};
+  for (const char* key : {"packed_row", "ranks"}) {
+    for (const int64_t x : {int64_t{0}, int64_t{7}, huge}) refused(Op::kDropout, dropout, dealt, key, x);
+  }
+  refused(Op::kDropout, dropout, dealt, "index", int64_t{3});
+  refused(Op::kDropout, dropout, dealt, "row", huge);
+  refused(Op::kDropout, dropout, {{"p", 0.5}}, "ranks", int64_t{3});
   // Collectives of no group, of dims and sizes that are none.
   const Attributes gather = With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({2 * T})}});
   const Attributes scatter = With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({T / 2})}});
-  for (const auto& [op, attributes] : {std::pair(Op::kAllGather, gather), std::pair(Op::kReduceScatter, scatter),
-                                       std::pair(Op::kAllReduce, kPair), std::pair(Op::kBroadcast, kPair)}) {
+  for (const auto& [op, attributes] :
+       {std::pair(Op::kAllGather, gather), std::pair(Op::kReduceScatter, scatter), std::pair(Op::kAllReduce, kPair),
+        std::pair(Op::kBroadcast, kPair), std::pair(Op::kShift, kPair)}) {
     for (const char* axes : {"", "wings", "dp;fsdp"}) refused(op, {kX}, attributes, "axes", std::string(axes));
     for (const int64_t ranks : {int64_t{0}, int64_t{1}}) refused(op, {kX}, attributes, "ranks", ranks);
   }
@@ -455,6 +505,7 @@ TEST(Rule, CollectivesSendWhatARingSends) {
   EXPECT_EQ(sent(Op::kReduceScatter, {wide, kX}, With(scatter, {{"acc", kOne}})), whole * 3 / 4) << "acc stays here";
   EXPECT_EQ(sent(Op::kAllReduce, {wide}, four), 2 * whole * 3 / 4);
   EXPECT_EQ(sent(Op::kBroadcast, {wide}, four), 0) << "every rank has it";
+  EXPECT_EQ(sent(Op::kShift, {wide, kX}, four), whole + whole / 4);
   EXPECT_EQ(sent(Op::kSend, {kX}, kPeer), kX.bytes().v);
   // Three f32 of each row, to three others.
   const Types loss = {kX, {kF, {V, D}}, kIndex};

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "plan/live_memory.h"
+
 namespace temper {
 namespace {
 
@@ -36,6 +38,85 @@ std::vector<int64_t> RunsOf(const Program& program) {
   return runs;
 }
 
+constexpr size_t kLargestTensors = 6;
+
+std::string LargestText(const Program& train) {
+  std::string text = "  the largest of it:\n";
+  for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
+    text += fmt::format("    {:>12}  {} {}\n", ToString(t.type.bytes()), t.what, t.type.ToString());
+  }
+  return text;
+}
+
+// "12.3 ms" below a second, where ToString would say 0.0 s.
+std::string Short(Seconds s) {
+  return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
+}
+
+std::string SpeedText(const PlanOnCluster& on) {
+  const Cluster& c = *on.cluster;
+  const Forecast& f = *on.forecast;
+  const Simulation& s = f.simulation;
+  const auto share = [&](Seconds part) { return 100 * part.v / s.step.v; };
+  std::string text = fmt::format("speed       {} ({}): {} per step, {:.1f} tokens/s, MFU {:.2f} %\n", c.name, c.device,
+                                 Short(s.step), f.tokens_per_second, 100 * f.mfu);
+  text += fmt::format(
+      "  bound by {}: arithmetic {:.1f} %, memory {:.1f} %, launches {:.1f} %, collectives {:.1f} %, waiting for them "
+      "{:.1f} %\n",
+      s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting));
+  if (s.hidden.v > 0) text += fmt::format("  collectives hidden beside kernels: {}\n", Short(s.hidden));
+  constexpr size_t kLongest = 6;
+  for (size_t i = 0; i < std::min(kLongest, s.ops.size()); ++i) {
+    text += fmt::format("  {:<32} {:>6} runs {:>12} {:>5.1f} %\n",
+                        fmt::format("{} {}", ToString(s.ops[i].phase), ToString(s.ops[i].op)), s.ops[i].runs,
+                        Short(s.ops[i].seconds), share(s.ops[i].seconds));
+  }
+  if (s.sent_within_host.v + s.sent_between_hosts.v > 0) {
+    text += fmt::format("links       a rank sends {} within its host, {} to other hosts\n",
+                        ToString(s.sent_within_host), ToString(s.sent_between_hosts));
+  }
+  if (f.price_per_million_tokens > 0) {
+    text += fmt::format("price       {:.2f} {} per million tokens, at {:.2f} per device and hour\n",
+                        f.price_per_million_tokens, c.currency, c.price_per_device_hour);
+  }
+  text += fmt::format("fit         {} of {} per device: the run {}\n", ToString(f.bytes), ToString(f.limit),
+                      f.fits ? "fits" : "does not fit");
+  if (!f.fits) text += RemedyText(on.remedies, f);
+  return text;
+}
+
+nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
+  const Forecast& f = *on.forecast;
+  const Simulation& s = f.simulation;
+  nlohmann::ordered_json json;
+  json["cluster"] = on.cluster->name;
+  json["device"] = on.cluster->device;
+  json["device_limit_bytes"] = f.limit.v;
+  json["step_seconds"] = s.step.v;
+  json["tokens_per_second"] = f.tokens_per_second;
+  json["mfu"] = f.mfu;
+  json["bottleneck"] = s.Bottleneck();
+  json["seconds"] = {{"arithmetic", s.arithmetic.v},   {"memory", s.memory.v},   {"launches", s.launches.v},
+                     {"collectives", s.collectives.v}, {"waiting", s.waiting.v}, {"hidden", s.hidden.v}};
+  json["sent_bytes_by_link"] = {{"within_host", s.sent_within_host.v}, {"between_hosts", s.sent_between_hosts.v}};
+  if (f.price_per_million_tokens > 0) {
+    json["price_per_million_tokens"] = f.price_per_million_tokens;
+    json["currency"] = on.cluster->currency;
+  }
+  for (const OpTotal& op : s.ops) {
+    json["ops"].push_back(
+        {{"op", ToString(op.op)}, {"phase", ToString(op.phase)}, {"runs", op.runs}, {"seconds", op.seconds.v}});
+  }
+  for (const Remedy& r : on.remedies) {
+    json["remedies"].push_back({{"settings", r.settings},
+                                {"bytes", r.bytes.v},
+                                {"fits", r.fits},
+                                {"tokens_per_second", r.tokens_per_second},
+                                {"price", r.price}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string PipelineFacts::ToString() const {
@@ -43,7 +124,7 @@ std::string PipelineFacts::ToString() const {
                      fmt::join(layers, ", "), micro_batches, 100 * bubble);
 }
 
-std::string PlanText(const Program& train, const PlanFacts& f) {
+std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
   std::string text = fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained ({}, {})\n", f.model,
                                  f.architecture, static_cast<double>(f.parameters) * 1e-6,
                                  static_cast<double>(f.trainable_parameters) * 1e-6, f.method, f.dtype);
@@ -58,6 +139,7 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
     text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
                         f.mesh, f.ranks, f.data_ranks);
     text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
+    text += DescribeDecisions(f.decisions);
   }
   text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops),
                       ToString(Flops{f.model_flops.v / static_cast<double>(f.ranks)}));
@@ -68,12 +150,14 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
   const Bytes gaps = train.arena_bytes - train.peak.total();
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
+  text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
   text += fmt::format("segments    {} compiled, {} calls per step\n", train.segments.size(), train.schedule.size());
   for (size_t i = 0; i < train.segments.size(); ++i) {
     text += fmt::format("  {:<28} {:>4} instructions x {}\n", train.segments[i].name,
                         train.segments[i].instructions.size(), runs[i]);
   }
+  if (on.forecast != nullptr) return text + SpeedText(on);
   if (f.available.v > 0) {
     const bool fits = train.arena_bytes <= f.available;
     text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available),
@@ -82,7 +166,7 @@ std::string PlanText(const Program& train, const PlanFacts& f) {
   return text;
 }
 
-std::string PlanJson(const Program& train, const PlanFacts& f) {
+std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
   nlohmann::ordered_json json;
   json["model"] = f.model;
   json["architecture"] = f.architecture;
@@ -99,6 +183,14 @@ std::string PlanJson(const Program& train, const PlanFacts& f) {
                         {"in_flight", f.pipeline->in_flight}};
   }
   json["sent_bytes"] = CostOfStep(train).sent.v;
+  for (const Decision& d : f.decisions) {
+    json["decisions"].push_back({{"what", d.what},
+                                 {"chosen", d.chosen},
+                                 {"rejected", d.rejected},
+                                 {"reason", d.reason},
+                                 {"sent_bytes", d.sent.v},
+                                 {"sent_bytes_otherwise", d.sent_otherwise.v}});
+  }
   json["parameters"] = f.parameters;
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.micro_batches * f.rows * f.data_ranks * f.row_tokens;
@@ -108,7 +200,15 @@ std::string PlanJson(const Program& train, const PlanFacts& f) {
   json["bytes"]["device"]["packing"] = (train.arena_bytes - train.peak.total()).v;
   json["bytes"]["device"]["total"] = train.arena_bytes.v;
   json["peak_instruction"] = train.peak_instruction;
-  if (f.available.v > 0) json["fits"] = train.arena_bytes <= f.available;
+  for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
+    json["largest"].push_back({{"what", t.what}, {"type", t.type.ToString()}, {"bytes", t.type.bytes().v}});
+  }
+  if (on.forecast != nullptr) {
+    json["fits"] = on.forecast->fits;
+    json.update(SpeedJson(on));
+  } else if (f.available.v > 0) {
+    json["fits"] = train.arena_bytes <= f.available;
+  }
   const std::vector<int64_t> runs = RunsOf(train);
   for (size_t i = 0; i < train.segments.size(); ++i) {
     json["segments"].push_back(

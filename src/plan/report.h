@@ -1,11 +1,16 @@
-// The report of `temper plan`: what a compiled step will hold in memory at its fullest moment, by class, and what it
-// will compute. All numbers come from the Program that `temper train` executes; none is estimated.
+// The report of `temper plan`: what a compiled step will hold in memory at its fullest moment, by class, what it will
+// compute, and, where a cluster is named, how fast. Memory and arithmetic come from the Program that `temper train`
+// executes; only seconds are estimated (plan/simulation.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "compile/decisions.h"
+#include "plan/advice.h"
+#include "plan/cluster.h"
+#include "plan/forecast.h"
 #include "program/program.h"
 
 namespace temper {
@@ -30,11 +35,19 @@ struct PlanFacts {
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;
-  Flops model_flops;  // of a step of full rows, each one document: what MFU counts
-  Bytes available;    // memory of this machine; 0: unknown
+  Flops model_flops;                // of a step of full rows, each one document: what MFU counts
+  std::vector<Decision> decisions;  // of a mesh
+  Bytes available;                  // memory of this machine; 0: unknown
 };
 
-std::string PlanText(const Program& train, const PlanFacts& facts);
-std::string PlanJson(const Program& train, const PlanFacts& facts);
+// The run on a cluster; nullptr members: none was named.
+struct PlanOnCluster {
+  const Cluster* cluster = nullptr;
+  const Forecast* forecast = nullptr;
+  std::vector<Remedy> remedies;  // where it does not fit
+};
+
+std::string PlanText(const Program& train, const PlanFacts& facts, const PlanOnCluster& on = {});
+std::string PlanJson(const Program& train, const PlanFacts& facts, const PlanOnCluster& on = {});
 
 }  // namespace temper

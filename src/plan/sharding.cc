@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <vector>
 
 namespace temper {
@@ -13,7 +15,8 @@ struct Family {
   std::string name;  // with {} for the layers' numbers
   TensorType type;
   Placement placement;
-  std::vector<int> stages;  // of a pipeline
+  std::optional<size_t> rule;  // that placed it
+  std::vector<int> stages;     // of a pipeline
   bool trainable = false;
   int64_t count = 0, first_layer = -1, last_layer = -1;
 };
@@ -28,21 +31,23 @@ std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
   return {name, -1};
 }
 
-std::vector<Family> FamiliesOf(const Graph& forward, const std::map<std::string, Placement>& placements,
+std::vector<Family> FamiliesOf(const Graph& forward, const PlacedWeights& placed,
                                const std::map<std::string, std::vector<int>>& stages) {
   std::vector<Family> families;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
-    const Placement& p = placements.at(v.name);
+    const Placement& p = placed.placements.at(v.name);
+    const auto by = placed.rule_of.find(v.name);
+    const auto rule = by == placed.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
     const auto [name, layer] = WithoutLayer(v.name);
     const auto at = stages.find(v.name);
     const std::vector<int> of_stages = at == stages.end() ? std::vector<int>{0} : at->second;
     auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
-      return f.name == n && f.type == v.type && f.placement == p && f.trainable == v.trainable && f.stages == of_stages;
+      return f.name == n && f.type == v.type && f.rule == rule && f.trainable == v.trainable && f.stages == of_stages;
     });
     if (it == families.end()) {
-      it = families.insert(families.end(), {name, v.type, p, of_stages, v.trainable, 0, layer, layer});
+      it = families.insert(families.end(), {name, v.type, p, rule, of_stages, v.trainable, 0, layer, layer});
     }
     ++it->count;
     it->last_layer = layer;
@@ -103,7 +108,7 @@ std::string DrawTensor(const Family& f, const Mesh& mesh, const ShardingStyle& s
     std::string dash, text = "    ";
     for (size_t i = 0; i < width; ++i) dash += style.boxes ? "─" : "-";
     size_t k = 0;
-    for (const auto& [begin, end] : column_ends) text += (k++ == 0 ? left : middle) + dash;
+    while (k < column_ends.size()) text += (k++ == 0 ? left : middle) + dash;
     return text + right + "\n";
   };
   std::string text;
@@ -128,18 +133,38 @@ std::string DrawTensor(const Family& f, const Mesh& mesh, const ShardingStyle& s
   return text;
 }
 
+// The list as it was searched, with how many tensors each rule decided.
+std::string DescribeRules(std::span<const PlacementRule> rules, const PlacedWeights& placed) {
+  std::vector<int64_t> decided(rules.size(), 0);
+  size_t width = 0;
+  for (const auto& [name, rule] : placed.rule_of) ++decided[rule];
+  for (const PlacementRule& rule : rules) width = std::max(width, rule.pattern.size());
+  std::string text = "placement rules: the first whose pattern is found in a tensor's name decides\n";
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const std::string count = decided[r] == 0   ? "decides nothing"
+                              : decided[r] == 1 ? "decides 1 tensor"
+                                                : fmt::format("decides {} tensors", decided[r]);
+    text += fmt::format("  {:>2}  {:<{}}  {:<12}  {}{}\n", r + 1, rules[r].pattern, width, rules[r].spec, count,
+                        rules[r].given ? "; yours" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string DrawSharding(const Graph& forward, const Mesh& mesh, const std::map<std::string, Placement>& placements,
-                         const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style) {
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules,
+                         const PlacedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style) {
   std::string text = fmt::format("mesh {}: {} ranks\n", mesh.ToString(), mesh.ranks());
+  text += DescribeRules(rules, placed);
   std::vector<Bytes> held(static_cast<size_t>(mesh.ranks()));
   Bytes whole;
-  for (const Family& f : FamiliesOf(forward, placements, stages)) {
+  for (const Family& f : FamiliesOf(forward, placed, stages)) {
     const int rank = f.type.shape.rank();
-    text += fmt::format("\n{}{}  {}  {}{}\n", f.name,
+    text += fmt::format("\n{}{}  {}  {}{}{}\n", f.name,
                         f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
-                        f.type.ToString(), f.placement.ToString(rank), f.trainable ? "  trained" : "");
+                        f.type.ToString(), f.placement.ToString(rank),
+                        f.rule ? fmt::format("  by rule {}", *f.rule + 1) : "", f.trainable ? "  trained" : "");
     text += f.placement.split().empty() ? fmt::format("    {}\n", RanksOfStages(f, mesh)) : DrawTensor(f, mesh, style);
     whole += f.type.bytes() * f.count;
     for (int r = 0; r < mesh.ranks(); ++r) {

@@ -2,12 +2,12 @@
 // each rank holds in all. From shapes alone, for any mesh.
 #pragma once
 
-#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "compile/placement_rules.h"
 #include "graph/graph.h"
-#include "tensor/placement.h"
 
 namespace temper {
 
@@ -16,10 +16,11 @@ struct ShardingStyle {
   bool boxes = false;    // Unicode box drawing
 };
 
-// `forward`: the graph of one device (global shapes), with its adapters. `placements`: of all its weights
-// (compile/placement_rules.h). `stages`: of a pipeline, those that have each of them (compile/pipeline.h). Tensors of
-// equal shape and placement that differ only in the number of their layer are drawn once.
-std::string DrawSharding(const Graph& forward, const Mesh& mesh, const std::map<std::string, Placement>& placements,
-                         const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style);
+// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`.
+// `stages`: of a pipeline, those that have each of them (compile/pipeline.h). Tensors of equal shape, rule and stages
+// that differ only in the number of their layer are drawn once.
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules,
+                         const PlacedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style);
 
 }  // namespace temper

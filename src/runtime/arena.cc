@@ -56,11 +56,17 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   if (static_cast<size_t>(reserved.v) > lead + used) munmap(base + used, static_cast<size_t>(reserved.v) - lead - used);
   madvise(base, used, MADV_HUGEPAGE);
   for (size_t i = 0; i < static_cast<size_t>(size.v); i += 4096) base[i] = std::byte{0};
-  return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}));
+  return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}, HostStream()));
 }
 
 std::unique_ptr<Arena> Arena::Over(std::span<std::byte> memory) {
-  return std::unique_ptr<Arena>(new Arena(memory.data(), Bytes{static_cast<int64_t>(memory.size())}, Bytes{0}));
+  return std::unique_ptr<Arena>(
+      new Arena(memory.data(), Bytes{static_cast<int64_t>(memory.size())}, Bytes{0}, HostStream()));
+}
+
+Result<std::unique_ptr<Arena>> Arena::On(Device& device, Bytes size) {
+  TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, device.Allocate(size));
+  return std::unique_ptr<Arena>(new Arena(memory.data(), size, Bytes{0}, device.stream()));
 }
 
 Arena::~Arena() {

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "device/device.h"
 
 namespace temper {
 
@@ -17,17 +18,25 @@ class Arena {
   static Result<std::unique_ptr<Arena>> Create(Bytes size);
   // Over memory that somebody else owns and keeps (Communicator::AllocateArena), as large as that.
   static std::unique_ptr<Arena> Over(std::span<std::byte> memory);
+  // In a device's own memory, which lives as long as the device. Errors: kOutOfMemory.
+  static Result<std::unique_ptr<Arena>> On(Device& device, Bytes size);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  // An address of the memory's processor: the host may follow it where on_host().
   std::byte* At(Bytes offset) const { return base_ + offset.v; }
   Bytes size() const { return size_; }
+  bool on_host() const { return &stream_ == &HostStream(); }
+  // In which kernels on this memory are enqueued and bytes are copied.
+  Stream& stream() const { return stream_; }
 
  private:
-  Arena(std::byte* base, Bytes size, Bytes reserved) : base_(base), size_(size), reserved_(reserved) {}
+  Arena(std::byte* base, Bytes size, Bytes reserved, Stream& stream)
+      : base_(base), size_(size), reserved_(reserved), stream_(stream) {}
   std::byte* const base_;
   const Bytes size_, reserved_;  // reserved_ 0: not ours
+  Stream& stream_;
 };
 
 // What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 #include "graph/rule.h"
+#include "program/waits.h"
 
 namespace temper {
 
@@ -19,8 +19,6 @@ struct Executor::BoundInstruction {
   int block;
   Cost cost;
   bool background;
-  const Instruction* instruction;
-  const Segment* segment;
   KernelArgs Args(std::byte* const* addresses, std::byte* workspace) const {
     return {.inputs = addresses + inputs,
             .outputs = addresses + outputs,
@@ -33,36 +31,6 @@ struct Executor::TraceNote {
   const BoundInstruction* bound;
   int micro_batch;
 };
-
-namespace {
-
-struct Range {
-  const std::byte *begin, *end;
-  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
-
-size_t LaneOf(Op op) {
-  return op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 0;
-}
-
-// The bytes that an instruction reads and writes, and whether it meets other ranks. Ranks of a group must meet in the
-// same order, whichever threads they come on; transfers have an order of their own.
-struct Footprint {
-  std::vector<Range> reads, writes;
-  bool meets = false;
-
-  bool ConflictsWith(const Footprint& later) const {
-    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
-      return std::any_of(a.begin(), a.end(), [&](const Range& x) {
-        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
-      });
-    };
-    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
-           meet(reads, later.writes);
-  }
-};
-
-}  // namespace
 
 Executor::Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
 Executor::~Executor() = default;
@@ -81,10 +49,11 @@ Status Executor::FillConstants() {
     if (buffer.type.dtype != DType::kF32 && buffer.type.dtype != DType::kBF16) {
       return Corrupt(fmt::format("constant buffer '{}' is {}", buffer.name, buffer.type.ToString()));
     }
-    const View view{arena_.At(buffer.offset), buffer.type};
+    std::vector<std::byte> host(static_cast<size_t>(buffer.type.bytes().v));
     DispatchFloat(buffer.type.dtype, [&]<class T>() {
-      for (T& element : view.as<T>()) element = FromFloat<T>(static_cast<float>(x));
+      for (T& element : View{host.data(), buffer.type}.as<T>()) element = FromFloat<T>(static_cast<float>(x));
     });
+    TEMPER_RETURN_IF_ERROR(Write(static_cast<int>(&buffer - program_.buffers.data()), host));
   }
   return OkStatus();
 }
@@ -119,7 +88,8 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
     if (call.kind != Call::Kind::kLoadInputs && call.kind != Call::Kind::kStoreOutputs) continue;
     executor->micro_batches_ = std::max(executor->micro_batches_, int64_t{call.micro_batch} + 1);
   }
-  executor->FindWaits();
+  executor->waits_ = FindWaits(program);
+  executor->NoteBackground();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
@@ -138,9 +108,7 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
                              .phase = segment.phase,
                              .block = binding.block,
                              .cost = costs[s][i],
-                             .background = instruction.attributes.Flag("background"),
-                             .instruction = &instruction,
-                             .segment = &segment};
+                             .background = instruction.attributes.Flag("background")};
       const auto add = [&](int k) { addresses_.push_back(arena_.At(binding.offsets[static_cast<size_t>(k)])); };
       for (int k : instruction.inputs) add(k);
       bound.outputs = addresses_.size();
@@ -151,44 +119,20 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
   }
 }
 
-void Executor::FindWaits() {
-  std::vector<Footprint> footprints;
-  for (const BoundInstruction& b : bound_) {
-    Footprint& f = footprints.emplace_back();
-    const auto add = [&](const std::vector<int>& operands, size_t first, std::vector<Range>* ranges) {
-      for (size_t k = 0; k < operands.size(); ++k) {
-        const Bytes size = b.segment->operands[static_cast<size_t>(operands[k])].bytes();
-        if (size > Bytes{0}) ranges->push_back({addresses_[first + k], addresses_[first + k] + size.v});
-      }
-    };
-    add(b.instruction->inputs, b.inputs, &f.reads);
-    add(b.instruction->outputs, b.outputs, &f.writes);
-    f.meets = b.instruction->attributes.Has("axes") && !IsTransfer(b.op);
-  }
-  std::array<std::vector<size_t>, kLanes> issued;  // bound instructions, in the order they are issued
-  std::array<size_t, kLanes> awaited = {};         // of those, known to be complete
+void Executor::NoteBackground() {
   for (const Call& call : program_.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
-      const size_t own = LaneOf(bound_[i].op);
-      auto& waits = waits_.emplace_back();
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        // What runs in a lane runs in order: there it waits without being told to.
-        if (bound_[i].background && lane == own) continue;
-        for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
-          if (footprints[issued[lane][k - 1]].ConflictsWith(footprints[i])) awaited[lane] = k;
-        }
-        waits[lane] = static_cast<uint32_t>(awaited[lane]);
-      }
-      if (bound_[i].background) {
-        issued[own].push_back(i);
-        lanes_[own].notes.push_back({&bound_[i], call.micro_batch});
-      }
+      if (!bound_[i].background) continue;
+      lanes_[LaneOf(bound_[i].op)].notes.push_back({&bound_[i], call.micro_batch});
     }
   }
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    if (!issued[lane].empty()) lanes_[lane].queue = std::make_unique<BackgroundQueue>(issued[lane].size());
+  for (Lane& lane : lanes_) {
+    if (lane.notes.empty()) continue;
+    // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
+    TEMPER_CHECK(arena_.on_host()) << "collectives in the background of a device";
+    lane.queue = std::make_unique<BackgroundQueue>(lane.notes.size());
   }
 }
 
@@ -214,29 +158,33 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         break;
       case Call::Kind::kLoadInputs:
       case Call::Kind::kStoreOutputs:
-        Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
+        failed_ = Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
         break;
     }
     if (!failed_.ok()) return failed_;
   }
-  for (size_t lane = 0; lane < kLanes && failed_.ok(); ++lane) {
+  for (size_t lane = 0; lane < kBackgroundLanes && failed_.ok(); ++lane) {
     BackgroundQueue* const queue = lanes_[lane].queue.get();
     if (queue == nullptr) continue;
     failed_ = AwaitBackground(lane, queue->issued(), options.trace);
     if (failed_.ok()) queue->Reset();
   }
+  if (failed_.ok()) failed_ = arena_.stream().Synchronize();
   return failed_;
 }
 
-void Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
+Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
   for (const HostArray& array : io) {
     const Buffer& buffer = program_.buffers[static_cast<size_t>(array.buffer)];
     if ((buffer.role == Role::kInput) != load) continue;
     const Bytes size = buffer.type.bytes();
     std::byte* const host = array.bytes.data() + size.v * micro_batch;
     std::byte* const device = arena_.At(buffer.offset);
-    std::memcpy(load ? device : host, load ? host : device, static_cast<size_t>(size.v));
+    const auto bytes = static_cast<size_t>(size.v);
+    TEMPER_RETURN_IF_ERROR(load ? arena_.stream().CopyToDevice({host, bytes}, device)
+                                : arena_.stream().CopyToHost(device, {host, bytes}));
   }
+  return OkStatus();
 }
 
 Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
@@ -248,8 +196,8 @@ Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
     if (!trace) continue;
     const BackgroundQueue::Item& item = queue->item(awaited);
     const auto& [b, micro_batch] = notes[awaited];
-    trace->Record(
-        {b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written, b->cost.flops});
+    trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
+                   b->cost.flops, /*background=*/true});
   }
   return OkStatus();
 }
@@ -259,15 +207,17 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
-    for (size_t lane = 0; lane < kLanes; ++lane)
+    for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
       TEMPER_RETURN_IF_ERROR(AwaitBackground(lane, waits_[*at][lane], trace));
+    }
     if (b.background) {
       lanes_[LaneOf(b.op)].queue->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
       continue;
     }
     const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-    const Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
+    Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
     if (trace) {
+      if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
       trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
                      b.cost.read + b.cost.written, b.cost.flops});
     }
@@ -278,7 +228,24 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   return OkStatus();
 }
 
+const Buffer& Executor::BufferOfSize(int buffer, size_t bytes) const {
+  const Buffer& b = program_.buffers.at(static_cast<size_t>(buffer));
+  TEMPER_CHECK(static_cast<int64_t>(bytes) == b.type.bytes().v) << bytes << " bytes for " << b.name;
+  return b;
+}
+
+Status Executor::Write(int buffer, std::span<const std::byte> host) {
+  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToDevice(host, arena_.At(BufferOfSize(buffer, host.size()).offset)));
+  return arena_.stream().Synchronize();
+}
+
+Status Executor::Read(int buffer, std::span<std::byte> host) const {
+  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToHost(arena_.At(BufferOfSize(buffer, host.size()).offset), host));
+  return arena_.stream().Synchronize();
+}
+
 View Executor::BufferView(int buffer) const {
+  TEMPER_CHECK(arena_.on_host()) << "program " << program_.name << " is not in the host's memory";
   const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
   return {arena_.At(b.offset), b.type};
 }

@@ -1,10 +1,11 @@
 // Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
-// address; Run then only calls kernels. One executor at a time may run on an arena.
+// address; Run then only calls kernels, or enqueues them where the arena is a device's, and waits once, at its end. One
+// executor at a time may run on an arena.
 //
 // The schedule is an order, and what it computes is what it computes in that order. Collectives and transfers marked
 // `background` run beside the kernels that follow: collectives on one thread, sends on another, receives on a third.
-// Whatever touches what one of them reads or writes waits for it. Who waits for whom follows from the addresses alone and is worked out when the executor
-// is made, so that running beside each other cannot change a result.
+// Whatever touches what one of them reads or writes waits for it (program/waits.h), so that running beside each other
+// cannot change a result.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 
 #include "device/kernel.h"
 #include "program/program.h"
+#include "program/waits.h"
 #include "runtime/arena.h"
 #include "runtime/background_queue.h"
 #include "runtime/trace.h"
@@ -48,7 +50,10 @@ class Executor {
   Status Run(std::span<const HostArray> io, const RunOptions& options);
   Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
 
-  // Address of a persistent buffer, for loading weights, writing scalars and reading results.
+  // The bytes of a persistent buffer, all of them, from or to the host, wherever the arena is. Not during Run.
+  Status Write(int buffer, std::span<const std::byte> host);
+  Status Read(int buffer, std::span<std::byte> host) const;
+  // Address of a persistent buffer, for loading weights and saving them. REQUIRES: the arena is on the host.
   View BufferView(int buffer) const;
   // The same with the part of its tensor that the buffer holds.
   PartView BufferPart(int buffer) const;
@@ -60,11 +65,10 @@ class Executor {
   Executor(const Program& program, Arena& arena);
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
-  void FindWaits();
-  void Copy(std::span<const HostArray> io, int micro_batch, bool load);
+  void NoteBackground();
+  Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
+  const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
-  // What runs beside the kernels, in one order each: collectives, sends, receives.
-  static constexpr size_t kLanes = 3;
   Status AwaitBackground(size_t lane, size_t count, Trace* trace);
 
   const Program& program_;
@@ -74,14 +78,14 @@ class Executor {
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   int64_t micro_batches_ = 0;                             // what the schedule loads or stores
-  // Per instruction in the order of the schedule: how much of either lane must be complete before it is run or issued.
-  std::vector<std::array<uint32_t, kLanes>> waits_;
+  // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
+  std::vector<LaneCounts> waits_;
   struct Lane {
     std::unique_ptr<BackgroundQueue> queue;  // null where nothing runs there
     std::vector<TraceNote> notes;            // per item of a run, what the trace will say of it
     size_t awaited = 0;
   };
-  std::array<Lane, kLanes> lanes_;
+  std::array<Lane, kBackgroundLanes> lanes_;
   Status failed_;
 };
 

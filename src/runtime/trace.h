@@ -21,6 +21,7 @@ class Trace {
     std::chrono::steady_clock::time_point begin, end;
     Bytes bytes;  // operands read and written
     Flops flops;
+    bool background = false;  // ran beside the kernels
   };
 
   explicit Trace(size_t capacity) { events_.reserve(capacity); }

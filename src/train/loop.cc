@@ -40,10 +40,17 @@ void InstallStopHandler() {
   action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
 }
 
 int StopSignal() {
   return stop_signal;
+}
+
+void IgnoreStopSignals() {
+  signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGUSR1, SIG_IGN);
 }
 
 bool TrainingLoop::EvaluationDue() const {
@@ -115,6 +122,10 @@ Status TrainingLoop::Log(const StepReport& report) {
                      .eta = Seconds{remaining}},
                     due);
   if (!due) return OkStatus();
+  std::vector<RankRow> ranks;
+  if (p_.utilisation) {
+    TEMPER_ASSIGN_OR_RETURN(ranks, p_.utilisation->SinceLast(window_seconds_, p_.peers));
+  }
   const TrainingRow row{.step = report.step,
                         .epoch = report.epoch,
                         .loss = loss,
@@ -124,7 +135,8 @@ Status TrainingLoop::Log(const StepReport& report) {
                         .tokens_per_second = per_second,
                         .mfu = mfu,
                         .device_peak_bytes = p_.device_peak.v,
-                        .seconds = progress_.seconds};
+                        .seconds = progress_.seconds,
+                        .ranks = std::move(ranks)};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.tensorboard) {
     const double now = WallClock();

@@ -11,6 +11,7 @@
 #include "train/run_config.h"
 #include "train/tensorboard.h"
 #include "train/trainer.h"
+#include "train/utilisation.h"
 
 namespace temper {
 
@@ -38,10 +39,14 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Set by SIGINT and SIGTERM (InstallStopHandler): the loop finishes its step, saves and returns; an evaluation is
-// broken off, and made up for when the run goes on. A second signal ends the process at once.
+// Set by SIGINT, SIGTERM and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others): the
+// loop finishes its step, saves and returns; an evaluation is broken off, and made up for when the run goes on. A
+// second signal ends the process at once.
 void InstallStopHandler();
 int StopSignal();  // 0: none
+// From here on such signals do nothing: what they ask for is done. Launchers send SIGTERM to all ranks once the first
+// has exited with a code that is not 0, and it must not change what the others exit with.
+void IgnoreStopSignals();
 
 enum class LoopEnd { kDone, kStopped };
 
@@ -57,6 +62,7 @@ class TrainingLoop {
     TensorBoardWriter* tensorboard = nullptr;
     ProgressDisplay& display;
     Peers peers;  // all stop after the same step
+    Utilisation* utilisation = nullptr;
     Trace* trace = nullptr;
     int64_t total_steps = 0;
     Bytes device_peak;

@@ -71,8 +71,8 @@ Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
 
 int RanksNamed(const RunConfig& config) {
   const RunConfig::Mesh& m = config.mesh;
-  return static_cast<int>(
-      std::max(config.machine.nprocs, m.pp * m.dp.value_or(1) * m.fsdp.value_or(1) * m.tp.value_or(1)));
+  return static_cast<int>(std::max(config.machine.nprocs,
+                                   m.pp * m.dp.value_or(1) * m.fsdp.value_or(1) * m.cp.value_or(1) * m.tp.value_or(1)));
 }
 
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
@@ -80,23 +80,27 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
     return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
   }
-  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), pp = options.pp;
-  const int64_t others = tp * dp * pp;
+  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
+  const int64_t others = tp * dp * cp * pp;
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
-    const std::string nearest = ranks % others == 0 ? fmt::format("mesh.fsdp={} would use them all", ranks / others)
-                                                    : fmt::format("{} ranks would do, or {}", others * fsdp,
-                                                                  tp > 1 ? fmt::format("tp={} with fsdp={}", 1, ranks)
-                                                                         : fmt::format("fsdp={}", ranks));
+    const std::string nearest = ranks % others == 0
+                                    ? fmt::format("mesh.fsdp={} would use them all", ranks / others)
+                                    : fmt::format("{} ranks would do, or mesh.fsdp={} alone", others * fsdp, ranks);
     return InvalidArgument(
-        fmt::format("mesh: {}dp={} x fsdp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
+        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
                     "srun say how many): {}",
-                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, tp, others * fsdp, ranks, nearest));
+                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, nearest));
   }
-  MeshSpec spec{.rank = rank, .reshard_after_forward = options.reshard_after_forward, .overlap = options.overlap};
+  MeshSpec spec{.rank = rank,
+                .reshard_after_forward = options.reshard_after_forward,
+                .overlap = options.overlap,
+                .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding}};
   TEMPER_RETURN_IF_ERROR(SetPipeline(options, &spec));
+  for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
+  spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));
   TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, ranks, heads, &spec));
   return spec;
 }

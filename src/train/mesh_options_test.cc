@@ -5,10 +5,77 @@
 namespace temper {
 namespace {
 
-const HeadCounts kHeads{.heads = 8, .kv_heads = 8};
+constexpr HeadCounts kHeads{.heads = 8, .kv_heads = 2};
+
+TEST(MeshOptions, ContextParallelRanksStandBesideAllOthers) {
+  RunConfig config;
+  config.mesh.cp = 2;
+  config.mesh.tp = 2;
+  EXPECT_EQ(RanksNamed(config), 4);
+  const auto spec = MeshOf(config, 8, 3, kHeads);
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec->mesh.ToString(), "fsdp=2,cp=2,tp=2") << "fsdp takes what the others leave";
+  EXPECT_EQ(spec->mesh.Coordinate(spec->rank, Axis::kCp), 1);
+}
+
+TEST(MeshOptions, RefuseSizesThatAreNotTheNumberOfRanks) {
+  RunConfig config;
+  config.mesh.cp = 3;
+  EXPECT_EQ(MeshOf(config, 2, 0, kHeads).status().message(),
+            "mesh: dp=1 x fsdp=1 x cp=3 x tp=1 is 3, but the run has 2 rank(s) (nprocs, mpirun or srun say how many): "
+            "3 ranks would do, or mesh.fsdp=2 alone");
+  config.mesh.fsdp = 4;
+  EXPECT_EQ(MeshOf(config, 6, 0, kHeads).status().message(),
+            "mesh: dp=1 x fsdp=4 x cp=3 x tp=1 is 12, but the run has 6 rank(s) (nprocs, mpirun or srun say how "
+            "many): mesh.fsdp=2 would use them all");
+}
+
+std::string MeshText(const RunConfig::Mesh& options, int ranks, HeadCounts heads = {8, 4}) {
+  RunConfig config;
+  config.mesh = options;
+  const auto spec = MeshOf(config, ranks, 0, heads);
+  return spec.ok() ? spec->mesh.ToString() : spec.status().message();
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(MeshOptions, WhatIsLeftOutIsChosenSoThatAllRanksAreUsed) {
+  EXPECT_EQ(MeshText({}, 1), "1 rank");
+  EXPECT_EQ(MeshText({}, 4), "fsdp=4");
+  EXPECT_EQ(MeshText({.tp = 2}, 8), "fsdp=4,tp=2");
+  EXPECT_EQ(MeshText({.dp = 2}, 8), "dp=2,fsdp=4");
+  EXPECT_EQ(MeshText({.dp = 2, .tp = 4}, 8), "dp=2,tp=4");
+}
+
+TEST(MeshOptions, ShardingHasItsGrades) {
+  EXPECT_EQ(MeshText({.fsdp = 4}, 4), "fsdp=4") << "full";
+  EXPECT_EQ(MeshText({.dp = 2, .fsdp = 2}, 4), "dp=2,fsdp=2") << "hybrid";
+  EXPECT_EQ(MeshText({.dp = 4, .fsdp = 1}, 4), "dp=4") << "none";
+  RunConfig config;
+  config.mesh.reshard_after_forward = false;
+  config.mesh.grad_sync = GradSync::kStep;
+  config.mesh.embedding = EmbeddingMove::kRows;
+  config.mesh.placement = {{"lm_head", "fsdp,-"}};
+  const auto spec = MeshOf(config, 2, 1, {8, 4});
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_FALSE(spec->reshard_after_forward);
+  EXPECT_EQ(spec->decisions.grad_sync, GradSync::kStep);
+  EXPECT_EQ(spec->decisions.embedding, EmbeddingMove::kRows);
+  ASSERT_EQ(spec->rules.size(), 1u);
+  EXPECT_EQ(spec->rules[0].pattern, "lm_head");
+}
+
+TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
+  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
+  EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
+  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4");
+  EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2") << "ranks share KV heads";
+}
+
+constexpr HeadCounts kEightHeads{.heads = 8, .kv_heads = 8};
 
 std::string ErrorOf(const RunConfig& config, int ranks) {
-  const auto spec = MeshOf(config, ranks, 0, kHeads);
+  const auto spec = MeshOf(config, ranks, 0, kEightHeads);
   return spec.ok() ? "" : spec.status().message();
 }
 
@@ -17,27 +84,28 @@ TEST(MeshOptions, StagesMultiplyTheOtherAxes) {
   config.mesh.pp = 2;
   config.mesh.tp = 2;
   EXPECT_EQ(RanksNamed(config), 4);
-  const auto spec = MeshOf(config, 8, 0, kHeads);
+  const auto spec = MeshOf(config, 8, 0, kEightHeads);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->mesh.ToString(), "pp=2,fsdp=2,tp=2") << "what is left is fsdp";
   config.mesh.fsdp = 1;
-  EXPECT_EQ(ErrorOf(config, 8),
-            "mesh: pp=2 x dp=1 x fsdp=1 x tp=2 is 4, but the run has 8 rank(s) (nprocs, mpirun or srun say how many): "
-            "mesh.fsdp=2 would use them all");
+  EXPECT_EQ(
+      ErrorOf(config, 8),
+      "mesh: pp=2 x dp=1 x fsdp=1 x cp=1 x tp=2 is 4, but the run has 8 rank(s) (nprocs, mpirun or srun say how many): "
+      "mesh.fsdp=2 would use them all");
 }
 
 TEST(MeshOptions, SchedulesHaveTheChunksThatAreTheirs) {
   RunConfig config;
   config.mesh.pp = 2;
-  EXPECT_EQ(MeshOf(config, 2, 0, kHeads)->pipeline.chunks_per_stage, 1);
+  EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.chunks_per_stage, 1);
   config.mesh.pp_chunks = 3;
   EXPECT_EQ(ErrorOf(config, 2), "mesh.pp_chunks is 3: it belongs to mesh.pp_schedule interleaved");
   config.mesh.pp_schedule = PipelineKind::kInterleaved;
-  EXPECT_EQ(MeshOf(config, 2, 0, kHeads)->pipeline.chunks_per_stage, 3);
+  EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.chunks_per_stage, 3);
   config.mesh.pp_chunks.reset();
-  EXPECT_EQ(MeshOf(config, 2, 0, kHeads)->pipeline.chunks_per_stage, 2);
+  EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.chunks_per_stage, 2);
   config.mesh.pp_layers = {1, 2, 3, 4};
-  EXPECT_EQ(MeshOf(config, 2, 0, kHeads)->pipeline.layers, (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(MeshOf(config, 2, 0, kEightHeads)->pipeline.layers, (std::vector<int>{1, 2, 3, 4}));
   config.mesh.pp = 1;
   EXPECT_EQ(ErrorOf(config, 1), "mesh.pp_layers says what the stages of a pipeline have: give mesh.pp, too");
 }

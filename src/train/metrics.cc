@@ -15,6 +15,18 @@ std::string Number(double v) {
   return std::isfinite(v) ? fmt::format("{}", v) : "null";
 }
 
+// Shares to a thousandth: they are read by people, once per rank.
+std::string RanksOf(const TrainingRow& row) {
+  if (row.ranks.empty()) return "";
+  std::string text;
+  for (const RankRow& r : row.ranks) {
+    text += fmt::format(R"({}{{"kernels": {:.3f}, "collectives": {:.3f}, "waiting": {:.3f}, "beside": {:.3f}, )"
+                        R"("resident_peak_bytes": {}}})",
+                        text.empty() ? "" : ", ", r.kernels, r.collectives, r.waiting, r.beside, r.resident_peak_bytes);
+  }
+  return ", \"ranks\": [" + text + "]";
+}
+
 // The next line of `text` and whether it has its end; `text` becomes the rest.
 std::string_view TakeLine(std::string_view& text, bool& complete) {
   const size_t end = text.find('\n');
@@ -43,10 +55,10 @@ Status NotARow(const std::string& path, int64_t line) {
 
 std::string ToJsonLine(const TrainingRow& r) {
   return fmt::format(R"({{"step": {}, "epoch": {}, "loss": {}, "grad_norm": {}, "learning_rate": {}, "tokens": {}, )"
-                     R"("tokens_per_second": {}, "mfu": {}, "device_peak_bytes": {}, "seconds": {}}})",
+                     R"("tokens_per_second": {}, "mfu": {}, "device_peak_bytes": {}, "seconds": {}{}}})",
                      r.step, Number(r.epoch), Number(r.loss), Number(r.grad_norm), Number(r.learning_rate), r.tokens,
                      Number(r.tokens_per_second), r.mfu ? Number(*r.mfu) : "null", r.device_peak_bytes,
-                     Number(r.seconds));
+                     Number(r.seconds), RanksOf(r));
 }
 
 std::string ToJsonLine(const EvaluationRow& r) {

@@ -1,7 +1,8 @@
 // MetricsLog: metrics.jsonl, one JSON object per line, for people, scripts and plots.
 //
 //   training    {"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens", "tokens_per_second", "mfu",
-//                "device_peak_bytes", "seconds"}
+//                "device_peak_bytes", "seconds"}; with several ranks also "ranks", in their order:
+//                [{"kernels", "collectives", "waiting", "beside", "resident_peak_bytes"}, ...]
 //   evaluation  {"step", "epoch", "eval_loss", "eval_tokens", "eval_seconds"}
 //
 // Numbers are the shortest text that reads back to the same double; what is unknown, infinite or no number is null.
@@ -19,6 +20,15 @@
 
 namespace temper {
 
+// What a rank did since the last row, as shares of the time of its steps: its compute thread in kernels, in collectives
+// that are needed at once (with waiting for the others to come to them), and in neither: mostly waiting for collectives
+// in the background, which took `beside` in all.
+struct RankRow {
+  double kernels = 0, collectives = 0, waiting = 0;
+  double beside = 0;
+  int64_t resident_peak_bytes = 0;  // of its process, with what it has read of its peers' memory
+};
+
 struct TrainingRow {
   int64_t step = 0;  // optimizer steps done, from 1
   double epoch = 0;  // passes over the data done, with fraction
@@ -29,7 +39,8 @@ struct TrainingRow {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // 0 to 1; absent where the machine's peak is not known
   int64_t device_peak_bytes = 0;
-  double seconds = 0;  // spent in steps since the start of the run, over all its resumptions
+  double seconds = 0;          // spent in steps since the start of the run, over all its resumptions
+  std::vector<RankRow> ranks;  // empty: there is but one
 };
 
 struct EvaluationRow {

@@ -56,6 +56,21 @@ TEST(Metrics, RowsHaveThePromisedKeysInOrderAtFullPrecision) {
   EXPECT_EQ((*json)["device_peak_bytes"].get<int64_t>(), INT64_MAX);
 }
 
+TEST(Metrics, ARowOfSeveralRanksSaysWhatEachSpentItsTimeOn) {
+  TrainingRow row = RowOf(7);
+  row.ranks = {{.kernels = 0.75, .collectives = 0.125, .waiting = 0.125, .beside = 0.5, .resident_peak_bytes = 1 << 20},
+               {.kernels = 1}};
+  const auto json = ParseJson(ToJsonLine(row), "row");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  ASSERT_EQ((*json)["ranks"].size(), 2u);
+  EXPECT_EQ((*json)["ranks"][0]["kernels"], 0.75);
+  EXPECT_EQ((*json)["ranks"][0]["collectives"], 0.125);
+  EXPECT_EQ((*json)["ranks"][0]["waiting"], 0.125);
+  EXPECT_EQ((*json)["ranks"][0]["beside"], 0.5);
+  EXPECT_EQ((*json)["ranks"][0]["resident_peak_bytes"], 1 << 20);
+  EXPECT_EQ((*json)["ranks"][1]["kernels"], 1);
+}
+
 TEST(Metrics, WhatIsNoNumberIsNull) {
   TrainingRow row;
   row.loss = NAN;

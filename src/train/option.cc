@@ -198,6 +198,24 @@ Status StorePatterns(const Option& option, const OrderedJson& json, std::vector<
   return OkStatus();
 }
 
+Status StorePairs(const Option& option, const OrderedJson& json, TextPairs& target, const std::string& where) {
+  TextPairs pairs;
+  const auto refuse = [&](const std::string& got) {
+    return Refuse(option, "a list of pairs, such as [[lm_head, \"fsdp,tp\"]]", got, where);
+  };
+  if (!json.is_null() && !json.is_array()) return refuse(ShownJson(json));
+  for (const OrderedJson& pair : json) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
+      return refuse("a list with " + (pair.is_array() ? "another list" : ShownJson(pair)) + " in it");
+    }
+    auto& [first, second] = pairs.emplace_back();
+    TEMPER_RETURN_IF_ERROR(StoreText(option, pair[0].get_ref<const std::string&>(), first, where));
+    TEMPER_RETURN_IF_ERROR(StoreText(option, pair[1].get_ref<const std::string&>(), second, where));
+  }
+  target = std::move(pairs);
+  return OkStatus();
+}
+
 Status StoreBool(const Option& option, std::string_view text, bool& target, const std::string& where) {
   if (!EqualIgnoringCase(text, "true") && !EqualIgnoringCase(text, "false")) {
     return Refuse(option, "true or false", Quoted(text), where);
@@ -301,7 +319,7 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                                  return OkStatus();
                                },
                                [&](const Choice& v) { return StoreChoice(option, text, v, where); },
-                               [&](auto* v) {  // TextOrList and patterns: as in a file
+                               [&](auto* v) {  // TextOrList, pairs and patterns: as in a file
                                  OrderedJson json = std::string(text);
                                  if (structured) {
                                    TEMPER_ASSIGN_OR_RETURN(json, ParseYamlValue(text, where + ", " + option.name));
@@ -312,6 +330,8 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                                    return StoreList(option, json, *v, where);
                                  } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
                                    return StoreIntegers(option, json, *v, where);
+                                 } else if constexpr (std::is_same_v<decltype(v), TextPairs*>) {
+                                   return StorePairs(option, json, *v, where);
                                  } else {
                                    return StorePatterns(option, json, *v, where);
                                  }
@@ -369,6 +389,7 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
                    });
                  },
                  [&](TextOrList* v) { return StoreList(option, json, *v, where); },
+                 [&](TextPairs* v) { return StorePairs(option, json, *v, where); },
                  [&](const Choice& v) {
                    // YAML reads the choice `none` as text, but `null` as nothing.
                    if (json.is_null() && std::count(v.names.begin(), v.names.end(), "none")) {
@@ -402,6 +423,13 @@ std::string ValueAsYaml(const Option& option) {
                                  if (const auto* names = std::get_if<std::vector<std::string>>(v)) return list(*names);
                                  return TextAsYaml(std::get<std::string>(*v));
                                },
+                               [](const TextPairs* v) {
+                                 std::vector<std::string> pairs;
+                                 for (const auto& [first, second] : *v) {
+                                   pairs.push_back(fmt::format("[{}, {}]", TextAsYaml(first), TextAsYaml(second)));
+                                 }
+                                 return fmt::format("[{}]", fmt::join(pairs, ", "));
+                               },
                                [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
                                [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                                [](const auto* v) { return PatternsAsYaml(*v); }},
@@ -417,6 +445,7 @@ std::string ValueHint(const Option& option) {
                  [](const std::optional<double>*) { return std::string("X"); },
                  [](const OptionalText&) { return std::string("[=PATH]"); },
                  [](const TextOrList*) { return std::string("NAMES"); },
+                 [](const TextPairs*) { return std::string("[[TEXT, TEXT]]"); },
                  [](const Choice& v) { return fmt::format("{}", fmt::join(v.names, "|")); },
                  [](const IntList*) { return std::string("[N, ...]"); },
                  [](const auto*) { return std::string("{NAME: N}"); }},

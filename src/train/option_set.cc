@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "train/edit_distance.h"
+#include "base/edit_distance.h"
 
 namespace temper {
 namespace {

@@ -11,13 +11,15 @@ struct Peers {
   Communicator* communicator = nullptr;  // null: this rank is alone
   int64_t data_ranks = 1;                // that have rows of their own
   int64_t data_rank = 0;                 // this one's number among them
-  int64_t stages = 1;                    // of a pipeline: its last one alone has losses
+  // Ranks of cp, which each have a part of the tokens of the same rows, and this one's number among them.
+  int64_t context_ranks = 1, context_rank = 0;
+  int64_t stages = 1;  // of a pipeline: its last one alone has losses
 
-  // Adds up over the batch: each row counts once, on however many ranks it is.
+  // Adds up over the batch: each token counts once, on however many ranks it is.
   Status Sum(std::span<double> values) const {
     if (communicator == nullptr) return OkStatus();
     TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(values));
-    const double copies = static_cast<double>(communicator->size()) / static_cast<double>(data_ranks);
+    const double copies = static_cast<double>(communicator->size()) / static_cast<double>(data_ranks * context_ranks);
     for (double& v : values) v /= copies;
     return OkStatus();
   }

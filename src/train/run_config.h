@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compile/decisions.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/recompute.h"
 #include "train/option.h"
@@ -117,7 +118,7 @@ struct RunConfig {
 
   // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
   struct Mesh {
-    std::optional<int64_t> dp, fsdp, tp;
+    std::optional<int64_t> dp, fsdp, cp, tp;
     int64_t pp = 1;
     PipelineKind pp_schedule = PipelineKind::kOneForwardOneBackward;
     std::optional<int64_t> pp_chunks;  // default: 2 where interleaved
@@ -127,6 +128,9 @@ struct RunConfig {
     bool sequence_parallel = true;
     bool reshard_after_forward = true;
     bool overlap = true;
+    GradSync grad_sync = GradSync::kAuto;
+    EmbeddingMove embedding = EmbeddingMove::kAuto;
+    TextPairs placement;  // (regular expression, spec): compile/placement_rules.h
   };
 
   Model model;
@@ -153,6 +157,7 @@ Status Validate(const RunConfig& config, Purpose purpose);
 
 // What Resolve must know about the world.
 struct RunFacts {
+  std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
   bool cpu_has_bf16 = false;
   int64_t cpu_cores = 1;
   std::string today;                         // YYYY-MM-DD

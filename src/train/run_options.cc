@@ -1,5 +1,7 @@
 #include "train/run_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "train/foreign_names.h"
@@ -29,6 +31,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "memory.recompute",
                                                        "threads",
                                                        "nprocs",
+                                                       "placement",
                                                        "per_device_eval_batch_size"};
   return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
@@ -178,6 +181,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
            {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
             positive, "all that the other axes leave"},
+           {"mesh.cp", &c.mesh.cp, "ranks that share the tokens of the same rows (for long ones), and what fsdp shares",
+            positive, "1"},
            {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
             "1"},
            {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),
@@ -187,7 +192,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tp 1d: norms and residuals on a part of the tokens on each rank"},
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
-           {"mesh.overlap", &c.mesh.overlap, "fsdp: move weights and gradients while neighbouring blocks are computed"},
+           {"mesh.overlap", &c.mesh.overlap,
+            "fsdp and cp: move weights, gradients and keys while something else is computed"},
+           {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
+            "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
+           {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
+            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+           {.name = "placement",
+            .target = &c.mesh.placement,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "found in a name decides",
+            .value_hint = "[[REGEX, SPEC], ...]"},
        }},
   };
 }
@@ -211,17 +226,43 @@ bool operator==(const RunConfig& a, const RunConfig& b) {
   return PrintRunConfig(a) == PrintRunConfig(b);
 }
 
-std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+namespace {
+
+// Calls body(option of a, the same of b) for all that have another value.
+template <class Body>
+void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
   RunConfig first = a, second = b;
   const OptionSet first_options = RunOptions(first), second_options = RunOptions(second);
-  std::vector<std::string> names;
   for (const OptionGroup& group : first_options.groups()) {
     for (const Option& option : group.options) {
-      if (IsCircumstance(option.name)) continue;
-      if (ValueAsYaml(option) != ValueAsYaml(*second_options.Find(option.name))) names.push_back(option.name);
+      const Option& other = *second_options.Find(option.name);
+      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other);
     }
   }
+}
+
+}  // namespace
+
+std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+  std::vector<std::string> names;
+  ForDifferences(a, b, [&](const Option& option, const Option&) {
+    if (!IsCircumstance(option.name)) names.push_back(option.name);
+  });
   return names;
+}
+
+RunConfig SettingsOfAllRanks(const RunConfig& config) {
+  RunConfig common = config;
+  common.machine.threads.reset();
+  return common;
+}
+
+std::string DescribeDifferences(const RunConfig& a, const RunConfig& b) {
+  std::string text;
+  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs) {
+    text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", mine.name, ValueAsYaml(mine), ValueAsYaml(theirs));
+  });
+  return text;
 }
 
 }  // namespace temper

@@ -28,4 +28,9 @@ bool operator==(const RunConfig& a, const RunConfig& b);
 // out those that say where and how to run, not what to compute.
 std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
 
+// What must be the same on all ranks of a run: all but what each may choose for the machine it is on.
+RunConfig SettingsOfAllRanks(const RunConfig& config);
+// "learning_rate 0.1, not 0.2; max_steps 3, not 4": where `a` is not as `b`.
+std::string DescribeDifferences(const RunConfig& a, const RunConfig& b);
+
 }  // namespace temper

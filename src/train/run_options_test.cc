@@ -310,12 +310,32 @@ TEST(RunOptions, AnyTextReadsBackEqual) {
     config.output.resume = text;
     config.lora.exclude_modules = std::vector<std::string>{text, "b"};
     config.lora.rank_pattern = {{text, 2}};
+    config.mesh.placement = {{text, "fsdp,-"}, {"lm_head", text}};
     const auto back = ParseRunConfig(PrintRunConfig(config), "saved");
     ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(config);
     EXPECT_EQ(back->data.data, text);
     EXPECT_EQ(back->output.resume, text);
     EXPECT_EQ(back->lora, config.lora);
+    EXPECT_EQ(back->mesh.placement, config.mesh.placement);
   }
+}
+
+TEST(RunOptions, PlacementRulesAreAListOfPairsInFilesAndOnTheCommandLine) {
+  const TextPairs want = {{"lm_head", "fsdp,tp"}, {"norm", "replicate"}};
+  const auto file = ParseRunConfig("placement: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->mesh.placement, want);
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& option = *options.Find("placement");
+  ASSERT_TRUE(SetFromText(option, "[[lm_head, \"fsdp,tp\"], [norm, replicate]]", "command line").ok());
+  EXPECT_EQ(config.mesh.placement, want);
+  for (const char* wrong :
+       {"lm_head", "[lm_head, replicate]", "[[lm_head]]", "[[lm_head, 2]]", "{lm_head: replicate}"}) {
+    const Status status = SetFromText(option, wrong, "command line");
+    EXPECT_HAS(status.message(), "placement should be a list of pairs, such as [[lm_head, \"fsdp,tp\"]]");
+  }
+  EXPECT_EQ(config.mesh.placement, want) << "a refused value changes nothing";
 }
 
 TEST(RunOptions, DefaultConfigurationReadsBackEqual) {
@@ -354,8 +374,8 @@ TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value :
-           {"3", "0.5", "true", "false", "f32", "full", "linear", "cosine", "block", "2d", "gpipe", "{a: 2}"}) {
+      for (const char* value : {"3", "0.5", "true", "false", "f32", "full", "linear", "cosine", "block", "2d", "gpipe",
+                                "step", "rows", "{a: 2}", "[[a, \"-\"]]"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

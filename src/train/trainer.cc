@@ -26,20 +26,26 @@ bool IsFinite(float x) {
   return std::isfinite(x);
 }
 
-// Of rows [first_row, first_row + rows) of `packing`, whose tokens' losses are `losses`: the samples with a loss that
-// is not finite go to `bad`, all to `all`.
+// How rows of that length are dealt to this rank.
+ContextPart PartOf(const Peers& peers, int64_t row) {
+  return {.row = row, .ranks = peers.context_ranks, .index = peers.context_rank};
+}
+
+// Of rows [first_row, first_row + rows) of `packing`, whose own tokens' losses are `losses`: the samples with a loss
+// that is not finite go to `bad`, all to `all`.
 struct Suspects {
   std::vector<int32_t> all, bad;
   const std::vector<int32_t>& samples() const { return bad.empty() ? all : bad; }
 };
-void AddSuspects(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows,
+void AddSuspects(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, const Peers& peers,
                  std::span<const float> losses, Suspects* suspects) {
-  const auto row_tokens = static_cast<size_t>(packing.options().max_seq_len);
+  const ContextPart part = PartOf(peers, packing.options().max_seq_len);
   for (int64_t r = 0; r < rows; ++r) {
-    size_t begin = static_cast<size_t>(r) * row_tokens;
+    int64_t place = r * part.row;
     for (const int32_t sample : packing.row(first_row + r)) {
-      const auto own = losses.subspan(begin, static_cast<size_t>(store.length(sample)));
-      begin += own.size();
+      const int64_t begin = part.LocalFrom(place);
+      place += store.length(sample);
+      const auto own = losses.subspan(static_cast<size_t>(begin), static_cast<size_t>(part.LocalFrom(place) - begin));
       suspects->all.push_back(sample);
       if (!std::all_of(own.begin(), own.end(), IsFinite)) suspects->bad.push_back(sample);
     }
@@ -87,7 +93,7 @@ void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
     int64_t* const words = rng_.data() + m * kNumRngWords;
     words[kRngSeed] = static_cast<int64_t>(seed);
     words[kRngStep] = step;
-    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens_;
+    words[kRngFirstToken] = (m * peers.data_ranks + peers.data_rank) * tokens_ * peers.context_ranks;
   }
 }
 
@@ -99,8 +105,8 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       sampler_(store, samples, packing, spec.seed),
       batches_(executor, spec.micro_batches) {
   const Program& program = executor.program();
-  scalars_ = executor.BufferView(program.FindBuffer(kScalarsBuffer));
-  clip_ = executor.BufferView(program.FindBuffer(kClipBuffer));
+  scalars_ = program.FindBuffer(kScalarsBuffer);
+  clip_ = program.FindBuffer(kClipBuffer);
 }
 
 Status Trainer::Restore(int64_t step, const SamplerState& sampler) {
@@ -113,11 +119,12 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   const Peers& peers = spec_.peers;
   const int64_t rows_per_step = spec_.micro_batches * peers.data_ranks * spec_.rows_per_micro_batch;
   const Sampler::Batch batch = sampler_.NextBatch(rows_per_step);
+  const ContextPart part = PartOf(peers, sampler_.packing().options().max_seq_len);
   BatchCounts own;
   StepReport report{.step = step_ + 1};
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m));
+    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m), part);
   }
   for (int64_t r = 0; r < batch.rows; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -130,12 +137,13 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   batches_.SetRng(spec_.seed, step_, peers);
   const double t = static_cast<double>(step_ + 1);
   report.learning_rate = spec_.schedule.At(step_);
-  const std::span<double> scalars = scalars_.as<double>();
+  double scalars[kNumScalars];
   scalars[kScalarLearningRate] = report.learning_rate;
   scalars[kScalarBiasCorrection1] = 1 - std::pow(spec_.beta1, t);
   scalars[kScalarBiasCorrection2] = 1 - std::pow(spec_.beta2, t);
   // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
   scalars[kScalarTokenCount] = std::max(counts[1], 1.0);
+  TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
 
   TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
 
@@ -144,7 +152,9 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   const bool suspect = !std::isfinite(sum) || peers.communicator == nullptr;
   TEMPER_RETURN_IF_ERROR(peers.SumOfLastStage({&sum, 1}));
   report.loss = sum / scalars[kScalarTokenCount];
-  report.grad_norm = clip_.as<float>()[1];
+  float clip[2];  // factor, norm
+  TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));
+  report.grad_norm = clip[1];
   report.tokens = static_cast<int64_t>(counts[0]);
   report.epoch = sampler_.epochs_done();
   TEMPER_RETURN_IF_ERROR(CheckFinite(batch, report, suspect));
@@ -168,7 +178,7 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
     const RowRange rows = OwnRows(batch, m);
     const auto tokens = static_cast<size_t>(batches_.tokens_per_micro_batch());
     const auto losses = batches_.losses().subspan(static_cast<size_t>(m) * tokens, tokens);
-    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, losses, &suspects);
+    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, spec_.peers, losses, &suspects);
   }
   if (loss && !suspect)
     return Numerical(fmt::format("step {}: the loss of another rank is not a finite number", step_ + 1));
@@ -193,18 +203,19 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
 Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   EvaluationReport report;
   double sum = 0, supervised = 0;  // losses, tokens
-  const int64_t rows = batch_.tokens_per_micro_batch() / packing_.options().max_seq_len;
+  const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
+  const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
     TEMPER_ASSIGN_OR_RETURN(const bool stopping, peers_.Any(stop && stop()));
     if (stopping) return Interrupted("the evaluation was broken off");
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    const BatchCounts counts = FillBatch(store_, packing_, first, filled, batch_.Arrays(0));
+    const BatchCounts counts = FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
     if (!std::isfinite(sum)) {
       Suspects suspects;
-      AddSuspects(store_, packing_, first, filled, batch_.losses(), &suspects);
+      AddSuspects(store_, packing_, first, filled, peers_, batch_.losses(), &suspects);
       return Numerical(fmt::format(
           "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are damaged, or its "
           "training diverged",

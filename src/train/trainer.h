@@ -86,7 +86,7 @@ class Trainer {
   const TrainerSpec spec_;
   Sampler sampler_;
   HostBatches batches_;
-  View scalars_, clip_;
+  int scalars_, clip_;  // buffers of the Program
   int64_t step_ = 0;
 };
 

@@ -295,6 +295,11 @@ class Conformance {
     cases.push_back({.op = Op::kAllReduce, .dtype = DType::kF64, .wholes = std::vector<Shape>(1100, Shape{1})});
     cases.push_back({.op = Op::kAllGather, .wholes = std::vector<Shape>(600, Shape{5, 3})});
     cases.push_back({.op = Op::kAllReduce, .wholes = {{0}}});
+    cases.push_back({.op = Op::kShift, .dtype = DType::kBF16, .wholes = {{9, 31}, {0, 5}, {3}}});
+    cases.push_back({.op = Op::kShift, .dtype = DType::kI32, .wholes = {{60, 17}}, .threads = 2});
+    // Written around the caches, in several messages.
+    cases.push_back({.op = Op::kShift, .wholes = {{1031, 1033}, {1}}, .threads = 2});
+    cases.push_back({.op = Op::kShift, .dtype = DType::kBF16, .wholes = std::vector<Shape>(600, Shape{5, 3})});
     cases.push_back({.op = Op::kBroadcast, .dtype = DType::kBF16, .wholes = {{9, 31}}});
     cases.push_back({.op = Op::kBroadcast, .wholes = {{9, 31}}, .in_place = true});
     return cases;
@@ -344,6 +349,12 @@ class Conformance {
       if (c.op == Op::kBroadcast) {
         inputs.push_back(Random(whole, number, 0, tensor));
         expected.push_back(inputs.back());
+        continue;
+      }
+      if (c.op == Op::kShift) {
+        const int before = group[static_cast<size_t>((me + n - 1) % n)];
+        inputs.push_back(Random(whole, number, rank, tensor));
+        expected.push_back(Random(whole, number, before, tensor));
         continue;
       }
       std::vector<Array> terms;

@@ -34,7 +34,7 @@ KernelSpec CutSpec(Op op, int ranks, const TensorType& whole) {
   KernelSpec spec{.op = op, .attributes = {{"axes", "dp"}, {"ranks", int64_t{ranks}}}};
   spec.inputs = {op == Op::kAllGather ? part : whole};
   spec.outputs = {op == Op::kReduceScatter ? part : whole};
-  if (op != Op::kAllReduce) {
+  if (op == Op::kAllGather || op == Op::kReduceScatter) {
     spec.attributes.Set("dim", int64_t{0});
     spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(spec.outputs[0].shape[0])});
   }
@@ -133,7 +133,7 @@ TEST(Threads, WhatIsReadFromPeersIsWhatTheRulesSay) {
     ASSERT_TRUE(arena.ok());
     std::byte* in = arena->data();
     std::byte* out = in + MiB(4).v;
-    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce}) {
+    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kShift}) {
       const auto kernel = table->Make(CutSpec(op, 4, {DType::kF32, {400, 1000}}));
       ASSERT_TRUE(kernel.ok()) << kernel.status().message();
       ASSERT_TRUE((*kernel)->Run({.inputs = &in, .outputs = &out}).ok());
@@ -142,7 +142,7 @@ TEST(Threads, WhatIsReadFromPeersIsWhatTheRulesSay) {
     sent += communicator.bytes_sent().v;
   });
   EXPECT_EQ(moved, sent);
-  EXPECT_EQ(sent, 4 * 4 * 300 * 1000 * 4);
+  EXPECT_EQ(sent, 4 * (4 * 300 + 400) * 1000 * 4);
 }
 
 // A step asks nobody for memory, from the second time on that it is run.
@@ -157,7 +157,7 @@ TEST(Threads, RunningAKernelAllocatesNothing) {
     const auto arena = communicator.AllocateArena(MiB(8));
     ASSERT_TRUE(arena.ok());
     std::vector<std::unique_ptr<Kernel>> kernels;
-    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce}) {
+    for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kShift}) {
       for (const int64_t rows : {3, 3000}) {
         auto kernel = table->Make(CutSpec(op, n, {DType::kF32, {rows, 100}}));
         ASSERT_TRUE(kernel.ok()) << kernel.status().message();

@@ -246,5 +246,21 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
   ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
 }
 
+TEST_F(BadInput, PlacementRulesThatDoNotFitAreNamed) {
+  const auto expect = [&](const char* rules, const std::vector<std::string>& parts) {
+    for (const char* command : {"train", "plan"}) {
+      Arguments run = Train({"--model", kModel, "--mesh", "fsdp=2", "--nprocs", "2", "--placement", rules});
+      run[0] = command;
+      const Ended ended = Temper(run);
+      EXPECT_NE(ended.code, 0) << command;
+      for (const std::string& part : parts) EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
+    }
+    EXPECT_FALSE(Has("out"));
+  };
+  expect(R"([["q_proj", "fspd,-"]])", {"placement rule 1 ['q_proj', 'fspd,-']", "the nearest is 'fsdp'"});
+  expect(R"([["norm", "-"], ["q_proj.*weight", "fsdp"]])",
+         {"placement rule 2 ['q_proj.*weight', 'fsdp']: the spec has 1 dim"});
+}
+
 }  // namespace
 }  // namespace temper::program

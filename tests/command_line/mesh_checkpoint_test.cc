@@ -8,17 +8,6 @@
 namespace temper::program {
 namespace {
 
-// losses[step] of metrics.jsonl.
-std::map<int64_t, double> Losses(const std::string& out) {
-  std::map<int64_t, double> losses;
-  std::ifstream in(JoinPath(out, "metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    const Json row = Json::parse(line);
-    if (row.contains("loss")) losses[row["step"].get<int64_t>()] = row["loss"].get<double>();
-  }
-  return losses;
-}
-
 class MeshCheckpoint : public Workplace {
  protected:
   // A model whose heads two ranks can share, in f32: made by one step from scratch.
@@ -64,9 +53,48 @@ class MeshCheckpoint : public Workplace {
   }
 };
 
+// What cost decided is kept with the checkpoint: it decides again, though options now say what cost would not.
+TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
+  const auto decided = [&](const std::string& out) {
+    const Json manifest = Json::parse(temper::Slurp(Path(JoinPath(out, "checkpoint-6/manifest.json"))));
+    return manifest["decisions"].dump();
+  };
+  // With one micro-batch there is nothing to decide.
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), {"--gradient_accumulation_steps", "2"});  // the last one counts
+    return Steps("full", "fsdp=2", "out", more);
+  };
+  RunWell(with({"--mesh.grad_sync", "step", "--mesh.embedding", "table"}), "grad_sync: step, not micro_batch");
+  const std::string first = decided("out");
+  EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
+  EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
+  StopAtThree("out");
+  RunWell(with({"--resume"}), "as in the run so far");
+  EXPECT_EQ(decided("out"), first);
+  StopAtThree("out");
+  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
+}
+
+// Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
+TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
+  for (const char* method : {"full", "lora"}) {
+    SCOPED_TRACE(method);
+    for (const char* out : {"out", "whole"}) ASSERT_TRUE(PosixEnv().RemoveTree(Path(out)).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+    RunWell(Steps(method, "fsdp=2", "out", {"--placement", R"([["mlp", "-,fsdp"], ["o_proj.*weight", "replicate"]])"}));
+    StopAtThree("out");
+    RunWell(Steps(method, "fsdp=2", "out", {"--resume", "--placement", R"([["(q|k)_proj", "-,fsdp"]])"}),
+            "resume      from out/checkpoint-3 at step 3");
+    const auto whole = Losses(Path("whole")), resumed = Losses(Path("out"));
+    ASSERT_EQ(whole.size(), resumed.size());
+    for (const auto& [step, loss] : whole) EXPECT_NEAR(resumed.at(step), loss, 1e-5 * loss) << "step " << step;
+  }
+}
+
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
-    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "pp=2"}) {
+    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"}) {
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
@@ -81,7 +109,7 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 }
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
-  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "pp=2"};
+  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"};
   for (const char* method : {"full", "lora"}) {
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
@@ -91,6 +119,8 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
                                    {"", "fsdp=2"},
                                    {"tp=2", "fsdp=2"},
                                    {"dp=2", "tp=2"},
+                                   {"cp=2", ""},
+                                   {"tp=2", "cp=2"},
                                    {"pp=2", ""},
                                    {"", "pp=2"},
                                    {"pp=2", "fsdp=2"},
@@ -105,9 +135,44 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
     }
   }
   // The same rows a step on however many ranks; else it is another run.
-  ExpectEnd(
-      Temper(Steps("full", "", "other", {"--resume=full-fsdp=2/checkpoint-3", "--gradient_accumulation_steps", "1"})),
-      2, {"rows per step were 2", "now 1"});
+  ExpectEnd(Temper(Steps("full", "", "other", {"--resume=full-/checkpoint-3", "--gradient_accumulation_steps", "1"})),
+            2, {"rows per step were 2", "now 1"});
+}
+
+// The batch stays what it was: 24 rows a step, however many ranks there are to deal them to.
+TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
+  const auto run = [&](int ranks, int accumulation, const std::string& out, const Arguments& more = {}) {
+    Arguments all = Train({"--method", "full", "--dtype", "f32", "--max_steps", "4", "--save_steps", "2",
+                           "--learning_rate", "1e-3", "--max_seq_len", "32", "--output_dir", out, "--nprocs",
+                           std::to_string(ranks), "--gradient_accumulation_steps", std::to_string(accumulation)});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  RunWell(run(8, 3, "8"));
+  RunWell(run(1, 24, "1"));
+  const auto expected = Losses(Path("1"));
+  ASSERT_EQ(expected.size(), 4u);
+  // Only the command's number of ranks changes, as it would with the same YAML file.
+  for (const auto& [from, to, steps] : {std::tuple{"8", 3, 8}, {"8", 1, 24}, {"1", 8, 3}}) {
+    SCOPED_TRACE(fmt::format("{} -> {}", from, to));
+    const std::string out = fmt::format("{}to{}", from, to);
+    RunWell(run(to, 3, out, {fmt::format("--resume={}/checkpoint-2", from)}),
+            std::string("resume      from ") + from + "/checkpoint-2 at step 2");
+    EXPECT_NE(Slurp(out + "/run.yaml").find(fmt::format("gradient_accumulation_steps: {}\n", steps)),
+              std::string::npos);
+    const auto losses = Losses(Path(out));
+    ASSERT_EQ(losses.size(), 2u);
+    for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
+  }
+  ExpectEnd(Temper(run(5, 3, "5", {"--resume=8/checkpoint-2"})), 2,
+            {"8/checkpoint-2: a step has 24 rows", "micro-batches of 5 rows", "1, 2, 3, 4, 6, 8, 12, 24"});
+
+  const Ended listed = Temper({"inspect", "8/checkpoint-4"});
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("tensors lie in slices, of up to 8 ranks"), std::string::npos) << listed.out;
+  RunWell({"export", "--model", "8/checkpoint-4", "--output_dir", "of_checkpoint"});
+  RunWell({"export", "--model", "8", "--output_dir", "of_result"});
+  EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
 }
 
 TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {

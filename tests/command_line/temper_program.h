@@ -84,6 +84,7 @@ class Process {
     return true;
   }
   void Signal(int number) { kill(pid_, number); }
+  pid_t pid() const { return pid_; }
 
   Ended Wait() {
     pollfd files[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}};
@@ -180,7 +181,7 @@ inline void ExpectEnd(const Ended& ended, int code, const std::vector<std::strin
   }
 }
 
-// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed.
+// Every file below `folder` that does not hold a time: the clock, and what metrics.jsonl says of speed and memory.
 inline std::map<std::string, std::string> BytesOf(const std::string& folder, const std::string& prefix = "") {
   std::map<std::string, std::string> files;
   for (const std::string& name : Must(PosixEnv().List(folder))) {
@@ -191,7 +192,7 @@ inline std::map<std::string, std::string> BytesOf(const std::string& folder, con
       std::ifstream in(path);
       for (std::string line; std::getline(in, line);) {
         Json row = Json::parse(line);
-        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds"}) row.erase(time);
+        for (const char* time : {"tokens_per_second", "mfu", "seconds", "eval_seconds", "ranks"}) row.erase(time);
         files[prefix + name] += row.dump() + "\n";
       }
     } else if (name != "clock.json" && name != ".temper.lock") {
@@ -199,6 +200,17 @@ inline std::map<std::string, std::string> BytesOf(const std::string& folder, con
     }
   }
   return files;
+}
+
+// losses[step] of metrics.jsonl.
+inline std::map<int64_t, double> Losses(const std::string& out) {
+  std::map<int64_t, double> losses;
+  std::ifstream in(JoinPath(out, "metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (row.contains("loss")) losses[row["step"].get<int64_t>()] = row["loss"].get<double>();
+  }
+  return losses;
 }
 
 // That `stopped` ended as `whole` did, checkpoints of steps where only it was stopped aside.

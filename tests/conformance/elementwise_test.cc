@@ -278,6 +278,41 @@ TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
   }
 }
 
+// A rank of cp has chunks of every row; what it drops is what one rank drops there.
+TEST(Dropout, OfDealtTokensIsThatOfTheWholeToTheBit) {
+  constexpr int64_t kFirstToken = 24, kRow = 24, kTokens = 2 * kRow;
+  for (DType dtype : kCompute) {
+    for (const auto& [columns, column, width] : {std::array<int64_t, 3>{7, 0, 7}, {64, 0, 64}, {130, 3, 70}}) {
+      const Tensor whole = Tensor::Random({dtype, {kTokens, columns}}, 16);
+      const Tensor all =
+          RunOn(ReferenceKernels(), {Op::kDropout, {whole, Rng(5, 6, kFirstToken)}, {{"p", 0.5}}, 7}, 1)[0];
+      for (const int64_t ranks : {2, 3}) {
+        const ContextPart part{kRow, ranks, ranks - 1};
+        const int64_t first = 3, T = kTokens / ranks - first;  // what tensor ranks leave of them
+        Tensor x({dtype, {T, width}});
+        for (int64_t i = 0; i < T * width; ++i) {
+          x.Set(i, whole[part.PlaceOf(first + i / width) * columns + column + i % width]);
+        }
+        const Instruction dropout{Op::kDropout,
+                                  {x, Rng(5, 6, kFirstToken)},
+                                  {{"p", 0.5},
+                                   {"row", first},
+                                   {"column", column},
+                                   {"columns", columns},
+                                   {"packed_row", kRow},
+                                   {"ranks", ranks},
+                                   {"index", ranks - 1}},
+                                  7};
+        const Tensor twin = RunOn(ReferenceKernels(), dropout, 1)[0];
+        for (int64_t i = 0; i < T * width; ++i) {
+          EXPECT_EQ(twin[i], all[part.PlaceOf(first + i / width) * columns + column + i % width]);
+        }
+        ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / 0.5; });
+      }
+    }
+  }
+}
+
 TEST(Dropout, OfAPartAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, C, column, columns] : {std::array<int64_t, 4>{9, 7, 2, 10}, {33, 64, 64, 256}, {3, 5000, 17, 9999}}) {

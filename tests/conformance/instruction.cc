@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "../gpu_tables.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"
@@ -206,10 +207,33 @@ void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want
   }
 }
 
+// The GPU's kernel of it, where there is one: agrees with the twin; gives the same bits again, and in place.
+void ExpectGpuConforms(const Instruction& instruction, const std::vector<Tensor>& want, const Bound& bound) {
+  for (const GpuTables& gpu : GpusUnderTest()) {
+    SCOPED_TRACE(Describe(instruction) + " on " + gpu.table->name());
+    if (!gpu.table->Make(SpecOf(instruction, 1)).ok()) continue;
+    const std::vector<Tensor> got = RunOn(*gpu.table, instruction, 1);
+    ExpectClose(got, want, bound);
+    const std::vector<Tensor> again = RunOn(*gpu.again, instruction, 1);
+    for (size_t k = 0; k < got.size(); ++k) {
+      EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " is not the same again";
+    }
+    const int target = RuleOf(instruction.op).in_place_input;
+    if (target >= 0 && target < static_cast<int>(instruction.inputs.size()) &&
+        instruction.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
+      const std::vector<Tensor> in_place = RunOn(*gpu.again, instruction, 1, /*in_place=*/true);
+      for (size_t k = 0; k < got.size(); ++k) {
+        EXPECT_TRUE(in_place[k].SameBytes(got[k])) << "output " << k << " differs in place";
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void ExpectConforms(const Instruction& instruction, const Bound& bound) {
   const std::vector<Tensor> want = RunOn(ReferenceKernels(), instruction, 1);
+  ExpectGpuConforms(instruction, want, bound);
   for (Isa isa : RunnableIsas()) {
     SCOPED_TRACE(Describe(instruction) + " on " + std::string(ToString(isa)));
     const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});

@@ -2,12 +2,18 @@
 // one rank, within what that order does in f32.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
 #include "../tiny_run.h"
 #include "comm/local/local_communicator.h"
+#include "comm/mpi/mpi_communicator.h"
+#include "mpi_rank.h"
 
 namespace temper::tiny {
 namespace {
@@ -60,13 +66,27 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit
   return spec;
 }
 
+MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
+  spec.rules = std::move(rules);
+  return spec;
+}
+
+MeshSpec Deciding(MeshSpec spec, GradSync grad_sync, EmbeddingMove embedding) {
+  spec.decisions = {.grad_sync = grad_sync, .embedding = embedding};
+  return spec;
+}
+MeshSpec NotResharded(MeshSpec spec) {
+  spec.reshard_after_forward = false;
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
   bool grouped_heads_only = false;  // copies of KV heads: OPT has as many of these as heads
+  bool few = false;                 // not every variant
   int micro_batches = 2;
   Recompute recompute = Recompute::kNone;
-  bool few_variants = false;
 };
 
 // `layers`: of three blocks.
@@ -75,7 +95,7 @@ Case Pipeline(const char* name, std::initializer_list<std::pair<Axis, int>> size
   MeshSpec mesh = MeshOf(sizes);
   const bool interleaved = kind == PipelineKind::kInterleaved;
   mesh.pipeline = {.kind = kind, .chunks_per_stage = interleaved ? 2 : 1, .layers = std::move(layers)};
-  return {name, mesh, /*grouped_heads_only=*/false, /*micro_batches=*/4, recompute, /*few_variants=*/true};
+  return {name, mesh, /*grouped_heads_only=*/false, /*few=*/true, /*micro_batches=*/4, recompute};
 }
 
 const std::vector<Case>& Cases() {
@@ -92,7 +112,43 @@ const std::vector<Case>& Cases() {
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
-      {"pp2", MeshOf({{Axis::kPp, 2}}), false, 4},
+      // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
+      {"cp2", MeshOf({{Axis::kCp, 2}})},
+      {"cp4", MeshOf({{Axis::kCp, 4}}), false, true},
+      {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}}), false, true},
+      {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}}), false, true},
+      // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
+      {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
+      // What cost decides otherwise, both ways.
+      {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable), false,
+       true},
+      {"dp2_fsdp2_rows_looked_up",
+       Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kRows), false, true},
+      {"fsdp2_tp2_both", Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+       false, true},
+      {"fsdp2_tp2_neither",
+       Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kMicroBatch, EmbeddingMove::kTable), false, true},
+      {"2d_grad_sync_per_step",
+       Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), GradSync::kStep,
+                EmbeddingMove::kAuto),
+       false, true},
+      // A table over both axes that deal rows, its outer one too.
+      {"rules_on_both_data_axes",
+       WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
+                 {{"embed_tokens", "dp+fsdp,-"}}),
+       false, true},
+      // Columns instead of rows, weights of one kind whole, a weight over the axis of plain data parallelism.
+      {"rules_on_fsdp2_dp2",
+       WithRules(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), {{R"(mlp\.|fc\d\.weight)", "replicate"},
+                                                              {R"((q|k|v)_proj\.(weight|lora_A))", "-,fsdp"},
+                                                              {R"(o_proj\.weight)", "dp,fsdp"}}),
+       false, true},
+      // The ffn whole on tensor ranks, the head's input dim over fsdp.
+      {"rules_on_fsdp2_tp2", WithRules(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
+                                       {{R"((gate|up|down)_proj\.(weight|lora_.)|fc\d\.(weight|lora_.))", "-,fsdp"},
+                                        {R"(fc\d\.bias)", "replicate"},
+                                        {"lm_head", "tp,fsdp"}})},
+      {"pp2", MeshOf({{Axis::kPp, 2}}), false, false, 4},
       Pipeline("pp2_recompute", {{Axis::kPp, 2}}, k1f1b, {2, 1}, kAgain),
       Pipeline("pp2_gpipe", {{Axis::kPp, 2}}, kGpipe),
       Pipeline("pp2_interleaved", {{Axis::kPp, 2}}, kInterleaved, {0, 1, 1, 1}),
@@ -101,6 +157,8 @@ const std::vector<Case>& Cases() {
       Pipeline("pp3_zero_bubble_recompute", {{Axis::kPp, 3}}, kZeroBubble, {}, kAgain),
       Pipeline("pp2_dp2", {{Axis::kPp, 2}, {Axis::kDp, 2}}, k1f1b),
       Pipeline("pp2_fsdp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, kZeroBubble),
+      Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, k1f1b, {}, kAgain),
+      Pipeline("pp2_cp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kCp, 2}}, kZeroBubble),
       Pipeline("pp2_fsdp2_tp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}, k1f1b),
   };
   return cases;
@@ -111,17 +169,30 @@ struct Variant {
   std::string config;
   Method method;
   double dropout;
-  bool on_large_meshes = false;
+  bool on_large_meshes = false, of_few = false;
 };
 
 std::vector<Variant> Variants() {
-  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true},
+  return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true, true},
           {"full untied Llama", LlamaConfigText(false), Method::kFull, 0},
-          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true},
+          {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", OptConfigText(true), Method::kFull, 0, true},
           {"full post-norm OPT", OptConfigText(false), Method::kFull, 0},
-          {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1}};
+          {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1, false, true}};
+}
+
+// Of one rank that trains what the mesh of `c` would.
+RunSpec SpecOf(const Variant& v, const Case& c) {
+  return {.config = v.config,
+          .method = v.method,
+          .dropout = v.dropout,
+          .rows_per_micro_batch = c.mesh.mesh.size(DataAxes(c.mesh.mesh)),
+          .micro_batches = c.micro_batches,
+          // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
+          // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
+          // that the order of sums decides. 1e-5 is far below all other gradients here.
+          .adam_eps = 1e-5};
 }
 
 // Those of one rank, made once for each batch: no mesh and no recomputation changes them.
@@ -143,18 +214,9 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   for (const Variant& v : Variants()) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     // Ranks that outnumber the cores take long to meet.
-    if ((c.mesh.mesh.ranks() > 4 || c.few_variants) && !v.on_large_meshes) continue;
+    if ((c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) || (c.few && !v.of_few)) continue;
     if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
-    const int64_t rows = c.mesh.mesh.size(DataAxes(c.mesh.mesh));
-    const RunSpec spec{.config = v.config,
-                       .method = v.method,
-                       .dropout = v.dropout,
-                       .rows_per_micro_batch = rows,
-                       .micro_batches = c.micro_batches,
-                       // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
-                       // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
-                       // that the order of sums decides. 1e-5 is far below all other gradients here.
-                       .adam_eps = 1e-5};
+    const RunSpec spec = SpecOf(v, c);
     const Curve& one = OneRank(spec);
     RunSpec sharded = spec;
     sharded.recompute = c.recompute;
@@ -167,12 +229,109 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, testing::Range(0, static_cast<int>(Cases().size())),
-                         [](const auto& info) {
-                           std::string name = Cases()[static_cast<size_t>(info.param)].name;
-                           std::replace(name.begin(), name.end(), '.', '_');
-                           return name;
-                         });
+// What runs beside what, and what is made again, changes no bit of a ring.
+TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    RunSpec spec{.config = LlamaConfigText(true),
+                 .method = Method::kLora,
+                 .dtype = dtype,
+                 .dropout = 0.1,
+                 .micro_batches = 2,
+                 .mesh = MeshOf({{Axis::kCp, 2}})};
+    const Curve curve = TrainOnMesh(spec);
+    EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+    spec.mesh.overlap = false;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
+    spec.recompute = Recompute::kBlock;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed";
+    spec.mesh.overlap = spec.through_text = true;
+    EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed, with overlap, read back from its text";
+  }
+}
+
+// Of a whole step: what the rules say of the Program is what the communicator counts while it runs.
+TEST(Mesh, OfARingSendsWhatItsProgramSays) {
+  ThreadWorld world(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = world.Join(rank);
+      RunSpec spec{.rows_per_micro_batch = 2, .threads = 1, .mesh = MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}})};
+      spec.mesh.rank = rank;
+      spec.communicator = communicator.get();
+      TinyRun run(spec);
+      const Bytes before = communicator->bytes_sent();
+      Batch batch = run.MakeBatch(0);
+      run.Step(batch);
+      const Bytes sent = communicator->bytes_sent() - before;
+      EXPECT_EQ(sent, CostOfStep(run.train()).sent) << "rank " << rank;
+      // Of the ring, 4 micro-batches of 3 blocks on 2 ranks in f32: keys and values twice, their gradients' sums twice.
+      const int64_t shift = 2 * (32 / 2) * (2 * 16) * 4;  // a row's half, two KV heads of 16
+      EXPECT_GT(sent.v, 4 * 3 * (2 + 2) * shift);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+// As above with ranks that are processes on two hosts, or as if they were, of those variants that suit all meshes.
+class MpiEquivalence : public testing::TestWithParam<int> {};
+
+TEST_P(MpiEquivalence, TenStepsHaveTheLossesOfOneRank) {
+  if (!HasMpi()) GTEST_SKIP() << "this build has no MPI";
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+  const int ranks = Cases()[static_cast<size_t>(GetParam())].mesh.mesh.ranks();
+  const std::string command = fmt::format(
+      "OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 timeout -k 5 300 mpirun -n {} --oversubscribe "
+      "--allow-run-as-root --bind-to none /proc/{}/exe --mpi {} {} 2>&1 </dev/null",
+      ranks, getpid(), (ranks + 1) / 2, GetParam());
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  for (char line[512]; std::fgets(line, sizeof line, pipe) != nullptr;) output += line;
+  EXPECT_EQ(pclose(pipe), 0) << output;
+  EXPECT_NE(output.find(" curves are those of one rank"), std::string::npos) << output;
+}
+
+std::string NameOf(const testing::TestParamInfo<int>& info) {
+  std::string name = Cases()[static_cast<size_t>(info.param)].name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+const auto kAllCases = testing::Range(0, static_cast<int>(Cases().size()));
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshEquivalence, kAllCases, NameOf);
+INSTANTIATE_TEST_SUITE_P(Meshes, MpiEquivalence, kAllCases, NameOf);
 
 }  // namespace
+
+// A rank of MpiEquivalence: the first one compares, and says what it found.
+int RunMpiRank(Communicator& communicator, int case_number) {
+  const Case& c = Cases()[static_cast<size_t>(case_number)];
+  int curves = 0, errors = 0;
+  for (const Variant& v : Variants()) {
+    if (!v.on_large_meshes) continue;
+    if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
+    RunSpec spec = SpecOf(v, c);
+    spec.threads = 1;
+    const Curve one = communicator.rank() == 0 ? Train(spec) : Curve();
+    spec.recompute = c.recompute;
+    spec.mesh = c.mesh;
+    spec.mesh.rank = communicator.rank();
+    spec.communicator = &communicator;
+    const Curve mesh = Train(spec);
+    ++curves;
+    for (size_t s = 0; s < one.loss.size(); ++s) {
+      if (std::abs(mesh.loss[s] - one.loss[s]) <= 1e-5 * one.loss[s] &&
+          std::abs(mesh.norm[s] - one.norm[s]) <= 1e-4 * one.norm[s]) {
+        continue;
+      }
+      ++errors;
+      fmt::print("{} on {}, step {}: loss {} and norm {}; of one rank {} and {}\n", v.name, c.name, s + 1, mesh.loss[s],
+                 mesh.norm[s], one.loss[s], one.norm[s]);
+    }
+  }
+  TEMPER_CHECK(curves > 1);
+  if (communicator.rank() == 0 && errors == 0) fmt::print("{} curves are those of one rank\n", curves);
+  return errors == 0 ? 0 : 1;
+}
+
 }  // namespace temper::tiny

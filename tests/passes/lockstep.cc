@@ -150,6 +150,10 @@ void Lockstep::RunCollective(size_t i) {
           }
           At(rank, out) = At(rank, in).Copy();
         }
+      } else if (first.op == Op::kShift) {
+        for (size_t m = 0; m < group.size(); ++m) {
+          At(group[(m + 1) % group.size()], out) = At(group[m], in).Copy();
+        }
       } else if (first.op == Op::kAllGather) {
         for (int rank : group) {
           int64_t begin = 0;

@@ -11,6 +11,7 @@
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "compile/placement_rules.h"
+#include "compile/ring.h"
 #include "lockstep.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -72,6 +73,10 @@ const MeshCase kMeshes[] = {
     {"depth2_row2_tp2", {{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
     {"fsdp2_row2_tp2", {{Axis::kFsdp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
     {"row2_tp2_copy2", {{Axis::kRow, 2}, {Axis::kTp, 2}, {Axis::kCopy, 2}}, ResidualSplit::kHidden},
+    {"cp2", {{Axis::kCp, 2}}},
+    {"fsdp2_cp2", {{Axis::kFsdp, 2}, {Axis::kCp, 2}}},
+    {"cp2_tp2", {{Axis::kCp, 2}, {Axis::kTp, 2}}},
+    {"cp2_row2_tp2", {{Axis::kCp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden},
 };
 
 Mesh MeshOf(const MeshCase& c) {
@@ -80,10 +85,15 @@ Mesh MeshOf(const MeshCase& c) {
   return mesh;
 }
 
-Graph ForwardOf(const ModelCase& model, Training training) {
+// A rank's rows are one packed row, of which cp shares the tokens.
+int64_t PackedRow(const Mesh& mesh) {
+  return kTokens / mesh.size(DataAxes(mesh));
+}
+
+Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens) {
   const auto made = Model::FromConfig(*ParseJson(model.config, "config.json"), "config.json");
   TEMPER_CHECK(made.ok()) << made.status().message();
-  Graph forward = (*made)->Forward({.dtype = DType::kF32, .tokens = kTokens, .row = kTokens});
+  Graph forward = (*made)->Forward({.dtype = DType::kF32, .tokens = kTokens, .row = row});
   if (training == Training::kFull) {
     TrainAllWeights(&forward);
     return forward;
@@ -95,8 +105,19 @@ Graph ForwardOf(const ModelCase& model, Training training) {
   return AddLora(forward, *targets, /*dropout=*/0.25);
 }
 
-// What the whole mesh has, by name; documents begin where rows are dealt to ranks, and elsewhere.
-TestTensor GlobalSource(const Value& v, const Shape& shape) {
+// Documents of the batch: they begin where rows are dealt to ranks, and elsewhere. With cp, where rows must not be
+// dealt otherwise than in their length, they are longer than chunks, and end within them.
+struct Documents {
+  int64_t row = 4, length = 4;
+  static Documents On(const Mesh& mesh) {
+    if (mesh.size(Axis::kCp) == 1) return {};
+    return {PackedRow(mesh), 10};
+  }
+  int64_t StartOf(int64_t place) const { return place / row * row + place % row / length * length; }
+};
+
+// What the whole mesh has, by name.
+TestTensor GlobalSource(const Value& v, const Shape& shape, const Documents& documents) {
   const TensorType type{v.type.dtype, shape};
   TestTensor t(type);
   const RngKey key{.seed = 3, .name_hash = HashName(v.name)};
@@ -108,9 +129,9 @@ TestTensor GlobalSource(const Value& v, const Shape& shape) {
   for (int64_t i = 0; i < shape.elements(); ++i) {
     const double u = UniformAt(key, static_cast<uint64_t>(i)), draw = NormalAt(key, static_cast<uint64_t>(i));
     if (v.name == kDocumentStartInput) {
-      t.Set(i, static_cast<double>(i / 4 * 4));
+      t.Set(i, static_cast<double>(documents.StartOf(i)));
     } else if (v.name == kPositionInput) {
-      t.Set(i, static_cast<double>(i % 4));
+      t.Set(i, static_cast<double>(i - documents.StartOf(i)));
     } else if (v.name == kTargetInput) {
       t.Set(i, i % 5 == 4 ? -1 : std::floor(u * 50));
     } else if (v.name == kTokenInput) {
@@ -143,6 +164,11 @@ Box RowsOf(const Mesh& mesh, int rank) {
   return BoxOf({kTokens}, rows, mesh, rank);
 }
 
+// The token of the batch that is a rank's i-th.
+int64_t TokenOf(const Mesh& mesh, int rank, int64_t i) {
+  return RowsOf(mesh, rank).begin[0] + ContextPartOf(mesh, rank, PackedRow(mesh)).PlaceOf(i);
+}
+
 TestTensor LocalSource(const Mesh& mesh, int rank, const Value& v) {
   const Box rows = RowsOf(mesh, rank);
   Box box = {{}, v.type.shape};
@@ -156,7 +182,8 @@ TestTensor LocalSource(const Mesh& mesh, int rank, const Value& v) {
   } else {
     for (int d = 0; d < whole.rank(); ++d) box.begin.Append(0);
   }
-  const TestTensor all = GlobalSource(v, whole);
+  const TestTensor all = GlobalSource(v, whole, Documents::On(mesh));
+  const bool tokens = !v.shard && v.type.dtype == DType::kI32;
   TestTensor part(v.type);
   if (v.name == kRngInput) {
     part = all.Copy();
@@ -164,7 +191,7 @@ TestTensor LocalSource(const Mesh& mesh, int rank, const Value& v) {
     return part;
   }
   for (int64_t i = 0; i < v.type.shape.elements(); ++i) {
-    const double x = all.Get(PlaceIn(whole, box, i));
+    const double x = all.Get(tokens ? TokenOf(mesh, rank, i) : PlaceIn(whole, box, i));
     part.Set(i, v.name == kDocumentStartInput ? x - static_cast<double>(rows.begin[0]) : x);
   }
   return part;
@@ -176,8 +203,9 @@ struct Whole {
   std::vector<Graph> graphs;
   std::unique_ptr<Lockstep> run;
 
-  explicit Whole(Graph f) : forward(std::move(f)), graphs({Differentiate(Fuse(forward), false)}) {
-    run = std::make_unique<Lockstep>(Mesh(), graphs, [](int, const Value& v) { return GlobalSource(v, v.type.shape); });
+  Whole(Graph f, const Documents& documents) : forward(std::move(f)), graphs({Differentiate(Fuse(forward), false)}) {
+    run = std::make_unique<Lockstep>(Mesh(), graphs,
+                                     [&](int, const Value& v) { return GlobalSource(v, v.type.shape, documents); });
     run->Run();
   }
   const TestTensor& Get(const std::string& name) const {
@@ -199,7 +227,7 @@ Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual,
       return local.status();
     }
     EXPECT_TRUE(Verify(*local).ok()) << Verify(*local).message();
-    graphs.push_back(UpdateInPlace(Differentiate(Fuse(*local), false)));
+    graphs.push_back(UpdateInPlace(LowerRings(Differentiate(Fuse(*local), false), {})));
     EXPECT_TRUE(Verify(graphs.back()).ok()) << Verify(graphs.back()).message();
   }
   Lockstep ranks(mesh, graphs, [&](int rank, const Value& v) { return LocalSource(mesh, rank, v); });
@@ -208,9 +236,8 @@ Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual,
 
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     const TestTensor& loss = *ranks.Find(rank, kLossOutput);
-    const Box rows = RowsOf(mesh, rank);
-    for (int64_t t = 0; t < rows.shape[0]; ++t) {
-      const double want = whole.Get(kLossOutput).Get(rows.begin[0] + t);
+    for (int64_t t = 0; t < loss.type().shape[0]; ++t) {
+      const double want = whole.Get(kLossOutput).Get(TokenOf(mesh, rank, t));
       EXPECT_NEAR(loss.Get(t), want, 2e-5 * (1 + want)) << "rank " << rank << " token " << t;
     }
   }
@@ -255,10 +282,10 @@ TEST_P(PartitionedModels, HaveTheLossesAndGradientsOfOneRank) {
     if (shares && std::string(model.config).find("OPT") != std::string::npos) continue;
     for (Training training : {Training::kFull, Training::kLora, Training::kLoraAndHead}) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
-      const Whole whole(ForwardOf(model, training));
+      const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
       const auto weights = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
       ASSERT_TRUE(weights.ok()) << weights.status().message();
-      const Status status = CheckOnMesh(whole, mesh, c.residual, *weights);
+      const Status status = CheckOnMesh(whole, mesh, c.residual, weights->placements);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_FALSE(HasFailure());
     }
@@ -273,16 +300,16 @@ TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
   for (const ModelCase& model : kModels) {
     if (mesh.size(Axis::kCopy) > 1 && std::string(model.config).find("OPT") != std::string::npos) continue;
     for (Training training : {Training::kFull, Training::kLoraAndHead}) {
-      const Whole whole(ForwardOf(model, training));
+      const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
       const auto defaults = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
       ASSERT_TRUE(defaults.ok()) << defaults.status().message();
       std::vector<std::string> names;
-      for (const auto& [name, p] : *defaults) names.push_back(name);
+      for (const auto& [name, p] : defaults->placements) names.push_back(name);
       const bool tensor = !(mesh.axes() & kTensorAxes).empty();  // else nothing is refused
       for (uint32_t seed = 0; seed < (tensor ? 20u : 5u); ++seed) {
         std::mt19937 engine(seed);
         const auto draw = [&](int n) { return static_cast<int>(engine() % static_cast<uint32_t>(n)); };
-        Placements weights = *defaults;
+        Placements weights = defaults->placements;
         std::string changed;
         for (int changes = 1 + draw(3); changes > 0; --changes) {
           const std::string& name = names[static_cast<size_t>(draw(static_cast<int>(names.size())))];
@@ -318,7 +345,7 @@ TEST(PartitionedModel, NormsAndResidualsAreOfAPartOfTheTokens) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Graph forward = ForwardOf(model, training);
       const auto weights = PlaceWeights(forward, mesh, DefaultPlacementRules(ResidualSplit::kTokens));
-      const auto part = Partition(forward, {.mesh = mesh, .weights = &*weights});
+      const auto part = Partition(forward, {.mesh = mesh, .weights = &weights->placements});
       ASSERT_TRUE(part.ok()) << part.status().message();
       int checked = 0;
       for (const Node& node : part->nodes()) {

@@ -97,6 +97,17 @@ TEST(ComputeBoundKernels, AllocateNothingWhenRun) {
       RandomTensor({DType::kF32, {T, 4}}, 1), starts());
   add(Op::kAttentionCached, heads, matrix(3, D), matrix(3, D / 2), matrix(3, D / 2), matrix(T, D / 2), matrix(T, D / 2),
       Indices(1, [](int64_t) { return int64_t{20}; }));
+  Attributes step = heads;
+  for (const auto& [key, value] :
+       {std::pair("row", 2 * T), std::pair("ranks", int64_t{2}), std::pair("index", int64_t{1}),
+        std::pair("origin", int64_t{0}), std::pair("acc", int64_t{1})}) {
+    step.Set(key, value);
+  }
+  const auto none = [] { return Indices(T, [](int64_t) { return int64_t{0}; }); };
+  const auto sums = [](int64_t columns) { return RandomTensor({DType::kF32, {T, columns}}, 1); };
+  add(Op::kAttentionStep, step, matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), none(), sums(D), sums(4));
+  add(Op::kAttentionStepBackward, step, matrix(T, D), matrix(T, D), matrix(T, D / 2), matrix(T, D / 2), matrix(T, D),
+      sums(4), none(), sums(D));
   for (const Case& c : cases) {
     KernelSpec spec{.op = c.op, .attributes = c.attributes, .threads = 2};
     for (const TestTensor& t : c.inputs) spec.inputs.push_back(t.type());

@@ -2,92 +2,19 @@
 // (a segment of its queries). A unit's keys and values are packed once into panels, which all query heads of the group
 // use; scores exist only as a tile. Units do not touch each other's results, so any thread may take any unit.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
-#include "backend/cpu/attention_tile.h"
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/kernels.h"
-#include "graph/ops/attention_scratch.h"
+#include "backend/cpu/attention_units.h"
 
 namespace temper {
 namespace {
-
-// Queries of a forward unit: enough that packing the keys again for each costs nothing beside the products.
-constexpr int64_t kSegment = 512;
-
-const AttentionKernels& KernelsOf(DType dtype, Isa isa) {
-  if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kAttentionF32Avx512 : kAttentionF32Avx2;
-  if (isa == Isa::kAvx512Bf16) return kAttentionBF16Avx512;
-  return isa == Isa::kAvx512 ? kAttentionBF16AsF32Avx512 : kAttentionBF16AsF32Avx2;
-}
 
 // Documents [begin, end) of tokens: one, or several short ones that share a tile's work.
 struct Unit {
   int32_t begin, end;
 };
-
-// What all three kernels know of their heads.
-struct Heads {
-  int64_t heads, kv_heads, group, E, window;
-  float scale;
-  int64_t element;  // bytes of q, k, v
-  const AttentionKernels* kernels;
-  const TileKernels* tiles;
-
-  Heads(const KernelSpec& spec, const TensorType& q, Isa isa)
-      : heads(spec.attributes.Int("heads")),
-        kv_heads(spec.attributes.Int("kv_heads")),
-        group(heads / kv_heads),
-        E(q.shape[1] / heads),
-        window(spec.attributes.IntOr("window", 0)),
-        scale(static_cast<float>(spec.attributes.Double("scale"))),
-        element(SizeOf(q.dtype)),
-        kernels(&KernelsOf(q.dtype, isa)),
-        tiles(&TilesOf(q.dtype, isa)) {
-    TEMPER_CHECK(kernels->columns == tiles->nr) << kernels->columns;
-    TEMPER_CHECK(kernels->forward_scratch <= kForwardTileBound && kernels->backward_scratch <= kBackwardTileBound &&
-                 kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound)
-        << kernels->forward_scratch << ", " << kernels->backward_scratch << ", " << kernels->row_bytes;
-  }
-
-  int64_t query_stride() const { return heads * E; }
-  int64_t key_stride() const { return kv_heads * E; }
-  int64_t padded_E() const { return (E + tiles->nr - 1) / tiles->nr * tiles->nr; }
-  int64_t PanelBytes(int64_t depth) const {
-    return (depth + tiles->k_step - 1) / tiles->k_step * tiles->k_step * tiles->nr * tiles->element_size;
-  }
-  std::byte* At(std::byte* data, int64_t index) const { return data + index * element; }
-  // Panels of tokens [first, first + n) of a head, E deep; or of E, n deep.
-  void PackTokens(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_k(head, stride, n, tiles->nr, true, E, panels, PanelBytes(E));
-  }
-  void PackDepth(const std::byte* head, int64_t stride, int64_t n, std::byte* panels) const {
-    tiles->pack_lines(head, stride, E, tiles->nr, true, n, panels, PanelBytes(n));
-  }
-};
-
-// Whether the tiles serve: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
-bool Served(const KernelSpec& spec, const TensorType& q) {
-  if (q.dtype != DType::kF32 && q.dtype != DType::kBF16) return false;
-  const int64_t E = q.shape[1] / spec.attributes.Int("heads");
-  return E % 16 == 0 && E <= kMaxHeadDim && spec.attributes.Double("scale") > 0;
-}
-
-// Calls body(i, thread) for i < n, each by whichever thread is free: units differ in cost.
-template <class Body>
-void ForEachUnit(int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
-  next.store(0, std::memory_order_relaxed);
-  const auto take = [&](int thread) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, thread);
-  };
-  if (threads == 1) return take(0);
-#pragma omp parallel num_threads(threads)
-  take(omp_get_thread_num());
-}
 
 // The units of a micro-batch, longest first; their number, or an error where document_start is not what it must be.
 Result<int64_t> MakeUnits(const int32_t* document_start, int64_t tokens, int64_t longest, Unit* units) {
@@ -147,7 +74,7 @@ class AttentionKernel final : public Kernel {
 
   void RunSegment(const KernelArgs& args, const int32_t* document_start, int64_t begin, int64_t end, int64_t kv,
                   std::byte* scratch) {
-    const Heads& h = heads_;
+    const HeadLayout& h = heads_;
     const auto first_of = [&](int64_t t) {
       return h.window > 0 ? std::max<int64_t>(document_start[t], t - h.window + 1) : document_start[t];
     };
@@ -183,7 +110,7 @@ class AttentionKernel final : public Kernel {
     }
   }
 
-  const Heads heads_;
+  const HeadLayout heads_;
   const int64_t tokens_;
   const int threads_;
   const AttentionScratch scratch_;
@@ -214,7 +141,7 @@ class AttentionBackwardKernel final : public Kernel {
  private:
   void RunUnit(const KernelArgs& args, const int32_t* document_start, const Unit& unit, int64_t kv,
                std::byte* scratch) {
-    const Heads& h = heads_;
+    const HeadLayout& h = heads_;
     const int64_t L = unit.end - unit.begin, at = unit.begin * h.key_stride() + kv * h.E;
     const int64_t sum_bytes = (L + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock * h.padded_E() * 4;
     float* d_k = reinterpret_cast<float*>(scratch + scratch_.d_k.v);
@@ -277,7 +204,7 @@ class AttentionBackwardKernel final : public Kernel {
     h.kernels->write_rows(d_v, 1, L, h.E, h.At(args.outputs[2], at), h.key_stride());
   }
 
-  const Heads heads_;
+  const HeadLayout heads_;
   const int64_t tokens_;
   const int threads_;
   const AttentionScratch scratch_;
@@ -298,7 +225,7 @@ class AttentionCachedKernel final : public Kernel {
   }
 
   Status Run(const KernelArgs& args) override {
-    const Heads& h = heads_;
+    const HeadLayout& h = heads_;
     const int64_t length = *reinterpret_cast<const int32_t*>(args.inputs[5]);
     if (length < 0 || length + tokens_ > cache_) {
       return InvalidArgument(
@@ -321,7 +248,7 @@ class AttentionCachedKernel final : public Kernel {
 
  private:
   void RunSegment(const KernelArgs& args, int64_t length, int64_t begin, int64_t end, int64_t kv, std::byte* scratch) {
-    const Heads& h = heads_;
+    const HeadLayout& h = heads_;
     const auto first_of = [&](int64_t i) { return h.window > 0 ? std::max<int64_t>(0, length + i - h.window + 1) : 0; };
     const int64_t origin = first_of(begin), keys = length + end - origin, at = origin * h.key_stride() + kv * h.E;
     std::byte *k_panels = scratch + scratch_.k_panels.v, *v_panels = scratch + scratch_.v_panels.v;
@@ -366,7 +293,7 @@ class AttentionCachedKernel final : public Kernel {
     }
   }
 
-  const Heads heads_;
+  const HeadLayout heads_;
   const int64_t tokens_, cache_;
   const int threads_;
   const AttentionScratch scratch_;
@@ -376,12 +303,12 @@ class AttentionCachedKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[0])) return nullptr;
+  if (!Served(spec, spec.inputs[0]) || spec.attributes.Has("axes")) return nullptr;
   return std::make_unique<AttentionKernel>(spec, isa);
 }
 
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[1])) return nullptr;
+  if (!Served(spec, spec.inputs[1]) || spec.attributes.Has("axes")) return nullptr;
   return std::make_unique<AttentionBackwardKernel>(spec, isa);
 }
 

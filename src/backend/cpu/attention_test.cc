@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "backend/cpu/kernel_twin.h"
+#include "backend/cpu/attention_bounds.h"
 
 namespace temper {
 namespace {
@@ -65,26 +65,8 @@ std::string Name(const AttentionCase& c, DType dtype, Isa isa) {
   return std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
 }
 
-// The f32 error of a scaled score: (E + 4) roundings of the sum of magnitudes, the largest of all.
-double ScoreError(const AttentionCase& c, const Scene& s) {
-  const auto longest = [&](const TestTensor& x) {
-    double most = 0;
-    for (int64_t r = 0; r < x.type().shape.elements() / c.E; ++r) {
-      double square = 0;
-      for (int64_t e = 0; e < c.E; ++e) square += x.Get(r * c.E + e) * x.Get(r * c.E + e);
-      most = std::max(most, square);
-    }
-    return std::sqrt(most);
-  };
-  const double magnitude = longest(s.q) * longest(s.k) * s.attributes.Double("scale");
-  return static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32) * magnitude;
-}
-
-// Relative error of a probability: of the exponentials (2.4e-6 and roundings in bf16, 4 roundings in f32), of the score
-// and of what is subtracted from it, and of the sum of n exponentials.
-double ProbabilityError(const AttentionCase& c, const Scene& s, DType dtype) {
-  const double u = UnitRoundoff(DType::kF32);
-  return (dtype == DType::kBF16 ? 6e-6 : 12 * u) + 2.1 * ScoreError(c, s) + (static_cast<double>(s.T) / 8 + 16) * u;
+AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
+  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale")};
 }
 
 TEST(Attention, MatchesTheScalarTwin) {
@@ -102,7 +84,7 @@ TEST(Attention, MatchesTheScalarTwin) {
       absolute.push_back(Absolute(s.v));
       absolute.push_back(s.document_start.Copy());
       const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});
-      const double p_error = ProbabilityError(c, s, dtype);
+      const double p_error = ProbabilityError(ShapeOf(c, s), s.q, s.k);
       for (Isa isa : RunnableIsas()) {
         if (isa == Isa::kScalar) continue;
         const TestTensors one = RunFast(run, isa, 1);
@@ -123,53 +105,6 @@ TEST(Attention, MatchesTheScalarTwin) {
   }
 }
 
-// What rounding can do to d_q, d_k, d_v, from the operands in double.
-struct BackwardBounds {
-  std::vector<double> d_q, d_k, d_v;
-};
-BackwardBounds BoundsOf(const AttentionCase& c, const Scene& s, const TestTensors& in, DType dtype) {
-  const int64_t H = c.heads, K = c.kv_heads, E = c.E;
-  const double scale = s.attributes.Double("scale"), u32 = UnitRoundoff(DType::kF32);
-  const double p_error = ProbabilityError(c, s, dtype);
-  const double rounding = dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0;  // of p and d_s before their products
-  const double sum_error = static_cast<double>(s.T * (H / K) + 8) * u32;
-  const auto n = [](int64_t x) { return std::vector<double>(static_cast<size_t>(x)); };
-  BackwardBounds b{n(s.T * H * E), n(s.T * K * E), n(s.T * K * E)};
-  for (int64_t t = 0; t < s.T; ++t) {
-    const auto start = static_cast<int64_t>(s.document_start.Get(t));
-    const int64_t first = c.window > 0 ? std::max(start, t - c.window + 1) : start;
-    for (int64_t h = 0; h < H; ++h) {
-      const int64_t at_q = (t * H + h) * E;
-      double delta = 0, delta_size = 0;
-      for (int64_t e = 0; e < E; ++e) {
-        const double x = in[0].Get(at_q + e) * in[4].Get(at_q + e);
-        delta += x;
-        delta_size += std::fabs(x);
-      }
-      for (int64_t k = first; k <= t; ++k) {
-        const int64_t at_k = (k * K + h / (H / K)) * E;
-        double score = 0, d_p = 0, d_p_size = 0;
-        for (int64_t e = 0; e < E; ++e) {
-          score += s.q.Get(at_q + e) * s.k.Get(at_k + e);
-          d_p += in[0].Get(at_q + e) * s.v.Get(at_k + e);
-          d_p_size += std::fabs(in[0].Get(at_q + e) * s.v.Get(at_k + e));
-        }
-        const double lse = in[5].Get(t * H + h), p = std::exp(scale * score - lse);
-        const double p_off = p_error + 4 * u32 * (std::fabs(lse) + std::fabs(scale * score)),
-                     d_s = std::fabs(d_p - delta);
-        const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32) +
-                                    static_cast<double>(E + 8) * u32 * (d_p_size + delta_size));
-        for (int64_t e = 0; e < E; ++e) {
-          b.d_q[static_cast<size_t>(at_q + e)] += scale * d_s_off * std::fabs(s.k.Get(at_k + e));
-          b.d_k[static_cast<size_t>(at_k + e)] += scale * d_s_off * std::fabs(s.q.Get(at_q + e));
-          b.d_v[static_cast<size_t>(at_k + e)] += p * (p_off + rounding + sum_error) * std::fabs(in[0].Get(at_q + e));
-        }
-      }
-    }
-  }
-  return b;
-}
-
 TEST(AttentionBackward, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     for (const AttentionCase& c : Cases()) {
@@ -182,7 +117,10 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
       for (const TestTensor* t : {&s.q, &s.k, &s.v, &made[0], &made[1], &s.document_start}) inputs.push_back(t->Copy());
       const TwinRun run{Op::kAttentionBackward, s.attributes, &inputs};
       const TestTensors want = RunReference(run);
-      const BackwardBounds bounds = BoundsOf(c, s, inputs, dtype);
+      const BackwardBounds bounds = BoundsOf(ShapeOf(c, s), inputs, [&](int64_t t) {
+        const auto start = static_cast<int64_t>(s.document_start.Get(t));
+        return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, t + 1);
+      });
       const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
       for (Isa isa : RunnableIsas()) {
         if (isa == Isa::kScalar) continue;

@@ -134,13 +134,24 @@ void Forward(const AttentionForwardTile& t) {
     largest[i] = kMinusInfinity;
     total[i] = 0;
   }
+  const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
+  if (t.resume) {
+    if (begin >= end) return;
+    for (int i = 0; i < kRows; ++i) {
+      float* row = o + i * padded_E;
+      Fill(row, 0, padded_E, 0);
+      if (i >= t.rows) continue;
+      largest[i] = t.lse[i * t.lse_stride] / t.scale;
+      total[i] = 1;
+      for (int64_t e = 0; e < t.E; e += kLanes) Store(row + e, Load(t.sums + i * t.q_stride + e, Full{}), Full{});
+    }
+  }
   CopyRows<Math>(t.q, t.q_stride, t.rows, kRows, t.E, q);
   for (int64_t i = t.rows; i < kRows; ++i) {
     for (int64_t w = 0; w < kProbabilityWords<Math>; ++w) probability[i * kProbabilityWords<Math> + w] = 0;
     rescale[i] = 0;
   }
 
-  const int64_t begin = t.first[0] / kColumns * kColumns, end = t.last[t.rows - 1] + 1;
   for (int64_t key = begin; key < end; key += kAttentionKeys) {
     const int64_t n = Smaller(kAttentionKeys, end - key), columns = RoundUpTo(n, kColumns);
     for (int64_t j = 0; j < columns; j += kColumns) {
@@ -180,7 +191,7 @@ void Forward(const AttentionForwardTile& t) {
     }
     for (int64_t e = 0; e < t.E; e += kColumns) {
       Sums sum;
-      if (key == begin) {
+      if (key == begin && !t.resume) {
         ClearSums(sum);
       } else {
         LoadSums(o + e, padded_E, sum);
@@ -200,7 +211,12 @@ void Forward(const AttentionForwardTile& t) {
   for (int i = 0; i < t.rows; ++i) {
     const Floats inverse = Set(1 / total[i]);
     for (int64_t e = 0; e < t.E; e += kLanes) {
-      Store(out + i * t.q_stride + e, Load(o + i * padded_E + e, Full{}) * inverse, Full{});
+      const Floats x = Load(o + i * padded_E + e, Full{}) * inverse;
+      if (t.sums != nullptr) {
+        Store(t.sums + i * t.q_stride + e, x, Full{});
+      } else {
+        Store(out + i * t.q_stride + e, x, Full{});
+      }
     }
     if (t.lse != nullptr) {
       t.lse[i * t.lse_stride] =
@@ -338,6 +354,17 @@ void WriteRows(const float* sums, float scale, int64_t rows, int64_t E, void* to
   }
 }
 
+TEMPER_VEC void AddRows(const float* sums, float scale, int64_t rows, int64_t E, bool add, float* to, int64_t stride) {
+  const int64_t padded_E = RoundUpTo(E, kColumns);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t e = 0; e < E; e += kLanes) {
+      float* const at = to + i * stride + e;
+      const Floats before = add ? Load(at, Full{}) : Zero();
+      Store(at, Fma(Load(sums + i * padded_E + e, Full{}), Set(scale), before), Full{});
+    }
+  }
+}
+
 template <class Math>
 constexpr AttentionKernels kAttentionTable = {.rows = kRows,
                                               .columns = kColumns,
@@ -348,7 +375,8 @@ constexpr AttentionKernels kAttentionTable = {.rows = kRows,
                                               .backward = Backward<Math>,
                                               .copy_rows = CopyRows<Math>,
                                               .row_dots = RowDots<typename Math::Element>,
-                                              .write_rows = WriteRows<typename Math::Element>};
+                                              .write_rows = WriteRows<typename Math::Element>,
+                                              .add_rows = AddRows};
 
 }  // namespace
 }  // namespace temper

@@ -22,7 +22,7 @@ struct AttentionForwardTile {
   const void* q = nullptr;                          // row 0 of the tile, one head
   int64_t q_stride = 0;                             // elements between rows, of o too
   int rows = 0;                                     // at most the table's `rows`
-  const int32_t *first = nullptr, *last = nullptr;  // of each row, not decreasing; every row sees a key
+  const int32_t *first = nullptr, *last = nullptr;  // of each row, not decreasing; every row sees a key, but to resume
   const void *k_panels = nullptr, *v_panels = nullptr;
   // k: a panel per nr keys, E deep. v: a panel per nr of E, whose depth is the unit's keys; bytes between them.
   int64_t k_panel_bytes = 0, v_panel_bytes = 0;
@@ -31,6 +31,10 @@ struct AttentionForwardTile {
   float scale = 0;
   void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
   void* o = nullptr;
+  // f32 rows, q_stride apart, that o goes to instead. With `resume` they and lse are those of other keys, which are
+  // taken in. Then lse is there, too.
+  float* sums = nullptr;
+  bool resume = false;
   float* lse = nullptr;  // nullptr: not wanted
   int64_t lse_stride = 0;
 };
@@ -72,6 +76,8 @@ struct AttentionKernels {
   void (*row_dots)(const void* a, const void* b, int64_t stride, int64_t rows, int64_t E, float* out);
   // Rows of E elements, `stride` apart: scale * sums, of which a row has E rounded up to `columns`.
   void (*write_rows)(const float* sums, float scale, int64_t rows, int64_t E, void* to, int64_t stride);
+  // The same in f32; `add`: to what is there.
+  void (*add_rows)(const float* sums, float scale, int64_t rows, int64_t E, bool add, float* to, int64_t stride);
 };
 
 extern const AttentionKernels kAttentionF32Avx512, kAttentionBF16Avx512, kAttentionBF16AsF32Avx512;

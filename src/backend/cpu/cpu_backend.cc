@@ -20,6 +20,8 @@ std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::uni
     case Op::kAttention: return MakeAttention(spec, isa);
     case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);
     case Op::kAttentionCached: return MakeAttentionCached(spec, isa);
+    case Op::kAttentionStep: return MakeAttentionStep(spec, isa);
+    case Op::kAttentionStepBackward: return MakeAttentionStepBackward(spec, isa);
     case Op::kEmbedding: return MakeEmbedding(spec, isa);
     case Op::kEmbeddingBackward: return MakeEmbeddingBackward(spec, isa);
     case Op::kAdd: return MakeAdd(spec, isa);

@@ -8,6 +8,7 @@
 #include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/philox.h"
+#include "graph/ops/context_attributes.h"
 
 namespace temper {
 namespace {
@@ -50,8 +51,10 @@ std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa) {
     const int threads = spec.threads;
     const int64_t T = spec.inputs[0].shape.rows(), C = spec.inputs[0].shape.columns();
     const int64_t columns = spec.attributes.IntOr("columns", C);
-    const auto row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
-               column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0));
+    const int64_t row = spec.attributes.IntOr("row", 0);
+    const auto column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0));
+    const ContextPart part = ContextPartOf(spec.attributes, "packed_row");
+    const bool in_order = part.ranks == 1 && columns == C;
     const double p = spec.attributes.Double("p");
     const auto dropout = VectorsFor<Element>(isa).dropout;
     return MakeKernel([=](const KernelArgs& args) {
@@ -62,11 +65,11 @@ std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa) {
                        .name_hash = args.rng_name_hash,
                        .step = static_cast<uint64_t>(rng[kRngStep])};
       const DropoutDraws draws = DrawsOf(key, p);
-      const uint64_t first_row = static_cast<uint64_t>(rng[kRngFirstToken]) + row;
+      const auto first_token = static_cast<uint64_t>(rng[kRngFirstToken]);
       const auto place = [=](int64_t t) {
-        return (first_row + static_cast<uint64_t>(t)) * static_cast<uint64_t>(columns) + column;
+        return (first_token + static_cast<uint64_t>(part.PlaceOf(row + t))) * static_cast<uint64_t>(columns) + column;
       };
-      if (columns == C) {  // rows follow one another in the batch
+      if (in_order) {  // rows follow one another in the batch
         const int64_t head = DropHead(dropout, draws, x, y, place(0), T * C);
         const auto first = static_cast<int64_t>(place(0)) + head;
         ParallelBlocks(threads, T * C - head, kElementsPerRange, [=, &draws](int64_t begin, int64_t end) {

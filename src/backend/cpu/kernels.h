@@ -23,6 +23,8 @@ std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, 
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa);

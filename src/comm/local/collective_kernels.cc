@@ -23,6 +23,8 @@ Meeting MeetingOf(Op op) {
       return Meeting::kAllGather;
     case Op::kReduceScatter:
       return Meeting::kReduceScatter;
+    case Op::kShift:
+      return Meeting::kShift;
     default:
       return Meeting::kAllReduce;
   }
@@ -57,6 +59,8 @@ class HostCollective final : public Kernel {
     TEMPER_RETURN_IF_ERROR(peers_.Open(MeetingOf(plan_.op), plan_, args, first, count));
     if (plan_.op == Op::kAllGather) {
       Gather(args, first, count, /*from_outputs=*/false);
+    } else if (plan_.op == Op::kShift) {
+      CopyFromBefore(args, first, count);
     } else {
       Reduce(args, first, count);
     }
@@ -82,6 +86,17 @@ class HostCollective final : public Kernel {
       }
     });
     CountMoved(first, count, [&](const CollectiveTensor& tensor) { return tensor.whole - tensor.parts[Own()].count; });
+  }
+
+  void CopyFromBefore(const KernelArgs& args, size_t first, size_t count) {
+    const int before = (index() + members() - 1) % members();
+    ForTeam(plan_.threads, plan_.bytes, [&](int thread, int team) {
+      for (size_t t = 0; t < count; ++t) {
+        CopyWhole(plan_.tensors[first + t], peers_.input(before, t), args.outputs[first + t],
+                  plan_.bytes >= kStreamFrom, thread, team);
+      }
+    });
+    CountMoved(first, count, [&](const CollectiveTensor& tensor) { return tensor.whole; });
   }
 
   // Adds up the own part of all members' terms into the output: at its beginning where that is the part, in place where

@@ -77,4 +77,18 @@ inline void CopyPart(const CollectiveTensor& tensor, int m, const std::byte* fro
   if (stream) _mm_sfence();
 }
 
+// A thread's share of a tensor of which every member has one of its own.
+inline void CopyWhole(const CollectiveTensor& tensor, const std::byte* from, std::byte* out, bool stream, int thread,
+                      int team) {
+  const int64_t size = tensor.element_bytes();
+  ForShare(1, tensor.outer * tensor.whole * tensor.inner, size, team, thread, [&](int64_t, int64_t begin, int64_t n) {
+    if (stream) {
+      StreamBytes(out + begin * size, from + begin * size, n * size);
+    } else {
+      std::memcpy(out + begin * size, from + begin * size, static_cast<size_t>(n * size));
+    }
+  });
+  if (stream) _mm_sfence();
+}
+
 }  // namespace temper

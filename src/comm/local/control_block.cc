@@ -55,6 +55,8 @@ const char* ToString(Meeting meeting) {
       return "reduce_scatter";
     case Meeting::kAllReduce:
       return "all_reduce";
+    case Meeting::kShift:
+      return "shift";
   }
   return "?";
 }

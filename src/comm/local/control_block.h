@@ -27,6 +27,7 @@ enum class Meeting : uint32_t {
   kAllGather,
   kReduceScatter,
   kAllReduce,
+  kShift,
 };
 const char* ToString(Meeting meeting);
 
@@ -108,6 +109,7 @@ class ControlBlock {
   // Processors that any of the ranks may run on; ranks add theirs when they join.
   void AddProcessors() const;
   int processors() const;
+  int processors_per_rank() const { return processors() > ranks_ ? processors() / ranks_ : 1; }
 
  private:
   struct Header;

@@ -46,7 +46,7 @@ class HeldSignals {
  public:
   HeldSignals() {
     sigemptyset(&held_);
-    for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&held_, s);
+    for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&held_, s);
     sigprocmask(SIG_BLOCK, &held_, &before_);
     // Were children ignored, nobody could ask how they ended.
     struct sigaction usual = {};

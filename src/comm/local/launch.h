@@ -21,7 +21,7 @@ struct LaunchSpec {
   // Set for all ranks where this process does not have them.
   std::vector<std::pair<std::string, std::string>> environment;
   // How long ranks have to end once the run is stopped, before they are made to.
-  Seconds grace{20};
+  Seconds grace{5};
 };
 
 struct LaunchResult {
@@ -31,9 +31,9 @@ struct LaunchResult {
   std::string message;
 };
 
-// Returns when all ranks have ended. SIGINT, SIGTERM and SIGHUP are passed on to them; where this process is killed,
-// they get SIGTERM. A rank that ends badly stops the run of all others (Communicator's errors). Thread rule: the main
-// thread, and no other one may take these signals or SIGCHLD.
+// Returns when all ranks have ended. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to them; where this process is
+// killed, they get SIGTERM. A rank that ends badly stops the run of all others (Communicator's errors). Thread rule:
+// the main thread, and no other one may take these signals or SIGCHLD.
 Result<LaunchResult> Launch(const LaunchSpec& spec);
 
 // What Launch told this process; nothing where it is not a rank. Asked once: processes that this one starts are no

@@ -17,6 +17,9 @@ class LocalCommunicator final : public Communicator {
 
   int rank() const override { return host_->self(); }
   int size() const override { return host_->control().ranks(); }
+  int host_ranks() const override { return size(); }
+  int host_rank() const override { return rank(); }
+  int processors() const override { return host_->control().processors_per_rank(); }
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override;
   Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override;
   Result<std::span<std::byte>> AllocateArena(Bytes size) override { return host_->arenas().Allocate(size); }

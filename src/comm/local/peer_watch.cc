@@ -80,6 +80,10 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
   if (circle && !circle_) circle_since_ = now;
   circle_ = circle;
   if (circle_ && SecondsBetween(circle_since_, now) > patience_.idle.v) {
+    if (const int stopped = StoppedInTheCircle(peer); stopped >= 0) {
+      return IoError(fmt::format("{} gives no sign of life for {} (it is stopped), and {} waits for it in {}",
+                                 control_.NameOf(stopped), ToString(patience_.idle), control_.NameOf(self_), here));
+    }
     return IoError(fmt::format("ranks wait for each other: {} in {}, {} in {}: they do not run the same program",
                                control_.NameOf(self_), here, control_.NameOf(peer), Matter(peer)));
   }
@@ -106,6 +110,17 @@ Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
   return IoError(fmt::format("{} gives no sign of life for {} ({}), and {} waits for it in {}", control_.NameOf(peer),
                              ToString(Seconds{seconds}), activity.stopped() ? "it is stopped" : "it sleeps",
                              control_.NameOf(self_), Matter(self_)));
+}
+
+// A rank that was stopped while it waited still looks as if it did, and so do all that wait for it. -1: there is none.
+int PeerWatch::StoppedInTheCircle(int peer) const {
+  for (int steps = 0; steps <= control_.ranks() && peer != self_; ++steps) {
+    if (peer < 0) return -1;  // somebody has moved on
+    const RankBlock& block = control_.rank(peer);
+    if (ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load()).stopped()) return peer;
+    peer = control_.sleeper(peer, lane_).waiting_for.load() - 1;
+  }
+  return -1;
 }
 
 bool PeerWatch::WaitInACircle(int peer) const {

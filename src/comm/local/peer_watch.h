@@ -39,6 +39,7 @@ class PeerWatch {
   using Clock = std::chrono::steady_clock;
   Status JudgeActivity(int peer, Clock::time_point now);
   bool WaitInACircle(int peer) const;
+  int StoppedInTheCircle(int peer) const;
   // What rank `i` has come for.
   const char* Matter(int i) const {
     return lane_ == Lane::kCollectives ? ToString(control_.rank(i).meeting) : "a transfer between stages";

@@ -9,6 +9,7 @@
 #include "comm/local/collective_loops.h"
 #include "comm/local/peer_operands.h"
 #include "comm/local/sum.h"
+#include "comm/mpi/mpi_shift.h"
 #include "comm/mpi/wire_plan.h"
 
 namespace temper {
@@ -21,14 +22,6 @@ constexpr int64_t kMostPerChunk = 1 << 20;
 int64_t ChunkBytes(const GroupLayout& group) {
   const int64_t slots = (group.busiest() + 1) * kWindow;
   return std::clamp(Staging::kSize.v / slots / 64 * 64, int64_t{64}, kMostPerChunk);
-}
-
-HostGroup MembersHere(const GroupLayout& group, const HostLayout& hosts) {
-  HostGroup here{.index = group.place(group.index())};
-  for (const int m : group.hosts()[static_cast<size_t>(group.own_host())]) {
-    here.members.push_back(hosts.place(group.ranks()[static_cast<size_t>(m)]));
-  }
-  return here;
 }
 
 Meeting MeetingOf(Op op) {
@@ -335,6 +328,14 @@ class MpiCollective final : public Kernel {
 
 }  // namespace
 
+HostGroup MembersHere(const GroupLayout& group, const HostLayout& hosts) {
+  HostGroup here{.index = group.place(group.index())};
+  for (const int m : group.hosts()[static_cast<size_t>(group.own_host())]) {
+    here.members.push_back(hosts.place(group.ranks()[static_cast<size_t>(m)]));
+  }
+  return here;
+}
+
 std::byte* Staging::memory() {
   if (!memory_) memory_ = std::make_unique<std::byte[]>(static_cast<size_t>(kSize.v));
   return memory_.get();
@@ -379,6 +380,7 @@ Result<std::unique_ptr<Kernel>> MakeMpiCollective(const MpiContext& context, con
   std::vector<int64_t> sizes(own.size() * members);
   TEMPER_RETURN_IF_ERROR(gather.Gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(sizes))));
   TEMPER_ASSIGN_OR_RETURN(CollectivePlan plan, PlanCollective(spec, group.size(), sizes));
+  if (spec.op == Op::kShift) return MakeMpiShift(context, group, std::move(plan));
   return std::unique_ptr<Kernel>(new MpiCollective(context, group, std::move(plan)));
 }
 

@@ -32,6 +32,9 @@ struct MpiContext {
   MpiLink &sends, &receives;  // of transfers
 };
 
+// The members of the group that share this rank's host.
+HostGroup MembersHere(const GroupLayout& group, const HostLayout& hosts);
+
 // A few bytes of every member to all.
 class GroupGather {
  public:

@@ -147,6 +147,9 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
+  int host_ranks() const override { return control_.ranks(); }
+  int host_rank() const override { return world_.hosts.place(world_.rank); }
+  int processors() const override { return control_.processors_per_rank(); }
 
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
@@ -213,8 +216,8 @@ class MpiCommunicator final : public Communicator {
       return link_.Stop(InvalidArgument(fmt::format(
           "rank 0 is in {} of {}, rank {} in {} of {}: ranks must run the same program",
           ToString(static_cast<Meeting>(head.meeting)), head.size, r,
-          theirs.meeting <= static_cast<uint32_t>(Meeting::kAllReduce) ? ToString(static_cast<Meeting>(theirs.meeting))
-                                                                       : "something else",
+          theirs.meeting <= static_cast<uint32_t>(Meeting::kShift) ? ToString(static_cast<Meeting>(theirs.meeting))
+                                                                   : "something else",
           theirs.size)));
     }
     for (int r = 1; r < size(); ++r) TEMPER_RETURN_IF_ERROR(link_.Send(&head, sizeof head, r, messages));
@@ -351,6 +354,8 @@ bool HasMpi() {
 }
 
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
+  // Open MPI's page of text about a peer that hung up: who has died, and why, is said in one line by us.
+  setenv("OMPI_MCA_btl_base_warn_peer_error", "0", /*overwrite=*/0);
   int provided = 0;
   TEMPER_RETURN_IF_ERROR(Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
   if (provided < MPI_THREAD_SERIALIZED) {

@@ -122,7 +122,9 @@ void MpiWatch::WatchHost() {
   for (int i = 0; i < control_.ranks(); ++i) {
     if (i == hosts_.place(link_.rank()) || control_.rank(i).left.load() != 0 || !host_watch_.Died(i)) continue;
     if (control_.rank(i).left.load() != 0) continue;  // it left between the two questions
-    control_.Stop(IoError(fmt::format("{} has died", control_.NameOf(i))), link_.rank());
+    const RankBlock& dead = control_.rank(i);
+    control_.Stop(IoError(fmt::format("{} (process {}) has died", NameOf(dead.global_rank.load()), dead.pid.load())),
+                  link_.rank());
   }
 }
 

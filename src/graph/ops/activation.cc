@@ -34,17 +34,33 @@ void GeluGradient(GradientSink& sink) {
 
 constexpr AttributeSpec kGeluAttributes[] = {Flag("tanh")};
 
+constexpr FlowOperand kActivationIn[] = {{"TF"}};
+constexpr FlowOutput kActivationOut[] = {{"TF", {Factors({0})}}};
+constexpr FlowRule kActivationFlow = {.in = kActivationIn, .out = kActivationOut};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TF"), {"TF"}};
+constexpr FlowOutput kBackwardOut[] = {{"TF", {Factors({0, 1})}}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+
 }  // namespace
 
-const OpRule kReluRule = {
-    .infer = Infer, .gradient = ReluGradient, .shard = ShardElementwise, .cost = CheapCost, .in_place_input = 0};
-const OpRule kReluBackwardRule = {.infer = InferBackward, .cost = CheapCost, .in_place_input = 0};
+const OpRule kReluRule = {.infer = Infer,
+                          .gradient = ReluGradient,
+                          .shard = ShardElementwise,
+                          .flow = &kActivationFlow,
+                          .cost = CheapCost,
+                          .in_place_input = 0};
+const OpRule kReluBackwardRule = {
+    .infer = InferBackward, .flow = &kBackwardFlow, .cost = CheapCost, .in_place_input = 0};
 const OpRule kGeluRule = {.attributes = kGeluAttributes,
                           .infer = Infer,
                           .gradient = GeluGradient,
                           .shard = ShardElementwise,
+                          .flow = &kActivationFlow,
                           .cost = GeluCost};
-const OpRule kGeluBackwardRule = {
-    .attributes = kGeluAttributes, .infer = InferBackward, .cost = GeluCost, .in_place_input = 0};
+const OpRule kGeluBackwardRule = {.attributes = kGeluAttributes,
+                                  .infer = InferBackward,
+                                  .flow = &kBackwardFlow,
+                                  .cost = GeluCost,
+                                  .in_place_input = 0};
 
 }  // namespace temper

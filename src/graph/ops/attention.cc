@@ -5,31 +5,25 @@
 
 #include <algorithm>
 
+#include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
-#include "graph/ops/rules.h"
+#include "graph/ops/context_attributes.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
 
-struct Heads {
-  int64_t tokens, heads, kv_heads, head_dim;
-};
-
-// The head layout of q, k, v, or an error-free "no": heads == 0.
-Heads HeadsOf(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
-  const int64_t h = a.Int("heads"), kv = a.Int("kv_heads");
-  const bool good = IsMatrix(q) && IsFloat(q) && IsMatrix(k) && k == v && q.dtype == k.dtype && h > 0 && kv > 0 &&
-                    h % kv == 0 && q.shape[1] % h == 0 && k.shape[1] == q.shape[1] / h * kv && q.shape[0] == k.shape[0];
-  return good ? Heads{q.shape[0], h, kv, q.shape[1] / h} : Heads{};
-}
-
-TensorType LseType(const TensorType& q, const Attributes& a) {
-  return {StatisticDType(q.dtype), {q.shape[0], a.Int("heads")}};
+// Where tokens are dealt over cp the node stands for a ring of steps: `axes`, `ranks` and `index` say so.
+bool GoodRing(const TensorType& q, const Attributes& a) {
+  if (!a.Has("axes")) return !a.Has("ranks") && !a.Has("index");
+  const auto axes = AxisSet::Parse(a.String("axes"));
+  return axes.ok() && *axes == AxisSet(Axis::kCp) && GoodContext(a, "row", q.shape[0]) &&
+         q.shape[0] % ContextPartOf(a, "row").local_row() == 0;
 }
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 4 || HeadsOf(in[0], in[1], in[2], a).heads == 0 || !IsIndex(in[3], in[0].shape[0])) {
+  if (in.size() != 4 || HeadsOf(in[0], in[1], in[2], a).heads == 0 || !IsIndex(in[3], in[0].shape[0]) ||
+      !GoodRing(in[0], a)) {
     return BadOperands(Op::kAttention, "(q_T(H*E), k_T(K*E), v_T(K*E), document_start_T)", in, a);
   }
   return Types{in[0], LseType(in[0], a)};
@@ -63,7 +57,7 @@ void Gradient(GradientSink& sink) {
 }
 
 // Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along the axes that only queries
-// are split over share one.
+// are split over share one. Tokens dealt over cp stay where they are: keys and values pass by (compile/ring.h).
 void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
   Placement q = sink.Settled(sink.placement(0)), k = sink.Settled(sink.placement(1)),
@@ -89,6 +83,13 @@ void Sharding(ShardingSink& sink) {
   Attributes attributes = node.attributes;
   attributes.Set("heads", heads / parts);
   attributes.Set("kv_heads", kv_heads / kv_parts);
+  if (q.split(0).Has(Axis::kCp)) {
+    const ContextPart part = sink.context();
+    attributes.Set("axes", AxisSet(Axis::kCp).ToString());
+    attributes.Set("row", part.row);
+    attributes.Set("ranks", part.ranks);
+    attributes.Set("index", part.index);
+  }
   const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.placement(3))};
   const auto outputs = sink.Emit(Op::kAttention, inputs, std::move(attributes), {q, q});
   sink.Deliver(0, outputs[0]);
@@ -96,8 +97,8 @@ void Sharding(ShardingSink& sink) {
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
-  if (in.size() != 7 || HeadsOf(in[1], in[2], in[3], a).heads == 0 || !(in[0] == in[1]) || !(in[4] == in[1]) ||
-      !(in[5] == LseType(in[1], a)) || !IsIndex(in[6], in[0].shape[0])) {
+  if (in.size() != 7 || HeadsOf(in[1], in[2], in[3], a).heads == 0 || !GoodRing(in[1], a) || !(in[0] == in[1]) ||
+      !(in[4] == in[1]) || !(in[5] == LseType(in[1], a)) || !IsIndex(in[6], in[0].shape[0])) {
     return BadOperands(Op::kAttentionBackward, "(d_o, q, k, v, o, lse_TH, document_start_T)", in, a);
   }
   return Types{in[1], in[2], in[3]};
@@ -127,8 +128,10 @@ Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   return AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes;
 }
+// GPUs keep d_o . o of every query and head there, f32.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes;
+  return std::max(AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
+                  Bytes{in[5].shape.elements() * SizeOf(DType::kF32)});
 }
 Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   const int64_t head_dim = in[0].shape[1] / a.Int("heads");
@@ -142,17 +145,35 @@ int CachedOverwrites(const Attributes&, int, int output) {
 
 constexpr AttributeSpec kAttributes[] = {Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"),
                                          OptionalSize("row")};
+constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_heads"),     Double("scale"),
+                                              OptionalSize("window"), OptionalSize("row"),  OptionalString("axes"),
+                                              OptionalSize("ranks"),  OptionalSize("index")};
+
+// H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
+constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3})}}, {"TH", {Factors({0, 1, 2, 3})}}};
+// Dealt tokens see each other in steps (compile/ring.h), never here.
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .together = Axis::kCp};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"), {"TH"}, {"TH"}, {"T"}};
+constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 1},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 2},
+                                       {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
 
 }  // namespace
 
-const OpRule kAttentionRule = {.attributes = kAttributes,
+const OpRule kAttentionRule = {.attributes = kDealtAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = Sharding,
+                               .flow = &kForwardFlow,
                                .cost = ForwardCost,
                                .workspace = ForwardWorkspace};
-const OpRule kAttentionBackwardRule = {
-    .attributes = kAttributes, .infer = InferBackward, .cost = BackwardCost, .workspace = BackwardWorkspace};
+const OpRule kAttentionBackwardRule = {.attributes = kDealtAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .workspace = BackwardWorkspace};
 const OpRule kAttentionCachedRule = {.attributes = kAttributes,
                                      .infer = InferCached,
                                      .cost = CachedCost,

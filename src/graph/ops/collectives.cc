@@ -1,5 +1,6 @@
 // Collectives: what ranks of a group give each other. Volumes are those of a ring, which no algorithm undercuts: of n
-// ranks, each sends (n-1)/n of the whole for an all_gather or a reduce_scatter, twice that for an all_reduce.
+// ranks, each sends (n-1)/n of the whole for an all_gather or a reduce_scatter, twice that for an all_reduce, and all
+// it gives for a shift.
 #include <cmath>
 
 #include "graph/ops/rules.h"
@@ -68,6 +69,11 @@ Result<Types> InferBroadcast(const Types& in, const Attributes& a) {
   return in;
 }
 
+Result<Types> InferShift(const Types& in, const Attributes& a) {
+  if (in.empty() || !GoodGroup(a)) return BadOperands(Op::kShift, "values", in, a);
+  return in;
+}
+
 Attributes Group(const Attributes& a) {
   return {{"axes", a.String("axes")}, {"ranks", a.Int("ranks")}};
 }
@@ -127,6 +133,9 @@ Cost ReduceScatterCost(const Types& in, const Types& out, const Attributes& a) {
 Cost AllReduceCost(const Types& in, const Types& out, const Attributes& a) {
   return {.read = Sum(in), .written = Sum(out), .sent = Sum(in) * 2 * (a.Int("ranks") - 1) / a.Int("ranks")};
 }
+Cost ShiftCost(const Types& in, const Types& out, const Attributes&) {
+  return {.read = Sum(in), .written = Sum(out), .sent = Sum(in)};
+}
 Cost BroadcastCost(const Types&, const Types&, const Attributes&) {
   return {};
 }
@@ -139,6 +148,7 @@ int AllReduceOverwrites(const Attributes&, int, int output) {
 }
 
 constexpr AttributeSpec kGroupAttributes[] = {String("axes"), Size("ranks")};
+constexpr AttributeSpec kShiftAttributes[] = {String("axes"), Size("ranks"), Flag("background")};
 constexpr AttributeSpec kAllGatherAttributes[] = {String("axes"), Size("ranks"), Size("dim"), Doubles("sizes"),
                                                   Flag("background")};
 constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"),   Size("ranks"), Size("dim"),
@@ -163,5 +173,6 @@ const OpRule kBroadcastRule = {.attributes = kGroupAttributes,
                                .gradient = BroadcastGradient,
                                .cost = BroadcastCost,
                                .in_place_input = 0};
+const OpRule kShiftRule = {.attributes = kShiftAttributes, .infer = InferShift, .cost = ShiftCost};
 
 }  // namespace temper

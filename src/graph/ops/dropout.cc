@@ -1,7 +1,9 @@
 // Dropout: y = x * mask / (1-p), mask_i = [u_i >= p] with u drawn by counter from (seed, the value's name, step, place
 // in the batch), so that recomputing it gives the same mask and its backward is the same op applied to the gradient.
 // Element (t, c) of x_TC is element (kRngFirstToken + row + t) * columns + column + c of the batch: x may be a part of
-// a whole that is `columns` wide.
+// a whole that is `columns` wide. Where rows are dealt over cp (tensor/context_part.h), kRngFirstToken is the place of
+// the first of the whole rows that this rank has tokens of, and row + t counts its own tokens.
+#include "graph/ops/context_attributes.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -15,10 +17,17 @@ bool GoodColumns(const TensorType& x, const Attributes& a) {
   return column <= columns && x.shape.columns() <= columns - column;
 }
 
+bool GoodRows(const TensorType& x, const Attributes& a) {
+  if (!a.Has("packed_row")) return !a.Has("ranks") && !a.Has("index");
+  const int64_t row = a.IntOr("row", 0);
+  return row <= int64_t{1} << 39 && GoodContext(a, "packed_row", row + x.shape.rows());
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsFloat(in[0]) || in[1].dtype != DType::kI64 || !IsVector(in[1], kNumRngWords) ||
-      !(a.Double("p") >= 0 && a.Double("p") < 1) || !GoodColumns(in[0], a)) {
-    return BadOperands(Op::kDropout, "(x, rng i64[3]), 0 <= p < 1, columns of x within `columns`", in, a);
+      !(a.Double("p") >= 0 && a.Double("p") < 1) || !GoodColumns(in[0], a) || !GoodRows(in[0], a)) {
+    return BadOperands(Op::kDropout, "(x, rng i64[3]), 0 <= p < 1, columns of x within `columns`, rows in chunks", in,
+                       a);
   }
   return Types{in[0]};
 }
@@ -49,12 +58,28 @@ void Sharding(ShardingSink& sink) {
   attributes.Set("row", part.begin[0] - rows.begin[0]);
   attributes.Set("column", part.begin[1]);
   attributes.Set("columns", global[1]);
+  if (p.split(0).Has(Axis::kCp)) {
+    const ContextPart dealt = sink.context();
+    attributes.Set("packed_row", dealt.row);
+    attributes.Set("ranks", dealt.ranks);
+    attributes.Set("index", dealt.index);
+  }
   const ValueId x = sink.Use(0, p);
   sink.Deliver(0, sink.Emit(Op::kDropout, {x, sink.Use(1, sink.placement(1))}, std::move(attributes), {p})[0]);
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("p"), OptionalSize("row"), OptionalSize("column"),
-                                         OptionalSize("columns")};
+constexpr AttributeSpec kAttributes[] = {Double("p"),
+                                         OptionalSize("row"),
+                                         OptionalSize("column"),
+                                         OptionalSize("columns"),
+                                         OptionalSize("packed_row"),
+                                         OptionalSize("ranks"),
+                                         OptionalSize("index")};
+
+// The same draws everywhere: they are keyed by an element's place in the whole.
+constexpr FlowOperand kDropoutIn[] = {LinearIn("TD"), {""}};
+constexpr FlowOutput kDropoutOut[] = {{"TD", {Factors({0})}}};
+constexpr FlowRule kDropoutFlow = {.in = kDropoutIn, .out = kDropoutOut};
 
 }  // namespace
 
@@ -62,6 +87,7 @@ const OpRule kDropoutRule = {.attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
                              .shard = Sharding,
+                             .flow = &kDropoutFlow,
                              .cost = DropoutCost,
                              .in_place_input = 0};
 

@@ -70,15 +70,31 @@ Cost SliceCost(const Types&, const Types& out, const Attributes&) {
 constexpr AttributeSpec kCastAttributes[] = {String("dtype")};
 constexpr AttributeSpec kSliceAttributes[] = {Size("begin"), Size("count")};
 
+constexpr FlowOperand kAddIn[] = {LinearIn("TD"), LinearIn("TD")};
+constexpr FlowOutput kAddOut[] = {{"TD", {Factors({0}), Factors({1})}}};
+constexpr FlowRule kAddFlow = {.in = kAddIn, .out = kAddOut};
+constexpr FlowOperand kCastIn[] = {LinearIn("TD")};
+constexpr FlowOutput kCastOut[] = {{"TD", {Factors({0})}}};
+constexpr FlowRule kCastFlow = {.in = kCastIn, .out = kCastOut};
+constexpr FlowOperand kSliceIn[] = {LinearIn("tD")};
+constexpr FlowOutput kSliceOut[] = {{"tD", {Factors({0})}}};
+constexpr FlowRule kSliceFlow = {.in = kSliceIn, .out = kSliceOut};
+
 }  // namespace
 
-const OpRule kAddRule = {
-    .infer = InferAdd, .gradient = AddGradient, .shard = ShardAdd, .cost = AddCost, .in_place_input = 0};
+const OpRule kAddRule = {.infer = InferAdd,
+                         .gradient = AddGradient,
+                         .shard = ShardAdd,
+                         .flow = &kAddFlow,
+                         .cost = AddCost,
+                         .in_place_input = 0};
 const OpRule kCastRule = {.attributes = kCastAttributes,
                           .infer = InferCast,
                           .gradient = CastGradient,
                           .shard = ShardElementwise,
+                          .flow = &kCastFlow,
                           .cost = CastCost};
-const OpRule kSliceRowsRule = {.attributes = kSliceAttributes, .infer = InferSliceRows, .cost = SliceCost};
+const OpRule kSliceRowsRule = {
+    .attributes = kSliceAttributes, .infer = InferSliceRows, .flow = &kSliceFlow, .cost = SliceCost};
 
 }  // namespace temper

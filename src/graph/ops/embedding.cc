@@ -1,6 +1,8 @@
 // Embedding: x[t] = table[index[t] + offset]. OPT's learned positions start at row 2, hence the offset
 // (transformers, OPTLearnedPositionalEmbedding). With `whole`, the table is rows begin, begin+1, ... of one of that
 // many, and x[t] is zero where its row is another of them.
+#include <vector>
+
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -10,6 +12,7 @@ namespace {
 // Whether a table of `rows` rows is the part of the whole that the attributes say, and the offset within that.
 bool GoodRows(int64_t rows, const Attributes& a) {
   const int64_t whole = a.IntOr("whole", rows), begin = a.IntOr("begin", 0);
+  if (a.Has("split") && (!a.Has("whole") || !AxisSet::Parse(a.String("split")).ok())) return false;
   return begin <= whole && rows <= whole - begin && (a.Has("whole") || begin == 0) && a.IntOr("offset", 0) <= whole;
 }
 
@@ -55,12 +58,52 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
           .written = a.Flag("acc") ? touched : out[0].bytes()};
 }
 
+// The axes that deal rows of the batch to ranks and rows of the table, too, if there every rank is to look all tokens
+// up in its part of the table instead of gathering it: where that moves less, which it does where a micro-batch has
+// fewer tokens than the vocabulary has words. Outermost first.
+std::vector<Axis> AxesOfRows(ShardingSink& sink, const Placement& table, const Placement& index) {
+  // Looked-up rows can be dealt again over the innermost axes only, and parts of the table gathered from the inside.
+  std::vector<Axis> axes;
+  for (const Axis axis : index.dims[0]) {
+    if (table.DimOf(axis) == 0) {
+      axes.push_back(axis);
+    } else if (!axes.empty()) {
+      return {};
+    }
+  }
+  if (axes.empty()) return {};
+  AxisSet over;
+  for (const Axis axis : axes) over |= axis;
+  const Value& whole = sink.value(sink.node().inputs[0]);
+  const Value& tokens = sink.value(sink.node().inputs[1]);
+  const int64_t ranks = sink.mesh().size(over);
+  // Of what the ranks of these axes have together.
+  const auto part = [&](int64_t elements, const Placement& p) {
+    return elements * ranks / sink.mesh().size(p.split());
+  };
+  const int64_t indices = part(tokens.type.shape[0], index);
+  const Bytes rows{indices * whole.type.shape[1] * SizeOf(whole.type.dtype)};
+  const int64_t elements = part(whole.type.shape.elements(), table);
+  const int64_t gradient = whole.trainable ? SizeOf(GradientDType(whole.type.dtype)) : 0;
+  const auto sent = [&](Bytes bytes) { return bytes * (ranks - 1) / ranks; };
+  const Alternatives ways = {
+      .what = "embedding " + whole.name,
+      .first = "table",
+      .second = "rows",
+      .axes = over,
+      .sent_first = sent(Bytes{elements * (SizeOf(whole.type.dtype) + gradient)}),
+      .sent_second = sent(Bytes{indices * SizeOf(tokens.type.dtype)} + rows * (whole.trainable ? 2 : 1))};
+  return sink.TakesSecond(ways) ? axes : std::vector<Axis>();
+}
+
 // Where rows of the table are split along tensor axes, each rank looks up those it holds (attribute `begin`: the first
 // of them) and gives zeros for the others: terms of a sum. Columns may be split: so is x then.
 void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
-  const Placement index = sink.placement(1);
+  Placement index = sink.placement(1);
   Placement table = sink.placement(0), x;
+  const std::vector<Axis> looked_up = AxesOfRows(sink, table, index);
+  for (const Axis axis : looked_up) index = Gathered(index, 0, axis);
   x.dims[0] = index.dims[0];
   for (const Axis axis : sink.mesh().axes().axes()) {
     const int dim = table.DimOf(axis);
@@ -77,20 +120,45 @@ void Sharding(ShardingSink& sink) {
     const Shape& whole = sink.value(node.inputs[0]).type.shape;
     attributes.Set("begin", sink.box(whole, table).begin[0]);
     attributes.Set("whole", whole[0]);
+    std::string axes;  // outermost first
+    for (const Axis axis : table.dims[0]) axes += (axes.empty() ? "" : ",") + std::string(ToString(axis));
+    attributes.Set("split", axes);
   }
-  const ValueId rows = sink.Use(0, table);
-  sink.Deliver(0, sink.Emit(Op::kEmbedding, {rows, sink.Use(1, index)}, std::move(attributes), {x})[0]);
+  const ValueId part = sink.Use(0, table);
+  ValueId rows = sink.Emit(Op::kEmbedding, {part, sink.Use(1, index)}, std::move(attributes), {x})[0];
+  for (const Axis axis : looked_up) {
+    x.partial = x.partial - axis;
+    x.dims[0].push_back(axis);
+  }
+  sink.Deliver(0, looked_up.empty() ? rows : sink.Convert(rows, x));
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalSize("offset"), Size("vocab"),
-                                                 OptionalSize("whole"), OptionalSize("begin")};
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin"),
+                                         OptionalString("split")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),           OptionalSize("offset"),
+                                                 Size("vocab"),         OptionalSize("whole"),
+                                                 OptionalSize("begin"), OptionalString("split")};
+
+// A rank that holds some rows of the table gives zeros for the others: terms of a sum over who holds which.
+constexpr FlowOperand kForwardIn[] = {LinearIn("VD"), {"T"}};
+constexpr FlowOutput kForwardOut[] = {{"TD", {Factors({0, 1})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .part = 'V', .part_axes = "split"};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TD"), {"T"}, LinearIn("VD", "acc")};
+constexpr FlowOutput kBackwardOut[] = {{"VD", {Factors({0, 1}), Factors({2})}}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .part = 'V', .part_axes = "split"};
 
 }  // namespace
 
-const OpRule kEmbeddingRule = {
-    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = Sharding, .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {
-    .attributes = kBackwardAttributes, .infer = InferBackward, .cost = BackwardCost, .in_place_input = 2};
+const OpRule kEmbeddingRule = {.attributes = kAttributes,
+                               .infer = Infer,
+                               .gradient = Gradient,
+                               .shard = Sharding,
+                               .flow = &kForwardFlow,
+                               .cost = ForwardCost};
+const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
+                                       .infer = InferBackward,
+                                       .flow = &kBackwardFlow,
+                                       .cost = BackwardCost,
+                                       .in_place_input = 2};
 
 }  // namespace temper

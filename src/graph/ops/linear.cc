@@ -183,26 +183,46 @@ constexpr AttributeSpec kAttributes[] = {Flag("bias"), Flag("acc"), OptionalDoub
 constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), OptionalDouble("scale")};
 constexpr AttributeSpec kSumRowsAttributes[] = {Flag("acc")};
 
+constexpr FlowOperand kLinearIn[] = {LinearIn("TI"), LinearIn("OI"), LinearIn("O", "bias"), LinearIn("TO", "acc")};
+// Bias and accumulator are what the product is: whole, split or terms alike.
+constexpr FlowOutput kLinearOut[] = {{"TO", {Factors({0, 1}), Factors({2}), Factors({3})}}};
+constexpr FlowRule kLinearFlow = {.in = kLinearIn, .out = kLinearOut};
+constexpr FlowOperand kDxIn[] = {LinearIn("TO"), LinearIn("OI"), LinearIn("TI", "acc")};
+constexpr FlowOutput kDxOut[] = {{"TI", {Factors({0, 1}), Factors({2})}}};
+constexpr FlowRule kDxFlow = {.in = kDxIn, .out = kDxOut};
+constexpr FlowOperand kDwIn[] = {LinearIn("TO"), LinearIn("TI"), LinearIn("OI", "acc")};
+constexpr FlowOutput kDwOut[] = {{"OI", {Factors({0, 1}), Factors({2})}}};
+constexpr FlowRule kDwFlow = {.in = kDwIn, .out = kDwOut};
+constexpr FlowOperand kSumRowsIn[] = {LinearIn("TO"), LinearIn("O", "acc")};
+constexpr FlowOutput kSumRowsOut[] = {{"O", {Factors({0}), Factors({1})}}};
+constexpr FlowRule kSumRowsFlow = {.in = kSumRowsIn, .out = kSumRowsOut};
+
 }  // namespace
 
 const OpRule kLinearRule = {.attributes = kAttributes,
                             .infer = Infer,
                             .gradient = Gradient,
                             .shard = Sharding,
+                            .flow = &kLinearFlow,
                             .cost = LinearCost,
                             .workspace = LinearWorkspace,
                             .overwrites = LinearOverwrites};
 const OpRule kLinearDxRule = {.attributes = kBackwardAttributes,
                               .infer = InferDx,
+                              .flow = &kDxFlow,
                               .cost = BackwardCost,
                               .workspace = LinearWorkspace,
                               .in_place_input = 2};
 const OpRule kLinearDwRule = {.attributes = kBackwardAttributes,
                               .infer = InferDw,
+                              .flow = &kDwFlow,
                               .cost = BackwardCost,
                               .workspace = DwWorkspace,
                               .in_place_input = 2};
-const OpRule kSumRowsRule = {
-    .attributes = kSumRowsAttributes, .infer = InferSumRows, .cost = SumRowsCost, .in_place_input = 1};
+const OpRule kSumRowsRule = {.attributes = kSumRowsAttributes,
+                             .infer = InferSumRows,
+                             .flow = &kSumRowsFlow,
+                             .cost = SumRowsCost,
+                             .in_place_input = 1};
 
 }  // namespace temper

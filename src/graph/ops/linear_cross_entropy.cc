@@ -157,12 +157,27 @@ constexpr AttributeSpec kAttributes[] = {Flag("pair2"),         Flag("grad_x"), 
                                          Flag("acc_w2"),        OptionalSize("chunk"), OptionalString("axes"),
                                          OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
+constexpr FlowOperand kLossIn[] = {{"Td"},
+                                   {"Vd"},
+                                   {"T"},
+                                   {"Tr", false, "pair2"},
+                                   {"Vr", false, "pair2"},
+                                   LinearIn("Vd", "acc_w"),
+                                   LinearIn("Vr", "acc_w2")};
+constexpr FlowOutput kLossOut[] = {{"T", {Factors({0, 1, 2, 3, 4})}, nullptr, -1, true},
+                                   {"Td", {Factors({0, 1, 2, 3, 4})}, "grad_x"},
+                                   {"Vd", {Factors({0, 1, 2, 3, 4}), Factors({5})}, "grad_w"},
+                                   {"Tr", {Factors({0, 1, 2, 3, 4})}, "grad_x2"},
+                                   {"Vr", {Factors({0, 1, 2, 3, 4}), Factors({6})}, "grad_w2"}};
+constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .part_axes = "axes"};
+
 }  // namespace
 
 const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
                                         .infer = Infer,
                                         .gradient = Gradient,
                                         .shard = Sharding,
+                                        .flow = &kLossFlow,
                                         .cost = LossCost,
                                         .workspace = Workspace,
                                         .overwrites = Overwrites};

@@ -70,12 +70,28 @@ constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
 constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"), Double("beta2"), Double("eps"), Double("weight_decay"),
                                               Flag("weight")};
 
+constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
+constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
+constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut};
+constexpr FlowRule kSumScalarsFlow = {.of_whole = true};
+constexpr FlowRule kClipFlow = {.of_whole = true};
+constexpr FlowOperand kAdamwIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}, {"AB", false, "weight"}};
+constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}, "weight"}};
+constexpr FlowRule kAdamwFlow = {.in = kAdamwIn, .out = kAdamwOut};
+
 }  // namespace
 
-const OpRule kSumSquaresRule = {.infer = InferSumSquares, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
-const OpRule kSumScalarsRule = {.infer = InferSumScalars, .cost = SumScalarsCost};
-const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .cost = ClipCost};
-const OpRule kAdamwRule = {
-    .attributes = kAdamwAttributes, .infer = InferAdamw, .cost = AdamwCost, .overwrites = AdamwOverwrites};
+const OpRule kSumSquaresRule = {
+    .infer = InferSumSquares, .flow = &kSumSquaresFlow, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
+const OpRule kSumScalarsRule = {.infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
+const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
+const OpRule kAdamwRule = {.attributes = kAdamwAttributes,
+                           .infer = InferAdamw,
+                           .flow = &kAdamwFlow,
+                           .cost = AdamwCost,
+                           .overwrites = AdamwOverwrites};
 
 }  // namespace temper

@@ -17,6 +17,7 @@ const OpRule& RuleOf(Op op) {
                                                             &kRopeRule,
                                                             &kAttentionRule,
                                                             &kAttentionCachedRule,
+                                                            &kAttentionStepRule,
                                                             &kSwigluRule,
                                                             &kReluRule,
                                                             &kGeluRule,
@@ -29,6 +30,7 @@ const OpRule& RuleOf(Op op) {
                                                             &kRmsNormBackwardRule,
                                                             &kLayerNormBackwardRule,
                                                             &kAttentionBackwardRule,
+                                                            &kAttentionStepBackwardRule,
                                                             &kSwigluBackwardRule,
                                                             &kReluBackwardRule,
                                                             &kGeluBackwardRule,
@@ -40,6 +42,7 @@ const OpRule& RuleOf(Op op) {
                                                             &kReduceScatterRule,
                                                             &kAllReduceRule,
                                                             &kBroadcastRule,
+                                                            &kShiftRule,
                                                             &kSendRule,
                                                             &kRecvRule};
   return *kRules[static_cast<size_t>(op)];

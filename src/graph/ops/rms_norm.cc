@@ -63,12 +63,26 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
 constexpr AttributeSpec kAttributes[] = {Double("eps")};
 constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w")};
 
+constexpr FlowOperand kForwardIn[] = {{"Td"}, {"d"}};
+constexpr FlowOutput kForwardOut[] = {{"Td", {Factors({0, 1})}}, {"T", {Factors({0})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("Td"),        {"Td"}, {"d"}, {"T"}, LinearIn("Td", "acc"),
+                                       LinearIn("d", "acc_w")};
+constexpr FlowOutput kBackwardOut[] = {{"Td", {Factors({0, 1, 2, 3}), Factors({4})}},
+                                       {"d", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+
 }  // namespace
 
-const OpRule kRmsNormRule = {
-    .attributes = kAttributes, .infer = Infer, .gradient = Gradient, .shard = ShardNorm, .cost = ForwardCost};
+const OpRule kRmsNormRule = {.attributes = kAttributes,
+                             .infer = Infer,
+                             .gradient = Gradient,
+                             .shard = ShardNorm,
+                             .flow = &kForwardFlow,
+                             .cost = ForwardCost};
 const OpRule kRmsNormBackwardRule = {.attributes = kBackwardAttributes,
                                      .infer = InferBackward,
+                                     .flow = &kBackwardFlow,
                                      .cost = BackwardCost,
                                      .workspace = BackwardWorkspace,
                                      .in_place_input = 4,

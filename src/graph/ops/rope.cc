@@ -67,14 +67,22 @@ Cost RopeCost(const Types& in, const Types& out, const Attributes&) {
 constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"), Flag("f64")};
 constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse")};
 
+constexpr FlowOperand kTableIn[] = {{"T"}};
+constexpr FlowOutput kTableOut[] = {{"Te", {Factors({0})}}};
+constexpr FlowRule kTableFlow = {.in = kTableIn, .out = kTableOut};
+constexpr FlowOperand kRopeIn[] = {LinearIn("TH"), {"Te"}};
+constexpr FlowOutput kRopeOut[] = {{"TH", {Factors({0, 1})}}};
+constexpr FlowRule kRopeFlow = {.in = kRopeIn, .out = kRopeOut};
+
 }  // namespace
 
 const OpRule kRopeTableRule = {
-    .attributes = kTableAttributes, .infer = InferTable, .shard = ShardTable, .cost = TableCost};
+    .attributes = kTableAttributes, .infer = InferTable, .shard = ShardTable, .flow = &kTableFlow, .cost = TableCost};
 const OpRule kRopeRule = {.attributes = kRopeAttributes,
                           .infer = InferRope,
                           .gradient = RopeGradient,
                           .shard = ShardRope,
+                          .flow = &kRopeFlow,
                           .cost = RopeCost,
                           .in_place_input = 0};
 

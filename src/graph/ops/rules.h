@@ -12,12 +12,13 @@ extern const OpRule kRmsNormRule, kRmsNormBackwardRule;
 extern const OpRule kLayerNormRule, kLayerNormBackwardRule;
 extern const OpRule kRopeTableRule, kRopeRule;
 extern const OpRule kAttentionRule, kAttentionBackwardRule, kAttentionCachedRule;
+extern const OpRule kAttentionStepRule, kAttentionStepBackwardRule;
 extern const OpRule kSwigluRule, kSwigluBackwardRule;
 extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
 extern const OpRule kDropoutRule;
 extern const OpRule kLinearCrossEntropyRule;
 extern const OpRule kSumSquaresRule, kSumScalarsRule, kClipRule, kAdamwRule;
-extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule;
+extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule, kShiftRule;
 extern const OpRule kSendRule, kRecvRule;
 
 inline constexpr AttributeSpec Flag(const char* key) {

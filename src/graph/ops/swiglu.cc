@@ -33,9 +33,18 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 18);
 }
 
+constexpr FlowOperand kForwardIn[] = {{"TF"}, {"TF"}};
+constexpr FlowOutput kForwardOut[] = {{"TF", {Factors({0, 1})}}};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut};
+constexpr FlowOperand kBackwardIn[] = {LinearIn("TF"), {"TF"}, {"TF"}};
+constexpr FlowOutput kBackwardOut[] = {{"TF", {Factors({0, 1, 2})}}, {"TF", {Factors({0, 1, 2})}}};
+constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+
 }  // namespace
 
-const OpRule kSwigluRule = {.infer = Infer, .gradient = Gradient, .shard = ShardElementwise, .cost = ForwardCost};
-const OpRule kSwigluBackwardRule = {.infer = InferBackward, .cost = BackwardCost, .in_place_input = 1};
+const OpRule kSwigluRule = {
+    .infer = Infer, .gradient = Gradient, .shard = ShardElementwise, .flow = &kForwardFlow, .cost = ForwardCost};
+const OpRule kSwigluBackwardRule = {
+    .infer = InferBackward, .flow = &kBackwardFlow, .cost = BackwardCost, .in_place_input = 1};
 
 }  // namespace temper

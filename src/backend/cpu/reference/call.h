@@ -80,6 +80,8 @@ Status Rope(const Call& call);
 Status Attention(const Call& call);
 Status AttentionBackward(const Call& call);
 Status AttentionCached(const Call& call);
+Status AttentionStep(const Call& call);
+Status AttentionStepBackward(const Call& call);
 Status Swiglu(const Call& call);
 Status SwigluBackward(const Call& call);
 Status Relu(const Call& call);

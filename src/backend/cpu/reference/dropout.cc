@@ -3,6 +3,7 @@
 // The value may be a part of the batch's: see graph/ops/dropout.cc.
 #include "backend/cpu/reference/call.h"
 #include "base/philox.h"
+#include "graph/ops/context_attributes.h"
 
 namespace temper::reference {
 
@@ -16,10 +17,11 @@ Status Dropout(const Call& call) {
   const int64_t C = y.columns();
   const auto columns = static_cast<uint64_t>(a.IntOr("columns", C)),
              column = static_cast<uint64_t>(a.IntOr("column", 0));
-  const uint64_t first_row =
-      static_cast<uint64_t>(rng_3.Int(kRngFirstToken)) + static_cast<uint64_t>(a.IntOr("row", 0));
+  const auto first_token = static_cast<uint64_t>(rng_3.Int(kRngFirstToken));
+  const int64_t row = a.IntOr("row", 0);
+  const ContextPart part = ContextPartOf(a, "packed_row");
   for (int64_t t = 0; t < y.rows(); ++t) {
-    const uint64_t first = (first_row + static_cast<uint64_t>(t)) * columns + column;
+    const uint64_t first = (first_token + static_cast<uint64_t>(part.PlaceOf(row + t))) * columns + column;
     for (int64_t c = 0; c < C; ++c) {
       const bool kept = UniformAt(key, first + static_cast<uint64_t>(c)) >= p;
       y.Store(t * C + c, kept ? x[t * C + c] / (1 - p) : 0);

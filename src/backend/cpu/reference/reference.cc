@@ -86,6 +86,7 @@ Function FunctionOf(Op op) {
     case Op::kReduceScatter:
     case Op::kAllReduce:
     case Op::kBroadcast:
+    case Op::kShift:
     case Op::kSend:
     case Op::kRecv:
       return nullptr;  // made by a communicator
@@ -111,6 +112,8 @@ Function FunctionOf(Op op) {
       return Attention;
     case Op::kAttentionCached:
       return AttentionCached;
+    case Op::kAttentionStep:
+      return AttentionStep;
     case Op::kSwiglu:
       return Swiglu;
     case Op::kRelu:
@@ -135,6 +138,8 @@ Function FunctionOf(Op op) {
       return LayerNormBackward;
     case Op::kAttentionBackward:
       return AttentionBackward;
+    case Op::kAttentionStepBackward:
+      return AttentionStepBackward;
     case Op::kSwigluBackward:
       return SwigluBackward;
     case Op::kReluBackward:
@@ -181,6 +186,9 @@ class Table final : public KernelTable {
 Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std::unique_ptr<Exchange> exchange) {
   const reference::Function function = reference::FunctionOf(spec.op);
   if (function == nullptr) return Unsupported(std::string(ToString(spec.op)) + " needs a communicator between ranks");
+  if ((spec.op == Op::kAttention || spec.op == Op::kAttentionBackward) && spec.attributes.Has("axes")) {
+    return Unsupported(std::string(ToString(spec.op)) + " over ranks has to be made steps of a ring first");
+  }
   if (spec.op == Op::kLinearCrossEntropy && spec.attributes.Has("axes") && exchange == nullptr) {
     return Unsupported(std::string(ToString(spec.op)) + " over a shared vocabulary needs a communicator between ranks");
   }

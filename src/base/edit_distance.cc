@@ -1,4 +1,4 @@
-#include "train/edit_distance.h"
+#include "base/edit_distance.h"
 
 #include <algorithm>
 #include <vector>

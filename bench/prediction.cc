@@ -1,0 +1,175 @@
+// How far is the planner's step time from the measured one? For configurations that calibration never saw (calibration
+// times kernels, no step), `temper plan --cluster this --json` and `temper train --from_scratch` are run one after the
+// other; the measured figure is the median of the steps after the first two.
+//   temper doctor --calibrate && bench/prediction [--steps 9] [--work FOLDER]
+// Takes a few minutes on an idle machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "base/philox.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Model {
+  const char* name;
+  int hidden, ffn, blocks, heads, kv_heads;
+};
+constexpr Model kModels[] = {
+    {"wide", 1024, 2816, 3, 16, 4}, {"mid", 768, 2048, 5, 12, 4}, {"slim", 512, 1408, 8, 8, 8}};
+
+struct Case {
+  const char* name;
+  int model;
+  const char* options;
+};
+constexpr Case kCases[] = {
+    {"full bf16, rows of 512", 0, "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4"},
+    {"full bf16, rows of 2048", 0, "--method full --dtype bf16 --max_seq_len 2048 --per_device_train_batch_size 1"},
+    {"full f32, rows of 512", 1, "--method full --dtype f32 --max_seq_len 512 --per_device_train_batch_size 2"},
+    {"full bf16, recompute", 1,
+     "--method full --dtype bf16 --max_seq_len 1024 --per_device_train_batch_size 2 --memory.recompute block"},
+    {"full bf16, 4 micro-batches", 2,
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 1 --gradient_accumulation_steps 4"},
+    {"lora r=8 bf16, rows of 512", 0, "--dtype bf16 --lora.r 8 --max_seq_len 512 --per_device_train_batch_size 4"},
+    {"lora r=8 bf16, rows of 2048", 1, "--dtype bf16 --lora.r 8 --max_seq_len 2048 --per_device_train_batch_size 1"},
+    {"lora r=32 bf16, rows of 256", 2, "--dtype bf16 --lora.r 32 --max_seq_len 256 --per_device_train_batch_size 4"},
+    {"lora r=16 f32, rows of 1024", 2, "--dtype f32 --lora.r 16 --max_seq_len 1024 --per_device_train_batch_size 1"},
+    {"lora r=8 bf16, recompute", 1,
+     "--dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 2 --memory.recompute block"},
+    {"full bf16, 2 ranks fsdp", 0,
+     "--nprocs 2 --mesh fsdp=2 --method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 2"},
+    {"full bf16, 2 ranks dp", 2,
+     "--nprocs 2 --mesh dp=2 --method full --dtype bf16 --max_seq_len 1024 --per_device_train_batch_size 1"},
+    {"lora r=8 bf16, 2 ranks fsdp", 1,
+     "--nprocs 2 --mesh fsdp=2 --dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 1"},
+    {"lora r=8 bf16, 2 ranks tp", 0,
+     "--nprocs 2 --mesh tp=2 --dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 2"},
+};
+
+void Write(const fs::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  TEMPER_CHECK(file.good()) << path.string();
+}
+
+std::string Read(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Json Parse(const std::string& text, const std::string& where) {
+  const Result<Json> json = ParseJson(text, where);
+  TEMPER_CHECK(json.ok()) << json.status().message();
+  return *json;
+}
+
+// The example's tokenizer and a configuration of that size.
+void WriteModel(const fs::path& folder, const Model& m) {
+  const fs::path example = fs::path(TEMPER_SOURCE_DIR) / "examples/plain/model";
+  fs::create_directories(folder);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    fs::copy_file(example / file, folder / file, fs::copy_options::overwrite_existing);
+  }
+  Json config = Parse(Read(example / "config.json"), "config.json");
+  config["hidden_size"] = m.hidden;
+  config["intermediate_size"] = m.ffn;
+  config["num_hidden_layers"] = m.blocks;
+  config["num_attention_heads"] = m.heads;
+  config["num_key_value_heads"] = m.kv_heads;
+  config["head_dim"] = m.hidden / m.heads;
+  config["max_position_embeddings"] = 4096;
+  Write(folder / "config.json", config.dump(2));
+}
+
+// Documents longer than any row: every row is one document, as the planner takes it.
+void WriteData(const fs::path& path) {
+  std::string text;
+  for (uint64_t document = 0; document < 96; ++document) {
+    text += "{\"text\": \"";
+    for (uint64_t word = 0; word < 4000; ++word) {
+      text += fmt::format("{}w{:x}", word ? " " : "", HashName(fmt::format("{} {}", document, word)) & 0xfff);
+    }
+    text += "\"}\n";
+  }
+  Write(path, text);
+}
+
+int Run(const std::string& command) {
+  return std::system(command.c_str());
+}
+
+double MeasuredStep(const fs::path& metrics) {
+  std::ifstream file(metrics);
+  std::vector<double> ends, steps;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Parse(line, metrics.string());
+    if (row.contains("loss")) ends.push_back(row["seconds"].get<double>());
+  }
+  for (size_t i = 2; i < ends.size(); ++i) steps.push_back(ends[i] - ends[i - 1]);
+  TEMPER_CHECK(!steps.empty()) << metrics.string() << " has too few steps";
+  std::sort(steps.begin(), steps.end());
+  return steps[steps.size() / 2];
+}
+
+void Main(int argc, char** argv) {
+  int steps = 9;
+  fs::path work = fs::temp_directory_path() / "temper_prediction";
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::string(argv[i]) == "--steps") steps = std::atoi(argv[i + 1]);
+    if (std::string(argv[i]) == "--work") work = argv[i + 1];
+  }
+  const fs::path temper = fs::canonical("/proc/self/exe").parent_path().parent_path() / "temper";
+  fs::create_directories(work);
+  WriteData(work / "text.jsonl");
+  for (const Model& m : kModels) WriteModel(work / m.name, m);
+
+  std::vector<double> errors;
+  fmt::print("{:<32} {:>10} {:>10} {:>8}\n", "configuration", "predicted", "measured", "ratio");
+  for (const Case& c : kCases) {
+    std::string options = fmt::format("--model {} {}", (work / kModels[c.model].name).string(), c.options);
+    if (options.find("gradient_accumulation_steps") == std::string::npos) options += " --gradient_accumulation_steps 1";
+    const fs::path plan = work / "plan.json", out = work / "out";
+    const std::string log = (work / "log").string();
+    TEMPER_CHECK(Run(fmt::format("{} plan {} --cluster this --json > {} 2> {}", temper.string(), options, plan.string(),
+                                 log)) == 0)
+        << Read(log);
+    TEMPER_CHECK(Run(fmt::format("{} train {} --from_scratch --data {} --output_dir {} --overwrite --max_steps {} "
+                                 "--save_steps 0 --tensorboard false --packing true > {} 2>&1",
+                                 temper.string(), options, (work / "text.jsonl").string(), out.string(), steps, log)) ==
+                 0)
+        << Read(log);
+    const double predicted = Parse(Read(plan), "plan")["step_seconds"].get<double>();
+    const double measured = MeasuredStep(out / "metrics.jsonl");
+    errors.push_back(std::abs(predicted / measured - 1));
+    fmt::print("{:<32} {:>8.1f} ms {:>7.1f} ms {:>8.2f}\n", c.name, predicted * 1e3, measured * 1e3,
+               predicted / measured);
+    std::fflush(stdout);
+  }
+  std::sort(errors.begin(), errors.end());
+  fmt::print("{} of {} within 10 %; median error {:.1f} %, largest {:.1f} %\n",
+             std::count_if(errors.begin(), errors.end(), [](double e) { return e <= 0.10; }), errors.size(),
+             100 * errors[errors.size() / 2], 100 * errors.back());
+}
+
+}  // namespace
+}  // namespace temper
+
+int main(int argc, char** argv) {
+  temper::Main(argc, argv);
+}

@@ -1,0 +1,91 @@
+// For tests of attention's kernels: how far their f32 arithmetic may be from the scalar twin's, derived from the
+// operands.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "backend/cpu/kernel_twin.h"
+
+namespace temper {
+
+struct AttentionShape {
+  int64_t tokens, heads, kv_heads, E;
+  double scale;
+};
+
+// The f32 error of a scaled score: (E + 8) roundings of the sum of magnitudes, the largest of all.
+inline double ScoreError(const AttentionShape& c, const TestTensor& q, const TestTensor& k) {
+  const auto longest = [&](const TestTensor& x) {
+    double most = 0;
+    for (int64_t r = 0; r < x.type().shape.elements() / c.E; ++r) {
+      double square = 0;
+      for (int64_t e = 0; e < c.E; ++e) square += x.Get(r * c.E + e) * x.Get(r * c.E + e);
+      most = std::max(most, square);
+    }
+    return std::sqrt(most);
+  };
+  const double magnitude = longest(q) * longest(k) * c.scale;
+  return static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32) * magnitude;
+}
+
+// Relative error of a probability: of the exponentials (2.4e-6 and roundings in bf16, 4 roundings in f32), of the score
+// and of what is subtracted from it, and of the sum of n exponentials.
+inline double ProbabilityError(const AttentionShape& c, const TestTensor& q, const TestTensor& k) {
+  const double u = UnitRoundoff(DType::kF32);
+  return (q.type().dtype == DType::kBF16 ? 6e-6 : 12 * u) + 2.1 * ScoreError(c, q, k) +
+         (static_cast<double>(c.tokens) / 8 + 16) * u;
+}
+
+// What rounding can do to d_q, d_k, d_v, from the operands (d_o, q, k, v, o, lse) in double. `seen(t)`: the keys that
+// query t sees, [first, end).
+struct BackwardBounds {
+  std::vector<double> d_q, d_k, d_v;
+};
+template <class Seen>
+BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Seen& seen) {
+  const int64_t H = c.heads, K = c.kv_heads, E = c.E, T = c.tokens;
+  const TestTensor &q = in[1], &key = in[2], &v = in[3];
+  const DType dtype = q.type().dtype;
+  const double scale = c.scale, u32 = UnitRoundoff(DType::kF32);
+  const double p_error = ProbabilityError(c, q, key);
+  const double rounding = dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0;  // of p and d_s before their products
+  const double sum_error = static_cast<double>(T * (H / K) + 8) * u32;
+  const auto n = [](int64_t x) { return std::vector<double>(static_cast<size_t>(x)); };
+  BackwardBounds b{n(T * H * E), n(T * K * E), n(T * K * E)};
+  for (int64_t t = 0; t < T; ++t) {
+    const auto [first, end] = seen(t);
+    for (int64_t h = 0; h < H; ++h) {
+      const int64_t at_q = (t * H + h) * E;
+      double delta = 0, delta_size = 0;
+      for (int64_t e = 0; e < E; ++e) {
+        const double x = in[0].Get(at_q + e) * in[4].Get(at_q + e);
+        delta += x;
+        delta_size += std::fabs(x);
+      }
+      for (int64_t k = first; k < end; ++k) {
+        const int64_t at_k = (k * K + h / (H / K)) * E;
+        double score = 0, d_p = 0, d_p_size = 0;
+        for (int64_t e = 0; e < E; ++e) {
+          score += q.Get(at_q + e) * key.Get(at_k + e);
+          d_p += in[0].Get(at_q + e) * v.Get(at_k + e);
+          d_p_size += std::fabs(in[0].Get(at_q + e) * v.Get(at_k + e));
+        }
+        const double lse = in[5].Get(t * H + h), p = std::exp(scale * score - lse);
+        const double p_off = p_error + 4 * u32 * (std::fabs(lse) + std::fabs(scale * score)),
+                     d_s = std::fabs(d_p - delta);
+        const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32) +
+                                    static_cast<double>(E + 8) * u32 * (d_p_size + delta_size));
+        for (int64_t e = 0; e < E; ++e) {
+          b.d_q[static_cast<size_t>(at_q + e)] += scale * d_s_off * std::fabs(key.Get(at_k + e));
+          b.d_k[static_cast<size_t>(at_k + e)] += scale * d_s_off * std::fabs(q.Get(at_q + e));
+          b.d_v[static_cast<size_t>(at_k + e)] += p * (p_off + rounding + sum_error) * std::fabs(in[0].Get(at_q + e));
+        }
+      }
+    }
+  }
+  return b;
+}
+
+}  // namespace temper

@@ -1,0 +1,248 @@
+// attention and its backward on the emulator, against their scalar twins.
+#include <gtest/gtest.h>
+
+#include "backend/cpu/attention_bounds.h"
+#include "backend/gpu/emulator/emulated_kernels.h"
+
+namespace temper {
+namespace {
+
+struct Case {
+  const char* name;
+  std::vector<int64_t> documents;  // lengths
+  int64_t heads, kv_heads, E, window;
+  double spread = 1;  // of q and k: large ones make rows that look at one key
+
+  int64_t tokens() const {
+    int64_t T = 0;
+    for (int64_t n : documents) T += n;
+    return T;
+  }
+  AttentionShape shape() const { return {tokens(), heads, kv_heads, E, 1 / std::sqrt(static_cast<double>(E))}; }
+};
+
+const std::vector<Case>& Cases() {
+  static const std::vector<Case> cases = {
+      {"one token", {1}, 2, 1, 32, 0},
+      {"one short document", {11}, 2, 2, 64, 0},
+      {"a tile", {32}, 1, 1, 16, 0},
+      {"a tile and a token", {33}, 2, 1, 24, 0},
+      {"documents that end within tiles and at their edges", {1, 1, 30, 32, 12, 60, 2, 33}, 4, 2, 32, 0},
+      {"documents of one token", std::vector<int64_t>(70, 1), 3, 1, 16, 0},
+      {"window", {100, 20, 5}, 2, 2, 48, 37},
+      {"window of one", {40}, 2, 1, 16, 1},
+      {"grouped, head_dim 80", {20, 31}, 8, 2, 80, 0},
+      {"head_dim 128", {10, 50}, 2, 1, 128, 0},
+      {"odd head_dim", {37}, 1, 1, 7, 0},
+      {"sharp", {100}, 2, 1, 64, 0, 6.0},
+  };
+  return cases;
+}
+
+struct Scene {
+  Attributes attributes;
+  TestTensors inputs;  // q, k, v, document_start
+
+  Scene(const Case& c, DType dtype)
+      : attributes({{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"window", c.window}, {"scale", c.shape().scale}}) {
+    const int64_t T = c.tokens();
+    inputs.push_back(RandomTensor({dtype, {T, c.heads * c.E}}, 1, c.spread));
+    inputs.push_back(RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread));
+    inputs.push_back(RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3));
+    inputs.emplace_back(TensorType{DType::kI32, {T}});
+    int64_t t = 0;
+    for (int64_t n : c.documents) {
+      for (int64_t i = 0; i < n; ++i) inputs[3].Set(t + i, static_cast<double>(t));
+      t += n;
+    }
+  }
+};
+
+TestTensors Copies(const std::vector<const TestTensor*>& tensors) {
+  TestTensors copies;
+  for (const TestTensor* t : tensors) copies.push_back(t->Copy());
+  return copies;
+}
+
+// On warps of 32 and 64; the same bits in whatever order threads run.
+template <class Check>
+void OnEmulators(const TwinRun& run, const std::string& what, const Check& check) {
+  for (int warp_size : {32, 64}) {
+    const auto kernels = MakeEmulatedGpuKernels({.warp_size = warp_size});
+    const TestTensors got = RunKernel(run, *kernels, /*fast=*/true, 1);
+    check(got, what + " on warps of " + std::to_string(warp_size));
+    const auto shuffled = MakeEmulatedGpuKernels({.warp_size = warp_size, .order = 5});
+    const TestTensors again = RunKernel(run, *shuffled, /*fast=*/true, 1);
+    for (size_t o = 0; o < got.size(); ++o) EXPECT_TRUE(again[o].SameBits(got[o])) << what << " output " << o;
+  }
+}
+
+TEST(GpuAttention, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    const double u = UnitRoundoff(dtype);
+    for (const Case& c : Cases()) {
+      const Scene s(c, dtype);
+      const TwinRun run{Op::kAttention, s.attributes, &s.inputs};
+      const TestTensors want = RunReference(run);
+      TestTensors absolute = Copies({&s.inputs[0], &s.inputs[1], &s.inputs[2], &s.inputs[3]});
+      absolute[2] = Absolute(s.inputs[2]);
+      const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});  // sums of p |v|
+      const double p_error = ProbabilityError(c.shape(), s.inputs[0], s.inputs[1]);
+      OnEmulators(
+          run, std::string(c.name) + " " + std::string(ToString(dtype)),
+          [&](const TestTensors& got, const std::string& what) {
+            ExpectNear(
+                got[0], want[0], 2.02 * u,
+                [&](int64_t i) { return 1.02 * (2 * p_error + 1e-6) * magnitude[0].Get(i) + 1e-37; }, what + " o");
+            ExpectNear(
+                got[1], want[1], 4 * UnitRoundoff(DType::kF32), [&](int64_t) { return p_error; }, what + " lse");
+          });
+    }
+  }
+}
+
+TEST(GpuAttentionBackward, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const Case& c : Cases()) {
+      const Scene s(c, dtype);
+      const TestTensors made = RunReference({Op::kAttention, s.attributes, &s.inputs});
+      const TestTensor d_o = RandomTensor(s.inputs[0].type(), 5);
+      const TestTensors inputs =
+          Copies({&d_o, &s.inputs[0], &s.inputs[1], &s.inputs[2], &made[0], &made[1], &s.inputs[3]});
+      const TwinRun run{Op::kAttentionBackward, s.attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      const BackwardBounds bounds = BoundsOf(c.shape(), inputs, [&](int64_t t) {
+        const auto start = static_cast<int64_t>(s.inputs[3].Get(t));
+        return std::pair(c.window > 0 ? std::max(start, t - c.window + 1) : start, t + 1);
+      });
+      const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
+      OnEmulators(run, std::string(c.name) + " " + std::string(ToString(dtype)),
+                  [&](const TestTensors& got, const std::string& what) {
+                    for (size_t o = 0; o < 3; ++o) {
+                      ExpectNear(
+                          got[o], want[o], 2.02 * UnitRoundoff(dtype),
+                          [&](int64_t i) { return 1.02 * (*bound[o])[static_cast<size_t>(i)] + 1e-30; },
+                          what + " output " + std::to_string(o));
+                    }
+                  });
+    }
+  }
+}
+
+TEST(GpuAttention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
+  const Case c{"", {4}, 1, 1, 16, 0};
+  Scene s(c, DType::kF32);
+  KernelSpec spec{.op = Op::kAttention, .attributes = s.attributes};
+  for (const TestTensor& t : s.inputs) spec.inputs.push_back(t.type());
+  spec.outputs = *RuleOf(spec.op).infer(spec.inputs, spec.attributes);
+  const auto table = MakeEmulatedGpuKernels({});
+  const auto kernel = table->Make(spec);
+  ASSERT_TRUE(kernel.ok());
+  TestTensor o(spec.outputs[0]), lse(spec.outputs[1]);
+  std::vector<std::byte*> in, out = {o.data(), lse.data()};
+  for (const TestTensor& t : s.inputs) in.push_back(t.data());
+  const auto message = [&](std::vector<int> starts) {
+    for (size_t i = 0; i < 4; ++i) s.inputs[3].Set(static_cast<int64_t>(i), starts[i]);
+    return (*kernel)->Run({in.data(), out.data(), nullptr}).message();
+  };
+  EXPECT_EQ(message({0, 0, 2, 2}), "");
+  EXPECT_NE(message({-1, 0, 0, 0}).find("token 0"), std::string::npos);
+  EXPECT_NE(message({0, 0, 0, 7}).find("token 3"), std::string::npos);
+  EXPECT_NE(message({0, 1, 0, 0}).find("token 2"), std::string::npos);
+  EXPECT_EQ(message({0, 0, 2, 2}), "");
+}
+
+struct CachedCase {
+  int64_t tokens, cache, length, heads, kv_heads, E, window;
+};
+
+Attributes AttributesOf(const CachedCase& c) {
+  return {{"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"window", c.window},
+          {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+}
+
+// Rows of the caches that hold nothing yet are NaN.
+TestTensors CachedInputs(const CachedCase& c, DType dtype) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
+  for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));
+  for (uint32_t i = 4; i < 6; ++i) {
+    TestTensor cache({dtype, {c.cache, c.kv_heads * c.E}});
+    const TestTensor random = RandomTensor(cache.type(), i);
+    for (int64_t j = 0; j < c.length * c.kv_heads * c.E; ++j) cache.Set(j, random.Get(j));
+    inputs.push_back(std::move(cache));
+  }
+  inputs.emplace_back(TensorType{DType::kI32, {1}});
+  inputs.back().Set(0, static_cast<double>(c.length));
+  return inputs;
+}
+
+TEST(GpuAttentionCached, MatchesTheScalarTwin) {
+  constexpr CachedCase kCases[] = {{1, 40, 0, 4, 2, 32, 0},    {1, 40, 39, 4, 2, 64, 0},  {1, 700, 650, 6, 2, 64, 0},
+                                   {5, 64, 31, 4, 4, 48, 0},   {2, 64, 31, 12, 2, 16, 9}, {40, 64, 0, 4, 2, 64, 0},
+                                   {3, 300, 257, 2, 1, 256, 0}};
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const CachedCase& c : kCases) {
+      const Attributes attributes = AttributesOf(c);
+      const TestTensors inputs = CachedInputs(c, dtype);
+      TestTensors absolute;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        absolute.push_back(i == 2 || i == 4 ? Absolute(inputs[i]) : inputs[i].Copy());
+      }
+      const TwinRun run{Op::kAttentionCached, attributes, &inputs};
+      const TestTensors want = RunReference(run);
+      const TestTensors magnitude = RunReference({Op::kAttentionCached, attributes, &absolute});
+      const double relative = 64 * static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32);  // as of the CPU's in f32
+      const TwinRun in_place{Op::kAttentionCached, attributes, &inputs, {{1, 3}, {2, 4}}};
+      const auto check = [&](const TestTensors& got, const std::string& what) {
+        ExpectNear(
+            got[0], want[0], 2.02 * UnitRoundoff(dtype), [&](int64_t i) { return relative * magnitude[0].Get(i); },
+            what);
+        EXPECT_TRUE(got[1].SameBits(want[1]) && got[2].SameBits(want[2])) << what;
+      };
+      const std::string what = std::to_string(c.tokens) + " after " + std::to_string(c.length);
+      OnEmulators(run, what, check);
+      OnEmulators(in_place, what + " in place", check);
+    }
+  }
+}
+
+TEST(GpuAttentionCached, WhatDoesNotFitIsNamedAndWritesNothing) {
+  for (const int length : {-1, 7, 2147483647}) {
+    const CachedCase c{2, 8, 3, 1, 1, 16, 0};
+    TestTensors inputs = CachedInputs(c, DType::kF32);
+    inputs[5].Set(0, length);
+    KernelSpec spec{.op = Op::kAttentionCached, .attributes = AttributesOf(c)};
+    for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+    spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    const auto table = MakeEmulatedGpuKernels({});
+    const auto kernel = table->Make(spec);
+    ASSERT_TRUE(kernel.ok());
+    TestTensors outputs;
+    for (const TensorType& t : spec.outputs) outputs.emplace_back(t);
+    std::vector<std::byte*> in, out;
+    for (const TestTensor& t : inputs) in.push_back(t.data());
+    for (const TestTensor& t : outputs) out.push_back(t.data());
+    const Status status = (*kernel)->Run({in.data(), out.data(), nullptr});
+    EXPECT_NE(status.message().find("2 new tokens do not fit"), std::string::npos) << length << status.message();
+    for (const TestTensor& t : outputs) EXPECT_TRUE(t.GuardIntact());
+    EXPECT_TRUE(outputs[1].SameBits(inputs[3])) << "the cache is what it was";
+  }
+}
+
+TEST(GpuAttention, WiderHeadsAreRefusedByName) {
+  const Case c{"", {4}, 1, 1, 256, 0};
+  const Scene s(c, DType::kF32);
+  KernelSpec spec{.op = Op::kAttention, .attributes = s.attributes};
+  for (const TestTensor& t : s.inputs) spec.inputs.push_back(t.type());
+  spec.outputs = *RuleOf(spec.op).infer(spec.inputs, spec.attributes);
+  const auto kernel = MakeEmulatedGpuKernels({})->Make(spec);
+  ASSERT_FALSE(kernel.ok());
+  EXPECT_EQ(kernel.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(kernel.status().message().find("attention of f32[4, 256]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,90 @@
+// dropout: the draws are functions of the element's place in the batch (base/philox.h), the same bits as on the CPU.
+// Floor: bytes of x and y; ten rounds of Philox per four elements hide behind them.
+#include <cmath>
+
+#include "backend/gpu/launch.h"
+#include "base/philox.h"
+
+namespace temper::gpu {
+namespace {
+
+struct Draws {
+  uint32_t x[4];
+};
+
+__device__ Draws PhiloxOf(uint64_t key, uint64_t step, uint64_t index) {
+  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
+  uint32_t c2 = static_cast<uint32_t>(step), c3 = static_cast<uint32_t>(step >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * c0, p1 = uint64_t{kPhiloxMultiplier1} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ key0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ key1;
+    c3 = static_cast<uint32_t>(p0);
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+template <class T>
+struct Drop {
+  const T* x;
+  const int64_t* rng_3;
+  T* y;
+  uint64_t name_hash;
+  int64_t C;                      // columns of x,
+  uint64_t row, column, columns;  // which begin there in a whole of so many columns
+  uint32_t threshold;             // a draw's upper 24 bits below it drop the element
+  float scale;
+
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    const uint64_t key = MixedKey({.seed = static_cast<uint64_t>(rng_3[kRngSeed]), .name_hash = name_hash, .step = 0});
+    const auto step = static_cast<uint64_t>(rng_3[kRngStep]);
+    const uint64_t first_row = static_cast<uint64_t>(rng_3[kRngFirstToken]) + row;
+    float u[kCount];
+    Load(x + i, u);
+    Draws draws;
+    uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
+    for (int k = 0; k < kCount; ++k) {
+      const int64_t at = i + k;
+      const uint64_t place =
+          (first_row + static_cast<uint64_t>(at / C)) * columns + column + static_cast<uint64_t>(at % C);
+      if (place / 4 != drawn) {
+        drawn = place / 4;
+        draws = PhiloxOf(key, step, drawn);
+      }
+      u[k] = draws.x[place % 4] >> 8 >= threshold ? u[k] * scale : 0;
+    }
+    Store(y + i, u);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, const Context& context) {
+  if (!IsCompute(spec.inputs[0])) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const int64_t n = spec.inputs[0].shape.elements(), C = spec.inputs[0].shape.columns();
+    const double p = spec.attributes.Double("p");
+    const Drop<T> made = {.C = C,
+                          .row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
+                          .column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0)),
+                          .columns = static_cast<uint64_t>(spec.attributes.IntOr("columns", C)),
+                          // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
+                          .threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)),
+                          .scale = static_cast<float>(1 / (1 - p))};
+    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+      Drop<T> drop = made;
+      drop.x = In<T>(args, 0);
+      drop.rng_3 = In<int64_t>(args, 1);
+      drop.y = Out<T>(args, 0);
+      drop.name_hash = args.rng_name_hash;
+      return Map<kPack<T>>(n, drop, stream);
+    });
+  });
+}
+
+}  // namespace temper::gpu

@@ -1,0 +1,39 @@
+// Elements in a kernel's hands: f32 or bf16 in memory, f32 in registers, kCount neighbours at a time. Memory-bound
+// kernels move 16 bytes per thread and instruction (kPack<T>), which is what it takes to reach a GPU's copy rate.
+#pragma once
+
+#include "backend/gpu/gpu_api.h"
+#include "tensor/dtype.h"
+
+namespace temper::gpu {
+
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T x[kCount];
+};
+
+// REQUIRES of both: `p` is aligned to kCount elements; kCount is a power of two, at most 16 bytes.
+template <int kCount, class T>
+__device__ __forceinline__ void Load(const T* p, float (&x)[kCount]) {
+  const Pack<T, kCount> pack = *reinterpret_cast<const Pack<T, kCount>*>(p);
+  for (int i = 0; i < kCount; ++i) x[i] = ToFloat(pack.x[i]);
+}
+template <int kCount, class T>
+__device__ __forceinline__ void Store(T* p, const float (&x)[kCount]) {
+  Pack<T, kCount> pack;
+  for (int i = 0; i < kCount; ++i) pack.x[i] = FromFloat<T>(x[i]);
+  *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
+}
+template <class T>
+__device__ __forceinline__ float Get(const T* p) {
+  return ToFloat(*p);
+}
+template <class T>
+__device__ __forceinline__ void Put(T* p, float x) {
+  *p = FromFloat<T>(x);
+}
+
+}  // namespace temper::gpu

@@ -1,0 +1,194 @@
+// One name for what CUDA and HIP call differently, and for what the emulator (emulator/simt.h) puts in their place: the
+// only file of this folder that knows which of them compiles it. Kernels are written in CUDA's dialect with these
+// exceptions:
+//   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
+//   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
+//   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
+//   Exp, Log, Erfc, Fma, Sqrt                               of f32; see below what they promise
+// Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "base/status.h"
+
+#if defined(TEMPER_GPU_EMULATED)
+
+#include "backend/gpu/emulator/simt.h"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define threadIdx (::temper::simt::Here().thread)
+#define blockIdx (::temper::simt::Here().block)
+#define blockDim (::temper::simt::Here().block_dim)
+#define gridDim (::temper::simt::Here().grid_dim)
+#define __syncthreads() ::temper::simt::Barrier(__LINE__)
+#define TEMPER_SHARED(type, name, count) const ::temper::simt::SharedArray<type> name((count), __LINE__)
+
+namespace temper::gpu {
+
+using gpuDim3 = simt::Dim3;
+// A stream of the emulator does its work at once; it only says on which machine.
+using gpuStream_t = const simt::Machine*;
+template <class T>
+using Shared = const simt::SharedArray<T>&;
+
+inline int WarpSize() {
+  return simt::WarpSize();
+}
+template <class T>
+T ShuffleXor(T x, int mask) {
+  return simt::ShuffleXor(x, mask, __LINE__);
+}
+
+// As wrong as CUDA's documentation allows its own to be (2, 1 and 4 units in the last place), so that a tolerance that
+// holds here holds there.
+inline float Nudge(float x, int ulps) {
+  if (!(std::fabs(x) >= 0x1p-120f) || std::isinf(x)) return x;
+  const int32_t bits = std::bit_cast<int32_t>(x);
+  return std::bit_cast<float>(bits + ((bits >> 3) % 2 == 0 ? ulps : -ulps));
+}
+inline float Exp(float x) {
+  return x == 0 ? 1 : Nudge(std::exp(x), 2);
+}
+inline float Log(float x) {
+  return Nudge(std::log(x), 1);
+}
+inline float Erfc(float x) {
+  return Nudge(std::erfc(x), 4);
+}
+
+inline Status LaunchStatus(const char* name, const std::string& fault) {
+  return fault.empty() ? OkStatus() : InvalidArgument(std::string(name) + ": " + fault);
+}
+// Parameters are evaluated once, by the host, and passed by value: as a launch does.
+template <class... Parameters, class... Arguments>
+std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... arguments) {
+  return [kernel, ... given = static_cast<Parameters>(arguments)] { kernel(given...); };
+}
+#define TEMPER_LAUNCH(name, blocks, threads, stream, ...)                                                       \
+  ::temper::gpu::LaunchStatus(                                                                                  \
+      #name, ::temper::simt::Launch(*(stream), ::temper::gpu::gpuDim3{blocks}, ::temper::gpu::gpuDim3{threads}, \
+                                    ::temper::gpu::Bind(name, __VA_ARGS__)))
+
+}  // namespace temper::gpu
+
+#else  // a real GPU
+
+#if defined(__HIP__) || defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define TEMPER_GPU_NAME(name) hip##name
+#else
+#include <cuda_runtime.h>
+#define TEMPER_GPU_NAME(name) cuda##name
+#endif
+
+#define TEMPER_SHARED(type, name, count) __shared__ type name[count]
+
+namespace temper::gpu {
+
+using gpuDim3 = dim3;
+using gpuStream_t = TEMPER_GPU_NAME(Stream_t);
+using gpuError_t = TEMPER_GPU_NAME(Error_t);
+inline constexpr gpuError_t gpuSuccess = TEMPER_GPU_NAME(Success);
+#if defined(__HIP__) || defined(__HIPCC__)
+using gpuDeviceProp = hipDeviceProp_t;
+#else
+using gpuDeviceProp = cudaDeviceProp;
+#endif
+inline constexpr auto gpuErrorInsufficientDriver = TEMPER_GPU_NAME(ErrorInsufficientDriver);
+inline constexpr auto gpuErrorNoDevice = TEMPER_GPU_NAME(ErrorNoDevice);
+inline constexpr auto gpuErrorMemoryAllocation = TEMPER_GPU_NAME(ErrorMemoryAllocation);
+inline constexpr auto gpuMemcpyHostToDevice = TEMPER_GPU_NAME(MemcpyHostToDevice);
+inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost);
+inline constexpr unsigned gpuStreamNonBlocking = TEMPER_GPU_NAME(StreamNonBlocking);
+template <class T>
+using Shared = T*;
+
+#if defined(__HIP__) || defined(__HIPCC__)
+__device__ inline int WarpSize() {
+  return warpSize;
+}
+template <class T>
+__device__ T ShuffleXor(T x, int mask) {
+  return __shfl_xor(x, mask);
+}
+#else
+__device__ constexpr int WarpSize() {
+  return 32;
+}
+template <class T>
+__device__ T ShuffleXor(T x, int mask) {
+  return __shfl_xor_sync(0xFFFFFFFFu, x, mask);
+}
+#endif
+
+__device__ inline float Exp(float x) {
+  return expf(x);
+}
+__device__ inline float Log(float x) {
+  return logf(x);
+}
+__device__ inline float Erfc(float x) {
+  return erfcf(x);
+}
+
+// The runtime's functions, under one name.
+#define TEMPER_GPU_FUNCTION(name)               \
+  template <class... A>                         \
+  auto gpu##name(A... arguments) {              \
+    return TEMPER_GPU_NAME(name)(arguments...); \
+  }
+TEMPER_GPU_FUNCTION(Free)
+TEMPER_GPU_FUNCTION(FreeHost)
+TEMPER_GPU_FUNCTION(GetDeviceCount)
+TEMPER_GPU_FUNCTION(GetDeviceProperties)
+TEMPER_GPU_FUNCTION(GetErrorString)
+TEMPER_GPU_FUNCTION(GetLastError)
+TEMPER_GPU_FUNCTION(MemGetInfo)
+TEMPER_GPU_FUNCTION(MemcpyAsync)
+TEMPER_GPU_FUNCTION(MemsetAsync)
+TEMPER_GPU_FUNCTION(SetDevice)
+TEMPER_GPU_FUNCTION(StreamCreateWithFlags)
+TEMPER_GPU_FUNCTION(StreamDestroy)
+TEMPER_GPU_FUNCTION(StreamSynchronize)
+TEMPER_GPU_FUNCTION(DriverGetVersion)
+TEMPER_GPU_FUNCTION(RuntimeGetVersion)
+#undef TEMPER_GPU_FUNCTION
+inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
+  return TEMPER_GPU_NAME(Malloc)(memory, bytes);
+}
+// Pinned memory of the host.
+inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  return hipHostMalloc(memory, bytes, hipHostMallocDefault);
+#else
+  return cudaMallocHost(memory, bytes);
+#endif
+}
+
+inline Status LaunchStatus(const char* name, gpuError_t error) {
+  if (error == gpuSuccess) return OkStatus();
+  return InvalidArgument(std::string(name) + ": " + TEMPER_GPU_NAME(GetErrorString)(error));
+}
+#define TEMPER_LAUNCH(name, blocks, threads, stream, ...) \
+  (name<<<blocks, threads, 0, stream>>>(__VA_ARGS__),     \
+   ::temper::gpu::LaunchStatus(#name, TEMPER_GPU_NAME(GetLastError)()))
+
+}  // namespace temper::gpu
+
+#endif
+
+namespace temper::gpu {
+
+// Rounded once, and as IEEE 754 says: fma, square root and (in kernels' text) division.
+__device__ inline float Fma(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+__device__ inline float Sqrt(float x) {
+  return sqrtf(x);
+}
+
+}  // namespace temper::gpu

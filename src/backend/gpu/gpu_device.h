@@ -1,0 +1,31 @@
+// The GPUs of this machine, as far as this build can use them. What is missing is an error of one line that says what
+// to do about it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace temper {
+
+struct GpuFacts {
+  std::string name;          // "NVIDIA H200"
+  int major = 0, minor = 0;  // compute capability, or the digits of gfx942
+  Bytes memory, free;        // free: what other processes leave
+  std::string refused;       // why it cannot be used; empty where it can
+};
+
+struct GpuInventory {
+  std::string libraries;  // "CUDA runtime 13.0, driver 13.0, cuBLASLt 13.1.0"
+  std::vector<GpuFacts> gpus;
+};
+
+// Errors: a build without this backend, no driver or one too old, no GPU.
+Result<GpuInventory> ListGpus();
+
+// Errors: as ListGpus; a GPU that is refused; a library that is missing.
+Result<std::unique_ptr<Device>> OpenGpu(int index);
+
+}  // namespace temper

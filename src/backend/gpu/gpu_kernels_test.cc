@@ -1,0 +1,192 @@
+// The table of kernels, the loss, the update and what kernels say of wrong data, on the emulator.
+#include "backend/gpu/gpu_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cpu/loss_twin.h"
+#include "backend/gpu/emulator/emulated_kernels.h"
+
+namespace temper {
+namespace {
+
+constexpr simt::Machine kMachines[] = {{32, 0}, {64, 3}};
+
+std::string Name(const simt::Machine& machine) {
+  return " on warps of " + std::to_string(machine.warp_size);
+}
+
+TEST(GpuLoss, MatchesTheScalarTwin) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const LossCase& c : kLossCases) {
+      const LossRun run(c, dtype);
+      const TwinRun twin{Op::kLinearCrossEntropy, run.attributes, &run.inputs};
+      const TestTensors want = RunReference(twin);
+      for (const simt::Machine& machine : kMachines) {
+        const std::string what = std::string(c.name) + " " + std::string(ToString(dtype)) + Name(machine);
+        const auto kernels = MakeEmulatedGpuKernels(machine);
+        const TestTensors got = RunKernel(twin, *kernels, /*fast=*/true, 1);
+        ASSERT_EQ(got.size(), want.size()) << what;
+        for (size_t o = 0; o < want.size(); ++o) {
+          ExpectNear(
+              got[o], want[o], 2.02 * UnitRoundoff(want[o].type().dtype), [&](int64_t i) { return run.Bound(o, i); },
+              what + " output " + std::to_string(o));
+        }
+        const TwinRun in_place{Op::kLinearCrossEntropy, run.attributes, &run.inputs, run.in_place, /*runs=*/1};
+        const TestTensors again = RunKernel(in_place, *kernels, /*fast=*/true, 1);
+        for (size_t o = 0; o < want.size(); ++o) EXPECT_TRUE(again[o].SameBits(got[o])) << what << " in place " << o;
+      }
+    }
+  }
+}
+
+// An instruction on the emulator, for what kernel_twin.h does not judge.
+struct Single {
+  KernelSpec spec;
+  TestTensors inputs, outputs;
+  std::unique_ptr<KernelTable> table = MakeEmulatedGpuKernels({});
+  std::unique_ptr<Kernel> kernel;
+
+  Single(Op op, Attributes attributes, TestTensors given) : inputs(std::move(given)) {
+    spec = {.op = op, .attributes = std::move(attributes)};
+    for (const TestTensor& t : inputs) spec.inputs.push_back(t.type());
+    spec.outputs = *InferTypes(op, spec.inputs, spec.attributes);
+    for (const TensorType& t : spec.outputs) outputs.emplace_back(t);
+    const OpRule& rule = RuleOf(op);
+    if (rule.workspace) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, 1);
+    auto made = table->Make(spec);
+    TEMPER_CHECK(made.ok()) << made.status().message();
+    kernel = std::move(*made);
+  }
+  Status Run() {
+    TestTensor workspace({DType::kF32, {(spec.workspace.v + 3) / 4}});
+    std::vector<std::byte*> in, out;
+    for (const TestTensor& t : inputs) in.push_back(t.data());
+    for (const TestTensor& t : outputs) out.push_back(t.data());
+    const Status status = kernel->Run({in.data(), out.data(), workspace.data()});
+    for (const TestTensor& t : outputs) EXPECT_TRUE(t.GuardIntact());
+    return status;
+  }
+};
+
+TestTensors TableAndTokens(std::initializer_list<int> tokens) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({DType::kF32, {10, 4}}, 1));
+  inputs.emplace_back(TensorType{DType::kI32, {static_cast<int64_t>(tokens.size())}});
+  int64_t i = 0;
+  for (int token : tokens) inputs[1].Set(i++, token);
+  return inputs;
+}
+
+TEST(GpuFaults, ATokenOutsideOfTheTableIsNamedAndReadsNothing) {
+  for (const int bad : {-1, 10, 2147483647, -2147483647}) {
+    Single embedding(Op::kEmbedding, {}, TableAndTokens({0, 9, bad}));
+    const Status status = embedding.Run();
+    EXPECT_NE(status.message().find("token 2 of the batch"), std::string::npos) << bad << status.message();
+    for (int64_t d = 8; d < 12; ++d) EXPECT_EQ(embedding.outputs[0].Get(d), 0);
+
+    TestTensors gradient;
+    gradient.push_back(RandomTensor({DType::kF32, {3, 4}}, 2));
+    gradient.push_back(TableAndTokens({0, 9, bad})[1].Copy());
+    Single backward(Op::kEmbeddingBackward, {{"vocab", int64_t{10}}}, std::move(gradient));
+    EXPECT_NE(backward.Run().message().find("token 2 of the batch"), std::string::npos) << bad;
+  }
+  Single good(Op::kEmbedding, {}, TableAndTokens({0, 9, 3}));
+  EXPECT_TRUE(good.Run().ok());
+}
+
+TEST(GpuFaults, ATargetBeyondTheVocabularyIsNamed) {
+  TestTensors inputs;
+  inputs.push_back(RandomTensor({DType::kF32, {2, 8}}, 1));
+  inputs.push_back(RandomTensor({DType::kF32, {5, 8}}, 2));
+  inputs.emplace_back(TensorType{DType::kI32, {2}});
+  inputs[2].Set(0, 4);
+  inputs[2].Set(1, 5);
+  Single loss(Op::kLinearCrossEntropy, {{"grad_x", int64_t{1}}}, std::move(inputs));
+  const Status status = loss.Run();
+  EXPECT_NE(status.message().find("target of row 1 is outside of the vocabulary of 5"), std::string::npos)
+      << status.message();
+}
+
+TEST(GpuClip, IsItsTwinToTheBitOverMoreSumsThanOneLaunchTakes) {
+  for (const int64_t sums : {1, 2, 255, 256, 257, 600}) {
+    for (const double max_norm : {0.0, 1e-3, 1e6}) {
+      KernelSpec spec{.op = Op::kClip, .attributes = {{"max_norm", max_norm}}};
+      std::vector<double> values(static_cast<size_t>(sums)), scalars = {1e-3, 0.1, 0.001, 37};
+      std::vector<std::byte*> in;
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = 1.0 / static_cast<double>(i + 3);
+        in.push_back(reinterpret_cast<std::byte*>(&values[i]));
+        spec.inputs.push_back({DType::kF64, {1}});
+      }
+      in.push_back(reinterpret_cast<std::byte*>(scalars.data()));
+      spec.inputs.push_back({DType::kF64, {kNumScalars}});
+      spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+      alignas(64) float got[2], want[2];
+      const auto run = [&](KernelTable& table, float* out) {
+        std::byte* outputs[] = {reinterpret_cast<std::byte*>(out)};
+        const auto kernel = table.Make(spec);
+        ASSERT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), outputs, nullptr}).ok());
+      };
+      const auto table = MakeEmulatedGpuKernels({});
+      run(*table, got);
+      run(ReferenceKernels(), want);
+      EXPECT_EQ(got[0], want[0]) << sums;
+      EXPECT_EQ(got[1], want[1]) << sums;
+    }
+  }
+}
+
+TEST(GpuAdamw, IsItsTwinToTheBit) {
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (const int64_t n : {1, 3, 1024, 5003}) {
+      const TensorType f32{DType::kF32, {n}};
+      KernelSpec spec{.op = Op::kAdamw,
+                      .attributes = {{"beta1", 0.9},
+                                     {"beta2", 0.999},
+                                     {"eps", 1e-8},
+                                     {"weight_decay", 0.01},
+                                     {"weight", int64_t{weight > 0}}}};
+      TestTensors tensors;
+      for (uint32_t i = 0; i < 4; ++i) tensors.push_back(RandomTensor(f32, i + 1, i == 1 ? 50 : 0.1));
+      for (int64_t i = 0; i < n; ++i) {
+        tensors[3].Set(i, i % 7 == 0 ? 0 : i % 11 == 0 ? 1e-42 : std::fabs(tensors[3].Get(i)));
+      }
+      if (weight > 0) tensors.emplace_back(TensorType{weight == 1 ? DType::kF32 : DType::kBF16, {n}});
+      float clip[2] = {1.0f / 37, 5};
+      double scalars[kNumScalars] = {3e-4, 1 - std::pow(0.9, 11), 1 - std::pow(0.999, 11), 37};
+      spec.inputs = {f32, f32, f32, f32, {DType::kF32, {2}}, {DType::kF64, {kNumScalars}}};
+      if (weight > 0) spec.inputs.push_back(tensors[4].type());
+      spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+      const auto run = [&](KernelTable& table) {
+        std::vector<std::byte*> in = {tensors[0].data(),
+                                      tensors[1].data(),
+                                      tensors[2].data(),
+                                      tensors[3].data(),
+                                      reinterpret_cast<std::byte*>(clip),
+                                      reinterpret_cast<std::byte*>(scalars)};
+        if (weight > 0) in.push_back(tensors[4].data());
+        TestTensors results;
+        std::vector<std::byte*> out;
+        for (const TensorType& t : spec.outputs) results.emplace_back(t);
+        for (const TestTensor& t : results) out.push_back(t.data());
+        const auto kernel = table.Make(spec);
+        EXPECT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), out.data(), nullptr}).ok());
+        for (const TestTensor& t : results) EXPECT_TRUE(t.GuardIntact());
+        return results;
+      };
+      const TestTensors want = run(ReferenceKernels());
+      for (const simt::Machine& machine : kMachines) {
+        const auto table = MakeEmulatedGpuKernels(machine);
+        const TestTensors got = run(*table);
+        for (size_t o = 0; o < want.size(); ++o) {
+          EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << Name(machine);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper

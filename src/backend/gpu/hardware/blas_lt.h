@@ -1,0 +1,19 @@
+// Matrix products by cuBLASLt, which is loaded when it is needed: a program that was built with it starts without it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/gpu/gpu_api.h"
+#include "backend/gpu/matrix_product.h"
+
+namespace temper::gpu {
+
+// "13.1.0". Errors: the library is missing or of another major version, with the remedy.
+Result<std::string> BlasLtVersion();
+
+// Products on `stream`, which must outlive them. Sums are f32 (never TF32), split only where the parts are added in a
+// fixed order: the same bits, run after run.
+Result<std::unique_ptr<MatrixProducts>> MakeBlasLt(gpuStream_t stream);
+
+}  // namespace temper::gpu

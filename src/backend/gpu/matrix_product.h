@@ -1,0 +1,48 @@
+// Matrix products, which vendors' libraries do: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m,
+// n], f32 or bf16 with f32 sums and one rounding at the end. The contract between the kernels that are made of products
+// (linear, linear_cross_entropy) and whoever computes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "tensor/dtype.h"
+
+namespace temper::gpu {
+
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::kF32;  // of A and B
+  DType out_dtype = DType::kF32;
+  bool a_k_contiguous = true;  // A[m, k] is at m * k + k, else at k * m + m
+  bool b_k_contiguous = true;  // the same of B[n, k]
+  bool acc = false;            // of out's dtype; may be out itself
+  bool bias = false;           // of A's dtype
+  double scale = 1;
+  Bytes workspace;  // what Run will be given
+};
+
+struct ProductOperands {
+  const std::byte *a, *b;
+  const std::byte *acc, *bias;  // nullptr where the shape has none
+  std::byte *out, *workspace;
+};
+
+// One planned product. Enqueues on the stream that its maker is bound to; allocates nothing.
+class MatrixProduct {
+ public:
+  virtual ~MatrixProduct() = default;
+  virtual Status Run(const ProductOperands& operands) = 0;
+};
+
+class MatrixProducts {
+ public:
+  virtual ~MatrixProducts() = default;
+  // kUnsupported where the library has no such product within that workspace. REQUIRES: m, n > 0; k may be 0.
+  virtual Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) = 0;
+};
+
+}  // namespace temper::gpu

@@ -1,0 +1,192 @@
+#include "cli/calibration.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "backend/cpu/gemm_peak.h"
+#include "backend/cpu/team.h"
+#include "cli/calibration_cases.h"
+#include "cli/rate_fit.h"
+#include "comm/local/local_communicator.h"
+#include "runtime/arena.h"
+
+namespace temper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Elapsed(Clock::time_point since) {
+  return std::chrono::duration<double>(Clock::now() - since).count();
+}
+
+// Seconds per case: of those that compute, and of those that move.
+constexpr Seconds kComputeBudget{0.025}, kMoveBudget{0.010};
+
+DeviceRates MeasureRates(int ranks, int threads) {
+  DeviceRates rates;
+  const KernelTimer timer(ranks, threads);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const RateCases& wanted : CalibrationCases(dtype)) {
+      std::vector<TimedSample> samples;
+      for (const TimedCase& c : wanted.cases) {
+        const Seconds seconds = timer.Time(c, wanted.computes ? kComputeBudget : kMoveBudget);
+        if (seconds > Seconds{0}) samples.push_back({CostOf(c), seconds});
+      }
+      if (samples.size() < wanted.cases.size()) continue;  // not an op of this backend in this dtype
+      rates.SetOp(wanted.op, wanted.op_class, wanted.dtype, wanted.computes ? FitRate(samples) : FitBandwidth(samples));
+    }
+  }
+  // What is not timed (tables, slices) moves as a sum does.
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    rates.SetClass(OpClass::kMemory, dtype, rates.Of(Op::kAdd, OpClass::kMemory, dtype));
+  }
+  return rates;
+}
+
+// All ranks gather parts of `whole`; seconds of the slowest, the median of some rounds.
+double GatherSeconds(int ranks, int threads, Bytes whole) {
+  constexpr int kRounds = 15;
+  ThreadWorld world(ranks);
+  Mesh mesh;
+  mesh.set_size(Axis::kFsdp, ranks);
+  std::vector<double> rounds;
+  const auto rank = [&](int r) {
+    const auto communicator = world.Join(r);
+    const auto arena = communicator->AllocateArena(whole * 2);
+    TEMPER_CHECK(arena.ok()) << arena.status().message();
+    const int64_t n = whole.v / SizeOf(DType::kF32);
+    KernelSpec spec{.op = Op::kAllGather,
+                    .inputs = {{DType::kF32, {PartOf(n, ranks, r).count}}},
+                    .outputs = {{DType::kF32, {n}}},
+                    .attributes = {{"axes", std::string("fsdp")},
+                                   {"ranks", int64_t{ranks}},
+                                   {"dim", int64_t{0}},
+                                   {"sizes", std::vector<double>{static_cast<double>(n)}}},
+                    .threads = threads};
+    const auto kernel = communicator->Collectives(mesh)->Make(spec);
+    TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    std::byte *in = arena->data(), *out = arena->data() + whole.v;
+    for (int round = -2; round < kRounds; ++round) {
+      Status met = communicator->Barrier();
+      const auto start = Clock::now();
+      if (met.ok()) met = (*kernel)->Run({.inputs = &in, .outputs = &out});
+      double seconds = Elapsed(start);
+      if (met.ok()) met = communicator->AllReduceMax({&seconds, 1});
+      TEMPER_CHECK(met.ok()) << met.message();
+      if (r == 0 && round >= 0) rounds.push_back(seconds);
+    }
+  };
+  std::vector<std::thread> others;
+  for (int r = 1; r < ranks; ++r) others.emplace_back(rank, r);
+  rank(0);
+  for (std::thread& t : others) t.join();
+  std::sort(rounds.begin(), rounds.end());
+  return rounds[rounds.size() / 2];
+}
+
+Link MeasureLink(int ranks, int threads) {
+  constexpr Bytes kSmall = KiB(4), kLarge = MiB(32);
+  const double latency = GatherSeconds(ranks, threads, kSmall);
+  const double sent = static_cast<double>(kLarge.v) * (ranks - 1) / ranks;
+  const double moving = std::max(GatherSeconds(ranks, threads, kLarge) - latency, 1e-9);
+  return {.bytes_per_second = sent / moving, .latency = {latency / (ranks - 1)}};
+}
+
+// Written around the page cache where that can be done, so that what is read comes from the disk.
+Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
+  constexpr Bytes kFile = MiB(128), kPiece = MiB(8);
+  const std::string path = JoinPath(folder, "calibration.tmp");
+  std::vector<std::byte> piece(static_cast<size_t>(kPiece.v), std::byte{0x5a});
+  const auto writing = Clock::now();
+  TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForWrite(path, WriteMode::kDirect));
+  Status status;
+  for (Bytes done; status.ok() && done < kFile; done += kPiece) status = file->Append(piece);
+  if (status.ok()) status = file->Sync();
+  const Status closed = file->Close();
+  if (status.ok()) status = closed;
+  cluster->disk_write = static_cast<double>(kFile.v) / Elapsed(writing);
+  if (status.ok()) {
+    const auto reading = Clock::now();
+    auto opened = env.OpenForRead(path);
+    status = opened.status();
+    for (int64_t at = 0; status.ok() && at < kFile.v; at += kPiece.v) status = (*opened)->ReadAt(at, piece);
+    cluster->disk_read = static_cast<double>(kFile.v) / Elapsed(reading);
+  }
+  const Status removed = env.RemoveFile(path);
+  return status.ok() ? removed : status;
+}
+
+// "AMD EPYC 9655": what a kept calibration must have been measured on.
+std::string ProcessorName() {
+  const Result<std::string> text = ReadTextFile(PosixEnv(), "/proc/cpuinfo");
+  if (!text.ok()) return "CPU";
+  const size_t at = text->find("model name");
+  if (at == std::string::npos) return "CPU";
+  const size_t begin = text->find(": ", at) + 2;
+  std::string name = text->substr(begin, text->find('\n', begin) - begin);
+  std::erase(name, '"');
+  return name;
+}
+
+std::string MachineName() {
+  return fmt::format("{}, {} threads, {}", ProcessorName(), AvailableProcessors(), ToString(DetectIsa()));
+}
+
+}  // namespace
+
+Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
+                                     const std::function<void(const std::string&)>& progress) {
+  const int cores = AvailableProcessors();
+  Cluster cluster{.name = "this",
+                  .device = MachineName(),
+                  .memory = {AvailableMemory()},
+                  .devices_per_host = cores,
+                  .host_memory = AvailableMemory(),
+                  .shared = true};
+  for (int ranks = 1; ranks <= cores; ranks *= 2) {
+    const int threads = cores / ranks;
+    progress(fmt::format("{} rank{} of {} thread{}", ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s"));
+    Cluster::Share& share = cluster.shares[ranks];
+    share.rates = MeasureRates(ranks, threads);
+    share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa());
+    share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa());
+    if (ranks > 1) share.link = MeasureLink(ranks, threads);
+  }
+  progress("disk");
+  TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
+  TEMPER_RETURN_IF_ERROR(MeasureDisk(env, folder, &cluster));
+  return cluster;
+}
+
+Result<std::string> CalibrationPath() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    return JoinPath(cache, "temper/this.yaml");
+  }
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') {
+    return NotFound("neither XDG_CACHE_HOME nor HOME names a folder: set one, calibrations are kept there");
+  }
+  return JoinPath(home, ".cache/temper/this.yaml");
+}
+
+Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
+  if (name != "this") return OpenCluster(env, name);
+  TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
+  constexpr char kRemedy[] = "run `temper doctor --calibrate` (some seconds, on an idle machine)";
+  if (!env.IsFile(path)) return NotFound(fmt::format("this machine has not been measured: {}", kRemedy));
+  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, OpenCluster(env, path));
+  if (cluster.device != MachineName()) {
+    return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, kRemedy));
+  }
+  cluster.memory = AvailableMemory();  // now
+  return cluster;
+}
+
+}  // namespace temper

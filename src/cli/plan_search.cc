@@ -1,0 +1,242 @@
+#include "cli/plan_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "cli/machine.h"
+
+namespace temper {
+namespace {
+
+// Models of so many blocks are compiled in the place of deeper ones: with three there is one that is neither first nor
+// last, and the two more of five show what each such block adds.
+constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
+// The second micro-batch adds to gradients that the first wrote; all others are like it.
+constexpr int64_t kFewMicroBatches = 2;
+// Candidates compiled whole, until one of them fits.
+constexpr size_t kFinalists = 4;
+constexpr size_t kShown = 10;
+
+struct Setting {
+  int ranks = 1;
+  int64_t dp = 1, fsdp = 1, tp = 1, rows = 1;
+  Recompute recompute = Recompute::kNone;
+  bool reshard = true, overlap = true;
+
+  std::string Settings(const RunConfig& config, int64_t rows_of_step) const {
+    std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh dp={},fsdp={},tp={}", dp, fsdp, tp);
+    text += fmt::format(" --per_device_train_batch_size {} --gradient_accumulation_steps {} --memory.recompute {}",
+                        rows, rows_of_step / (rows * dp * fsdp), recompute == Recompute::kBlock ? "block" : "none");
+    if (fsdp > 1 && reshard != config.mesh.reshard_after_forward) {
+      text += fmt::format(" --mesh.reshard_after_forward {}", reshard);
+    }
+    if (ranks > 1 && overlap != config.mesh.overlap) text += fmt::format(" --mesh.overlap {}", overlap);
+    return text;
+  }
+  RunConfig Apply(RunConfig config, int64_t micro_batches) const {
+    config.mesh.dp = dp;
+    config.mesh.fsdp = fsdp;
+    config.mesh.tp = tp;
+    config.mesh.reshard_after_forward = reshard;
+    config.mesh.overlap = overlap;
+    config.machine.nprocs = 1;
+    config.machine.recompute = recompute;
+    config.batch.per_device_train_batch_size = rows;
+    config.batch.per_device_eval_batch_size = rows;
+    config.batch.gradient_accumulation_steps = micro_batches;
+    return config;
+  }
+  int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
+  // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
+  auto WithoutRows() const { return std::make_tuple(ranks, dp, fsdp, tp, recompute, reshard, overlap); }
+};
+
+std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, SearchGoal goal) {
+  std::vector<Setting> choices;
+  for (int ranks = goal == SearchGoal::kFewestDevices || cluster.shared ? 1 : cluster.devices();
+       ranks <= cluster.devices(); ++ranks) {
+    for (int tp = 1; tp <= std::min(ranks, cluster.devices_per_host); ++tp) {
+      for (int fsdp = 1; ranks % tp == 0 && fsdp <= ranks / tp; ++fsdp) {
+        if (ranks / tp % fsdp != 0) continue;
+        const int dp = ranks / tp / fsdp;
+        for (int64_t rows = 1; rows * dp * fsdp <= rows_of_step; rows *= 2) {
+          if (rows_of_step % (rows * dp * fsdp) != 0) continue;
+          for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+            for (const bool reshard : {true, false}) {
+              for (const bool overlap : {true, false}) {
+                // Neither changes anything where nothing is gathered; what is computed again is gathered again.
+                if (fsdp == 1 && !(reshard && overlap)) continue;
+                if (recompute == Recompute::kBlock && !reshard) continue;
+                choices.push_back({ranks, dp, fsdp, tp, rows, recompute, reshard, overlap});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return choices;
+}
+
+class Searcher {
+ public:
+  Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
+      : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(planner.model().facts().blocks) {}
+
+  Status Shorten(Json model_config) {
+    if (blocks_ <= kMoreBlocks) return OkStatus();
+    for (const auto& [blocks, model] : {std::pair{kFewBlocks, &few_}, std::pair{kMoreBlocks, &more_}}) {
+      model_config["num_hidden_layers"] = blocks;
+      // Lists with an entry per layer say nothing that a plan needs.
+      model_config.erase("layer_types");
+      TEMPER_ASSIGN_OR_RETURN(*model, Model::FromConfig(model_config, "config.json"));
+    }
+    return OkStatus();
+  }
+
+  // nullopt: this model or its rows cannot be split so.
+  std::optional<Candidate> Look(const Setting& choice) const {
+    Candidate c = Described(choice);
+    const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
+    const RunConfig config = choice.Apply(config_, micro_batches);
+    StepFigures figures;
+    if (few_ == nullptr) {
+      const auto all = Figures(planner_.model(), config, choice);
+      if (!all) return std::nullopt;
+      figures = *all;
+    } else {
+      const auto low = Figures(*few_, config, choice), high = Figures(*more_, config, choice);
+      if (!low || !high) return std::nullopt;
+      figures = Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks_);
+    }
+    c.bytes = {static_cast<int64_t>(figures.bytes)};
+    c.step = {figures.seconds};
+    c.fits = c.bytes <= c.limit;
+    c.tokens_per_second = static_cast<double>(rows_of_step_ * *config_.data.max_seq_len) / c.step.v;
+    const Cluster& cluster = planner_.cluster();
+    const double peak =
+        cluster.ShareOf(std::min(choice.ranks, cluster.devices_per_host)).peak(ComputeDType(config_)) * choice.ranks;
+    c.mfu = figures.flops_per_token * c.tokens_per_second / peak;
+    return c;
+  }
+
+  Result<Candidate> Compile(const Setting& choice) const {
+    Candidate c = Described(choice);
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
+                            planner_.Plan(choice.Apply(config_, choice.MicroBatches(rows_of_step_)), choice.ranks));
+    c.bytes = planned.forecast.bytes;
+    c.fits = planned.forecast.fits;
+    c.compiled = true;
+    c.step = planned.forecast.simulation.step;
+    c.tokens_per_second = planned.forecast.tokens_per_second;
+    c.mfu = planned.forecast.mfu;
+    return c;
+  }
+
+ private:
+  Candidate Described(const Setting& choice) const {
+    const Cluster& cluster = planner_.cluster();
+    return {.settings = choice.Settings(config_, rows_of_step_),
+            .devices = choice.ranks,
+            .limit = cluster.MemoryOf(std::min(choice.ranks, cluster.devices_per_host))};
+  }
+
+  // Of a step with all its micro-batches.
+  std::optional<StepFigures> Figures(const Model& model, const RunConfig& config, const Setting& choice) const {
+    const Result<PlannedRun> planned = Planner(model, planner_.cluster()).Plan(config, choice.ranks);
+    if (!planned.ok()) return std::nullopt;
+    const Simulation& s = planned->forecast.simulation;
+    double seconds = s.step.v;
+    if (const int64_t more = choice.MicroBatches(rows_of_step_) - kFewMicroBatches; more > 0) {
+      seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
+    }
+    const StepFacts& facts = planned->facts;
+    return StepFigures{static_cast<double>(planned->forecast.bytes.v), seconds,
+                       facts.model_flops.v / static_cast<double>(facts.tokens)};
+  }
+
+  const Planner& planner_;
+  const RunConfig& config_;
+  const int64_t rows_of_step_, blocks_;
+  std::unique_ptr<Model> few_, more_;  // null where the model itself has few blocks
+};
+
+}  // namespace
+
+Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_config, const RunConfig& config,
+                                 SearchGoal goal) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const Cluster& cluster = planner.cluster();
+  const RunConfig::Mesh& mesh = config.mesh;
+  const int64_t data_ranks = RanksOn(cluster, config) / mesh.tp.value_or(1);
+  const int64_t rows_of_step =
+      config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps * data_ranks;
+  Searcher searcher(planner, config, rows_of_step);
+  TEMPER_RETURN_IF_ERROR(searcher.Shorten(model_config));
+
+  const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, goal);
+  std::vector<std::optional<Candidate>> found(choices.size());
+  std::atomic<size_t> next{0};
+  std::atomic<int> ruled_out{0};
+  // The fewest rows of a micro-batch with which a choice did not fit.
+  using Key = decltype(Setting().WithoutRows());
+  std::map<Key, int64_t> too_many;
+  std::mutex mutex;
+  const auto look = [&] {
+    for (size_t i = next++; i < choices.size(); i = next++) {
+      const Setting& choice = choices[i];
+      {
+        const std::lock_guard lock(mutex);
+        const auto it = too_many.find(choice.WithoutRows());
+        if (it != too_many.end() && it->second <= choice.rows) {
+          ++ruled_out;
+          continue;
+        }
+      }
+      found[i] = searcher.Look(choice);
+      if (!found[i]) {
+        ++ruled_out;
+      } else if (!found[i]->fits) {
+        const std::lock_guard lock(mutex);
+        const auto [it, fresh] = too_many.try_emplace(choice.WithoutRows(), choice.rows);
+        it->second = std::min(it->second, choice.rows);
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < MachineFacts().cpu_cores; ++t) others.emplace_back(look);
+  look();
+  for (std::thread& t : others) t.join();
+
+  std::vector<size_t> order;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return IsBetter(*found[a], *found[b], goal); });
+  SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
+  for (size_t k = 0; k < order.size() && k < kShown; ++k) {
+    Candidate candidate = *found[order[k]];
+    const bool settled = !result.best.empty() && result.best.front().compiled && result.best.front().fits;
+    if (k < kFinalists && (!settled || k < 2)) {
+      TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
+    }
+    result.best.push_back(std::move(candidate));
+  }
+  std::stable_sort(result.best.begin(), result.best.end(),
+                   [&](const Candidate& a, const Candidate& b) { return IsBetter(a, b, goal); });
+  result.spent = {std::chrono::duration<double>(Clock::now() - start).count()};
+  return result;
+}
+
+}  // namespace temper

@@ -1,0 +1,171 @@
+#include "cli/planner.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "train/mesh_options.h"
+
+namespace temper {
+
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config) {
+  const int64_t row = *config.data.max_seq_len;
+  const int64_t rows =
+      config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
+  // Every row one document: its tokens attend to row (row + 1) / 2 pairs.
+  const double pairs = static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2;
+  return {.tokens = rows * row, .model_flops = run.ModelFlops(rows * row, pairs), .dtype = ComputeDType(config)};
+}
+
+int RanksOn(const Cluster& cluster, const RunConfig& config) {
+  const RunConfig::Mesh& m = config.mesh;
+  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp || m.cp || m.pp > 1;
+  return named || cluster.shared ? RanksNamed(config) : cluster.devices();
+}
+
+Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
+  if (ranks > cluster_.devices()) {
+    return InvalidArgument(
+        fmt::format("the mesh has {} ranks, cluster {} has {} devices: lower mesh, or raise hosts in "
+                    "the cluster's file",
+                    ranks, cluster_.name, cluster_.devices()));
+  }
+  PlannedRun planned;
+  TEMPER_ASSIGN_OR_RETURN(planned.run, CompileRun(model_, config, ranks));
+  planned.facts = StepFactsOf(planned.run, config);
+  planned.forecast = ForecastOf(planned.run.train(), planned.run.mesh.mesh, cluster_, planned.facts, keep_events);
+  return planned;
+}
+
+namespace {
+
+// A change of settings, or none where it does not apply.
+struct Change {
+  std::string settings, price;
+  std::function<bool(RunConfig*, int* ranks)> apply;
+};
+
+std::vector<Change> Changes(const Planner& planner) {
+  return {
+      {"--memory.recompute block", "",
+       [](RunConfig* c, int*) {
+         if (c->machine.recompute == Recompute::kBlock) return false;
+         c->machine.recompute = Recompute::kBlock;
+         return true;
+       }},
+      {"--per_device_train_batch_size 1", "",
+       [](RunConfig* c, int*) {
+         if (c->batch.per_device_train_batch_size == 1) return false;
+         c->batch.gradient_accumulation_steps *= c->batch.per_device_train_batch_size;
+         c->batch.per_device_train_batch_size = 1;
+         c->batch.per_device_eval_batch_size = 1;
+         return true;
+       }},
+      {"--mesh fsdp=ALL", "",
+       [&planner](RunConfig* c, int* ranks) {
+         const int all = planner.cluster().devices();
+         const int64_t data = c->mesh.dp.value_or(1), tp = c->mesh.tp.value_or(1);
+         const bool grows = *ranks < all && all % tp == 0;
+         if ((!grows && data == 1) || planner.cluster().shared) return false;
+         // The same rows in a step, dealt to more ranks.
+         const int64_t before = *ranks / tp, after = (grows ? all : *ranks) / tp;
+         const int64_t rows = c->batch.gradient_accumulation_steps * before;
+         c->batch.gradient_accumulation_steps = std::max<int64_t>(1, rows / after);
+         *ranks = grows ? all : *ranks;
+         c->mesh.dp = 1;
+         c->mesh.fsdp = after;
+         return true;
+       }},
+      {"--mesh.overlap false", "collectives wait for kernels, one block's weights are held instead of two",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks == 1 || !c->mesh.overlap) return false;
+         c->mesh.overlap = false;
+         return true;
+       }},
+      {"--mesh fsdp=HALVES,tp=2", "",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks % 2 != 0 || c->mesh.tp.value_or(1) > 1 || c->mesh.dp.value_or(1) > 1) return false;
+         c->batch.gradient_accumulation_steps *= 2;  // half as many ranks have rows of their own
+         c->mesh.tp = 2;
+         c->mesh.fsdp = *ranks / 2;
+         return true;
+       }},
+      {"--dtype bf16", "weights and activations in bf16",
+       [](RunConfig* c, int*) {
+         if (c->model.dtype == ComputeType::kBf16) return false;
+         c->model.dtype = ComputeType::kBf16;
+         return true;
+       }},
+      {"--method lora", "trains adapters, not the weights",
+       [](RunConfig* c, int*) {
+         if (c->model.method == TrainMethod::kLora) return false;
+         c->model.method = TrainMethod::kLora;
+         return true;
+       }},
+      {"--max_seq_len SHORT", "rows of half the tokens",
+       [](RunConfig* c, int*) {
+         if (*c->data.max_seq_len < 256) return false;
+         *c->data.max_seq_len /= 2;
+         return true;
+       }},
+  };
+}
+
+// "SHORT", "HALVES" and "ALL" as numbers.
+std::string Written(std::string settings, const RunConfig& changed) {
+  const auto put = [&settings](const char* word, int64_t number) {
+    if (const size_t at = settings.find(word); at != std::string::npos) {
+      settings.replace(at, std::string(word).size(), std::to_string(number));
+    }
+  };
+  put("SHORT", *changed.data.max_seq_len);
+  put("HALVES", changed.mesh.fsdp.value_or(1));
+  put("ALL", changed.mesh.fsdp.value_or(1));
+  return settings;
+}
+
+// Micro-batches change with the ranks and rows that share a step's tokens.
+std::string Accumulation(const RunConfig& before, const RunConfig& after) {
+  const int64_t steps = after.batch.gradient_accumulation_steps;
+  return steps == before.batch.gradient_accumulation_steps ? ""
+                                                           : fmt::format(" --gradient_accumulation_steps {}", steps);
+}
+
+Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
+  const Forecast& f = planned.forecast;
+  return {settings, f.bytes, f.limit, f.fits, f.tokens_per_second, price};
+}
+
+}  // namespace
+
+Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
+  const int before = planned.run.mesh.mesh.ranks();
+  std::vector<Remedy> remedies;
+  RunConfig all = config;
+  int all_ranks = before;
+  std::string all_settings, all_price;
+  bool one_fits = false, all_fits = false;
+  for (const Change& change : Changes(planner)) {
+    RunConfig one = config;
+    int ranks = before;
+    if (!change.apply(&one, &ranks)) continue;
+    const Result<PlannedRun> result = planner.Plan(one, ranks);
+    if (!result.ok()) continue;  // this model cannot be split so
+    const std::string settings = Written(change.settings, one) + Accumulation(config, one);
+    if (result->forecast.bytes >= planned.forecast.bytes) continue;
+    remedies.push_back(RemedyOf(settings, change.price, *result));
+    one_fits |= remedies.back().fits;
+    // Together with those before it, until the run fits: cheap ones come first.
+    if (all_fits || !change.apply(&all, &all_ranks)) continue;
+    all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
+    if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
+    if (remedies.size() < 2 || one_fits) continue;
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.Plan(all, all_ranks));
+    if (!together.forecast.fits) continue;
+    all_fits = true;
+    remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));
+  }
+  return remedies;
+}
+
+}  // namespace temper

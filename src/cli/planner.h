@@ -1,0 +1,47 @@
+// Planner: compiles variants of a run for a cluster and forecasts each. What `temper plan` reports, advises and
+// searches with. Compiling is pure, so variants may be planned on several threads at once.
+#pragma once
+
+#include <memory>
+
+#include "cli/compiled_run.h"
+#include "cli/opened_model.h"
+#include "plan/advice.h"
+#include "plan/cluster.h"
+#include "plan/forecast.h"
+
+namespace temper {
+
+struct PlannedRun {
+  CompiledRun run;
+  StepFacts facts;
+  Forecast forecast;
+};
+
+class Planner {
+ public:
+  // Both must outlive the planner.
+  Planner(const Model& model, const Cluster& cluster) : model_(model), cluster_(cluster) {}
+
+  // REQUIRES: `config` is resolved. Errors: what CompileRun refuses; more ranks than the cluster has devices.
+  Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
+
+  const Cluster& cluster() const { return cluster_; }
+  const Model& model() const { return model_; }
+
+ private:
+  const Model& model_;
+  const Cluster& cluster_;
+};
+
+// What a step of that run trains on and needs.
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config);
+
+// Ranks that a run on `cluster` has: what its options name, or all devices.
+int RanksOn(const Cluster& cluster, const RunConfig& config);
+
+// Each setting that would lower the memory of a rank, with what it saves and costs; then those that must come together
+// where none suffices. Every one is compiled. REQUIRES: `planned` does not fit.
+Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
+
+}  // namespace temper

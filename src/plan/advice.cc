@@ -1,0 +1,24 @@
+#include "plan/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace temper {
+
+std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& before) {
+  if (remedies.empty()) return "no setting that was tried lowers it\n";
+  size_t width = 0;
+  for (const Remedy& r : remedies) width = std::max(width, r.settings.size());
+  std::string text = "what would help, compiled and forecast:\n";
+  for (const Remedy& r : remedies) {
+    const Bytes saved = before.bytes - r.bytes;
+    text += fmt::format("  {:<{}}  {:>11} ({} {}), {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
+                        ToString(r.bytes), saved.v >= 0 ? "saves" : "costs", ToString(Bytes{std::abs(saved.v)}),
+                        r.tokens_per_second, 100 * (r.tokens_per_second / before.tokens_per_second - 1),
+                        r.price.empty() ? "" : "; " + r.price, r.fits ? ": fits" : "");
+  }
+  return text;
+}
+
+}  // namespace temper

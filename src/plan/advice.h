@@ -1,0 +1,22 @@
+// Advice: settings that would make a run fit, each with what it saves and what it costs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/forecast.h"
+
+namespace temper {
+
+struct Remedy {
+  std::string settings;  // as the user would write them: "--memory.recompute block"
+  Bytes bytes, limit;
+  bool fits = false;
+  double tokens_per_second = 0;
+  std::string price;  // what changes besides speed: "half the tokens of a row"; empty: nothing
+};
+
+// `before`: the run that does not fit.
+std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& before);
+
+}  // namespace temper

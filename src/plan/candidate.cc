@@ -1,0 +1,71 @@
+#include "plan/candidate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace temper {
+
+StepFigures Extrapolated(const StepFigures& low, int64_t low_blocks, const StepFigures& high, int64_t high_blocks,
+                         int64_t blocks) {
+  TEMPER_CHECK(low_blocks < high_blocks && high_blocks <= blocks)
+      << low_blocks << ", " << high_blocks << ", " << blocks;
+  const double more = static_cast<double>(blocks - high_blocks) / static_cast<double>(high_blocks - low_blocks);
+  const auto line = [more](double at_low, double at_high) { return at_high + more * (at_high - at_low); };
+  return {line(low.bytes, high.bytes), line(low.seconds, high.seconds),
+          line(low.flops_per_token, high.flops_per_token)};
+}
+
+bool IsBetter(const Candidate& a, const Candidate& b, SearchGoal goal) {
+  const auto rank = [&](const Candidate& c) {
+    return std::make_tuple(!c.fits, goal == SearchGoal::kFewestDevices ? c.devices : 0, -c.tokens_per_second,
+                           c.bytes.v);
+  };
+  return rank(a) < rank(b);
+}
+
+std::string SearchText(const SearchResult& r) {
+  std::string text =
+      fmt::format("search      {} candidates in {:.2f} s, {} ruled out by bounds; goal: {}\n", r.considered, r.spent.v,
+                  r.ruled_out, r.goal == SearchGoal::kThroughput ? "throughput" : "fewest devices");
+  if (r.best.empty() || !r.best.front().fits) {
+    return text + "  nothing fits; the nearest is listed. More devices or memory, method lora, or shorter rows\n" +
+           (r.best.empty() ? ""
+                           : fmt::format("  {}: {} of {}\n", r.best.front().settings, ToString(r.best.front().bytes),
+                                         ToString(r.best.front().limit)));
+  }
+  text += fmt::format("  {:>12} {:>7} {:>11} {:>11}  settings ('~': extrapolated from few blocks)\n", "tokens/s", "MFU",
+                      "step", "memory");
+  for (const Candidate& c : r.best) {
+    text += fmt::format("  {:>12.1f} {:>5.1f} % {:>9.3f} s {:>11}{} {}\n", c.tokens_per_second, 100 * c.mfu, c.step.v,
+                        ToString(c.bytes), c.compiled ? " " : "~", c.settings);
+  }
+  return text;
+}
+
+std::string SearchJson(const SearchResult& r) {
+  nlohmann::ordered_json json;
+  json["goal"] = r.goal == SearchGoal::kThroughput ? "throughput" : "fewest_devices";
+  json["considered"] = r.considered;
+  json["ruled_out"] = r.ruled_out;
+  json["seconds"] = r.spent.v;
+  json["best"] = nlohmann::ordered_json::array();
+  for (const Candidate& c : r.best) {
+    json["best"].push_back({{"settings", c.settings},
+                            {"devices", c.devices},
+                            {"bytes", c.bytes.v},
+                            {"limit", c.limit.v},
+                            {"fits", c.fits},
+                            {"compiled", c.compiled},
+                            {"step_seconds", c.step.v},
+                            {"tokens_per_second", c.tokens_per_second},
+                            {"mfu", c.mfu}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace temper

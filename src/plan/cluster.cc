@@ -1,0 +1,79 @@
+#include "plan/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "format/quoted.h"
+
+namespace temper {
+
+Bytes Cluster::MemoryOf(int ranks) const {
+  return (shared ? memory / std::max(ranks, 1) : memory) - reserve;
+}
+
+const Cluster::Share& Cluster::ShareOf(int ranks) const {
+  TEMPER_CHECK(!shares.empty()) << "cluster " << name << " says no rates";
+  const auto it = shares.lower_bound(shared ? ranks : 1);
+  return it == shares.end() ? shares.rbegin()->second : it->second;
+}
+
+Result<Cluster> OpenCluster(Env& env, const std::string& name) {
+  for (const ClusterPreset& preset : ClusterPresets()) {
+    if (preset.name == name) return ParseCluster(preset.text, "cluster " + name);
+  }
+  if (!env.IsFile(name)) {
+    std::string known;
+    for (const ClusterPreset& preset : ClusterPresets())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", preset.name);
+    return NotFound(fmt::format("cluster {} is neither a file nor a preset. Presets: this, {}", Quoted(name), known));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, name, MiB(1)));
+  return ParseCluster(text, name);
+}
+
+namespace {
+
+// Hosts that a group has ranks on, and the most of its ranks on one of them. Ranks fill hosts in order.
+struct GroupShape {
+  int hosts = 1, most_on_a_host = 1, size = 1;
+};
+
+GroupShape ShapeOf(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
+  std::map<int, int> on_host;
+  const std::vector<int> group = mesh.Group(axes, 0);
+  for (const int rank : group) ++on_host[rank / cluster.devices_per_host];
+  GroupShape shape{.hosts = static_cast<int>(on_host.size()), .size = static_cast<int>(group.size())};
+  for (const auto& [host, ranks] : on_host) shape.most_on_a_host = std::max(shape.most_on_a_host, ranks);
+  return shape;
+}
+
+}  // namespace
+
+double ShareBetweenHosts(const Cluster& cluster, const Mesh& mesh, AxisSet axes) {
+  const GroupShape group = ShapeOf(cluster, mesh, axes);
+  return group.hosts == 1 ? 0 : static_cast<double>(group.hosts) / group.size;
+}
+
+Seconds CollectiveSeconds(const Cluster& cluster, const Mesh& mesh, AxisSet axes, Bytes sent, int turns) {
+  const GroupShape group = ShapeOf(cluster, mesh, axes);
+  const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
+  const Link& inside = cluster.ShareOf(on_host).link;
+  const double bytes = static_cast<double>(sent.v);
+  double seconds = 0;
+  if (group.most_on_a_host > 1) seconds = bytes / inside.bytes_per_second;
+  double latency = group.most_on_a_host > 1 ? inside.latency.v : 0;
+  if (group.hosts > 1) {
+    // A ring in which hosts are neighbours: a byte crosses each host's edge once, whichever of its ranks passes it on.
+    // All ranks' share of the ring is (n-1)/n of the whole; (h-1)/h of it comes from other hosts.
+    const double n = group.size, h = group.hosts;
+    const double crossing = bytes * (n / (n - 1)) * ((h - 1) / h);
+    const int groups_beside = std::max(1, on_host / group.most_on_a_host);
+    seconds = std::max(seconds, crossing * groups_beside / cluster.between_hosts.bytes_per_second);
+    latency = std::max(latency, cluster.between_hosts.latency.v);
+  }
+  return {seconds + latency * turns};
+}
+
+}  // namespace temper

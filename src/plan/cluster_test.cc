@@ -1,0 +1,137 @@
+#include "plan/cluster.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+constexpr char kTwoHosts[] = R"(name: test
+hosts: 2
+device:
+  name: D
+  memory: 10 GB
+  reserve: 1 GB
+  bandwidth: 1 TB/s
+  bandwidth_share: 0.5
+  launch: 10 us
+  f32: {peak: 10 TFLOP/s, products: 0.5, attention: 0.25}
+host:
+  devices: 4
+  link: {bandwidth: 100 GB/s, latency: 1 us}
+network: {bandwidth: 40 GB/s, latency: 5 us}
+price: {per_device_hour: 2.5}
+)";
+
+Cluster Parsed(const std::string& text) {
+  Result<Cluster> cluster = ParseCluster(text, "test.yaml");
+  TEMPER_CHECK(cluster.ok()) << cluster.status().message();
+  return *cluster;
+}
+
+std::string ErrorOf(const std::string& text) {
+  const Result<Cluster> cluster = ParseCluster(text, "test.yaml");
+  return cluster.ok() ? "" : cluster.status().message();
+}
+
+std::string With(const std::string& what, const std::string& instead) {
+  std::string text = kTwoHosts;
+  return text.replace(text.find(what), what.size(), instead);
+}
+
+TEST(Cluster, EveryPresetIsReadAndSaysWhatAPlanNeeds) {
+  ASSERT_GE(ClusterPresets().size(), 7u);
+  for (const ClusterPreset& preset : ClusterPresets()) {
+    const auto cluster = ParseCluster(preset.text, std::string(preset.name));
+    ASSERT_TRUE(cluster.ok()) << cluster.status().message();
+    EXPECT_EQ(cluster->name, preset.name);
+    EXPECT_GT(cluster->MemoryOf(1), GiB(5));
+    EXPECT_GT(cluster->ShareOf(1).peak(DType::kBF16), 1e12);
+    EXPECT_NE(preset.text.find("#"), std::string::npos) << "figures without a source";
+  }
+  EXPECT_TRUE(OpenCluster(PosixEnv(), "8xH100").ok());
+}
+
+TEST(Cluster, AnUnknownNameIsAnsweredWithThePresets) {
+  const auto cluster = OpenCluster(PosixEnv(), "8xH200");
+  ASSERT_FALSE(cluster.ok());
+  EXPECT_NE(cluster.status().message().find("8xMI300X"), std::string::npos) << cluster.status().message();
+}
+
+TEST(Cluster, ErrorsNameTheLineAndTheRemedy) {
+  EXPECT_EQ(ErrorOf(kTwoHosts), "");
+  EXPECT_NE(ErrorOf(With("memory: 10 GB", "memory: 10")).find("test.yaml line 5: memory needs a unit"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(With("launch: 10 us", "lunch: 10 us")).find("'launch' is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf(With("  launch: 10 us", "  launch: 10 us\n  colour: red")).find("no key 'colour'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(With("network: {bandwidth: 40 GB/s, latency: 5 us}", "")).find("'network' is missing"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(With("bandwidth_share: 0.5", "bandwidth_share: 1.5")).find("at most 1"), std::string::npos);
+  EXPECT_NE(ErrorOf(With("hosts: 2", "hosts: 1.5")).find("whole number"), std::string::npos);
+  EXPECT_NE(ErrorOf("name: x").find("'device' is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf("[1, 2]"), "");
+  EXPECT_NE(ErrorOf(""), "");
+}
+
+TEST(Cluster, WithoutBf16HardwareValuesStoredInItAreComputedInF32) {
+  const Cluster cluster = Parsed(kTwoHosts);
+  EXPECT_FALSE(cluster.has_bf16());
+  EXPECT_DOUBLE_EQ(cluster.ShareOf(1).peak(DType::kBF16), 10e12);
+  const Types in = {{DType::kBF16, {1000, 1000}}, {DType::kBF16, {1000, 1000}}}, out = {in[0]};
+  const OpSeconds s = cluster.ShareOf(1).rates.SecondsOf(Op::kLinear, in, out, {});
+  EXPECT_DOUBLE_EQ(s.arithmetic.v, 2e9 / 5e12) << "products reach half of the f32 peak";
+  EXPECT_DOUBLE_EQ(s.memory.v, 6e6 / 0.5e12) << "two bytes each";
+}
+
+TEST(Cluster, CollectivesTakeTheSlowerOfLinkAndNetwork) {
+  const Cluster cluster = Parsed(kTwoHosts);
+  Mesh within;
+  within.set_size(Axis::kFsdp, 4);
+  const AxisSet fsdp = Axis::kFsdp;
+  // Each of 4 sends 3/4 of 8 GB over its own link.
+  EXPECT_NEAR(CollectiveSeconds(cluster, within, fsdp, {6'000'000'000}, 3).v, 6e9 / 100e9 + 3e-6, 1e-9);
+  EXPECT_EQ(ShareBetweenHosts(cluster, within, fsdp), 0);
+
+  Mesh across;
+  across.set_size(Axis::kFsdp, 8);
+  // Each of 8 sends 7/8 of 8 GB; half of the 8 GB comes to a host from the other, through 40 GB/s.
+  EXPECT_NEAR(CollectiveSeconds(cluster, across, fsdp, {7'000'000'000}, 7).v, 4e9 / 40e9 + 7 * 5e-6, 1e-9);
+  EXPECT_DOUBLE_EQ(ShareBetweenHosts(cluster, across, fsdp), 2.0 / 8);
+
+  // dp between hosts, fsdp within: four groups of two share the network.
+  Mesh hybrid;
+  hybrid.set_size(Axis::kDp, 2);
+  hybrid.set_size(Axis::kFsdp, 4);
+  EXPECT_EQ(ShareBetweenHosts(cluster, hybrid, fsdp), 0);
+  EXPECT_NEAR(CollectiveSeconds(cluster, hybrid, Axis::kDp, {1'000'000'000}, 2).v, 4 * 1e9 / 40e9 + 2 * 5e-6, 1e-9);
+}
+
+TEST(Cluster, AMeasuredOnePrintsAndReadsBack) {
+  Cluster cluster{.name = "this",
+                  .device = "CPU, 2 threads",
+                  .memory = GiB(20),
+                  .devices_per_host = 2,
+                  .disk_read = 1.5e9,
+                  .disk_write = 1e9,
+                  .shared = true};
+  for (const int ranks : {1, 2}) {
+    Cluster::Share& share = cluster.shares[ranks];
+    share.f32_peak = 4e11 / ranks;
+    share.bf16_peak = 8e11 / ranks;
+    if (ranks == 2) share.link = {.bytes_per_second = 1e10, .latency = {2e-6}};
+    share.rates.SetOp(Op::kLinear, OpClass::kNarrow, DType::kBF16,
+                      {.launch = {1e-6}, .flops_per_second = 1e11, .bandwidth = {{Bytes{1}, 3e10}}});
+    share.rates.SetOp(Op::kRmsNorm, OpClass::kMemory, DType::kF32,
+                      {.launch = {2e-7}, .bandwidth = {{Bytes{1000}, 9e10}, {Bytes{1000000}, 2e10}}});
+  }
+  const std::string text = PrintCluster(cluster);
+  const Cluster back = Parsed(text);
+  EXPECT_EQ(PrintCluster(back), text);
+  EXPECT_EQ(back.MemoryOf(2), GiB(10)) << "ranks share the machine's memory";
+  EXPECT_DOUBLE_EQ(back.ShareOf(2).bf16_peak, 4e11);
+  ASSERT_NE(back.ShareOf(1).rates.Own(Op::kRmsNorm, OpClass::kMemory, DType::kF32), nullptr);
+  EXPECT_EQ(back.ShareOf(1).rates.Own(Op::kLinear, OpClass::kProduct, DType::kBF16), nullptr);
+}
+
+}  // namespace
+}  // namespace temper

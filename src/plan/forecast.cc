@@ -1,0 +1,23 @@
+#include "plan/forecast.h"
+
+#include <algorithm>
+
+namespace temper {
+
+Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& cluster, const StepFacts& facts,
+                    bool keep_events) {
+  const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
+  Forecast f{.bytes = train.arena_bytes,
+             .limit = cluster.MemoryOf(on_host),
+             .simulation = Simulate(train, mesh, cluster, keep_events)};
+  f.fits = f.bytes <= f.limit;
+  const double step = f.simulation.step.v;
+  if (step <= 0) return f;
+  f.tokens_per_second = static_cast<double>(facts.tokens) / step;
+  f.mfu = facts.model_flops.v / (step * cluster.ShareOf(on_host).peak(facts.dtype) * mesh.ranks());
+  const double per_second = cluster.price_per_device_hour * mesh.ranks() / 3600;
+  f.price_per_million_tokens = per_second / f.tokens_per_second * 1e6;
+  return f;
+}
+
+}  // namespace temper

@@ -1,0 +1,29 @@
+// Forecast: whether a compiled step fits a cluster, and how fast and how dear it will be there.
+#pragma once
+
+#include "plan/simulation.h"
+
+namespace temper {
+
+// What the Program does not say of itself.
+struct StepFacts {
+  int64_t tokens = 0;  // of a step, all ranks
+  Flops model_flops;   // that the model needs for them, all ranks
+  DType dtype = DType::kF32;
+};
+
+struct Forecast {
+  Bytes bytes;  // that a rank's step reserves
+  Bytes limit;  // that it may
+  bool fits = false;
+  Simulation simulation;
+  double tokens_per_second = 0;
+  double mfu = 0;                       // model_flops over what the devices could compute in that time
+  double price_per_million_tokens = 0;  // 0: the cluster has no price
+};
+
+// REQUIRES: `mesh` has at most as many ranks as the cluster devices.
+Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& cluster, const StepFacts& facts,
+                    bool keep_events = false);
+
+}  // namespace temper

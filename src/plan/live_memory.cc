@@ -1,0 +1,125 @@
+#include "plan/live_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace temper {
+namespace {
+
+std::string BlockName(int block) {
+  if (block == kBlockBefore) return "before the blocks";
+  if (block == kBlockAfter) return "after the blocks";
+  return fmt::format("block {}", block);
+}
+
+// One execution of an instruction.
+struct Step {
+  const Binding* binding;
+  const Segment* segment;
+  const Instruction* instruction;
+};
+
+std::vector<Step> StepsOf(const Program& program) {
+  std::vector<Step> steps;
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun || call.micro_batch >= kMicroBatchesShown) continue;
+    const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
+    const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
+    for (const Instruction& i : segment.instructions) steps.push_back({&binding, &segment, &i});
+  }
+  return steps;
+}
+
+class Walker {
+ public:
+  explicit Walker(const Program& program) : steps_(StepsOf(program)) {
+    // The temporary region is what lies between the last buffer and the workspace.
+    for (const Buffer& b : program.buffers) begin_ = std::max(begin_, b.offset + b.type.bytes());
+  }
+
+  // Backwards: what an instruction reads lives before it, what it makes does not, unless it updates it.
+  LiveMemory Run() {
+    LiveMemory memory;
+    memory.temporaries.resize(steps_.size());
+    std::unordered_map<int64_t, int64_t> live;  // offset -> bytes
+    int64_t sum = 0;
+    const auto add = [&](Bytes offset, Bytes size) {
+      if (live.try_emplace(offset.v, size.v).second) sum += size.v;
+    };
+    for (size_t i = steps_.size(); i-- > 0;) {
+      const Step& s = steps_[i];
+      ForTemporaries(s, s.instruction->outputs, add);
+      ForTemporaries(s, s.instruction->inputs, add);
+      memory.temporaries[i] = {sum};
+      if (memory.temporaries[i] > memory.temporaries[memory.fullest]) memory.fullest = i;
+      ForTemporaries(s, s.instruction->outputs, [&](Bytes offset, Bytes) {
+        const auto it = live.find(offset.v);
+        if (it == live.end()) return;
+        sum -= it->second;
+        live.erase(it);
+      });
+      ForTemporaries(s, s.instruction->inputs, add);
+    }
+    return memory;
+  }
+
+  // Of the temporaries alive at `fullest`: forward, remembering who made what lies where; then those that a later
+  // instruction reads before anybody writes there again.
+  std::vector<LiveTensor> AliveAt(size_t fullest) const {
+    std::map<int64_t, LiveTensor> made;
+    for (size_t i = 0; i <= fullest; ++i) {
+      const Step& s = steps_[i];
+      for (const int k : s.instruction->outputs) {
+        const Bytes offset = s.binding->offsets[static_cast<size_t>(k)];
+        if (offset < begin_) continue;
+        made[offset.v] = {fmt::format("{} of {} {}", ToString(s.instruction->op), ToString(s.segment->phase),
+                                      BlockName(s.binding->block)),
+                          s.segment->operands[static_cast<size_t>(k)]};
+      }
+    }
+    std::map<int64_t, bool> needed;  // offset -> read before it is written again
+    for (size_t i = fullest; i < steps_.size(); ++i) {
+      const Step& s = steps_[i];
+      ForTemporaries(s, s.instruction->inputs, [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, true); });
+      ForTemporaries(s, s.instruction->outputs,
+                     [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, i == fullest); });
+    }
+    std::vector<LiveTensor> alive;
+    for (const auto& [offset, tensor] : made) {
+      const auto it = needed.find(offset);
+      if (it != needed.end() && it->second) alive.push_back(tensor);
+    }
+    return alive;
+  }
+
+ private:
+  template <class F>
+  void ForTemporaries(const Step& s, const std::vector<int>& operands, const F& f) const {
+    for (const int operand : operands) {
+      const auto k = static_cast<size_t>(operand);
+      const Bytes size = AlignUp(s.segment->operands[k].bytes(), kAlignment);
+      if (s.binding->offsets[k] >= begin_ && size.v > 0) f(s.binding->offsets[k], size);
+    }
+  }
+
+  const std::vector<Step> steps_;
+  Bytes begin_;
+};
+
+}  // namespace
+
+LiveMemory FindLiveMemory(const Program& program, size_t tensors) {
+  Walker walker(program);
+  LiveMemory memory = walker.Run();
+  if (!memory.temporaries.empty()) memory.at_fullest = walker.AliveAt(memory.fullest);
+  for (const Buffer& b : program.buffers) memory.at_fullest.push_back({b.name, b.type, b.role});
+  std::stable_sort(memory.at_fullest.begin(), memory.at_fullest.end(),
+                   [](const LiveTensor& a, const LiveTensor& b) { return a.type.bytes() > b.type.bytes(); });
+  if (memory.at_fullest.size() > tensors) memory.at_fullest.resize(tensors);
+  return memory;
+}
+
+}  // namespace temper

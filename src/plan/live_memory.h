@@ -1,0 +1,34 @@
+// LiveMemory: what lives in the arena while a step runs, instruction by instruction, read from the Program itself: its
+// persistent buffers, and of its temporaries those that a later instruction still reads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace temper {
+
+// A tensor that is there at the fullest moment.
+struct LiveTensor {
+  std::string what;  // "model.embed_tokens.weight", "linear of forward block 3"
+  TensorType type;
+  Role role = Role::kActivation;
+};
+
+// The first micro-batch writes the gradients, the second adds to them, and all others are like the second.
+inline constexpr int kMicroBatchesShown = 2;
+
+struct LiveMemory {
+  // Bytes of temporaries during each instruction of the first micro-batches and the update, in the schedule's order.
+  // What a background collective still reads when its successor begins may be missing: packing keeps it a little longer
+  // than any instruction shows.
+  std::vector<Bytes> temporaries;
+  size_t fullest = 0;                  // index of the instruction where most is alive
+  std::vector<LiveTensor> at_fullest;  // the largest first, persistent ones included
+};
+
+// `tensors`: how many to list.
+LiveMemory FindLiveMemory(const Program& program, size_t tensors);
+
+}  // namespace temper

@@ -1,0 +1,138 @@
+#include "plan/page.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "plan/live_memory.h"
+#include "plan/page_template.h"
+
+namespace temper {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A page of more rectangles than this is slow to draw; later ones are left out, and the page says so.
+constexpr size_t kMostEvents = 20000;
+
+// Rounded to nanoseconds: the page is read, not computed with.
+double Rounded(Seconds s) {
+  return static_cast<double>(static_cast<int64_t>(s.v * 1e9 + 0.5)) * 1e-9;
+}
+
+Json EventsJson(const std::vector<TraceRow>& rows) {
+  Json json = Json::array();
+  for (const TraceRow& r : rows) {
+    if (r.phase != Phase::kUpdate && r.micro_batch >= kMicroBatchesShown) continue;
+    if (json.size() >= kMostEvents) break;
+    json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch,
+                    std::string_view(r.queue) == "compute" ? 0 : 1, Rounded(r.begin), Rounded(r.duration)});
+  }
+  return json;
+}
+
+// Of each op and phase: seconds planned and measured in a whole step.
+Json OpsJson(const Simulation& simulation, const std::vector<TraceRow>& measured) {
+  std::map<std::pair<Op, Phase>, double> seconds;
+  for (const TraceRow& r : measured) seconds[{r.op, r.phase}] += r.duration.v;
+  Json json = Json::array();
+  for (const OpTotal& op : simulation.ops) {
+    const auto it = seconds.find({op.op, op.phase});
+    json.push_back({fmt::format("{} {}", ToString(op.phase), ToString(op.op)), op.runs, op.seconds.v,
+                    it == seconds.end() ? 0.0 : it->second});
+  }
+  return json;
+}
+
+// Temporaries while each event runs, in the order of the events. The simulation issues what the schedule lists, so the
+// n-th event is the n-th instruction.
+Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const LiveMemory& memory) {
+  Json points = Json::array();
+  size_t shown = 0;
+  int64_t last = -1;
+  for (const TraceRow& r : events) {
+    if (r.phase != Phase::kUpdate && r.micro_batch >= kMicroBatchesShown) continue;
+    if (shown >= memory.temporaries.size()) break;
+    const int64_t bytes = memory.temporaries[shown++].v;
+    if (bytes == last && shown < memory.temporaries.size()) continue;
+    last = bytes;
+    points.push_back({Rounded(r.begin), bytes});
+  }
+  const MemoryByClass& m = train.peak;
+  return {{"classes",
+           {{"weights", m.weights.v},
+            {"adapters", m.adapters.v},
+            {"optimizer states", m.optimizer.v},
+            {"gradients", m.gradients.v},
+            {"inputs and outputs", m.inputs_outputs.v},
+            {"kernel workspace", m.workspace.v}}},
+          {"activations", points},
+          {"arena", train.arena_bytes.v}};
+}
+
+// Every tensor of what stands before the blocks, of the first block and after them: the other blocks are alike.
+Json TensorsJson(const Program& train) {
+  Json json = Json::array();
+  for (const Buffer& b : train.buffers) {
+    if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
+    const size_t at = b.name.find("layers.");
+    if (at != std::string::npos && b.name.compare(at, 9, "layers.0.") != 0) continue;
+    json.push_back({b.name, b.shard ? TensorType{b.type.dtype, b.shard->global}.ToString() : b.type.ToString(),
+                    b.shard && !b.shard->split.empty() ? b.shard->split.ToString() : "whole", b.type.ToString(),
+                    b.type.bytes().v, b.trainable});
+  }
+  return json;
+}
+
+void Replace(std::string* text, std::string_view what, std::string_view with) {
+  const size_t at = text->find(what);
+  TEMPER_CHECK(at != std::string::npos) << what;
+  text->replace(at, what.size(), with);
+}
+
+}  // namespace
+
+std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnCluster& on,
+                     const std::vector<TraceRow>& measured) {
+  const Forecast& f = *on.forecast;
+  const Simulation& s = f.simulation;
+  Json data;
+  data["title"] = fmt::format("{} on {}", facts.model, on.cluster->name);
+  data["facts"] = {
+      {"model", fmt::format("{} ({}, {}), {:.2f} M parameters, {:.2f} M trained", facts.architecture, facts.method,
+                            facts.dtype, static_cast<double>(facts.parameters) * 1e-6,
+                            static_cast<double>(facts.trainable_parameters) * 1e-6)},
+      {"mesh", facts.mesh.empty() ? "1 rank" : facts.mesh},
+      {"step", fmt::format("{} micro-batches of {} x {} tokens, recompute {}", facts.micro_batches,
+                           facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
+      {"device", on.cluster->device},
+      {"memory", fmt::format("{} of {}: {}", ToString(f.bytes), ToString(f.limit), f.fits ? "fits" : "does not fit")},
+      {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
+      {"bound by", s.Bottleneck()}};
+  data["limit"] = f.limit.v;
+  data["parts"] = {{"arithmetic", s.arithmetic.v},
+                   {"memory", s.memory.v},
+                   {"launches", s.launches.v},
+                   {"collectives", s.collectives.v},
+                   {"waiting", s.waiting.v}};
+  data["step"] = s.step.v;
+  data["planned"] = EventsJson(s.events);
+  data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
+  data["ops"] = OpsJson(s, measured);
+  data["tensors"] = TensorsJson(train);
+  if (!measured.empty()) {
+    double end = 0;
+    for (const TraceRow& r : measured) end = std::max(end, r.begin.v + r.duration.v);
+    data["measured"] = EventsJson(measured);
+    data["measured_step"] = end;
+  }
+  std::string page(kPageTemplate);
+  // Data stands in a script element, which nothing in it may end.
+  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos; at += 6) text.replace(at, 1, "\\u003c");
+  Replace(&page, "\"DATA\"", text);
+  return page;
+}
+
+}  // namespace temper

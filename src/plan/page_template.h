@@ -1,0 +1,10 @@
+// The page that PlanPage fills: HTML, style and script in one, without a network. "DATA" is replaced by the plan.
+#pragma once
+
+#include <string_view>
+
+namespace temper {
+
+extern const std::string_view kPageTemplate;
+
+}  // namespace temper

@@ -1,0 +1,18 @@
+// Quantities as people write them: "80 GB", "3.35 TB/s", "989 TFLOP/s", "4 us", "512 MiB".
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace temper {
+
+// The number of `unit`s ("B", "B/s", "FLOP/s", "s") that `text` says: a number, a prefix (n u m k M G T P, and Ki Mi Gi
+// Ti of bytes) and the unit. Errors: anything else, or a number that is negative or not finite.
+Result<double> ParseQuantity(std::string_view text, std::string_view unit);
+
+// Text that ParseQuantity reads back to that number, to five digits: nothing that is measured has more.
+std::string PrintQuantity(double number, std::string_view unit);
+
+}  // namespace temper

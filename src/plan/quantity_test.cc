@@ -1,0 +1,32 @@
+#include "plan/quantity.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+TEST(Quantity, ReadsNumbersPrefixesAndUnits) {
+  EXPECT_DOUBLE_EQ(*ParseQuantity("3.35 TB/s", "B/s"), 3.35e12);
+  EXPECT_DOUBLE_EQ(*ParseQuantity("80 GB", "B"), 80e9);
+  EXPECT_DOUBLE_EQ(*ParseQuantity("81559MiB", "B"), 81559.0 * (1 << 20));
+  EXPECT_DOUBLE_EQ(*ParseQuantity("989.4 TFLOP/s", "FLOP/s"), 989.4e12);
+  EXPECT_DOUBLE_EQ(*ParseQuantity("4 us", "s"), 4e-6);
+  EXPECT_DOUBLE_EQ(*ParseQuantity("1e3 B", "B"), 1000);
+  EXPECT_DOUBLE_EQ(*ParseQuantity("0 B", "B"), 0);
+}
+
+TEST(Quantity, RefusesWhatHasNoUnitOrAnother) {
+  for (const char* text :
+       {"", "80", "GB", "80 GB/s", "80 gb", "-1 GB", "inf B", "nan B", "80 XB", "1 2 B", "80 GiBB"}) {
+    EXPECT_FALSE(ParseQuantity(text, "B").ok()) << text;
+  }
+}
+
+TEST(Quantity, PrintsWhatItReads) {
+  for (const double number : {0.0, 1.0, 12345678901.0, 4.25e-6, 1e18}) {
+    EXPECT_NEAR(*ParseQuantity(PrintQuantity(number, "B/s"), "B/s"), number, number * 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,175 @@
+#include "plan/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "compile/train_step.h"
+#include "format/json.h"
+#include "model/model.h"
+#include "plan/forecast.h"
+#include "plan/live_memory.h"
+#include "plan/measured_step.h"
+
+namespace temper {
+namespace {
+
+constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 256,
+  "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512,
+  "max_position_embeddings": 1024})";
+
+// Slow enough that every term shows.
+constexpr char kFourDevices[] = R"(name: test
+device:
+  name: D
+  memory: 1 GB
+  bandwidth: 100 GB/s
+  bandwidth_share: 1
+  launch: 1 us
+  f32: {peak: 1 TFLOP/s, products: 1, attention: 1}
+host:
+  devices: 4
+  link: {bandwidth: 10 GB/s, latency: 2 us}
+)";
+
+Cluster FourDevices() {
+  return *ParseCluster(kFourDevices, "test");
+}
+
+Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true) {
+  const auto model = Model::FromConfig(*ParseJson(kConfig, "c"), "c");
+  TEMPER_CHECK(model.ok()) << model.status().message();
+  const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
+  Graph forward = (*model)->Forward(spec);
+  TrainAllWeights(&forward);
+  ForwardSpec eval = spec;
+  eval.training = false;
+  StepSpec step{.micro_batches = micro_batches, .recompute = recompute};
+  step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
+  step.mesh.overlap = overlap;
+  auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
+  TEMPER_CHECK(programs.ok()) << programs.status().message();
+  return std::move((*programs)[0]);
+}
+
+Mesh Fsdp(int n) {
+  Mesh mesh;
+  mesh.set_size(Axis::kFsdp, n);
+  return mesh;
+}
+
+double SumOfTerms(const Simulation& s) {
+  return s.arithmetic.v + s.memory.v + s.launches.v + s.collectives.v + s.waiting.v;
+}
+
+TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
+  const Program program = Compiled(1, 2);
+  const Cluster cluster = FourDevices();
+  const Simulation s = Simulate(program, Mesh(), cluster, /*keep_events=*/true);
+  const Cost cost = CostOfStep(program);
+  EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-12);
+  EXPECT_NEAR(s.memory.v, static_cast<double>((cost.read + cost.written).v) / 100e9, 1e-12);
+  EXPECT_NEAR(s.launches.v, static_cast<double>(s.events.size()) * 1e-6, 1e-9);
+  EXPECT_EQ(s.waiting.v + s.collectives.v + s.hidden.v, 0);
+  ASSERT_EQ(s.micro_batches.size(), 2u);
+  EXPECT_LT(s.micro_batches[1], s.step);
+}
+
+TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {
+  const Cluster cluster = FourDevices();
+  const Simulation with = Simulate(Compiled(4, 2), Fsdp(4), cluster);
+  const Simulation without = Simulate(Compiled(4, 2, Recompute::kNone, /*overlap=*/false), Fsdp(4), cluster);
+  EXPECT_GT(with.hidden.v, 0);
+  EXPECT_EQ(without.hidden.v, 0);
+  EXPECT_LT(with.step.v, without.step.v);
+  EXPECT_NEAR(with.step.v, SumOfTerms(with), 1e-12);
+  // What is hidden or waited for is what the other waits for in line.
+  EXPECT_NEAR(with.collectives.v + with.waiting.v + with.hidden.v, without.collectives.v, 0.02 * without.collectives.v);
+}
+
+TEST(Simulate, RanksThatShareACpuHideNothing) {
+  Cluster cluster = FourDevices();
+  cluster.shared = true;
+  cluster.shares[4] = cluster.shares[1];
+  const Simulation s = Simulate(Compiled(4, 2), Fsdp(4), cluster);
+  EXPECT_EQ(s.hidden.v + s.waiting.v, 0);
+  EXPECT_GT(s.collectives.v, 0);
+}
+
+// Every queue does one thing at a time, and nothing runs before what it waits for.
+TEST(Simulate, EventsOfAQueueFollowEachOther) {
+  const Simulation s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), FourDevices(), true);
+  Seconds compute, communicate;
+  int background = 0;
+  for (const TraceRow& e : s.events) {
+    Seconds& free = std::string_view(e.queue) == "compute" ? compute : communicate;
+    background += &free == &communicate;
+    ASSERT_GE(e.begin.v, free.v - 1e-15);
+    free = {e.begin.v + e.duration.v};
+  }
+  EXPECT_GT(background, 10);
+  EXPECT_NEAR(s.step.v, std::max(compute.v, communicate.v), 1e-12);
+}
+
+TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
+  const Simulation two = Simulate(Compiled(4, 2), Fsdp(4), FourDevices());
+  const Simulation five = Simulate(Compiled(4, 5), Fsdp(4), FourDevices());
+  const double each = two.micro_batches[1].v - two.micro_batches[0].v;
+  EXPECT_NEAR(five.step.v, two.step.v + 3 * each, 0.02 * five.step.v);
+}
+
+TEST(LiveMemory, PeaksWhereTheProgramSaysItDoes) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+    const Program program = Compiled(1, 2, recompute);
+    const LiveMemory memory = FindLiveMemory(program, 5);
+    const Bytes peak = *std::max_element(memory.temporaries.begin(), memory.temporaries.end());
+    // Of an instruction with a large workspace more may be alive than of the one with the most temporaries.
+    EXPECT_GE(peak, program.peak.activations);
+    EXPECT_LE(peak, program.peak.activations + program.peak.workspace);
+    ASSERT_EQ(memory.at_fullest.size(), 5u);
+    EXPECT_GE(memory.at_fullest[0].type.bytes(), memory.at_fullest[4].type.bytes());
+  }
+}
+
+TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
+  Cluster cluster = FourDevices();
+  const Program program = Compiled(1, 1);
+  cluster.memory = program.arena_bytes;
+  const StepFacts facts{.tokens = 256, .model_flops = {1e9}};
+  EXPECT_TRUE(ForecastOf(program, Mesh(), cluster, facts).fits);
+  cluster.memory = program.arena_bytes - Bytes{1};
+  cluster.price_per_device_hour = 3.6;
+  const Forecast f = ForecastOf(program, Mesh(), cluster, facts);
+  EXPECT_FALSE(f.fits);
+  EXPECT_NEAR(f.tokens_per_second, 256 / f.simulation.step.v, 1e-6);
+  EXPECT_NEAR(f.mfu, 1e9 / (1e12 * f.simulation.step.v), 1e-9);
+  EXPECT_NEAR(f.price_per_million_tokens, 1e-3 / f.tokens_per_second * 1e6, 1e-9);
+}
+
+// The simulated trace is one that could have been measured: read as such it is the step again.
+TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
+  const Simulation s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
+  const std::string path = testing::TempDir() + "measured_step_test.json";
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, TraceText(s)).ok());
+  const auto rows = ReadMeasuredStep(PosixEnv(), path);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  ASSERT_EQ(rows->size(), s.events.size());
+  double end = 0, planned_end = 0;
+  for (const TraceRow& r : *rows) end = std::max(end, r.begin.v + r.duration.v);
+  for (const TraceRow& r : s.events) planned_end = std::max(planned_end, r.begin.v + r.duration.v);
+  EXPECT_NEAR(end, planned_end, 1e-8);
+}
+
+TEST(MeasuredStep, RefusesWhatIsNoTrace) {
+  const std::string path = testing::TempDir() + "no_trace.json";
+  for (const char* text :
+       {"[]", "{}", "{\"traceEvents\": 3}", "{\"traceEvents\": []}", "{\"traceEvents\": [{\"name\": \"x\"}]}",
+        R"({"traceEvents": [{"name": "linear", "cat": "forward", "ts": -5, "dur": 1}]})"}) {
+    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+    EXPECT_FALSE(ReadMeasuredStep(PosixEnv(), path).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,30 @@
+// The Chrome trace format (chrome://tracing, Perfetto) as Temper writes it: the same for what a run measured
+// (runtime/trace.h) and what the planner predicts (plan/simulation.h), so that both can be laid side by side.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/units.h"
+#include "graph/graph.h"
+#include "graph/op.h"
+
+namespace temper {
+
+// One execution of an instruction; times from the beginning of the trace.
+struct TraceRow {
+  Op op;
+  Phase phase;
+  int block = 0, micro_batch = 0;
+  const char* queue = "compute";  // or "communicate": beside the kernels
+  Seconds begin, duration;
+  Bytes bytes;
+  Flops flops;
+};
+
+// Text of a trace: Open, rows joined by what AppendTraceRow puts between them, Close.
+void OpenTrace(std::string* text);
+void AppendTraceRow(const TraceRow& row, std::string* text);
+void CloseTrace(int64_t dropped, std::string* text);
+
+}  // namespace temper

@@ -1,0 +1,78 @@
+#include "program/waits.h"
+
+#include <algorithm>
+
+namespace temper {
+namespace {
+
+struct Range {
+  Bytes begin, end;
+  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+// The bytes that an instruction reads and writes, and whether it meets a group of ranks.
+struct Footprint {
+  std::vector<Range> reads, writes;
+  bool meets = false;
+
+  bool ConflictsWith(const Footprint& later) const {
+    const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
+      return std::any_of(a.begin(), a.end(), [&](const Range& x) {
+        return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
+      });
+    };
+    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
+           meet(reads, later.writes);
+  }
+};
+
+Footprint FootprintOf(const Instruction& instruction, const Segment& segment, const Binding& binding) {
+  Footprint f;
+  const auto add = [&](const std::vector<int>& operands, std::vector<Range>* ranges) {
+    for (const int operand : operands) {
+      const auto k = static_cast<size_t>(operand);
+      const Bytes size = segment.operands[k].bytes();
+      if (size > Bytes{0}) ranges->push_back({binding.offsets[k], binding.offsets[k] + size});
+    }
+  };
+  add(instruction.inputs, &f.reads);
+  add(instruction.outputs, &f.writes);
+  f.meets = instruction.attributes.Has("axes") && !IsTransfer(instruction.op);
+  return f;
+}
+
+}  // namespace
+
+std::vector<LaneCounts> FindWaits(const Program& program) {
+  std::vector<LaneCounts> waits;
+  std::array<std::vector<Footprint>, kBackgroundLanes> issued;
+  LaneCounts awaited = {};  // of those, known to be complete
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
+    const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
+    for (const Instruction& instruction : segment.instructions) {
+      LaneCounts& of_this = waits.emplace_back();
+      const bool background = instruction.attributes.Flag("background");
+      const size_t own = LaneOf(instruction.op);
+      bool anything = background;
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) anything |= awaited[lane] < issued[lane].size();
+      if (!anything) {
+        of_this = awaited;
+        continue;
+      }
+      Footprint footprint = FootprintOf(instruction, segment, binding);
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+        if (background && lane == own) continue;
+        for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
+          if (issued[lane][k - 1].ConflictsWith(footprint)) awaited[lane] = static_cast<uint32_t>(k);
+        }
+        of_this[lane] = awaited[lane];
+      }
+      if (background) issued[own].push_back(std::move(footprint));
+    }
+  }
+  return waits;
+}
+
+}  // namespace temper

@@ -1,0 +1,27 @@
+// Waits: which instructions of a Program must wait for collectives in the background. They follow from the addresses
+// alone, so the executor that runs a Program and the simulator that predicts it find the same ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "program/program.h"
+
+namespace temper {
+
+// What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives.
+inline constexpr size_t kBackgroundLanes = 3;
+constexpr size_t LaneOf(Op op) {
+  return op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 0;
+}
+using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
+
+// Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in
+// which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background:
+// there it waits without being told to. An instruction waits for those that touch what it writes or write what it
+// touches, and, where both meet a group of ranks, for all: ranks must meet in the same order, whichever threads they
+// come on. Transfers have an order of their own.
+std::vector<LaneCounts> FindWaits(const Program& program);
+
+}  // namespace temper

@@ -1,0 +1,297 @@
+// A rank of a run that dies, hangs or was started differently: the run of all ends soon, with one message that says
+// which rank it was and why, and nothing that was saved is lost.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "comm/mpi/mpi_communicator.h"
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// The process that `parent` has started as that rank; 0: there is none.
+pid_t ProcessOfRank(pid_t parent, int rank) {
+  const std::string launched = fmt::format("TEMPER_LAUNCHED_RANK={} ", rank),
+                    of_mpi = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
+  for (const std::string& process : Must(PosixEnv().List("/proc"))) {
+    if (!std::isdigit(process[0])) continue;
+    std::ifstream stat("/proc/" + process + "/stat"), environment("/proc/" + process + "/environ");
+    std::string text;
+    std::getline(stat, text);
+    const size_t after_name = text.rfind(')');
+    if (after_name == text.npos || std::atoi(text.c_str() + after_name + 4) != parent) continue;
+    while (std::getline(environment, text, '\0')) {
+      if (text.starts_with(launched) || text == of_mpi) return static_cast<pid_t>(std::stoi(process));
+    }
+  }
+  return 0;
+}
+
+// The lines of ours that say what went wrong; mpirun adds some of its own.
+std::vector<std::string> Errors(const std::string& err) {
+  std::vector<std::string> errors;
+  std::istringstream in(err);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("error: ")) errors.push_back(line);
+  }
+  return errors;
+}
+
+class MeshFaults : public Workplace {
+ protected:
+  MeshFaults() {
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+  }
+
+  static bool HasMpirun() { return HasMpi() && std::system("command -v mpirun >/dev/null 2>&1") == 0; }
+  static Arguments Mpirun() { return {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"}; }
+  // With and without mpirun: a run of three ranks into folder `out`.
+  static Arguments ThreeRanks(bool mpi, const std::string& out, const Arguments& more = {}) {
+    Arguments run = Train({"--output_dir", out});
+    run.insert(run.end(), more.begin(), more.end());
+    if (!mpi) {
+      run.insert(run.end(), {"--nprocs", "3"});
+      return Command(run);
+    }
+    Arguments all = Mpirun();
+    all.insert(all.end(), {"-n", "3", TEMPER_PROGRAM});
+    all.insert(all.end(), run.begin(), run.end());
+    return all;
+  }
+  Ended Run(const Arguments& command) const { return Process(command, folder()).Wait(); }
+
+  std::vector<int64_t> Checkpoints(const std::string& out) const {
+    std::vector<int64_t> steps;
+    if (!Has(out)) return steps;
+    for (const std::string& name : Must(PosixEnv().List(Path(out)))) {
+      const std::string step = name.starts_with("checkpoint-") ? name.substr(11) : "";
+      if (!step.empty() && step.find_first_not_of("0123456789") == step.npos) steps.push_back(std::stoll(step));
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+  void ExpectNewestLoads(const std::string& out) const {
+    const auto steps = Checkpoints(out);
+    ASSERT_FALSE(steps.empty());
+    const Ended listed = Temper({"inspect", fmt::format("{}/checkpoint-{}", out, steps.back())});
+    EXPECT_EQ(listed.code, 0) << listed.err;
+    EXPECT_NE(listed.out.find("have the checksums of the manifest"), std::string::npos) << listed.out;
+  }
+};
+
+TEST_F(MeshFaults, ARankThatIsKilledEndsAllOthersWithOneMessage) {
+  for (const bool mpi : {false, true}) {
+    if (mpi && !HasMpirun()) continue;
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} rank {}", mpi ? "mpirun" : "nprocs", rank));
+      ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+      Process run(ThreeRanks(mpi, "out", {"--max_steps", "100000", "--save_steps", "2"}), folder());
+      ASSERT_TRUE(run.ReadErrUntil("step 7/"));
+      const pid_t victim = ProcessOfRank(run.pid(), rank);
+      ASSERT_GT(victim, 0);
+      kill(victim, SIGKILL);
+      const auto begin = Clock::now();
+      const Ended ended = run.Wait();
+      EXPECT_LT(SecondsSince(begin), 30);
+      EXPECT_EQ(ended.code, 128 + SIGKILL);
+      const auto errors = Errors(ended.err);
+      // mpirun may end them before they have found out; then it is the one that says it.
+      if (!mpi) {
+        EXPECT_EQ(errors.size(), 1u) << ended.err;
+      }
+      ASSERT_LE(errors.size(), 1u) << ended.err;
+      if (!errors.empty()) {
+        EXPECT_NE(errors[0].find(fmt::format("(process {})", victim)), std::string::npos) << errors[0];
+      }
+      EXPECT_NE(ended.err.find(fmt::format("rank {} ", rank)), std::string::npos) << ended.err;
+      ExpectNewestLoads("out");
+    }
+  }
+}
+
+// Both at once: what takes long is the patience with a rank that may yet come.
+TEST_F(MeshFaults, ARankThatHangsEndsAllOthersWithOneMessage) {
+  std::vector<std::unique_ptr<Process>> runs;
+  std::vector<pid_t> victims;
+  for (const bool mpi : {false, true}) {
+    if (mpi && !HasMpirun()) continue;
+    const std::string out = mpi ? "mpi" : "local";
+    runs.push_back(
+        std::make_unique<Process>(ThreeRanks(mpi, out, {"--max_steps", "100000", "--save_steps", "2"}), folder()));
+    ASSERT_TRUE(runs.back()->ReadErrUntil("step 7/"));
+    victims.push_back(ProcessOfRank(runs.back()->pid(), 1));
+    ASSERT_GT(victims.back(), 0);
+    kill(victims.back(), SIGSTOP);
+  }
+  const auto begin = Clock::now();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Ended ended = runs[i]->Wait();
+    EXPECT_LT(SecondsSince(begin), 45) << "20 s of patience, then those that stay are made to end";
+    const auto errors = Errors(ended.err);
+    ASSERT_EQ(errors.size(), 1u) << ended.err;
+    EXPECT_NE(errors[0].find(fmt::format("(process {}) gives no sign of life", victims[i])), std::string::npos)
+        << errors[0];
+    EXPECT_NE(errors[0].find("it is stopped"), std::string::npos) << errors[0];
+    ExpectNewestLoads(i == 0 ? "local" : "mpi");
+  }
+}
+
+TEST_F(MeshFaults, WhatAllRanksGetWrongIsSaidOnce) {
+  for (const bool mpi : {false, true}) {
+    if (mpi && !HasMpirun()) continue;
+    const Ended missing = Run(ThreeRanks(mpi, "out", {"--model", "nowhere"}));
+    EXPECT_EQ(missing.code, 1);
+    EXPECT_EQ(Errors(missing.err), (std::vector<std::string>{"error: --model nowhere: there is no such folder"}));
+    const Ended mesh = Run(ThreeRanks(mpi, "out", {"--mesh", "tp=3"}));
+    EXPECT_EQ(mesh.code, 2);
+    ASSERT_EQ(Errors(mesh.err).size(), 1u) << mesh.err;
+    EXPECT_EQ(Errors(mesh.err)[0].find("error: mesh.tp: 5 heads"), 0u) << mesh.err;
+    const Ended data = Run(ThreeRanks(mpi, "out", {"--data", "none.jsonl"}));
+    EXPECT_NE(data.code, 0);
+    ASSERT_EQ(Errors(data.err).size(), 1u) << data.err;
+    EXPECT_EQ(Errors(data.err)[0].find("error: cannot open none.jsonl"), 0u) << data.err;
+  }
+}
+
+// Two ranks of one kind and a third of another, each in a folder of its own: as on machines that were set up apart.
+TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) {
+  if (!HasMpirun()) GTEST_SKIP() << "there is no mpirun";
+  for (const char* name : {"here", "there"}) {
+    CopyModel(std::string(name) + "/model");
+    Spill(std::string(name) + "/d.jsonl", Slurp("d.jsonl"));
+  }
+  const auto run = [&](const Arguments& of_the_third) {
+    Arguments all = Mpirun();
+    const Arguments two = Train({"--model", "model"});
+    all.insert(all.end(), {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
+    all.insert(all.end(), two.begin(), two.end());
+    all.insert(all.end(), {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
+    all.insert(all.end(), two.begin(), two.end());
+    all.insert(all.end(), of_the_third.begin(), of_the_third.end());
+    return Run(all);
+  };
+  const Ended settings = run({"--learning_rate", "7e-3", "--max_steps", "3"});
+  EXPECT_EQ(settings.code, 2);
+  ASSERT_EQ(Errors(settings.err).size(), 1u) << settings.err;
+  for (const char* part :
+       {"error: rank 2: ", "other settings than rank 0", "learning_rate 0.007, not 0.0002", "max_steps 3, not 4"}) {
+    EXPECT_NE(Errors(settings.err)[0].find(part), std::string::npos) << settings.err;
+  }
+  // Data is read by the first rank alone.
+  ASSERT_TRUE(PosixEnv().RemoveFile(Path("there/d.jsonl")).ok());
+  const Ended without_data = run({});
+  EXPECT_EQ(without_data.code, 0) << without_data.err;
+
+  std::string weights = Slurp("there/model/model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof header);
+  weights[8 + header] = static_cast<char>(weights[8 + header] ^ 1);  // the first byte of the first tensor
+  Spill("there/model/model.safetensors", weights);
+  const Ended model = run({"--overwrite"});
+  EXPECT_EQ(model.code, 2);
+  ASSERT_EQ(Errors(model.err).size(), 1u) << model.err;
+  EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine is not the one"),
+            std::string::npos)
+      << model.err;
+  EXPECT_EQ(model.err.find("train step"), std::string::npos);
+}
+
+// A disk of 24 MB: room for a checkpoint and the reserve of 16 MiB when the run begins, and for few more.
+TEST_F(MeshFaults, AFullDiskEndsAllWithOneMessageAndKeepsWhatWasSaved) {
+  if (geteuid() != 0 || std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "cannot mount";
+  for (const bool mpi : {false, true}) {
+    if (mpi && !HasMpirun()) continue;
+    std::string train;
+    for (const std::string& a : ThreeRanks(mpi, "disk/out", {"--max_steps", "1000", "--save_steps", "1"}))
+      train += "'" + a + "' ";
+    ASSERT_TRUE(PosixEnv().CreateFolders(Path("disk")).ok());
+    const std::string script = "mount -t tmpfs -o size=24m tmpfs disk && " + train +
+                               "; code=$?; newest=$(ls disk/out | grep '^checkpoint-[0-9]*$' | "
+                               "sort -V | tail -n 1); '" TEMPER_PROGRAM "' inspect disk/out/$newest && exit $code";
+    const Ended ended = Run({"unshare", "--mount", "sh", "-c", script});
+    EXPECT_EQ(ended.code, 1) << ended.err;
+    ASSERT_EQ(Errors(ended.err).size(), 1u) << ended.err;
+    EXPECT_NE(Errors(ended.err)[0].find("could not be saved; earlier checkpoints are untouched: disk/out needs"),
+              std::string::npos)
+        << ended.err;
+    EXPECT_NE(ended.out.find("have the checksums of the manifest"), std::string::npos) << ended.out << ended.err;
+  }
+}
+
+// Ranks share a file without a name: how large /dev/shm is (64 MB in many containers) does not matter.
+TEST_F(MeshFaults, RanksOfOneMachineNeedNoDevShm) {
+  if (geteuid() != 0 || std::system("unshare --mount true 2>/dev/null") != 0) GTEST_SKIP() << "cannot mount";
+  std::string train;
+  for (const std::string& a : ThreeRanks(false, "out")) train += "'" + a + "' ";
+  const Ended ended = Run({"unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /dev/shm && " + train});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  ExpectEnd(Run({"sh", "-c", "ulimit -f 1000 && " + train + " --overwrite"}), 1,
+            {"share memory through a file", "ulimit -f unlimited"});
+}
+
+// Whichever rank is killed, whenever: the run goes on from the newest checkpoint and ends in the bytes of one that was
+// never stopped. TEMPER_KILLS and TEMPER_KILL_SEED say how many kills and which.
+TEST_F(MeshFaults, RandomKillsLoseNothing) {
+  const int kills = FromEnvironment("TEMPER_KILLS", 8), seed = FromEnvironment("TEMPER_KILL_SEED", 7);
+  const auto start = Clock::now();
+  const Arguments once = ThreeRanks(false, "out", {"--max_steps", "24", "--save_steps", "1"});
+  ASSERT_EQ(Run(once).code, 0);
+  double life = SecondsSince(start);
+  ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+  Arguments on = once;
+  on.push_back("--resume");
+
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  int64_t newest = 0;
+  int finished = 0, killed = 0;
+  const auto finish = [&] {
+    ExpectSame(Path("whole"), Path("out"));
+    ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+    newest = 0;
+    ++finished;
+  };
+  while (killed < kills && (kills > 8 || SecondsSince(start) < 30)) {
+    SCOPED_TRACE(fmt::format("kill {} of seed {}, from step {}", killed, seed, newest));
+    Process run(on, folder());
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::uniform_real_distribution<>(0, life)(random)));
+    const int rank = std::uniform_int_distribution<>(0, 3)(random);
+    const pid_t victim = rank == 3 ? run.pid() : ProcessOfRank(run.pid(), rank);  // 3: the one that has started them
+    if (victim > 0) kill(victim, SIGKILL);
+    const auto begin = Clock::now();
+    const Ended ended = run.Wait();
+    EXPECT_LT(SecondsSince(begin), 30);
+    const auto saved = Checkpoints("out");
+    EXPECT_GE(saved.empty() ? 0 : saved.back(), newest) << "a finished save is gone";
+    newest = saved.empty() ? 0 : saved.back();
+    if (ended.code == 0) {
+      ASSERT_NO_FATAL_FAILURE(finish());
+      continue;
+    }
+    ++killed;
+    if (rank != 3) {
+      EXPECT_EQ(Errors(ended.err).size(), 1u) << ended.err;
+    }
+  }
+  const Ended last = Run(on);
+  ASSERT_EQ(last.code, 0) << last.err;
+  ASSERT_NO_FATAL_FAILURE(finish());
+  RecordProperty("kills", killed);
+  fmt::print("{} kills, {} runs finished in the same bytes\n", killed, finished);
+  EXPECT_GT(killed, 0);
+}
+
+}  // namespace
+}  // namespace temper::program

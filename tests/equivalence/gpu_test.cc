@@ -1,0 +1,64 @@
+// Whole training steps on the GPU backend's kernels: the losses of the CPU. On a GPU where the build has one, else by
+// the emulator on a device whose memory the host cannot touch.
+#include <gtest/gtest.h>
+
+#include "../apart_device.h"
+#include "../device_run.h"
+#include "backend/gpu/gpu_device.h"
+#ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/emulator/emulated_kernels.h"
+#endif
+
+namespace temper {
+namespace {
+
+using tiny::Batch;
+using tiny::Method;
+using tiny::RunSpec;
+using tiny::TinyRun;
+
+// Three steps. In f32 both sum a loss's some 10^2 terms in orders of their own, as ranks of a mesh do: the same
+// tolerance (mesh_test.cc). bf16 rounds activations to 2^-8 where sums that differ in the last place may fall either
+// way.
+void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance) {
+#ifdef TEMPER_GPU_EMULATED
+  const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11});
+  ApartDevice gpu(*kernels);
+#else
+  const auto opened = OpenGpu(0);
+  if (!opened.ok()) GTEST_SKIP() << opened.status().message();
+  Device& gpu = **opened;
+#endif
+  TinyRun host(spec);
+  DeviceRun device(spec, host, gpu);
+  for (int step = 0; step < 3; ++step) {
+    Batch batch = host.MakeBatch(static_cast<uint64_t>(step));
+    host.Step(batch);
+    const Status status = device.Step(batch);
+    ASSERT_TRUE(status.ok()) << status.message();
+    double sum = 0;
+    for (float loss : device.losses()) sum += loss;
+    EXPECT_NEAR(sum, host.loss_sum(), tolerance * host.loss_sum()) << "step " << step;
+  }
+}
+
+TEST(Gpu, TrainsALlamaAsTheCpuDoes) {
+  ExpectLossesOfTheCpu({.row = 16, .micro_batches = 2}, 1e-5);
+}
+
+TEST(Gpu, TrainsAnOptAsTheCpuDoes) {
+  ExpectLossesOfTheCpu({.config = tiny::OptConfigText(true), .row = 16, .micro_batches = 2}, 1e-5);
+}
+
+TEST(Gpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
+  ExpectLossesOfTheCpu({.method = Method::kLoraWithHead,
+                        .dtype = DType::kBF16,
+                        .dropout = 0.1,
+                        .row = 16,
+                        .micro_batches = 2,
+                        .recompute = Recompute::kBlock},
+                       5e-3);
+}
+
+}  // namespace
+}  // namespace temper

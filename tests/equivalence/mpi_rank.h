@@ -1,0 +1,11 @@
+// What a process of mpirun does for mesh_test.cc: the test program is the program of its ranks, too.
+#pragma once
+
+#include "device/communicator.h"
+
+namespace temper::tiny {
+
+// Trains on the mesh of one of the cases, whose ranks are those of `communicator`; returns the exit code.
+int RunMpiRank(Communicator& communicator, int case_number);
+
+}  // namespace temper::tiny

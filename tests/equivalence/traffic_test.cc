@@ -1,0 +1,213 @@
+// What a step sends to other ranks is what its strategy costs on paper, and what the communicators count while it runs.
+// The formulas are written down from the strategies' definitions (docs/design/parallel.md), not from the graph: they
+// know the model's sizes and nothing of collectives.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "../tiny_run.h"
+#include "comm/local/local_communicator.h"
+
+namespace temper::tiny {
+namespace {
+
+constexpr int64_t kHidden = 64, kBlocks = 3, kVocab = 160, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kFfn = 128;
+constexpr int64_t kRow = 32, kMicroBatches = 3, kRank = 4;
+constexpr double kBf16 = 2, kF32 = 4;
+
+// Elements of a Llama's weights, and what LoRA adds to all linears but the head.
+constexpr int64_t kAttention = kHidden * kHeadDim * (2 * kHeads + 2 * kKvHeads), kMlp = 3 * kHidden * kFfn;
+constexpr int64_t kBlock = kAttention + kMlp + 2 * kHidden;
+constexpr int64_t kOutside = 2 * kVocab * kHidden + kHidden;  // embeddings, head, last norm
+constexpr int64_t kAdapters =
+    kRank * ((kHidden + kHeads * kHeadDim) * 2 + (kHidden + kKvHeads * kHeadDim) * 2 + (kHidden + kFfn) * 3);
+
+// What each of n ranks sends of a whole of that many bytes.
+double Part(double bytes, int n) {
+  return bytes * (n - 1) / n;
+}
+
+RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit residual = ResidualSplit::kTokens) {
+  RunSpec spec{
+      .config = LlamaConfigText(/*tied=*/false), .dtype = DType::kBF16, .row = kRow, .micro_batches = kMicroBatches};
+  spec.mesh.residual = residual;
+  spec.mesh.decisions = {.grad_sync = GradSync::kMicroBatch, .embedding = EmbeddingMove::kTable};
+  for (const auto& [axis, size] : sizes) spec.mesh.mesh.set_size(axis, size);
+  spec.rows_per_micro_batch = spec.mesh.mesh.size(DataAxes(spec.mesh.mesh));
+  spec.threads = 1;
+  return spec;
+}
+
+struct Counted {
+  double planned = 0;        // bytes a rank sends, from the Program
+  double of_statistics = 0;  // of these: by losses whose vocabulary is split
+  double sent = 0;           // counted by the communicator, in a step
+  double moved = 0;          // read from other ranks' memory in fact; mean of the ranks
+};
+
+Cost CostOfLosses(const Program& program) {
+  Cost cost;
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const Segment& segment =
+        program.segments[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
+    for (const Instruction& i : segment.instructions) {
+      if (i.op != Op::kLinearCrossEntropy) continue;
+      Types in, out;
+      for (int k : i.inputs) in.push_back(segment.operands[static_cast<size_t>(k)]);
+      for (int k : i.outputs) out.push_back(segment.operands[static_cast<size_t>(k)]);
+      cost += RuleOf(i.op).cost(in, out, i.attributes);
+    }
+  }
+  return cost;
+}
+
+// Of rank 0.
+Counted Count(const RunSpec& spec) {
+  const int ranks = spec.mesh.mesh.ranks();
+  ThreadWorld world(ranks);
+  Counted counted;
+  std::atomic<int64_t> moved{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      RunSpec own = spec;
+      own.mesh.rank = rank;
+      const auto communicator = world.Join(rank);
+      own.communicator = communicator.get();
+      TinyRun run(own);
+      Batch batch = run.MakeBatch(1);
+      run.Step(batch);  // the second is like all others
+      const Bytes sent = communicator->bytes_sent(), read = communicator->bytes_moved();
+      run.Step(batch);
+      moved += (communicator->bytes_moved() - read).v;
+      if (rank != 0) return;
+      counted.sent = static_cast<double>((communicator->bytes_sent() - sent).v);
+      counted.planned = static_cast<double>(CostOfStep(run.train()).sent.v);
+      counted.of_statistics = static_cast<double>(CostOfLosses(run.train()).sent.v);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  counted.moved = static_cast<double>(moved) / ranks;
+  return counted;
+}
+
+void ExpectTraffic(const RunSpec& spec, double formula, double statistics = 0) {
+  SCOPED_TRACE(spec.mesh.mesh.ToString());
+  const Counted counted = Count(spec);
+  // Each collective of parts that do not divide may round a byte away.
+  EXPECT_NEAR(counted.planned, formula + statistics, 1e-4 * formula) << "planned, and by formula";
+  EXPECT_EQ(counted.of_statistics, statistics);
+  EXPECT_EQ(counted.sent, counted.planned - counted.of_statistics) << "counted while it ran, and planned";
+  // Sums of a few bytes are shown to everybody instead of passed around.
+  EXPECT_NEAR(counted.moved, counted.sent, 0.02 * counted.sent) << "read in fact";
+}
+
+// All-reduced in f64, once per step: the sum of squares of each tensor that is split over a group of n.
+double NormTraffic(int64_t tensors, int n) {
+  return 2 * Part(static_cast<double>(8 * tensors), n);
+}
+constexpr int64_t kTensors = kBlocks * 9 + 3, kAdapterTensors = kBlocks * 7 * 2;
+
+double Gathers(double block_bytes, double outside_bytes, bool resharded, int n) {
+  return static_cast<double>(kMicroBatches) * Part(block_bytes * (resharded ? 2 : 1) + outside_bytes, n);
+}
+
+TEST(Traffic, OfFullShardingIsTwoGathersAndOneReduceScatter) {
+  for (const int n : {2, 3}) {
+    for (const bool resharded : {true, false}) {
+      RunSpec spec = SpecOn({{Axis::kFsdp, n}});
+      spec.mesh.reshard_after_forward = resharded;
+      const double all = kBlocks * kBlock + kOutside;
+      ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, resharded, n) +
+                              kMicroBatches * Part(kF32 * all, n) + NormTraffic(kTensors, n));
+    }
+  }
+}
+
+TEST(Traffic, OfGradientsReducedOncePerStepIsOneReduceScatter) {
+  RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
+  spec.mesh.decisions.grad_sync = GradSync::kStep;
+  const double all = kBlocks * kBlock + kOutside;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + Part(kF32 * all, 2) +
+                          NormTraffic(kTensors, 2));
+}
+
+// Instead of the table and its gradient: every token's index, its row forward and the gradient of that backward.
+TEST(Traffic, OfEmbeddingsLookedUpWhereTheirRowsLieIsTheRows) {
+  const int n = 2;
+  RunSpec spec = SpecOn({{Axis::kFsdp, n}});
+  spec.mesh.decisions.embedding = EmbeddingMove::kRows;
+  const double table = kVocab * kHidden, all = kBlocks * kBlock + kOutside - table;
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * (kOutside - table), true, n) +
+                          kMicroBatches * Part(kF32 * all, n) +
+                          kMicroBatches * Part(n * kRow * (4 + 2 * kBf16 * kHidden), n) + NormTraffic(kTensors, n));
+}
+
+TEST(Traffic, OfLoraIsNothingForTheGradientsOfFrozenWeights) {
+  RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
+  spec.method = Method::kLora;
+  const double blocks = kBlocks * (kBlock + kAdapters);
+  // Nothing trained lies before the first block: its backward ends at q, k and v, without their weights, the A beside
+  // these and the norm before them.
+  const double spared = kHidden * kHeadDim * (kHeads + 2 * kKvHeads) + 3 * kRank * kHidden + kHidden;
+  ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, true, 2) - kMicroBatches * Part(kBf16 * spared, 2) +
+                          kMicroBatches * Part(kF32 * kBlocks * kAdapters, 2) + NormTraffic(kAdapterTensors, 2));
+}
+
+TEST(Traffic, OfDataParallelismIsTheGradientsOncePerStep) {
+  const double all = kBlocks * kBlock + kOutside;
+  ExpectTraffic(SpecOn({{Axis::kDp, 2}}), 2 * Part(kF32 * all, 2));
+  RunSpec lora = SpecOn({{Axis::kDp, 2}});
+  lora.method = Method::kLora;
+  ExpectTraffic(lora, 2 * Part(kF32 * kBlocks * kAdapters, 2));
+}
+
+TEST(Traffic, OfHybridShardingIsThatOfFsdpAndThePartsOfGradientsOncePerStep) {
+  const double all = kBlocks * kBlock + kOutside;
+  ExpectTraffic(SpecOn({{Axis::kDp, 2}, {Axis::kFsdp, 2}}),
+                Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + kMicroBatches * Part(kF32 * all, 2) +
+                    2 * Part(kF32 * all / 2, 2) + NormTraffic(kTensors, 2));
+}
+
+// T x D activations: 4 (n-1)/n of them forward and as much backward per block, whether they are summed up and kept
+// whole or scattered and gathered. Before the blocks the same once (embeddings), behind them once (the head).
+TEST(Traffic, OfTensorParallelismIsFourActivationsForwardAndBackwardPerBlock) {
+  const double activation = kBf16 * kRow * kHidden;
+  const double statistics = kMicroBatches * kRow * (2 - 1) * 3 * kF32;  // of each row: largest, sum, target's
+  const int64_t split = kBlocks * 7 + 2;                                // all matrices
+  // Norms see a part of the tokens: their gradients are added up.
+  const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, 2);
+  ExpectTraffic(SpecOn({{Axis::kTp, 2}}),
+                kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + norms + NormTraffic(split, 2),
+                statistics);
+  // Summed up whole: two of them per sum, but nothing backward at the embeddings, nothing forward at the head.
+  ExpectTraffic(SpecOn({{Axis::kTp, 2}}, ResidualSplit::kWhole),
+                kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + NormTraffic(split, 2), statistics);
+}
+
+// q x q ranks (and d of these): every product gathers x over its row of ranks and w over its column, its gradients go
+// back the same ways; dW is added up over depth once per step.
+TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
+  for (const int depth : {1, 2}) {
+    const int q = 2;
+    const double heads = kHeads * kHeadDim;
+    // Per rank: rows of q x d parts, one per layer of ranks and row.
+    const double x = kBf16 * kRow * (kHidden + heads + kHidden + kFfn);  // into q, k, v; o; gate, up; down
+    const double edges = kBf16 * kRow * (kHidden + kHidden);             // out of the embeddings, into the head
+    const double matrices = kBlocks * (kAttention + kMlp) + 2.0 * kVocab * kHidden;
+    const double w = kBf16 * (2 * kBlocks * (kAttention + kMlp) + 2.0 * kVocab * kHidden) / q;
+    const double d_w = kF32 * matrices / q;
+    const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, q * q * depth);
+    const double d_w_over_depth = 2 * Part(kF32 * matrices / (q * q), depth);
+    const double statistics = kMicroBatches * kRow * (q - 1) * 3 * kF32;
+    ExpectTraffic(SpecOn({{Axis::kDepth, depth}, {Axis::kRow, q}, {Axis::kTp, q}}, ResidualSplit::kHidden),
+                  kMicroBatches * Part(2 * (kBlocks * x + edges) + w + d_w, q) + norms + d_w_over_depth +
+                      NormTraffic(kBlocks * 7 + 2, q * q),
+                  statistics);
+  }
+}
+
+}  // namespace
+}  // namespace temper::tiny

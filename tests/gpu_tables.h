@@ -1,0 +1,97 @@
+// The GPU backend's kernels as tests can run them on operands in the host's memory: on the emulator, or where they are
+// built for a GPU, on that. Nothing where there is none.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/emulator/emulated_kernels.h"
+#endif
+#include "backend/gpu/gpu_device.h"
+
+namespace temper {
+
+// Runs each kernel on a device: operands are copied there and back.
+class OnDevice final : public KernelTable {
+ public:
+  // REQUIRES: `device` outlives the table and what it makes.
+  OnDevice(Device& device, std::span<std::byte> memory) : device_(device), memory_(memory) {}
+  const std::string& name() const override { return device_.name(); }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    TEMPER_ASSIGN_OR_RETURN(auto kernel, device_.kernels().Make(spec));
+    return std::unique_ptr<Kernel>(std::make_unique<Copying>(this, spec, std::move(kernel)));
+  }
+
+ private:
+  class Copying final : public Kernel {
+   public:
+    Copying(OnDevice* table, const KernelSpec& spec, std::unique_ptr<Kernel> kernel)
+        : table_(*table), spec_(spec), kernel_(std::move(kernel)) {}
+
+    Status Run(const KernelArgs& args) override {
+      std::vector<Copy> copies;
+      size_t used = 0;
+      const auto place = [&](std::byte* host, Bytes bytes) {
+        for (const Copy& c : copies) {
+          if (c.host.data() == host && !c.host.empty() && bytes > Bytes{0}) return c.device;  // in place
+        }
+        const auto size = static_cast<size_t>(bytes.v);
+        TEMPER_CHECK(used + size <= table_.memory_.size()) << "operands of " << used + size << " bytes";
+        copies.push_back({{host, size}, table_.memory_.data() + used});
+        used += (size + 255) / 256 * 256;
+        return copies.back().device;
+      };
+      std::vector<std::byte*> in, out;
+      for (size_t i = 0; i < spec_.inputs.size(); ++i) in.push_back(place(args.inputs[i], spec_.inputs[i].bytes()));
+      for (size_t i = 0; i < spec_.outputs.size(); ++i) out.push_back(place(args.outputs[i], spec_.outputs[i].bytes()));
+      std::byte* const workspace = place(args.workspace, spec_.workspace);
+      Stream& stream = table_.device_.stream();
+      for (const Copy& c : copies) TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(c.host, c.device));
+      TEMPER_RETURN_IF_ERROR(kernel_->Run({in.data(), out.data(), workspace, args.rng_name_hash}));
+      for (const Copy& c : copies) TEMPER_RETURN_IF_ERROR(stream.CopyToHost(c.device, c.host));
+      return stream.Synchronize();
+    }
+
+   private:
+    struct Copy {
+      std::span<std::byte> host;
+      std::byte* device;
+    };
+    OnDevice& table_;
+    const KernelSpec spec_;
+    const std::unique_ptr<Kernel> kernel_;
+  };
+
+  Device& device_;
+  const std::span<std::byte> memory_;
+};
+
+// Pairs of a table and one that must give the same bits.
+struct GpuTables {
+  std::unique_ptr<KernelTable> table, again;
+};
+inline std::vector<GpuTables> GpusUnderTest() {
+  std::vector<GpuTables> tables;
+#ifdef TEMPER_GPU_EMULATED
+  for (int warp_size : {32, 64}) {  // the same bits in whatever order threads run
+    tables.push_back({MakeEmulatedGpuKernels({.warp_size = warp_size}),
+                      MakeEmulatedGpuKernels({.warp_size = warp_size, .order = 7})});
+  }
+#else
+  static const auto device = OpenGpu(0);
+  if (device.ok()) {
+    static const auto memory = (*device)->Allocate(Bytes{int64_t{256} << 20});
+    TEMPER_CHECK(memory.ok()) << memory.status().message();
+    const auto table = [] { return std::make_unique<OnDevice>(**device, *memory); };
+    tables.push_back({table(), table()});  // run to run
+  }
+#endif
+  return tables;
+}
+
+}  // namespace temper

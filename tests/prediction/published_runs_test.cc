@@ -1,0 +1,219 @@
+// The published runs, planned: what others did on machines that are not here, compiled whole from their config.json and
+// forecast on the cluster presets. Figures are compared in docs/benchmarks.md.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/plan_search.h"
+#include "cli/planner.h"
+#include "plan/page.h"
+
+namespace temper {
+namespace {
+
+template <class T>
+T Must(Result<T> result) {
+  TEMPER_CHECK(result.ok()) << result.status().message();
+  return std::move(*result);
+}
+
+Json ConfigOf(const std::string& name) {
+  return Must(ReadJsonFile(PosixEnv(), fmt::format("{}/tests/prediction/configs/{}.json", TEMPER_SOURCE_DIR, name)));
+}
+
+struct Setting {
+  explicit Setting(const std::string& model_name, const std::string& cluster_name)
+      : json(ConfigOf(model_name)),
+        model(Must(Model::FromConfig(json, model_name))),
+        cluster(Must(OpenCluster(PosixEnv(), cluster_name))),
+        planner(*model, cluster) {
+    config.model.model = model_name;
+    config.batch.gradient_accumulation_steps = 1;
+  }
+  RunConfig Resolved() {
+    return Must(Resolve(config, {.cpu_has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config;
+  }
+  PlannedRun Plan() {
+    const RunConfig resolved = Resolved();
+    return Must(planner.Plan(resolved, RanksOn(cluster, resolved)));
+  }
+
+  Json json;
+  std::unique_ptr<Model> model;
+  Cluster cluster;
+  Planner planner;
+  RunConfig config;
+};
+
+// Felafax, 2024: 16 rows of 64 tokens, 35 tokens/s published, 30.1 measured from its log.
+Setting Felafax405B() {
+  Setting s("llama-3.1-405b", "8xMI300X");
+  s.config.lora.r = 8;
+  s.config.lora.alpha = 16;
+  s.config.batch.per_device_train_batch_size = 2;
+  s.config.data.max_seq_len = 64;
+  return s;
+}
+
+TEST(PublishedRuns, Llama405BWithLoraOnEightMI300X) {
+  Setting s = Felafax405B();
+  const PlannedRun p = s.Plan();
+  EXPECT_EQ(p.run.mesh.mesh.ToString(), "fsdp=8");
+  EXPECT_EQ(p.run.parameters, 405853388800);
+  EXPECT_EQ(p.facts.tokens, 1024);
+  EXPECT_TRUE(p.forecast.fits);
+  // 811.7 GB of bf16 weights on eight devices: the floor of anybody's memory.
+  EXPECT_NEAR(static_cast<double>(p.run.train().peak.weights.v), 811.7e9 / 8, 0.01e9);
+  EXPECT_GT(p.forecast.tokens_per_second, 35.0) << "an eager step with a host in between";
+  EXPECT_STREQ(p.forecast.simulation.Bottleneck(), "communication");
+}
+
+TEST(PublishedRuns, Llama405BHasRoomForRowsOf16384Tokens) {
+  Setting s = Felafax405B();
+  s.config.machine.recompute = Recompute::kBlock;
+  s.config.batch.per_device_train_batch_size = 1;
+  s.config.data.max_seq_len = 16384;
+  EXPECT_TRUE(s.Plan().forecast.fits);
+}
+
+TEST(PublishedRuns, TheSearchFindsAMeshThatGathersNoWeights) {
+  Setting s = Felafax405B();
+  const double as_published = s.Plan().forecast.tokens_per_second;
+  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  ASSERT_FALSE(r.best.empty());
+  EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
+  EXPECT_GT(r.best[0].tokens_per_second, 3 * as_published);
+}
+
+// Llama-2-70B, full fine-tuning in bf16 by FSDP, 2023: 500 steps of 16 rows of 2048 tokens in 13.5 h.
+Setting Fsdp70B() {
+  Setting s("llama-2-70b", "2x8xA100-80-EFA");
+  s.config.model.method = TrainMethod::kFull;
+  s.config.data.max_seq_len = 2048;
+  s.config.machine.recompute = Recompute::kBlock;
+  return s;
+}
+
+TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
+  Setting s = Fsdp70B();
+  // 18 bytes per parameter: bf16 weight 2, f32 gradient 4, master 4, two moments 8. The published run had bf16
+  // gradients: 16, or 69 GB of each GPU.
+  const PlannedRun plain = s.Plan();
+  const MemoryByClass& m = plain.run.train().peak;
+  const double per_parameter =
+      static_cast<double>((m.weights + m.gradients + m.optimizer).v) * 16 / static_cast<double>(plain.run.parameters);
+  EXPECT_NEAR(per_parameter, 18, 0.01);
+  EXPECT_FALSE(plain.forecast.fits);
+
+  const auto remedies = Must(FindRemedies(s.planner, s.Resolved(), plain));
+  ASSERT_FALSE(remedies.empty());
+  EXPECT_TRUE(std::any_of(remedies.begin(), remedies.end(), [](const Remedy& r) { return r.fits; }));
+
+  s.config.mesh.fsdp = 8;
+  s.config.mesh.tp = 2;
+  s.config.mesh.overlap = false;
+  s.config.batch.per_device_train_batch_size = 2;
+  const PlannedRun split = s.Plan();
+  EXPECT_EQ(split.facts.tokens, 16 * 2048);
+  EXPECT_TRUE(split.forecast.fits) << ToString(split.forecast.bytes);
+  EXPECT_LT(500 * split.forecast.simulation.step.v, 13.5 * 3600);
+  EXPECT_GT(split.forecast.simulation.sent_between_hosts.v, 0);
+}
+
+// What each method keeps per parameter, from compiled Programs; docs/design/planner.md has the table.
+TEST(BytesPerParameter, AreThoseOfTheTable) {
+  struct Row {
+    TrainMethod method;
+    ComputeType dtype;
+    double weights, gradients, optimizer;
+  };
+  for (const Row& row :
+       {Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 8}, Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 12}}) {
+    Setting s("opt-1.3b", "1xH200");
+    s.config.model.method = row.method;
+    s.config.model.dtype = row.dtype;
+    s.config.data.max_seq_len = 128;
+    const PlannedRun p = s.Plan();
+    const MemoryByClass& m = p.run.train().peak;
+    const auto n = static_cast<double>(p.run.parameters);
+    EXPECT_NEAR(static_cast<double>(m.weights.v) / n, row.weights, 0.01);
+    EXPECT_NEAR(static_cast<double>(m.gradients.v) / n, row.gradients, 0.01);
+    EXPECT_NEAR(static_cast<double>(m.optimizer.v) / n, row.optimizer, 0.01);
+  }
+  for (const auto& [dtype, weight, optimizer] :
+       {std::tuple{ComputeType::kF32, 4.0, 8.0}, std::tuple{ComputeType::kBf16, 2.0, 12.0}}) {
+    Setting s("opt-1.3b", "1xH200");
+    s.config.model.dtype = dtype;
+    s.config.data.max_seq_len = 128;
+    const PlannedRun p = s.Plan();
+    const MemoryByClass& m = p.run.train().peak;
+    const auto frozen = static_cast<double>(p.run.parameters),
+               trained = static_cast<double>(p.run.trainable_parameters);
+    EXPECT_NEAR(static_cast<double>(m.weights.v) / frozen, weight, 0.01);
+    EXPECT_NEAR(static_cast<double>(m.adapters.v) / trained, weight, 0.01);
+    EXPECT_NEAR(static_cast<double>(m.gradients.v) / trained, 4, 0.01);
+    EXPECT_NEAR(static_cast<double>(m.optimizer.v) / trained, optimizer, 0.01);
+  }
+}
+
+// A device of 6 GB trains 1.3 B parameters with LoRA; in full they wait for memory tiers.
+TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
+  Setting s("opt-1.3b", "RTX2060-6");
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.data.max_seq_len = 512;
+  EXPECT_TRUE(s.Plan().forecast.fits);
+  s.config.model.method = TrainMethod::kFull;
+  EXPECT_FALSE(s.Plan().forecast.fits);
+}
+
+TEST(Search, LooksAtHundredsOfCandidatesAndCompilesTheWinner) {
+  Setting s("llama-3.1-8b", "8xH100");
+  s.config.data.max_seq_len = 2048;
+  s.config.batch.gradient_accumulation_steps = 8;
+  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  EXPECT_GE(r.considered, 200);
+  ASSERT_FALSE(r.best.empty());
+  EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
+  EXPECT_GE(r.best[0].tokens_per_second, s.Plan().forecast.tokens_per_second);
+}
+
+TEST(Search, TheFewestDevicesThatHoldTheRun) {
+  Setting s("llama-3.1-8b", "8xH100");
+  s.config.data.max_seq_len = 1024;
+  s.config.model.method = TrainMethod::kFull;  // 18 bytes x 8 B parameters: 144 GB
+  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kFewestDevices));
+  ASSERT_FALSE(r.best.empty());
+  EXPECT_TRUE(r.best[0].fits);
+  EXPECT_EQ(r.best[0].devices, 2);
+}
+
+TEST(Page, IsOneFileThatAsksNoNetwork) {
+  Setting s("llama-3.1-8b", "8xH100");
+  s.config.data.max_seq_len = 512;
+  const RunConfig config = s.Resolved();
+  const PlannedRun p = Must(s.planner.Plan(config, 8, /*keep_events=*/true));
+  const PlanFacts facts{.model = "</script><b>",
+                        .architecture = "Llama",
+                        .method = "lora",
+                        .dtype = "bf16",
+                        .recompute = "none",
+                        .mesh = "fsdp=8",
+                        .ranks = 8,
+                        .data_ranks = 8};
+  const std::string page =
+      PlanPage(p.run.train(), facts, {.cluster = &s.cluster, .forecast = &p.forecast}, p.forecast.simulation.events);
+  EXPECT_EQ(page.find("src="), std::string::npos);
+  EXPECT_EQ(page.find("href="), std::string::npos);
+  EXPECT_EQ(page.find("url("), std::string::npos);
+  EXPECT_EQ(page.find("<b>"), std::string::npos) << "a name from outside becomes markup";
+  const size_t begin = page.find("application/json\">") + 18;
+  const Json data = Must(ParseJson(page.substr(begin, page.find("</script>", begin) - begin), "page"));
+  EXPECT_GT(data["planned"].size(), 100u);
+  EXPECT_GT(data["measured"].size(), 100u);
+  EXPECT_GT(data["memory"]["activations"].size(), 50u);
+  EXPECT_GT(data["tensors"].size(), 10u);
+}
+
+}  // namespace
+}  // namespace temper

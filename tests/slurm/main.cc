@@ -1,0 +1,56 @@
+// Runs the tests within a Slurm cluster of two nodes, which is brought up for them and ends with them. Where a machine
+// cannot have one they are skipped.
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr char kInside[] = "TEMPER_TEST_CLUSTER", kScript[] = TEMPER_SOURCE_DIR "/tests/slurm/two_nodes.sh";
+constexpr int kNoCluster = 77;  // as two_nodes.sh says it
+
+// This program in a cluster; returns what it exits with.
+int RunInCluster(int argc, char** argv) {
+  std::vector<std::string> command = {kScript, "/proc/self/exe"};
+  char self[4096] = {};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) > 0) command.back() = self;
+  command.insert(command.end(), argv + 1, argv + argc);
+  std::vector<char*> pointers;
+  for (std::string& s : command) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that runs out of time must not leave a cluster behind
+    setenv(kInside, "1", 1);
+    execv(kScript, pointers.data());
+    _exit(126);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class NoCluster : public testing::Environment {
+  void SetUp() override { GTEST_SKIP() << "this machine cannot have a Slurm cluster"; }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  testing::InitGoogleTest(&argc, argv);
+  if (std::getenv(kInside) == nullptr && !GTEST_FLAG_GET(list_tests)) {
+    std::vector<char*> all = {argv[0]};
+    for (const std::string& a : arguments) all.push_back(const_cast<char*>(a.c_str()));
+    const int code = RunInCluster(static_cast<int>(all.size()), all.data());
+    if (code != kNoCluster) return code;
+    testing::AddGlobalTestEnvironment(new NoCluster);
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,141 @@
+// temper under srun and sbatch, two ranks on each of two nodes that see nothing of each other but a network and files.
+#include <chrono>
+#include <thread>
+
+#include "../command_line/temper_program.h"
+
+namespace temper::program {
+namespace {
+
+const std::string kBatchScript = std::string(TEMPER_SOURCE_DIR) + "/scripts/slurm/train.sbatch";
+constexpr std::chrono::seconds kPatience{40};
+
+class Slurm : public Workplace {
+ protected:
+  Slurm() {
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("TEMPER", TEMPER_PROGRAM, 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
+  }
+
+  // Four rows a step.
+  static Arguments Steps(const std::string& mesh, int steps, const std::string& out) {
+    const int data_ranks = mesh.empty() ? 1 : 4;
+    Arguments run = Train({"--dtype", "f32", "--max_steps", std::to_string(steps), "--output_dir", out,
+                           "--learning_rate", "1e-3", "--gradient_accumulation_steps", std::to_string(4 / data_ranks)});
+    if (!mesh.empty()) run.insert(run.end(), {"--mesh", mesh});
+    return run;
+  }
+  static Arguments Srun(const Arguments& temper) {
+    Arguments all = {"srun", "--nodes=2", "--ntasks=4", "--mpi=pmix", "--kill-on-bad-exit=1", TEMPER_PROGRAM};
+    all.insert(all.end(), temper.begin(), temper.end());
+    return all;
+  }
+  Ended Run(const Arguments& command) const { return Process(command, folder()).Wait(); }
+
+  template <class Condition>
+  static bool Becomes(const Condition& condition) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return true;
+  }
+  std::string JobState(const std::string& job) const {
+    return Run({"squeue", "--noheader", "--states=all", "--format=%T", "--jobs=" + job}).out;
+  }
+};
+
+// Processes in the cluster whose command line begins with `name`.
+std::vector<std::string> ProcessesOf(const std::string& name) {
+  std::vector<std::string> found;
+  for (const std::string& process : Must(PosixEnv().List("/proc"))) {
+    std::ifstream in("/proc/" + process + "/cmdline");
+    std::string command;
+    if (std::isdigit(process[0]) && std::getline(in, command, '\0') && command.starts_with(name)) {
+      found.push_back(process);
+    }
+  }
+  return found;
+}
+
+// The process of a rank that Slurm has started; 0: there is none.
+pid_t ProcessOfTask(int task) {
+  for (const std::string& process : ProcessesOf(TEMPER_PROGRAM)) {
+    std::ifstream environment("/proc/" + process + "/environ");
+    for (std::string entry; std::getline(environment, entry, '\0');) {
+      if (entry == fmt::format("SLURM_PROCID={}", task)) return static_cast<pid_t>(std::stoi(process));
+    }
+  }
+  return 0;
+}
+
+TEST_F(Slurm, RanksOnTwoNodesHaveTheLossesOfOne) {
+  ASSERT_EQ(Run(Command(Steps("", 6, "one"))).code, 0);
+  const auto expected = Losses(Path("one"));
+  ASSERT_EQ(expected.size(), 6u);
+  for (const char* mesh : {"fsdp=4", "dp=2,fsdp=2"}) {
+    SCOPED_TRACE(mesh);
+    const Ended ended = Run(Srun(Steps(mesh, 6, mesh)));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.err.find(": 4 ranks, 4 with rows of their own"), std::string::npos) << ended.err;
+    const auto losses = Losses(Path(mesh));
+    ASSERT_EQ(losses.size(), 6u);
+    for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;
+  }
+}
+
+TEST_F(Slurm, ARankThatIsKilledEndsTheRunOfAllWithOneMessage) {
+  Process srun(Srun(Steps("fsdp=4", 100000, "out")), folder());
+  ASSERT_TRUE(srun.ReadErrUntil("step 10/"));
+  const pid_t victim = ProcessOfTask(2);
+  ASSERT_GT(victim, 0);
+  const auto start = std::chrono::steady_clock::now();
+  kill(victim, SIGKILL);
+  const Ended ended = srun.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_NE(ended.code, 0);
+  size_t messages = 0;
+  for (size_t at = 0; (at = ended.err.find("\nerror: rank ", at)) != std::string::npos; ++at) ++messages;
+  EXPECT_LE(messages, 1u) << ended.err;
+  EXPECT_TRUE(ProcessesOf(TEMPER_PROGRAM).empty());
+  // Where Slurm was faster than the ranks, it is the one that says it.
+  const bool by_slurm = ended.err.find("task 2: Killed") != std::string::npos;
+  const bool by_us = ended.err.find(fmt::format("rank 2 on n2 (process {}) has died", victim)) != std::string::npos;
+  EXPECT_TRUE(by_slurm || by_us) << ended.err;
+}
+
+TEST_F(Slurm, AJobThatIsStoppedIsRequeuedAndGoesOnInTheSameBits) {
+  const Ended whole = Run(Srun(Steps("fsdp=4", 30, "out")));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_TRUE(PosixEnv().Rename(Path("out"), Path("whole")).ok());
+
+  Arguments batch = {"sbatch", "--parsable", "--ntasks-per-node=2", "--cpus-per-task=1", "--output=log", kBatchScript};
+  Arguments steps = Steps("fsdp=4", 30, "out");
+  batch.insert(batch.end(), steps.begin() + 1, steps.end());  // the script says "train"
+  const Ended submitted = Run(batch);
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+  const auto log = [&] { return Has("log") ? Slurp("log") : std::string(); };
+
+  ASSERT_TRUE(Becomes([&] { return log().find("step 5/") != std::string::npos; })) << JobState(job) << log();
+  ASSERT_EQ(Run({"scancel", "--signal=TERM", job}).code, 0);  // as Slurm does before the time is up
+  ASSERT_TRUE(Becomes([&] { return log().find("back to the queue") != std::string::npos; })) << JobState(job) << log();
+  EXPECT_NE(log().find("of 30, checkpoint saved"), std::string::npos) << log();
+  // Slurm gives a requeued job two minutes before it starts again, in which its daemons clean up after it.
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
+  ASSERT_EQ(Run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).code, 0);
+  ASSERT_TRUE(Becomes([&] { return JobState(job) == "COMPLETED\n"; })) << JobState(job) << log();
+  EXPECT_NE(log().find("resume      from out/checkpoint-"), std::string::npos) << log();
+
+  for (const std::string& name : Must(PosixEnv().List(Path("out")))) {  // of the stop
+    if (name.starts_with("checkpoint-") && name != "checkpoint-30") {
+      ASSERT_TRUE(PosixEnv().RemoveTree(Path("out/" + name)).ok());
+    }
+  }
+  ExpectSame(Path("whole"), Path("out"));
+}
+
+}  // namespace
+}  // namespace temper::program
