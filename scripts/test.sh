@@ -38,7 +38,7 @@ tests() { # tests PRESET FOLDER [CTEST OPTION...]
 
 release() {
   begin 'format and layers'
-  find src tests bench \( -name '*.h' -o -name '*.cc' \) -exec clang-format-14 --dry-run --Werror {} +
+  find src tests bench \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -exec clang-format-14 --dry-run --Werror {} +
   python3 tools/check_layers.py src tools/layers.txt
   python3 tools/check_one_definition.py src
   end

@@ -10,7 +10,7 @@ SCOPE = re.compile(r"^(?:namespace (?P<open>[\w:]*) ?\{|(?P<close>\}  // namespa
 
 classes, places = 0, collections.defaultdict(list)
 for folder in sys.argv[1:]:
-    for path in sorted(p for p in pathlib.Path(folder).rglob("*") if p.suffix in (".h", ".cc")):
+    for path in sorted(p for p in pathlib.Path(folder).rglob("*") if p.suffix in (".h", ".cc", ".cu")):
         scopes = []
         for m in SCOPE.finditer(path.read_text()):
             if m["close"]:

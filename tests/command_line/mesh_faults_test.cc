@@ -175,7 +175,7 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   }
   const auto run = [&](const Arguments& of_the_third) {
     Arguments all = Mpirun();
-    const Arguments two = Train({"--model", "model"});
+    const Arguments two = Train({"--model", "model", "--output_dir", Path("out")});  // shared, as it must be
     all.insert(all.end(), {"-n", "2", "-wdir", Path("here"), TEMPER_PROGRAM});
     all.insert(all.end(), two.begin(), two.end());
     all.insert(all.end(), {":", "-n", "1", "-wdir", Path("there"), TEMPER_PROGRAM});
@@ -200,7 +200,8 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   std::memcpy(&header, weights.data(), sizeof header);
   weights[8 + header] = static_cast<char>(weights[8 + header] ^ 1);  // the first byte of the first tensor
   Spill("there/model/model.safetensors", weights);
-  const Ended model = run({"--overwrite"});
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+  const Ended model = run({});
   EXPECT_EQ(model.code, 2);
   ASSERT_EQ(Errors(model.err).size(), 1u) << model.err;
   EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine is not the one"),

@@ -65,7 +65,8 @@ struct Drop {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, const Context& context) {
-  if (!IsCompute(spec.inputs[0])) return nullptr;
+  // Rows that context parallelism deals to ranks are not in the batch's order; Drop counts places as if they were.
+  if (!IsCompute(spec.inputs[0]) || spec.attributes.Has("packed_row")) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t n = spec.inputs[0].shape.elements(), C = spec.inputs[0].shape.columns();
     const double p = spec.attributes.Double("p");
