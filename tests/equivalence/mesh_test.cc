@@ -173,7 +173,7 @@ struct Variant {
 };
 
 // With gelu in place of relu, of whose units one may be so near its edge that the order of a sum decides whether it has
-// a gradient: curves of full fine-tuning then part by 1e-3.
+// a gradient: curves then part by 1e-3.
 std::string Smooth(const std::string& opt) {
   return R"({"activation_function": "gelu", )" + opt.substr(opt.find('"'));
 }
@@ -185,7 +185,7 @@ std::vector<Variant> Variants() {
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},
           {"full post-norm OPT", Smooth(OptConfigText(false)), Method::kFull, 0},
-          {"LoRA OPT", OptConfigText(true), Method::kLora, 0.1, false, true}};
+          {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true}};
 }
 
 // Of one rank that trains what the mesh of `c` would.
