@@ -197,7 +197,9 @@ class TinyRun {
     for (float x : losses_) sum += x;
     if (spec_.communicator) {
       Must(spec_.communicator->AllReduceSum({&sum, 1}));
-      sum *= static_cast<double>(spec_.mesh.mesh.size(TokenAxes(spec_.mesh.mesh))) / spec_.mesh.mesh.ranks();
+      // Ranks that have the same tokens count once; of a pipeline the last stage alone has losses.
+      const Mesh& mesh = spec_.mesh.mesh;
+      sum *= static_cast<double>(mesh.size(TokenAxes(mesh))) * mesh.size(Axis::kPp) / mesh.ranks();
     }
     return sum;
   }

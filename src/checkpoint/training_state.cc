@@ -41,7 +41,8 @@ std::vector<Trained> TrainedValues(const Program& program) {
   return trained;
 }
 
-Status CheckNames(const CheckpointReader& checkpoint, const std::vector<CheckpointTensor>& expected) {
+Status CheckNames(const CheckpointReader& checkpoint, const std::vector<CheckpointTensor>& expected,
+                  const std::vector<std::string>& trained) {
   constexpr char kRemedy[] = "the checkpoint is of another model or configuration; use the ones that it was made with";
   std::set<std::string_view> names;
   for (const CheckpointTensor& t : expected) {
@@ -53,8 +54,10 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
                                          stored->type.ToString(), t.whole().ToString(), kRemedy));
     }
   }
+  std::set<std::string> elsewhere;
+  for (const std::string& name : trained) elsewhere.insert({name, AdamMName(name), AdamVName(name)});
   for (const Manifest::Tensor& stored : checkpoint.manifest().tensors) {
-    if (names.contains(stored.name)) continue;
+    if (names.contains(stored.name) || elsewhere.contains(stored.name)) continue;
     return InvalidArgument(
         fmt::format("{} has tensor {}, which training does not: {}", checkpoint.path(), stored.name, kRemedy));
   }
@@ -117,9 +120,10 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 }
 
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
-                            const std::function<void(Bytes, Bytes)>& progress) {
+                            const std::function<void(Bytes, Bytes)>& progress,
+                            const std::vector<std::string>& trained) {
   const std::vector<CheckpointTensor> tensors = TrainingState(program, buffer);
-  TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors));
+  TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors, trained));
   Bytes done{}, total{};
   for (const CheckpointTensor& t : tensors) total += t.part.view.type.bytes();
   for (const CheckpointTensor& t : tensors) {

@@ -34,9 +34,10 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 // Fills masters, moments and the compute copies (the master rounded once, as AdamW does) of every trainable value.
 // Where the values are split among ranks, only the parts that lie in `buffer` are filled, however the checkpoint's run
 // had split them. All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected
-// or of another shape is an error that says that the checkpoint is of another model or configuration. `progress` as in
-// LoadWeights.
+// or of another shape is an error that says that the checkpoint is of another model or configuration. `trained`: names
+// of all values that the run trains, where this rank lacks some (stages of a pipeline). `progress` as in LoadWeights.
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
-                            const std::function<void(Bytes, Bytes)>& progress = nullptr);
+                            const std::function<void(Bytes, Bytes)>& progress = nullptr,
+                            const std::vector<std::string>& trained = {});
 
 }  // namespace temper

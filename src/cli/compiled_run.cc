@@ -79,6 +79,26 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
   return AddLora(forward, *targets, dropout);
 }
 
+Result<PipelineFacts> PipelineFactsOf(const Graph& forward, const MeshSpec& mesh, const StepSpec& step, bool full) {
+  const PipelineSpec& spec = mesh.pipeline;
+  const int stages = mesh.mesh.size(Axis::kPp), chunks = stages * spec.chunks_per_stage;
+  PipelineFacts facts{
+      .schedule = std::string(ToString(spec.kind)), .stages = stages, .micro_batches = step.micro_batches};
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<int> chunk_of, ChunkOfBlocks(NumBlocks(forward), chunks, spec.layers));
+  facts.layers.assign(static_cast<size_t>(chunks), 0);
+  for (const int chunk : chunk_of) ++facts.layers[static_cast<size_t>(chunk)];
+  TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
+                          MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, step.micro_batches));
+  // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
+  const WorkTimes times{.backward = step.recompute == Recompute::kBlock ? 2.0 : 1.0, .weights = full ? 1.0 : 0.0};
+  TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, times));
+  facts.bubble = simulated.bubble;
+  for (const Slots& slots : CallsOfStage(schedule, simulated, mesh.mesh.Coordinate(mesh.rank, Axis::kPp)).slots) {
+    facts.in_flight += slots[static_cast<size_t>(SlotKind::kKept)];
+  }
+  return facts;
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
@@ -101,9 +121,15 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   if (!run.targets.empty()) eval = AddLora(plain_eval, run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
+  }
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(forward, run.mesh, spec, run.targets.empty()));
+  }
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions));
   return run;
 }

@@ -1,11 +1,14 @@
 // A training run compiled: the same function serves `temper plan` and `temper train`, so the plan is the run.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "compile/train_step.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "plan/report.h"
 #include "program/program.h"
 #include "train/run_config.h"
 
@@ -13,15 +16,17 @@ namespace temper {
 
 struct CompiledRun {
   MeshSpec mesh;
-  std::vector<LoraTarget> targets;  // empty for full fine-tuning
-  std::vector<Program> programs;    // "train", "eval"
-  std::vector<Decision> decisions;  // made by cost
+  std::vector<LoraTarget> targets;   // empty for full fine-tuning
+  std::vector<Program> programs;     // "train", "eval"
+  std::vector<Decision> decisions;   // made by cost
+  std::vector<std::string> trained;  // names of all trainable values, of which a stage of a pipeline has its own
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
   double attention_flops_per_pair = 0;  // forward and backward, all layers, per (query, key) pair attended
 
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
+  std::optional<PipelineFacts> pipeline;  // where there are stages
   // Ranks that have rows of their own, and this one's number among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }

@@ -50,6 +50,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
+                  .pipeline = run.pipeline,
                   .decisions = run.decisions,
                   .available = AvailableMemory()};
   facts.model_flops = StepFactsOf(run, c).model_flops;
@@ -64,8 +65,11 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const auto rules = WithDefaults(run.mesh.rules, run.mesh.residual);
   TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, run.mesh.mesh, rules));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  std::string text =
-      DrawSharding(forward, run.mesh.mesh, rules, placed, {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+  const PipelineSpec& pipeline = run.mesh.pipeline;
+  PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};
+  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(forward), cut.chunks(), pipeline.layers));
+  std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
+                                  {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
@@ -181,8 +185,10 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine: a mesh larger than it is planned without seconds.
-  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
+  // Nobody named this machine: a mesh larger than it, or a pipeline, is planned without seconds.
+  if (options.cluster.empty() && cluster && (RanksOn(*cluster, config) > cluster->devices() || config.mesh.pp > 1)) {
+    cluster.reset();
+  }
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");
@@ -198,6 +204,12 @@ Result<int> PlanCommand(const Arguments& arguments) {
                    .c_str(),
                stdout);
     return 0;
+  }
+  if (config.mesh.pp > 1) {
+    return InvalidArgument(fmt::format(
+        "mesh.pp is {}: the seconds of a pipeline are not simulated yet, whose stages do different work and "
+        "wait for each other; leave out --cluster for its memory and its bubble, or do without mesh.pp",
+        config.mesh.pp));
   }
   const Planner planner(setup->model.model(), *cluster);
   if (!options.search.empty()) return PrintSearch(planner, *setup, options);

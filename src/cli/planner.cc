@@ -19,7 +19,7 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config) {
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {
   const RunConfig::Mesh& m = config.mesh;
-  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp;
+  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp || m.cp || m.pp > 1;
   return named || cluster.shared ? RanksNamed(config) : cluster.devices();
 }
 

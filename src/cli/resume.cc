@@ -87,7 +87,8 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
                   path(), resolved.data.data, path()));
 }
 
-Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& train, const BufferLookup& buffer,
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& train,
+                                         const std::vector<std::string>& trained, const BufferLookup& buffer,
                                          const std::function<void(Bytes, Bytes)>& progress) const {
   const Manifest& saved = reader_.manifest();
   if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
@@ -96,7 +97,7 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& 
                     "was never stopped",
                     differences));
   }
-  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, train, buffer, progress));
+  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, train, buffer, progress, trained));
   return ProgressOf(saved.state, saved.seconds);
 }
 

@@ -35,10 +35,10 @@ class ResumePoint {
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
-  // Restores weights and states into the buffers of `train` and returns where the run stood. Another environment than
-  // `now` is warned about. `progress` as in LoadWeights.
-  Result<RunProgress> Restore(const RunIdentity& now, const Program& train, const BufferLookup& buffer,
-                              const std::function<void(Bytes, Bytes)>& progress) const;
+  // Restores weights and states into the buffers of `train`, which may lack some of `trained`, all that the run trains,
+  // and returns where the run stood. Another environment than `now` is warned about. `progress` as in LoadWeights.
+  Result<RunProgress> Restore(const RunIdentity& now, const Program& train, const std::vector<std::string>& trained,
+                              const BufferLookup& buffer, const std::function<void(Bytes, Bytes)>& progress) const;
 
  private:
   ResumePoint(CheckpointReader reader, RunConfig config) : reader_(std::move(reader)), config_(std::move(config)) {}

@@ -46,6 +46,8 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
 Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, const Ranks& ranks) {
   const Program& train = run.train();
   RunIdentity identity;
+  // Of the first rank. Ranks of one stage run the same program on other parts; those of another stage of a pipeline run
+  // another, which follows from the same graph and mesh, as this one does.
   TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format("{:016x}", ProgramHash(train))));
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();

@@ -64,7 +64,8 @@ struct Run {
             .data_ranks = compiled.data_ranks(),
             .data_rank = compiled.data_rank(),
             .context_ranks = mesh.mesh.size(Axis::kCp),
-            .context_rank = mesh.mesh.Coordinate(mesh.rank, Axis::kCp)};
+            .context_rank = mesh.mesh.Coordinate(mesh.rank, Axis::kCp),
+            .stages = mesh.mesh.size(Axis::kPp)};
   }
   bool evaluates() const { return eval_data || !split.evaluation.empty(); }
 };
@@ -125,8 +126,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
-                          resume->Restore(identity, run.compiled.train(), run.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(RunProgress at, resume->Restore(identity, run.compiled.train(), run.compiled.trained,
+                                                          run.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -150,13 +151,20 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   return contents;
 }
 
-// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top.
-Result<Bytes> DiskBytes(const CheckpointContents& contents) {
+// What the run needs of the disk to end well: a checkpoint, and the weights or the adapter of it at the top. All ranks
+// call this at the same place.
+Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   TEMPER_ASSIGN_OR_RETURN(Bytes sum, CheckpointBytes(PosixEnv(), contents));
   for (const CheckpointTensor& t : contents.tensors) {
     if (IsValueName(t.name)) sum += t.whole().bytes();
   }
-  return sum;
+  // Ranks of one stage know of the same tensors.
+  const Mesh& mesh = run.compiled.mesh.mesh;
+  const int stages = mesh.size(Axis::kPp);
+  if (stages == 1 || run.setup.ranks.alone()) return sum;
+  double all = run.setup.ranks.rank() % (mesh.ranks() / stages) == 0 ? static_cast<double>(sum.v) : 0;
+  TEMPER_RETURN_IF_ERROR(run.setup.ranks.communicator()->AllReduceSum({&all, 1}));
+  return Bytes{static_cast<int64_t>(all)};
 }
 
 void Announce(const Run& run) {
@@ -170,6 +178,15 @@ void Announce(const Run& run) {
                         run.setup.ranks.size(), run.compiled.data_ranks()));
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
+    }
+  }
+  if (const auto& pipeline = run.compiled.pipeline) {
+    LogInfo("pipeline    " + pipeline->ToString());
+    if (pipeline->micro_batches < pipeline->stages) {
+      LogWarning(
+          fmt::format("a step has {} micro-batches for {} stages: most of them wait most of the time; raise "
+                      "gradient_accumulation_steps to {} or more",
+                      pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
     }
   }
   RunConfig shown = c;
@@ -342,7 +359,7 @@ Result<int> Train(Run& run) {
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
-  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents));
+  TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadData(run)));
   contents.state.data_fingerprint = fmt::format("{:016x}", run.data.dataset.store.Fingerprint());

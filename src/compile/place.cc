@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/philox.h"
+#include "compile/layout.h"
 
 namespace temper {
 namespace {
@@ -15,10 +16,6 @@ std::string BlockName(int block) {
   if (block == kBlockBefore) return "before";
   if (block == kBlockAfter) return "after";
   return fmt::format("block {}", block);
-}
-
-bool IsPersistent(const Graph& graph, ValueId id) {
-  return graph.value(graph.Root(id)).role != Role::kActivation;
 }
 
 Bytes& ClassOf(MemoryByClass& m, Role role) {
@@ -76,14 +73,14 @@ class BufferTable {
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
   Bytes end() const { return end_; }
 
-  // Those that the graphs of `stages` use, in order.
-  std::vector<Buffer> UsedBy(const std::vector<Stage>& stages) const {
+  // Those that the graphs use, in order.
+  std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
     std::vector<bool> used(buffers_.size(), false);
-    for (const Stage& stage : stages) {
-      for (const Node& node : stage.graph->nodes()) {
+    for (const Graph* graph : graphs) {
+      for (const Node& node : graph->nodes()) {
         for (const auto* list : {&node.inputs, &node.outputs}) {
           for (ValueId id : *list) {
-            if (IsPersistent(*stage.graph, id)) used[IndexOf(*stage.graph, id)] = true;
+            if (IsPersistent(*graph, id)) used[IndexOf(*graph, id)] = true;
           }
         }
       }
@@ -101,112 +98,44 @@ class BufferTable {
   Bytes end_;
 };
 
-// Addresses of the activations of one graph, relative to the temporary region, and what is alive at each node.
-struct Layout {
-  std::vector<Bytes> offset;  // per value; meaningful for roots of activations
-  Bytes span;                 // bytes of the temporary region used
-  Bytes workspace;            // largest of its nodes
-  Bytes peak_live;            // activations plus workspace at `peak_node`
-  Bytes peak_activations;
-  size_t peak_node = 0;
+// The regions of one Program above the persistent one.
+struct Regions {
+  Bytes temporaries;
+  // Of a pipeline: per chunk and kind, where the first slot lies and how large each is.
+  std::vector<std::array<Bytes, kNumSlotKinds>> slots, slot_sizes;
+
+  Bytes At(const Home& home, const Slots& slots_of_call) const {
+    if (home.chunk < 0) return temporaries + home.offset;
+    const auto chunk = static_cast<size_t>(home.chunk), kind = static_cast<size_t>(home.kind);
+    return slots[chunk][kind] + slot_sizes[chunk][kind] * slots_of_call[kind] + home.offset;
+  }
 };
-
-// What a background node reads stays until the segment after its own has ended, so that it has that long; or until
-// something waits for what it gives, where that is earlier. (Background nodes run in their order: one that takes what
-// another gives waits for it, too.)
-void ExtendBackground(const Graph& graph, std::vector<int>* end) {
-  const auto& nodes = graph.nodes();
-  const auto end_of = [&](size_t i, size_t limit) {
-    for (size_t k = i + 1; k < limit; ++k) {
-      for (ValueId id : nodes[k].inputs) {
-        if (std::find(nodes[i].outputs.begin(), nodes[i].outputs.end(), id) != nodes[i].outputs.end()) return k;
-      }
-    }
-    return limit;
-  };
-  const auto segment_end = [&](size_t i) {
-    size_t e = i + 1;
-    while (e < nodes.size() && nodes[e].phase == nodes[i].phase && nodes[e].block == nodes[i].block) ++e;
-    return e;
-  };
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!nodes[i].attributes.Flag("background")) continue;
-    const size_t own = segment_end(i);
-    const size_t next = own < nodes.size() ? segment_end(own) : own;
-    const int end_of_node = static_cast<int>(end_of(i, next));
-    for (ValueId id : nodes[i].inputs) {
-      int& last = (*end)[graph.Root(id)];
-      last = std::max(last, end_of_node - 1);
-    }
-  }
-}
-
-Layout LayOut(const Graph& graph, int threads) {
-  Layout layout;
-  layout.offset.assign(graph.num_values(), Bytes{});
-  const int num_nodes = static_cast<int>(graph.nodes().size());
-  std::vector<int> begin(graph.num_values(), -1), end(graph.num_values(), -1);
-  for (int i = 0; i < num_nodes; ++i) {
-    const Node& node = graph.nodes()[static_cast<size_t>(i)];
-    for (const auto* list : {&node.inputs, &node.outputs}) {
-      for (ValueId id : *list) {
-        const ValueId root = graph.Root(id);
-        if (begin[root] < 0) begin[root] = i;
-        end[root] = i;
-      }
-    }
-  }
-  ExtendBackground(graph, &end);
-  std::vector<Interval> intervals;
-  std::vector<ValueId> owners;
-  std::vector<int64_t> change(static_cast<size_t>(num_nodes) + 1, 0);
-  for (ValueId id = 0; id < graph.num_values(); ++id) {
-    if (graph.Root(id) != id || IsPersistent(graph, id) || begin[id] < 0) continue;
-    const Bytes size = AlignUp(graph.value(id).type.bytes(), kAlignment);
-    intervals.push_back({begin[id], end[id], size, {}});
-    owners.push_back(id);
-    change[static_cast<size_t>(begin[id])] += size.v;
-    change[static_cast<size_t>(end[id]) + 1] -= size.v;
-  }
-  layout.span = PackIntervals(intervals);
-  for (size_t k = 0; k < owners.size(); ++k) layout.offset[owners[k]] = intervals[k].offset;
-
-  Bytes live{};
-  for (size_t i = 0; i < graph.nodes().size(); ++i) {
-    live += Bytes{change[i]};
-    const Bytes workspace = AlignUp(WorkspaceOf(graph, graph.nodes()[i], threads), kAlignment);
-    layout.workspace = std::max(layout.workspace, workspace);
-    if (live + workspace > layout.peak_live) {
-      layout.peak_live = live + workspace;
-      layout.peak_activations = live;
-      layout.peak_node = i;
-    }
-  }
-  return layout;
-}
 
 // Cuts graphs into segments at changes of (phase, block), shares segments of equal structure, and binds them.
 class SegmentWriter {
  public:
-  SegmentWriter(Program* program, const BufferTable& table, Bytes temporaries)
-      : program_(*program), table_(table), temporaries_(temporaries) {}
+  SegmentWriter(Program* program, const BufferTable& table) : program_(*program), table_(table) {}
 
-  // Binding indices that execute `graph` once.
-  std::vector<int> Write(const Graph& graph, const Layout& layout) {
+  // Binding indices that execute the nodes [begin, end) of `graph` once.
+  std::vector<int> Write(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
+                         const Slots& slots = {}) {
     std::vector<int> bindings;
     const auto& nodes = graph.nodes();
-    for (size_t begin = 0; begin < nodes.size();) {
-      size_t end = begin + 1;
-      while (end < nodes.size() && nodes[end].phase == nodes[begin].phase && nodes[end].block == nodes[begin].block)
-        ++end;
-      bindings.push_back(WriteSegment(graph, layout, begin, end));
-      begin = end;
+    while (begin < end) {
+      size_t next = begin + 1;
+      while (next < end && nodes[next].phase == nodes[begin].phase && nodes[next].block == nodes[begin].block) ++next;
+      bindings.push_back(WriteSegment(graph, begin, next, [&](ValueId root) {
+        return IsPersistent(graph, root) ? table_[table_.IndexOf(graph, root)].offset
+                                         : regions.At(layout.home[static_cast<size_t>(root)], slots);
+      }));
+      begin = next;
     }
     return bindings;
   }
 
  private:
-  int WriteSegment(const Graph& graph, const Layout& layout, size_t begin, size_t end) {
+  template <class OffsetOf>
+  int WriteSegment(const Graph& graph, size_t begin, size_t end, const OffsetOf& offset_of) {
     const Node& first = graph.nodes()[begin];
     Segment segment{.phase = first.phase};
     Binding binding{.block = first.block};
@@ -216,8 +145,7 @@ class SegmentWriter {
       const auto [it, fresh] = operand_of.try_emplace(root, static_cast<int>(segment.operands.size()));
       if (fresh) {
         segment.operands.push_back(graph.value(root).type);
-        binding.offsets.push_back(IsPersistent(graph, root) ? table_[table_.IndexOf(graph, root)].offset
-                                                            : temporaries_ + layout.offset[root]);
+        binding.offsets.push_back(offset_of(root));
       }
       return it->second;
     };
@@ -247,47 +175,99 @@ class SegmentWriter {
 
   Program& program_;
   const BufferTable& table_;
-  const Bytes temporaries_;
   std::unordered_map<std::string, int> known_;
 };
 
-}  // namespace
+// What the layouts of all graphs come to.
+class Placer {
+ public:
+  Placer(std::span<const ProgramPlan> plans, int threads) : plans_(plans), threads_(threads) {}
 
-Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threads) {
-  BufferTable table;
-  std::map<const Graph*, Layout> layouts;
-  Bytes span{}, workspace{};
-  for (const ProgramPlan& plan : plans) {
-    for (const Stage& stage : plan.stages) {
-      TEMPER_RETURN_IF_ERROR(table.Add(*stage.graph));
-      const auto [it, fresh] = layouts.try_emplace(stage.graph);
-      if (fresh) it->second = LayOut(*stage.graph, threads);
-      span = std::max(span, it->second.span);
-      workspace = std::max(workspace, it->second.workspace);
+  Result<std::vector<Program>> Run() {
+    for (const ProgramPlan& plan : plans_) {
+      Bytes kept{}, span{};
+      if (plan.pipeline) {
+        for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+          TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
+        }
+        kept = PlaceSlots(plan, Bytes{}).second;
+      }
+      reach_ = std::max(reach_, kept + span);
+      for (const Stage& stage : plan.stages) {
+        Bytes alone{};
+        TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &alone));
+        reach_ = std::max(reach_, alone);
+      }
     }
+    std::vector<Program> programs;
+    for (const ProgramPlan& plan : plans_) {
+      programs.push_back(Write(plan));
+      TEMPER_RETURN_IF_ERROR(Verify(programs.back()).WithContext("placing " + plan.name));
+    }
+    return programs;
   }
 
-  std::vector<Program> programs;
-  for (const ProgramPlan& plan : plans) {
-    Program program{.name = plan.name, .threads = threads};
-    program.workspace_offset = table.end() + span;
-    program.workspace_bytes = workspace;
-    program.arena_bytes = program.workspace_offset + workspace;
-    program.buffers = table.UsedBy(plan.stages);
-    for (const Buffer& b : program.buffers) ClassOf(program.peak, b.role) += AlignUp(b.type.bytes(), kAlignment);
-    SegmentWriter writer(&program, table, table.end());
-    Bytes peak_live{};
-    for (const Stage& stage : plan.stages) {
-      const Layout& layout = layouts.at(stage.graph);
-      if (layout.peak_live > peak_live) {
-        peak_live = layout.peak_live;
-        program.peak.activations = layout.peak_activations;
-        program.peak.workspace = layout.peak_live - layout.peak_activations;
-        const Node& node = stage.graph->nodes()[layout.peak_node];
-        program.peak_instruction =
-            fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+ private:
+  static std::vector<const PipelinedGraph*> GraphsOf(const PipelinedStep& step) {
+    std::vector<const PipelinedGraph*> graphs = {step.first};
+    if (step.rest != nullptr) graphs.push_back(step.rest);
+    return graphs;
+  }
+
+  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, Bytes* span) {
+    TEMPER_RETURN_IF_ERROR(table_.Add(graph));
+    const auto [it, fresh] = layouts_.try_emplace(&graph);
+    if (fresh) it->second = LayOut(graph, parts, threads_);
+    *span = std::max(*span, it->second.span);
+    workspace_ = std::max(workspace_, it->second.workspace);
+    return OkStatus();
+  }
+
+  // The slots of a pipeline from `begin` on, and where they end: the micro-batches that are in flight at once, each
+  // with room for what any of the plan's graphs keeps.
+  std::pair<Regions, Bytes> PlaceSlots(const ProgramPlan& plan, Bytes begin) const {
+    Regions regions;
+    const std::vector<Slots>& counts = plan.pipeline->calls.slots;
+    regions.slots.resize(counts.size());
+    regions.slot_sizes.resize(counts.size());
+    for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+      const auto& slots = layouts_.at(&graph->graph).slots;
+      for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+          Bytes& size = regions.slot_sizes[chunk][kind];
+          size = std::max(size, slots[chunk][kind]);
+        }
       }
-      const std::vector<int> bindings = writer.Write(*stage.graph, layout);
+    }
+    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+      for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+        regions.slots[chunk][kind] = begin;
+        begin += regions.slot_sizes[chunk][kind] * counts[chunk][kind];
+      }
+    }
+    return {regions, begin};
+  }
+
+  Program Write(const ProgramPlan& plan) {
+    Program program{.name = plan.name, .threads = threads_};
+    program.workspace_offset = table_.end() + reach_;
+    program.workspace_bytes = workspace_;
+    program.arena_bytes = program.workspace_offset + workspace_;
+    std::vector<const Graph*> graphs;
+    if (plan.pipeline) {
+      for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) graphs.push_back(&graph->graph);
+    }
+    for (const Stage& stage : plan.stages) graphs.push_back(stage.graph);
+    program.buffers = table_.UsedBy(graphs);
+    for (const Buffer& b : program.buffers) ClassOf(program.peak, b.role) += AlignUp(b.type.bytes(), kAlignment);
+    SegmentWriter writer(&program, table_);
+    Bytes peak_live{};
+    if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
+    for (const Stage& stage : plan.stages) {
+      const Layout& layout = layouts_.at(stage.graph);
+      NotePeak(*stage.graph, layout, Bytes{}, &program, &peak_live);
+      const std::vector<int> bindings =
+          writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, {.temporaries = table_.end()});
       const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;
       if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
@@ -296,10 +276,75 @@ Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threa
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kStoreOutputs, .micro_batch = m});
       }
     }
-    TEMPER_RETURN_IF_ERROR(Verify(program).WithContext("placing " + plan.name));
-    programs.push_back(std::move(program));
+    return program;
   }
-  return programs;
+
+  // `kept`: bytes of slots, which are there all the time that a pipeline runs.
+  void NotePeak(const Graph& graph, const Layout& layout, Bytes kept, Program* program, Bytes* peak_live) const {
+    if (layout.peak_live + kept <= *peak_live) return;
+    *peak_live = layout.peak_live + kept;
+    program->peak.in_flight = kept;
+    program->peak.activations = layout.peak_activations;
+    program->peak.workspace = layout.peak_live - layout.peak_activations;
+    const Node& node = graph.nodes()[layout.peak_node];
+    program->peak_instruction =
+        fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+  }
+
+  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer, Bytes* peak_live) const {
+    auto [regions, end] = PlaceSlots(plan, table_.end());
+    regions.temporaries = end;
+    for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+      NotePeak(graph->graph, layouts_.at(&graph->graph), end - table_.end(), program, peak_live);
+    }
+    // By graph, part and slots: a binding serves every micro-batch that has its slots.
+    std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
+    int loaded = -1;
+    for (const PipelineCall& call : plan.pipeline->calls.calls) {
+      const PipelinedGraph* graph = call.micro_batch == 0 ? plan.pipeline->first : plan.pipeline->rest;
+      const auto part = std::find_if(graph->parts.begin(), graph->parts.end(), [&](const PipelinePart& p) {
+        return p.kind == call.part && p.chunk == call.chunk;
+      });
+      TEMPER_CHECK(part != graph->parts.end()) << "the schedule calls a part of chunk " << call.chunk;
+      const auto [it, fresh] = bindings.try_emplace({graph, part - graph->parts.begin(), call.slots});
+      if (fresh) {
+        it->second =
+            writer->Write(graph->graph, part->begin, part->end, layouts_.at(&graph->graph), regions, call.slots);
+      }
+      if (call.micro_batch != loaded && Touches(*graph, *part, Role::kInput)) {
+        loaded = call.micro_batch;
+        program->schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = loaded});
+      }
+      for (int b : it->second) program->schedule.push_back({.binding = b, .micro_batch = call.micro_batch});
+      if (Touches(*graph, *part, Role::kOutput)) {
+        program->schedule.push_back({.kind = Call::Kind::kStoreOutputs, .micro_batch = call.micro_batch});
+      }
+    }
+  }
+
+  static bool Touches(const PipelinedGraph& graph, const PipelinePart& part, Role role) {
+    for (size_t i = part.begin; i < part.end; ++i) {
+      const Node& node = graph.graph.nodes()[i];
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (ValueId id : *list) {
+          if (graph.graph.value(graph.graph.Root(id)).role == role) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  const std::span<const ProgramPlan> plans_;
+  const int threads_;
+  BufferTable table_;
+  std::map<const Graph*, Layout> layouts_;
+  Bytes reach_, workspace_;  // of all Programs: how far slots and temporaries go, the largest scratch
+};
+
+}  // namespace
+
+Result<std::vector<Program>> Place(std::span<const ProgramPlan> plans, int threads) {
+  return Placer(plans, threads).Run();
 }
 
 }  // namespace temper

@@ -2,13 +2,16 @@
 //
 // Persistent values (sources, and the chains that update them) get one buffer each, the same in every Program compiled
 // together. Activations get offsets by interval packing over their lifetimes within one graph; graphs of one Program
-// follow each other, Programs never overlap in time, so all share one region. Nothing is sized at run time.
+// follow each other, Programs never overlap in time, so all share one region. What a pipeline keeps between its parts
+// lies in slots (compile/layout.h) below that region. Nothing is sized at run time.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "compile/pipeline.h"
 #include "graph/graph.h"
 #include "program/program.h"
 
@@ -21,9 +24,18 @@ struct Stage {
   int micro_batch_begin = 0, micro_batch_end = 1;
 };
 
+// One stage of a pipeline: its parts, called in the order of its schedule. A micro-batch's inputs are loaded before the
+// parts that read them, its outputs stored after those that write them.
+struct PipelinedStep {
+  const PipelinedGraph* first = nullptr;  // of micro-batch 0
+  const PipelinedGraph* rest = nullptr;   // of the others; null where there are none
+  StageCalls calls;
+};
+
 struct ProgramPlan {
   std::string name;
   std::vector<Stage> stages;
+  std::optional<PipelinedStep> pipeline = {};  // runs before the stages
 };
 
 // REQUIRES: all graphs verify. `threads` fixes how reductions are split.

@@ -44,7 +44,8 @@ class BlockCloner {
 
  private:
   bool IsCloned(const Node& node) const {
-    return node.block == block_ && (mode_ == Recompute::kBlock || GathersWeight(graph_, node));
+    const bool whole = mode_ == Recompute::kBlock && block_ >= 0;
+    return node.block == block_ && (whole || GathersWeight(graph_, node));
   }
 
   const Graph& graph_;
@@ -64,7 +65,7 @@ Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
   std::map<int, BlockCloner> cloners;
   for (const Node& node : graph.nodes()) {
-    if (node.phase != Phase::kBackward || node.block < 0) {
+    if (node.phase != Phase::kBackward || (node.block < 0 && !spec.outside_blocks)) {
       result.AddNode(node);
       continue;
     }

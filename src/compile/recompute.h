@@ -13,6 +13,9 @@ struct RecomputeSpec {
   Recompute mode = Recompute::kNone;
   // Weights that a block's forward gathered are dropped after it and gathered again for its backward.
   bool gather_weights_again = false;
+  // The same for weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
+  // as there are micro-batches in flight.
+  bool outside_blocks = false;
 };
 
 // REQUIRES: a differentiated graph before UpdateInPlace.

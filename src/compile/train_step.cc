@@ -15,13 +15,22 @@
 namespace temper {
 namespace {
 
-// The part of one rank; `forward` itself where there is no other.
+// What ranks of one stage share: the mesh without stages. They are cut later; within one they do not matter.
+Mesh MeshOfStage(const Mesh& mesh) {
+  Mesh stage = mesh;
+  stage.set_size(Axis::kPp, 1);
+  return stage;
+}
+
+// The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
+// alike.
 Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, int rank, std::vector<Decision>* decisions) {
   const MeshSpec& spec = step.mesh;
-  if (spec.mesh.ranks() == 1) return forward;
+  const Mesh mesh = MeshOfStage(spec.mesh);
+  if (mesh.ranks() == 1) return forward;
   return PartitionByRules(forward,
-                          {.mesh = spec.mesh,
-                           .rank = rank,
+                          {.mesh = mesh,
+                           .rank = rank % mesh.ranks(),
                            .residual = spec.residual,
                            .options = spec.decisions,
                            .micro_batches = step.micro_batches,
@@ -40,13 +49,124 @@ Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec
   return decide(first);
 }
 
-// That the graphs of a rank compute what one rank would (compile/verify_placement.h, verify_ring.h).
+// That the graphs of a rank compute what one rank would (compile/verify_placement.h, verify_ring.h). Of a pipeline:
+// before it is cut.
 Status Prove(const Graph& forward, const MeshSpec& spec, std::span<const Graph* const> graphs) {
-  if (spec.mesh.ranks() == 1) return OkStatus();
+  const Mesh mesh = MeshOfStage(spec.mesh);
+  if (mesh.ranks() == 1) return OkStatus();
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(*graph));
   TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
-                          PlaceWeights(forward, spec.mesh, WithDefaults(spec.rules, spec.residual)));
-  return VerifyPlacements(spec.mesh, placed.placements, graphs);
+                          PlaceWeights(forward, mesh, WithDefaults(spec.rules, spec.residual)));
+  return VerifyPlacements(mesh, placed.placements, graphs);
+}
+
+// One micro-batch, from this rank's forward graph on.
+class StepCompiler {
+ public:
+  // `once`: gradients of gathered weights are reduced by the update.
+  StepCompiler(const StepSpec& spec, bool once) : spec_(spec), once_(once) {}
+
+  Graph MicroBatch(const Graph& fused, bool accumulate) const {
+    return UpdateInPlace(ScheduleCollectives(Differentiated(fused, accumulate), collectives()));
+  }
+  Graph Evaluation(const Graph& local_eval) const {
+    return UpdateInPlace(ScheduleCollectives(Forward(local_eval), collectives()));
+  }
+
+  // Of a stage: collectives are scheduled within parts, because other micro-batches come between these.
+  Result<PipelinedGraph> OfStage(const Graph& whole, const PipelineCut& cut) const {
+    TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph stage, CutPipeline(whole, cut));
+    PipelinedGraph result;
+    for (ValueId id = 0; id < stage.graph.num_values(); ++id) result.graph.AddValue(stage.graph.value(id));
+    for (const PipelinePart& part : stage.parts) {
+      Graph alone;
+      for (ValueId id = 0; id < stage.graph.num_values(); ++id) alone.AddValue(stage.graph.value(id));
+      for (size_t i = part.begin; i < part.end; ++i) alone.AddNode(stage.graph.nodes()[i]);
+      const size_t begin = result.graph.nodes().size();
+      const Graph scheduled = ScheduleCollectives(alone, collectives());
+      for (const Node& node : scheduled.nodes()) result.graph.AddNode(node);
+      result.parts.push_back({part.kind, part.chunk, begin, result.graph.nodes().size()});
+    }
+    result.graph = UpdateInPlace(result.graph);
+    TEMPER_RETURN_IF_ERROR(Verify(result.graph).WithContext("a stage of the pipeline"));
+    return result;
+  }
+
+  Graph Differentiated(const Graph& fused, bool accumulate) const {
+    const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
+    return LowerRings(RecomputeBlocks(Backward(fused, accumulate), {spec_.recompute, spec_.mesh.reshard_after_forward,
+                                                                    /*outside_blocks=*/pipelined}),
+                      rings());
+  }
+  Graph Forward(const Graph& local_eval) const { return LowerRings(Fuse(local_eval), rings()); }
+
+ private:
+  Graph Backward(const Graph& fused, bool accumulate) const {
+    if (!once_) return Differentiate(fused, accumulate);
+    Graph step = Differentiate(TrainGathered(fused), accumulate);
+    RestoreTrainable(fused, &step);
+    return step;
+  }
+  CollectivesSpec collectives() const { return {.background = spec_.mesh.overlap}; }
+  RingSpec rings() const { return {.background = spec_.mesh.overlap}; }
+
+  const StepSpec& spec_;
+  const bool once_;
+};
+
+// What keeps more in a pipeline than its micro-batches in flight leave room for.
+Status RefuseInPipeline(const MeshSpec& spec) {
+  if (!spec.reshard_after_forward && spec.mesh.size(Axis::kFsdp) > 1) {
+    return InvalidArgument(
+        "mesh.reshard_after_forward: false in a pipeline would keep the gathered weights of every micro-batch in "
+        "flight; leave it out, or do without mesh.fsdp");
+  }
+  if (spec.decisions.grad_sync == GradSync::kStep) {
+    return InvalidArgument(
+        "mesh.grad_sync: step is not there in a pipeline, whose stages reduce gradients after every micro-batch; leave "
+        "it out, or do without mesh.pp");
+  }
+  return OkStatus();
+}
+
+Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& local, const Graph& local_eval,
+                                             const StepSpec& spec) {
+  const PipelineSpec& pipeline = spec.mesh.pipeline;
+  const Mesh& mesh = spec.mesh.mesh;
+  TEMPER_RETURN_IF_ERROR(RefuseInPipeline(spec.mesh));
+  PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
+                  .stages = mesh.size(Axis::kPp),
+                  .chunks_per_stage = pipeline.chunks_per_stage};
+  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(local), cut.chunks(), pipeline.layers));
+  TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
+                          MakePipelineSchedule(pipeline.kind, cut.stages, cut.chunks_per_stage, spec.micro_batches));
+  TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, WorkTimes()));
+  const PipelineSchedule eval_schedule = MakeForwardSchedule(cut.stages, cut.chunks_per_stage, 1);
+  TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
+  cut.split_weights = schedule.splits_backward;
+
+  const StepCompiler compiler(spec, /*once=*/false);
+  UpdateStage update_stage{.stage = cut.stage};
+  const Graph fused = Fuse(SplitSharedWeights(local, cut, &update_stage.holders));
+  const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
+  const Graph whole_update = BuildUpdate(local, spec.adamw, MeshOfStage(mesh));
+  const Graph whole_eval = compiler.Forward(local_eval);
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
+
+  PipelinedGraph first, rest;
+  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(whole_first, cut));
+  if (spec.micro_batches > 1) {
+    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(whole_rest, cut));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut));
+  const Graph update = BuildUpdate(first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
+  TEMPER_RETURN_IF_ERROR(Verify(update));
+
+  const PipelinedStep train_step{&first, spec.micro_batches > 1 ? &rest : nullptr,
+                                 CallsOfStage(schedule, simulated, cut.stage)};
+  const PipelinedStep eval_step{&eval, nullptr, CallsOfStage(eval_schedule, eval_simulated, cut.stage)};
+  return Place(std::vector<ProgramPlan>{{"train", {{&update, 0, 1}}, train_step}, {"eval", {}, eval_step}},
+               spec.threads);
 }
 
 }  // namespace
@@ -56,27 +176,19 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   std::vector<Decision> made;
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
+  if (spec.mesh.mesh.size(Axis::kPp) > 1) {
+    if (decisions != nullptr) *decisions = std::move(made);
+    return CompilePipeline(forward, local, local_eval, spec);
+  }
   TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
   if (decisions != nullptr) *decisions = std::move(made);
-  const Graph fused = Fuse(local);
   const bool once = sync == GradSync::kStep;
-  const auto differentiated = [&](bool accumulate) {
-    if (!once) return Differentiate(fused, accumulate);
-    Graph step = Differentiate(TrainGathered(fused), accumulate);
-    RestoreTrainable(fused, &step);
-    return step;
-  };
-  const RecomputeSpec recompute{spec.recompute, spec.mesh.reshard_after_forward};
-  const RingSpec ring{.background = spec.mesh.overlap};
-  const auto micro_batch = [&](bool accumulate) {
-    const Graph step = LowerRings(RecomputeBlocks(differentiated(accumulate), recompute), ring);
-    return UpdateInPlace(ScheduleCollectives(step, {.background = spec.mesh.overlap}));
-  };
-  const Graph first = micro_batch(false);
-  const Graph rest = micro_batch(true);
+  const StepCompiler compiler(spec, once);
+  const Graph fused = Fuse(local);
+  const Graph first = compiler.MicroBatch(fused, false);
+  const Graph rest = compiler.MicroBatch(fused, true);
   const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once);
-  const Graph eval =
-      UpdateInPlace(ScheduleCollectives(LowerRings(Fuse(local_eval), ring), {.background = spec.mesh.overlap}));
+  const Graph eval = compiler.Evaluation(local_eval);
   const std::array<const Graph*, 4> graphs = {&first, &rest, &update, &eval};
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
   TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));

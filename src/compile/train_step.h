@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compile/partition.h"
+#include "compile/pipeline.h"
 #include "compile/placement_rules.h"
 #include "compile/recompute.h"
 #include "compile/update.h"
@@ -23,6 +24,7 @@ struct MeshSpec {
   bool reshard_after_forward = true;
   // Weights are gathered and gradients reduced while neighbouring blocks are computed.
   bool overlap = true;
+  PipelineSpec pipeline;      // where the mesh has stages (pp)
   DecisionOptions decisions;  // what is not left to cost
 };
 

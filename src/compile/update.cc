@@ -10,10 +10,14 @@
 namespace temper {
 namespace {
 
+// Tags of gradients that stages give each other, above those of activations.
+constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
+
 class UpdateBuilder {
  public:
-  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered)
-      : forward_(forward), spec_(spec), mesh_(mesh), build_(&graph_) {
+  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered,
+                const UpdateStage& stage)
+      : forward_(forward), spec_(spec), mesh_(mesh), stage_(stage), build_(&graph_) {
     if (!reduces_gathered) return;
     for (GatheredUse& use : GatheredUses(forward)) gathered_[use.weight].push_back(std::move(use));
   }
@@ -22,6 +26,7 @@ class UpdateBuilder {
     scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
     AddGradients();
     AddUpBetweenRanks();
+    AddUpBetweenStages();
     const ValueId clip = Clip();
     for (const Trainable& t : trainables_) Adamw(t, clip);
     return std::move(graph_);
@@ -137,10 +142,52 @@ class UpdateBuilder {
     }
   }
 
+  // A weight that two stages use: each sends its gradient and adds the other's. IEEE addition commutes, so both get the
+  // same bits. By name, which is an order that both have.
+  void AddUpBetweenStages() {
+    std::map<std::string, Trainable*> shared;
+    for (Trainable& t : trainables_) {
+      if (stage_.holders.contains(t.in(forward_).name)) shared[t.in(forward_).name] = &t;
+    }
+    int64_t tag = kFirstGradientTag;
+    for (const auto& [name, holders] : stage_.holders) {
+      const int64_t own_tag = tag++;
+      const auto it = shared.find(name);
+      if (it == shared.end()) continue;
+      TEMPER_CHECK(holders.size() == 2) << name << " is shared by " << holders.size() << " stages";
+      Trainable& t = *it->second;
+      const Attributes transfer = {{"axes", AxisSet(Axis::kPp).ToString()},
+                                   {"peer", int64_t{holders[0] == stage_.stage ? holders[1] : holders[0]}},
+                                   {"tag", own_tag},
+                                   {"background", int64_t{1}}};
+      build_.EnterBlock(t.block, "", Phase::kUpdate);
+      build_.Add(Op::kSend, {t.gradient}, transfer, "");
+      const TensorType type = graph_.value(t.gradient).type;
+      Attributes receive = transfer;
+      receive.Set("dtype", std::string(ToString(type.dtype)));
+      std::vector<double> shape;
+      for (int d = 0; d < type.shape.rank(); ++d) shape.push_back(static_cast<double>(type.shape[d]));
+      receive.Set("shape", std::move(shape));
+      const ValueId theirs = build_.Add(Op::kRecv, {}, receive, "theirs:" + name)[0];
+      const ValueId sum = build_.Add(Op::kAdd, {t.gradient, theirs}, {}, "")[0];
+      graph_.value(sum).name = graph_.value(t.gradient).name;
+      graph_.value(sum).role = Role::kGradient;
+      graph_.value(sum).updates = t.gradient;
+      t.gradient = sum;
+    }
+  }
+
+  // Of weights that several stages have the first counts.
+  bool Counts(const std::string& name) const {
+    const auto it = stage_.holders.find(name);
+    return it == stage_.holders.end() || it->second[0] == stage_.stage;
+  }
+
   ValueId Clip() {
     std::map<AxisSet, std::vector<Trainable*>> groups;
     for (Trainable& t : trainables_) {
       const std::string& name = t.in(forward_).name;
+      if (!Counts(name)) continue;
       build_.EnterBlock(t.block, "", Phase::kUpdate);
       t.sum = build_.Add(Op::kSumSquares, {t.gradient}, {}, "sum_squares:" + name)[0];
       const auto& shard = t.in(forward_).shard;
@@ -157,7 +204,13 @@ class UpdateBuilder {
       }
     }
     std::vector<ValueId> inputs;
-    for (const Trainable& t : trainables_) inputs.push_back(t.sum);
+    for (const Trainable& t : trainables_) {
+      if (t.sum != kNoValue) inputs.push_back(t.sum);
+    }
+    if (mesh_.size(Axis::kPp) > 1) {
+      const ValueId own = build_.Add(Op::kSumScalars, inputs, {}, "stage_sum")[0];
+      inputs = AllReduce({own}, Axis::kPp, "sum");
+    }
     inputs.push_back(scalars_);
     return build_.Add(Op::kClip, inputs, {{"max_norm", spec_.max_norm}}, kClipBuffer, Role::kOutput)[0];
   }
@@ -201,6 +254,7 @@ class UpdateBuilder {
   const Graph& forward_;
   const AdamwSpec& spec_;
   const Mesh& mesh_;
+  const UpdateStage& stage_;
   Graph graph_;
   GraphBuilder build_;
   ValueId scalars_ = kNoValue;
@@ -210,8 +264,9 @@ class UpdateBuilder {
 
 }  // namespace
 
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered) {
-  return UpdateBuilder(forward, spec, mesh, reduces_gathered).Run();
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered,
+                  const UpdateStage& stage) {
+  return UpdateBuilder(forward, spec, mesh, reduces_gathered, stage).Run();
 }
 
 }  // namespace temper

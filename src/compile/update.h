@@ -1,6 +1,10 @@
 // The update of a training step: gradients added up between ranks, clipping, AdamW.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "graph/graph.h"
 #include "tensor/mesh.h"
 
@@ -12,10 +16,19 @@ struct AdamwSpec {
   double max_norm = 1.0;    // 0: no clipping
 };
 
+// Where a stage of a pipeline is, as its update sees the others.
+struct UpdateStage {
+  int stage = 0;
+  // The stages that have each weight that several have (tied embeddings), ascending; two at most.
+  std::map<std::string, std::vector<int>> holders;
+};
+
 // The update of every trainable value of `forward`, the graph of one rank of `mesh`. A weight's gradient is added up
 // over the axes along which ranks contribute terms (Shard::partial), its sum of squares over those that split it, so
 // that the norm counts every element once. `reduces_gathered`: gradients of gathered weights come as those of what was
-// gathered (compile/grad_sync.h), and are reduced first.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false);
+// gathered (compile/grad_sync.h), and are reduced first. In a pipeline stages give each other their gradients of a
+// weight that both have, and add up their sums of squares. REQUIRES: a graph of a stage does not reduce gathered ones.
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false,
+                  const UpdateStage& stage = {});
 
 }  // namespace temper

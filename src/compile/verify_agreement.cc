@@ -21,6 +21,48 @@ struct Meeting {
   int block, micro_batch;
 };
 
+// The transfers of a rank with others: by peer, in order. What the two ends must say alike of each.
+struct Transfers {
+  std::map<int, std::vector<std::string>> sent, received;
+};
+
+Transfers TransfersOf(const Mesh& mesh, int rank, const Program& program) {
+  Transfers transfers;
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
+    const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
+    for (const Instruction& i : segment.instructions) {
+      if (!IsTransfer(i.op)) continue;
+      const bool sends = i.op == Op::kSend;
+      const auto operand = static_cast<size_t>(sends ? i.inputs[0] : i.outputs[0]);
+      const AxisSet axes = *AxisSet::Parse(i.attributes.String("axes"));
+      const int peer = mesh.Group(axes, rank)[static_cast<size_t>(i.attributes.Int("peer"))];
+      (sends ? transfers.sent : transfers.received)[peer].push_back(
+          fmt::format("tag {}, {}", i.attributes.Int("tag"), segment.operands[operand].ToString()));
+    }
+  }
+  return transfers;
+}
+
+Status CheckTransfers(const Mesh& mesh, std::span<const Program* const> ranks) {
+  std::vector<Transfers> of;
+  for (size_t r = 0; r < ranks.size(); ++r) of.push_back(TransfersOf(mesh, static_cast<int>(r), *ranks[r]));
+  for (int from = 0; from < mesh.ranks(); ++from) {
+    for (int to = 0; to < mesh.ranks(); ++to) {
+      const auto& sent = of[static_cast<size_t>(from)].sent[to];
+      const auto& received = of[static_cast<size_t>(to)].received[from];
+      if (sent == received) continue;
+      size_t k = 0;
+      while (k < sent.size() && k < received.size() && sent[k] == received[k]) ++k;
+      const auto at = [k](const std::vector<std::string>& list) { return k < list.size() ? list[k] : "nothing"; };
+      return Corrupt(fmt::format("transfer {} from rank {} to rank {}: the first sends {}, the second takes {}", k + 1,
+                                 from, to, at(sent), at(received)));
+    }
+  }
+  return OkStatus();
+}
+
 // All collectives of a rank, in order.
 class Itinerary {
  public:
@@ -159,7 +201,8 @@ class Walk {
 }  // namespace
 
 Status VerifyAgreement(const Mesh& mesh, std::span<const Program* const> ranks) {
-  return Walk(mesh, ranks).Run();
+  TEMPER_RETURN_IF_ERROR(Walk(mesh, ranks).Run());
+  return CheckTransfers(mesh, ranks);
 }
 
 }  // namespace temper

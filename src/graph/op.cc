@@ -34,13 +34,16 @@ constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
                                                           "relu_backward",
                                                           "gelu_backward",
                                                           "sum_squares",
+                                                          "sum_scalars",
                                                           "clip",
                                                           "adamw",
                                                           "all_gather",
                                                           "reduce_scatter",
                                                           "all_reduce",
                                                           "broadcast",
-                                                          "shift"};
+                                                          "shift",
+                                                          "send",
+                                                          "recv"};
 
 }  // namespace
 

@@ -57,6 +57,7 @@ enum class Op : unsigned char {
   kGeluBackward,           // (d_y, x) -> d_x                                               attrs: tanh
   // Update.
   kSumSquares,  // (g) -> sum of squares, f64[1]
+  kSumScalars,  // (x f64[1]...) -> f64[1], added up in order; 0 of none
   kClip,        // (sums f64[1]..., scalars) -> f32[2]: {factor on every gradient, norm of the mean gradient}
                 //                                                               attrs: max_norm (0: no clipping)
   kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
@@ -72,12 +73,19 @@ enum class Op : unsigned char {
                    //                                              attrs: axes, ranks
   kBroadcast,      // (x) -> x: from here on ranks do different things with x; adjoint: all_reduce. attrs: axes, ranks
   kShift,  // (x...) -> x... of the rank before in the group; the first has those of the last. attrs: axes, ranks
+  // From one rank to another: `peer` is its place along the axis. Both ends have the same tag and type.
+  kSend,  // (x) ->                                                            attrs: axes, peer, tag
+  kRecv,  // () -> x                                                           attrs: axes, peer, tag, dtype, shape
 };
 
-inline constexpr int kNumOps = static_cast<int>(Op::kShift) + 1;
+inline constexpr int kNumOps = static_cast<int>(Op::kRecv) + 1;
 
+// Carried out by a communicator.
 constexpr bool IsCollective(Op op) {
   return op >= Op::kAllGather;
+}
+constexpr bool IsTransfer(Op op) {
+  return op == Op::kSend || op == Op::kRecv;
 }
 
 std::string_view ToString(Op op);                  // "linear_cross_entropy"

@@ -1,6 +1,7 @@
 #include "plan/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -22,6 +23,7 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"gradients", "gradients", m.gradients},
           {"optimizer", "optimizer states", m.optimizer},
           {"activations", "activations", m.activations},
+          {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
           {"inputs_outputs", "inputs and outputs", m.inputs_outputs}};
 }
@@ -117,6 +119,11 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
 
 }  // namespace
 
+std::string PipelineFacts::ToString() const {
+  return fmt::format("{}: {} stages, runs of {} blocks, {} micro-batches, bubble {:.1f} %", schedule, stages,
+                     fmt::join(layers, ", "), micro_batches, 100 * bubble);
+}
+
 std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnCluster& on) {
   std::string text = fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained ({}, {})\n", f.model,
                                  f.architecture, static_cast<double>(f.parameters) * 1e-6,
@@ -125,6 +132,9 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                       f.rows * f.data_ranks, f.row_tokens, f.micro_batches * f.rows * f.data_ranks * f.row_tokens,
                       f.recompute);
   const Cost cost = CostOfStep(train);
+  if (f.pipeline) {
+    text += fmt::format("pipeline    {}; {} in flight on this stage\n", f.pipeline->ToString(), f.pipeline->in_flight);
+  }
   if (f.ranks > 1) {
     text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
                         f.mesh, f.ranks, f.data_ranks);
@@ -165,6 +175,13 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["recompute"] = f.recompute;
   json["mesh"] = f.mesh;
   json["ranks"] = f.ranks;
+  if (f.pipeline) {
+    json["pipeline"] = {{"schedule", f.pipeline->schedule},
+                        {"stages", f.pipeline->stages},
+                        {"layers", f.pipeline->layers},
+                        {"bubble", f.pipeline->bubble},
+                        {"in_flight", f.pipeline->in_flight}};
+  }
   json["sent_bytes"] = CostOfStep(train).sent.v;
   for (const Decision& d : f.decisions) {
     json["decisions"].push_back({{"what", d.what},

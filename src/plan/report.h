@@ -3,6 +3,7 @@
 // executes; only seconds are estimated (plan/simulation.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,17 @@
 
 namespace temper {
 
+// How the stages of a pipeline share the work.
+struct PipelineFacts {
+  std::string schedule;     // "1f1b"
+  std::vector<int> layers;  // blocks of each run of blocks; runs are dealt to stages in turn
+  int stages = 1;
+  int micro_batches = 1;
+  double bubble = 0;             // share of the stages' time in which they wait, where all blocks take equally long
+  int in_flight = 0;             // micro-batches that this stage has begun and not ended, at most, over its runs
+  std::string ToString() const;  // "1f1b: 2 stages, runs of 4, 4 blocks, 8 micro-batches, bubble 11.1 %"
+};
+
 struct PlanFacts {
   std::string model;  // as the user gave it
   std::string architecture;
@@ -22,9 +34,10 @@ struct PlanFacts {
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
-  Flops model_flops;                                    // of a step of full rows, each one document: what MFU counts
-  std::vector<Decision> decisions;                      // of a mesh
-  Bytes available;                                      // memory of this machine; 0: unknown
+  std::optional<PipelineFacts> pipeline;
+  Flops model_flops;                // of a step of full rows, each one document: what MFU counts
+  std::vector<Decision> decisions;  // of a mesh
+  Bytes available;                  // memory of this machine; 0: unknown
 };
 
 // The run on a cluster; nullptr members: none was named.

@@ -16,6 +16,7 @@ struct Family {
   TensorType type;
   Placement placement;
   std::optional<size_t> rule;  // that placed it
+  std::vector<int> stages;     // of a pipeline
   bool trainable = false;
   int64_t count = 0, first_layer = -1, last_layer = -1;
 };
@@ -30,7 +31,8 @@ std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
   return {name, -1};
 }
 
-std::vector<Family> FamiliesOf(const Graph& forward, const PlacedWeights& placed) {
+std::vector<Family> FamiliesOf(const Graph& forward, const PlacedWeights& placed,
+                               const std::map<std::string, std::vector<int>>& stages) {
   std::vector<Family> families;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
@@ -39,11 +41,13 @@ std::vector<Family> FamiliesOf(const Graph& forward, const PlacedWeights& placed
     const auto by = placed.rule_of.find(v.name);
     const auto rule = by == placed.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
     const auto [name, layer] = WithoutLayer(v.name);
+    const auto at = stages.find(v.name);
+    const std::vector<int> of_stages = at == stages.end() ? std::vector<int>{0} : at->second;
     auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
-      return f.name == n && f.type == v.type && f.rule == rule && f.trainable == v.trainable;
+      return f.name == n && f.type == v.type && f.rule == rule && f.trainable == v.trainable && f.stages == of_stages;
     });
     if (it == families.end()) {
-      it = families.insert(families.end(), {name, v.type, p, rule, v.trainable, 0, layer, layer});
+      it = families.insert(families.end(), {name, v.type, p, rule, of_stages, v.trainable, 0, layer, layer});
     }
     ++it->count;
     it->last_layer = layer;
@@ -69,13 +73,28 @@ std::string Painted(const std::string& text, int rank, const ShardingStyle& styl
   return style.colours ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", 75 + rank * 29 % 144, text) : text;
 }
 
+bool Holds(const Family& f, const Mesh& mesh, int rank) {
+  return std::count(f.stages.begin(), f.stages.end(), mesh.Coordinate(rank, Axis::kPp)) > 0;
+}
+
+std::string RanksOfStages(const Family& f, const Mesh& mesh) {
+  if (mesh.size(Axis::kPp) == 1) return "on every rank";
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    if (Holds(f, mesh, rank)) ranks.push_back(rank);
+  }
+  return fmt::format("on {} {}", ranks.size() == 1 ? "rank" : "ranks", Ranks(ranks));
+}
+
 // The tensor as a map of cells, each with the ranks that hold it.
-std::string DrawTensor(const TensorType& type, const Placement& placement, const Mesh& mesh,
-                       const ShardingStyle& style) {
+std::string DrawTensor(const Family& f, const Mesh& mesh, const ShardingStyle& style) {
+  const TensorType& type = f.type;
+  const Placement& placement = f.placement;
   std::map<std::pair<int64_t, int64_t>, std::vector<int>> holders;  // by the slice's first row and column
   std::map<int64_t, int64_t> row_ends, column_ends;
   const bool matrix = type.shape.rank() >= 2;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    if (!Holds(f, mesh, rank)) continue;
     const Box box = BoxOf(type.shape, placement, mesh, rank);
     if (box.shape.elements() == 0) continue;
     const int64_t row = box.begin[0], column = matrix ? box.begin[1] : 0;
@@ -134,20 +153,22 @@ std::string DescribeRules(std::span<const PlacementRule> rules, const PlacedWeig
 }  // namespace
 
 std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules,
-                         const PlacedWeights& placed, const ShardingStyle& style) {
+                         const PlacedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style) {
   std::string text = fmt::format("mesh {}: {} ranks\n", mesh.ToString(), mesh.ranks());
   text += DescribeRules(rules, placed);
   std::vector<Bytes> held(static_cast<size_t>(mesh.ranks()));
   Bytes whole;
-  for (const Family& f : FamiliesOf(forward, placed)) {
+  for (const Family& f : FamiliesOf(forward, placed, stages)) {
     const int rank = f.type.shape.rank();
     text += fmt::format("\n{}{}  {}  {}{}{}\n", f.name,
                         f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
                         f.type.ToString(), f.placement.ToString(rank),
                         f.rule ? fmt::format("  by rule {}", *f.rule + 1) : "", f.trainable ? "  trained" : "");
-    text += f.placement.split().empty() ? "    on every rank\n" : DrawTensor(f.type, f.placement, mesh, style);
+    text += f.placement.split().empty() ? fmt::format("    {}\n", RanksOfStages(f, mesh)) : DrawTensor(f, mesh, style);
     whole += f.type.bytes() * f.count;
     for (int r = 0; r < mesh.ranks(); ++r) {
+      if (!Holds(f, mesh, r)) continue;
       const TensorType part{f.type.dtype, BoxOf(f.type.shape, f.placement, mesh, r).shape};
       held[static_cast<size_t>(r)] += part.bytes() * f.count;
     }

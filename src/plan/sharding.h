@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "compile/placement_rules.h"
 #include "graph/graph.h"
@@ -15,9 +16,11 @@ struct ShardingStyle {
   bool boxes = false;    // Unicode box drawing
 };
 
-// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`. Tensors
-// of equal shape and rule that differ only in the number of their layer are drawn once.
+// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`.
+// `stages`: of a pipeline, those that have each of them (compile/pipeline.h). Tensors of equal shape, rule and stages
+// that differ only in the number of their layer are drawn once.
 std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules,
-                         const PlacedWeights& placed, const ShardingStyle& style);
+                         const PlacedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style);
 
 }  // namespace temper

@@ -138,6 +138,7 @@ const char* Simulation::Bottleneck() const {
 }
 
 Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events) {
+  TEMPER_CHECK(mesh.size(Axis::kPp) == 1) << mesh.ToString() << ": stages do not do alike";
   TEMPER_CHECK(mesh.ranks() <= cluster.devices()) << mesh.ToString() << " on " << cluster.devices() << " devices";
   const DeviceRates& rates = cluster.ShareOf(std::min(mesh.ranks(), cluster.devices_per_host)).rates;
   std::vector<std::vector<Timed>> timed;
@@ -145,7 +146,7 @@ Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& clu
     timed.emplace_back();
     for (const Instruction& i : segment.instructions) timed.back().push_back(TimeOf(i, segment, mesh, cluster, rates));
   }
-  const std::vector<uint32_t> waits = FindWaits(program);
+  const std::vector<LaneCounts> waits = FindWaits(program);
   RankClock clock(cluster, keep_events);
   size_t at = 0;
   for (const Call& call : program.schedule) {
@@ -155,7 +156,7 @@ Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& clu
     const auto s = static_cast<size_t>(binding.segment);
     const Segment& segment = program.segments[s];
     for (size_t i = 0; i < segment.instructions.size(); ++i, ++at) {
-      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at]);
+      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at][LaneOf(Op::kAllReduce)]);
     }
   }
   return clock.Finish();

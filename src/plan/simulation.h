@@ -4,7 +4,7 @@
 // Queues: kernels and collectives that are needed at once follow each other on `compute`; those in the background on
 // `communicate`, beside them, and a kernel waits for exactly those that the executor would let it wait for
 // (program/waits.h). Where ranks share one machine's cores (Cluster::shared), a collective in the background takes the
-// time of kernels. All ranks of a mesh do alike, so one rank stands for all.
+// time of kernels. All ranks of a mesh without stages do alike, so one rank stands for all.
 #pragma once
 
 #include <vector>
@@ -43,7 +43,8 @@ struct Simulation {
 // The events as a Chrome trace, in the format of `temper train --profile`.
 std::string TraceText(const Simulation& simulation);
 
-// `mesh`: whose rank 0 runs `program`. REQUIRES: the mesh has at most as many ranks as the cluster devices.
+// `mesh`: whose rank 0 runs `program`. REQUIRES: the mesh has at most as many ranks as the cluster devices,
+// and no stages (pp): these do different work and wait for each other.
 Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events = false);
 
 }  // namespace temper

@@ -28,7 +28,8 @@ constexpr struct {
                 {"activations", &MemoryByClass::activations},
                 {"workspace", &MemoryByClass::workspace},
                 {"inputs_outputs", &MemoryByClass::inputs_outputs},
-                {"caches", &MemoryByClass::caches}};
+                {"caches", &MemoryByClass::caches},
+                {"in_flight", &MemoryByClass::in_flight}};
 
 constexpr struct {
   Call::Kind kind;

@@ -75,8 +75,9 @@ struct Call {
 // Bytes alive at one instruction, by what they are for.
 struct MemoryByClass {
   Bytes weights, adapters, gradients, optimizer, activations, workspace, inputs_outputs, caches;
+  Bytes in_flight;  // what a pipeline keeps of micro-batches between their forward and their backward
   Bytes total() const {
-    return weights + adapters + gradients + optimizer + activations + workspace + inputs_outputs + caches;
+    return weights + adapters + gradients + optimizer + activations + workspace + inputs_outputs + caches + in_flight;
   }
 };
 

@@ -10,7 +10,7 @@ struct Range {
   bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// The bytes that an instruction reads and writes, and whether it talks to other ranks.
+// The bytes that an instruction reads and writes, and whether it meets a group of ranks.
 struct Footprint {
   std::vector<Range> reads, writes;
   bool meets = false;
@@ -37,30 +37,39 @@ Footprint FootprintOf(const Instruction& instruction, const Segment& segment, co
   };
   add(instruction.inputs, &f.reads);
   add(instruction.outputs, &f.writes);
-  f.meets = instruction.attributes.Has("axes");
+  f.meets = instruction.attributes.Has("axes") && !IsTransfer(instruction.op);
   return f;
 }
 
 }  // namespace
 
-std::vector<uint32_t> FindWaits(const Program& program) {
-  std::vector<uint32_t> waits;
-  std::vector<Footprint> issued;
-  size_t awaited = 0;  // of those, known to be complete
+std::vector<LaneCounts> FindWaits(const Program& program) {
+  std::vector<LaneCounts> waits;
+  std::array<std::vector<Footprint>, kBackgroundLanes> issued;
+  LaneCounts awaited = {};  // of those, known to be complete
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
     for (const Instruction& instruction : segment.instructions) {
+      LaneCounts& of_this = waits.emplace_back();
       const bool background = instruction.attributes.Flag("background");
-      if (background || awaited < issued.size()) {
-        Footprint footprint = FootprintOf(instruction, segment, binding);
-        for (size_t k = issued.size(); !background && k > awaited; --k) {
-          if (issued[k - 1].ConflictsWith(footprint)) awaited = k;
-        }
-        if (background) issued.push_back(std::move(footprint));
+      const size_t own = LaneOf(instruction.op);
+      bool anything = background;
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) anything |= awaited[lane] < issued[lane].size();
+      if (!anything) {
+        of_this = awaited;
+        continue;
       }
-      waits.push_back(background ? 0 : static_cast<uint32_t>(awaited));
+      Footprint footprint = FootprintOf(instruction, segment, binding);
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+        if (background && lane == own) continue;
+        for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
+          if (issued[lane][k - 1].ConflictsWith(footprint)) awaited[lane] = static_cast<uint32_t>(k);
+        }
+        of_this[lane] = awaited[lane];
+      }
+      if (background) issued[own].push_back(std::move(footprint));
     }
   }
   return waits;

@@ -2,6 +2,7 @@
 // alone, so the executor that runs a Program and the simulator that predicts it find the same ones.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -9,10 +10,18 @@
 
 namespace temper {
 
-// Per instruction in the order of the schedule: how many of the background instructions (attribute `background`), in
-// the order in which they are issued, must be complete before it runs. 0 for those in the background themselves: they
-// run in order, and so wait for each other without being told to. An instruction waits for those that touch what it
-// writes or write what it touches, and, where both talk to other ranks, for all: ranks must meet in the same order.
-std::vector<uint32_t> FindWaits(const Program& program);
+// What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives.
+inline constexpr size_t kBackgroundLanes = 3;
+constexpr size_t LaneOf(Op op) {
+  return op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 0;
+}
+using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
+
+// Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in
+// which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background:
+// there it waits without being told to. An instruction waits for those that touch what it writes or write what it
+// touches, and, where both meet a group of ranks, for all: ranks must meet in the same order, whichever threads they
+// come on. Transfers have an order of their own.
+std::vector<LaneCounts> FindWaits(const Program& program);
 
 }  // namespace temper

@@ -124,12 +124,16 @@ void Executor::NoteBackground() {
     if (call.kind != Call::Kind::kRun) continue;
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
-      if (bound_[i].background) background_notes_.push_back({&bound_[i], call.micro_batch});
+      if (!bound_[i].background) continue;
+      lanes_[LaneOf(bound_[i].op)].notes.push_back({&bound_[i], call.micro_batch});
     }
   }
-  // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
-  TEMPER_CHECK(background_notes_.empty() || arena_.on_host()) << "collectives in the background of a device";
-  if (!background_notes_.empty()) background_ = std::make_unique<BackgroundQueue>(background_notes_.size());
+  for (Lane& lane : lanes_) {
+    if (lane.notes.empty()) continue;
+    // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
+    TEMPER_CHECK(arena_.on_host()) << "collectives in the background of a device";
+    lane.queue = std::make_unique<BackgroundQueue>(lane.notes.size());
+  }
 }
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
@@ -143,7 +147,7 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = 0;  // instructions run, over the schedule
-  awaited_ = 0;
+  for (Lane& lane : lanes_) lane.awaited = 0;
   for (const Call& call : program_.schedule) {
     switch (call.kind) {
       case Call::Kind::kRun:
@@ -159,9 +163,11 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
     }
     if (!failed_.ok()) return failed_;
   }
-  if (background_) {
-    failed_ = AwaitBackground(background_->issued(), options.trace);
-    if (failed_.ok()) background_->Reset();
+  for (size_t lane = 0; lane < kBackgroundLanes && failed_.ok(); ++lane) {
+    BackgroundQueue* const queue = lanes_[lane].queue.get();
+    if (queue == nullptr) continue;
+    failed_ = AwaitBackground(lane, queue->issued(), options.trace);
+    if (failed_.ok()) queue->Reset();
   }
   if (failed_.ok()) failed_ = arena_.stream().Synchronize();
   return failed_;
@@ -181,14 +187,15 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
   return OkStatus();
 }
 
-Status Executor::AwaitBackground(size_t count, Trace* trace) {
-  if (count <= awaited_) return OkStatus();
-  const Status status = background_->Wait(count);
-  if (!status.ok()) return status.WithContext("a collective in the background");
-  for (; awaited_ < count; ++awaited_) {
+Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
+  auto& [queue, notes, awaited] = lanes_[lane];
+  if (count <= awaited) return OkStatus();
+  const Status status = queue->Wait(count);
+  if (!status.ok()) return status.WithContext(lane == 0 ? "a collective in the background" : "a transfer");
+  for (; awaited < count; ++awaited) {
     if (!trace) continue;
-    const BackgroundQueue::Item& item = background_->item(awaited_);
-    const auto& [b, micro_batch] = background_notes_[awaited_];
+    const BackgroundQueue::Item& item = queue->item(awaited);
+    const auto& [b, micro_batch] = notes[awaited];
     trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
                    b->cost.flops, /*background=*/true});
   }
@@ -200,11 +207,13 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
+    for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+      TEMPER_RETURN_IF_ERROR(AwaitBackground(lane, waits_[*at][lane], trace));
+    }
     if (b.background) {
-      background_->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
+      lanes_[LaneOf(b.op)].queue->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
       continue;
     }
-    TEMPER_RETURN_IF_ERROR(AwaitBackground(waits_[*at], trace));
     const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
     if (trace) {

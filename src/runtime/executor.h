@@ -2,11 +2,13 @@
 // address; Run then only calls kernels, or enqueues them where the arena is a device's, and waits once, at its end. One
 // executor at a time may run on an arena.
 //
-// The schedule is an order, and what it computes is what it computes in that order. Collectives marked `background` run
-// on a thread of their own beside the kernels that follow; a kernel that touches what one of them reads or writes waits
-// for it (program/waits.h), so that running beside each other cannot change a result.
+// The schedule is an order, and what it computes is what it computes in that order. Collectives and transfers marked
+// `background` run beside the kernels that follow: collectives on one thread, sends on another, receives on a third.
+// Whatever touches what one of them reads or writes waits for it (program/waits.h), so that running beside each other
+// cannot change a result.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,6 +16,7 @@
 
 #include "device/kernel.h"
 #include "program/program.h"
+#include "program/waits.h"
 #include "runtime/arena.h"
 #include "runtime/background_queue.h"
 #include "runtime/trace.h"
@@ -66,7 +69,7 @@ class Executor {
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
-  Status AwaitBackground(size_t count, Trace* trace);
+  Status AwaitBackground(size_t lane, size_t count, Trace* trace);
 
   const Program& program_;
   Arena& arena_;
@@ -75,11 +78,14 @@ class Executor {
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   int64_t micro_batches_ = 0;                             // what the schedule loads or stores
-  // Per instruction in the order of the schedule: how many background collectives must be complete before it runs.
-  std::vector<uint32_t> waits_;
-  std::unique_ptr<BackgroundQueue> background_;  // null where nothing runs there
-  std::vector<TraceNote> background_notes_;      // per collective of a run, what the trace will say of it
-  size_t awaited_ = 0;
+  // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
+  std::vector<LaneCounts> waits_;
+  struct Lane {
+    std::unique_ptr<BackgroundQueue> queue;  // null where nothing runs there
+    std::vector<TraceNote> notes;            // per item of a run, what the trace will say of it
+    size_t awaited = 0;
+  };
+  std::array<Lane, kBackgroundLanes> lanes_;
   Status failed_;
 };
 

@@ -50,12 +50,29 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, cons
   return OkStatus();
 }
 
+Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
+  const bool interleaved = options.pp_schedule == PipelineKind::kInterleaved;
+  if (options.pp_chunks && !interleaved) {
+    return InvalidArgument(
+        fmt::format("mesh.pp_chunks is {}: it belongs to mesh.pp_schedule interleaved", *options.pp_chunks));
+  }
+  if (options.pp == 1 && !options.pp_layers.empty()) {
+    return InvalidArgument("mesh.pp_layers says what the stages of a pipeline have: give mesh.pp, too");
+  }
+  if (options.pp == 1) return OkStatus();
+  spec->mesh.set_size(Axis::kPp, static_cast<int>(options.pp));
+  spec->pipeline.kind = options.pp_schedule;
+  spec->pipeline.chunks_per_stage = static_cast<int>(options.pp_chunks.value_or(interleaved ? 2 : 1));
+  spec->pipeline.layers.assign(options.pp_layers.begin(), options.pp_layers.end());
+  return OkStatus();
+}
+
 }  // namespace
 
 int RanksNamed(const RunConfig& config) {
   const RunConfig::Mesh& m = config.mesh;
-  return static_cast<int>(
-      std::max(config.machine.nprocs, m.dp.value_or(1) * m.fsdp.value_or(1) * m.cp.value_or(1) * m.tp.value_or(1)));
+  return static_cast<int>(std::max(config.machine.nprocs,
+                                   m.pp * m.dp.value_or(1) * m.fsdp.value_or(1) * m.cp.value_or(1) * m.tp.value_or(1)));
 }
 
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
@@ -63,22 +80,23 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
     return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
   }
-  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1);
-  const int64_t others = tp * dp * cp;
+  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
+  const int64_t others = tp * dp * cp * pp;
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
     const std::string nearest = ranks % others == 0
                                     ? fmt::format("mesh.fsdp={} would use them all", ranks / others)
                                     : fmt::format("{} ranks would do, or mesh.fsdp={} alone", others * fsdp, ranks);
     return InvalidArgument(
-        fmt::format("mesh: dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
+        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
                     "srun say how many): {}",
-                    dp, fsdp, cp, tp, others * fsdp, ranks, nearest));
+                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, nearest));
   }
   MeshSpec spec{.rank = rank,
                 .reshard_after_forward = options.reshard_after_forward,
                 .overlap = options.overlap,
                 .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding}};
+  TEMPER_RETURN_IF_ERROR(SetPipeline(options, &spec));
   for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));

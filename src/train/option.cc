@@ -85,6 +85,26 @@ Status StoreDoubleJson(const Option& option, const OrderedJson& json, double& ta
   return StoreNumber(option, json.get<double>(), target, where);
 }
 
+Status StoreIntegers(const Option& option, const OrderedJson& json, IntList& target, const std::string& where) {
+  IntList values;
+  if (json.is_string()) {
+    std::string_view text = json.get_ref<const std::string&>();
+    while (!text.empty()) {
+      const size_t comma = std::min(text.find(','), text.size());
+      TEMPER_RETURN_IF_ERROR(StoreInteger(option, text.substr(0, comma), values.emplace_back(), where));
+      text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+  } else if (json.is_array()) {
+    for (const OrderedJson& element : json) {
+      TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, element, values.emplace_back(), where));
+    }
+  } else if (!json.is_null()) {
+    return Refuse(option, "a list of whole numbers, such as [3, 5]", ShownJson(json), where);
+  }
+  target = std::move(values);
+  return OkStatus();
+}
+
 // Paths and names are written into the saved configuration, which is UTF-8.
 bool IsUtf8(std::string_view s) {
   for (size_t i = 0; i < s.size();) {
@@ -308,6 +328,8 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                                  }
                                  if constexpr (std::is_same_v<decltype(v), TextOrList*>) {
                                    return StoreList(option, json, *v, where);
+                                 } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
+                                   return StoreIntegers(option, json, *v, where);
                                  } else if constexpr (std::is_same_v<decltype(v), TextPairs*>) {
                                    return StorePairs(option, json, *v, where);
                                  } else {
@@ -376,6 +398,7 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
                    return text_or(fmt::format("one of {}", fmt::join(v.names, ", ")).c_str(),
                                   [&](std::string_view t) { return StoreChoice(option, t, v, where); });
                  },
+                 [&](IntList* v) { return StoreIntegers(option, json, *v, where); },
                  [&](auto* v) { return StorePatterns(option, json, *v, where); }},
       option.target);
 }
@@ -408,6 +431,7 @@ std::string ValueAsYaml(const Option& option) {
                                  return fmt::format("[{}]", fmt::join(pairs, ", "));
                                },
                                [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
+                               [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
                                [](const auto* v) { return PatternsAsYaml(*v); }},
                     option.target);
 }
@@ -423,6 +447,7 @@ std::string ValueHint(const Option& option) {
                  [](const TextOrList*) { return std::string("NAMES"); },
                  [](const TextPairs*) { return std::string("[[TEXT, TEXT]]"); },
                  [](const Choice& v) { return fmt::format("{}", fmt::join(v.names, "|")); },
+                 [](const IntList*) { return std::string("[N, ...]"); },
                  [](const auto*) { return std::string("{NAME: N}"); }},
       option.target);
 }

@@ -27,6 +27,9 @@ using TextOrList = std::variant<std::string, std::vector<std::string>>;
 using IntPatterns = std::vector<std::pair<std::string, int64_t>>;
 using NumberPatterns = std::vector<std::pair<std::string, double>>;
 
+// Whole numbers in the order given: [3, 5], or 3,5.
+using IntList = std::vector<int64_t>;
+
 // Pairs of texts in the order given: [[lm_head, "fsdp,tp"]].
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -62,7 +65,7 @@ struct Range {
 
 using OptionTarget =
     std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<double>*, OptionalText,
-                 TextOrList*, TextPairs*, IntPatterns*, NumberPatterns*, Choice>;
+                 TextOrList*, TextPairs*, IntPatterns*, NumberPatterns*, IntList*, Choice>;
 
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora

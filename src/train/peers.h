@@ -13,6 +13,7 @@ struct Peers {
   int64_t data_rank = 0;                 // this one's number among them
   // Ranks of cp, which each have a part of the tokens of the same rows, and this one's number among them.
   int64_t context_ranks = 1, context_rank = 0;
+  int64_t stages = 1;  // of a pipeline: its last one alone has losses
 
   // Adds up over the batch: each token counts once, on however many ranks it is.
   Status Sum(std::span<double> values) const {
@@ -20,6 +21,12 @@ struct Peers {
     TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(values));
     const double copies = static_cast<double>(communicator->size()) / static_cast<double>(data_ranks * context_ranks);
     for (double& v : values) v /= copies;
+    return OkStatus();
+  }
+  // The same for what only ranks of the last stage have (the others have zeros).
+  Status SumOfLastStage(std::span<double> values) const {
+    TEMPER_RETURN_IF_ERROR(Sum(values));
+    for (double& v : values) v *= static_cast<double>(stages);
     return OkStatus();
   }
   // Whether `mine` is true on any rank.

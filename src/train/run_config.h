@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "compile/decisions.h"
+#include "compile/pipeline_schedule.h"
 #include "compile/recompute.h"
 #include "train/option.h"
 #include "train/schedule.h"
@@ -118,6 +119,10 @@ struct RunConfig {
   // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
   struct Mesh {
     std::optional<int64_t> dp, fsdp, cp, tp;
+    int64_t pp = 1;
+    PipelineKind pp_schedule = PipelineKind::kOneForwardOneBackward;
+    std::optional<int64_t> pp_chunks;  // default: 2 where interleaved
+    IntList pp_layers;
     TensorMode tp_mode = TensorMode::k1d;
     int64_t tp_depth = 1;
     bool sequence_parallel = true;

@@ -171,6 +171,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
        {
+           {"mesh.pp", &c.mesh.pp, "stages of a pipeline: ranks that have some of the blocks each", positive},
+           {"mesh.pp_schedule", ChoiceOf(c.mesh.pp_schedule, {"1f1b", "interleaved", "zero_bubble", "gpipe"}),
+            "in which order stages work on micro-batches; interleaved: on several runs of blocks each; zero_bubble: "
+            "gradients of weights while they would wait"},
+           {"mesh.pp_chunks", &c.mesh.pp_chunks, "interleaved: runs of blocks of each stage", {.at_least = 2}, "2"},
+           {"mesh.pp_layers", &c.mesh.pp_layers, "blocks of each stage (interleaved: of each run), such as [5, 7]",
+            not_negative, "as even as can be"},
            {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
            {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
             positive, "all that the other axes leave"},

@@ -344,6 +344,21 @@ TEST(RunOptions, DefaultConfigurationReadsBackEqual) {
   EXPECT_TRUE(*back == RunConfig());
 }
 
+TEST(RunOptions, ReadsListsOfWholeNumbers) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& layers = *options.Find("mesh.pp_layers");
+  for (const char* text : {"[5, 0, 7]", "5,0,7"}) {
+    ASSERT_TRUE(SetFromText(layers, text, "test").ok());
+    EXPECT_EQ(config.mesh.pp_layers, (IntList{5, 0, 7}));
+    EXPECT_EQ(ValueAsYaml(layers), "[5, 0, 7]");
+  }
+  EXPECT_EQ(SetFromText(layers, "[5, -1]", "test").message(), "test: mesh.pp_layers should be at least 0, but is -1");
+  EXPECT_EQ(SetFromText(layers, "5,,7", "test").message(), "test: mesh.pp_layers should be a whole number, but is ''");
+  EXPECT_FALSE(SetFromText(layers, "{a: 2}", "test").ok());
+  EXPECT_EQ(ParseRunConfig("mesh: {pp: 2, pp_layers: [3, 5]}", "run.yaml")->mesh.pp_layers, (IntList{3, 5}));
+}
+
 // Every option can be set to something else, and that shows in the printed text: no two options share a variable, and
 // none is bound to nothing.
 TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
@@ -359,8 +374,8 @@ TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value : {"3", "0.5", "true", "false", "f32", "full", "linear", "cosine", "block", "2d", "step",
-                                "rows", "{a: 2}", "[[a, \"-\"]]"}) {
+      for (const char* value : {"3", "0.5", "true", "false", "f32", "full", "linear", "cosine", "block", "2d", "gpipe",
+                                "step", "rows", "{a: 2}", "[[a, \"-\"]]"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

@@ -13,9 +13,13 @@ namespace {
 
 int64_t TokensOf(const Executor& executor) {
   const Program& program = executor.program();
-  const int token = program.FindBuffer(kTokenInput);
-  TEMPER_CHECK(token >= 0) << "program " << program.name << " takes no tokens";
-  return program.buffers[static_cast<size_t>(token)].type.shape[0];
+  // Stages of a pipeline read different inputs, all of one entry per token.
+  for (const char* const name : {kTokenInput, kTargetInput, kDocumentStartInput, kPositionInput}) {
+    const int buffer = program.FindBuffer(name);
+    if (buffer >= 0) return program.buffers[static_cast<size_t>(buffer)].type.shape[0];
+  }
+  TEMPER_CHECK(false) << "program " << program.name << " takes no tokens";
+  return 0;
 }
 
 bool IsFinite(float x) {
@@ -146,7 +150,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   double sum = 0;
   for (const float loss : batches_.losses()) sum += loss;
   const bool suspect = !std::isfinite(sum) || peers.communicator == nullptr;
-  TEMPER_RETURN_IF_ERROR(peers.Sum({&sum, 1}));
+  TEMPER_RETURN_IF_ERROR(peers.SumOfLastStage({&sum, 1}));
   report.loss = sum / scalars[kScalarTokenCount];
   float clip[2];  // factor, norm
   TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));
@@ -198,8 +202,7 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
 
 Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   EvaluationReport report;
-  double sums[2] = {0, 0};  // losses, supervised tokens
-  double& sum = sums[0];
+  double sum = 0, supervised = 0;  // losses, tokens
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
@@ -218,10 +221,11 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
           "training diverged",
           sum, Places(suspects.samples(), place_)));
     }
-    sums[1] += static_cast<double>(counts.supervised);
+    supervised += static_cast<double>(counts.supervised);
   }
-  TEMPER_RETURN_IF_ERROR(peers_.Sum(sums));
-  report.tokens = static_cast<int64_t>(sums[1]);
+  TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage({&sum, 1}));
+  TEMPER_RETURN_IF_ERROR(peers_.Sum({&supervised, 1}));
+  report.tokens = static_cast<int64_t>(supervised);
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
   report.loss = sum / static_cast<double>(report.tokens);
   return report;

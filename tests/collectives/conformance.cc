@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "graph/rule.h"
+#include "transfers.h"
 
 namespace temper::collectives {
 namespace {
@@ -526,7 +527,9 @@ class Conformance {
 }  // namespace
 
 std::vector<std::string> CheckConformance(Communicator& communicator, int ranks_per_host) {
-  return Conformance(communicator, ranks_per_host).Run();
+  std::vector<std::string> failures = Conformance(communicator, ranks_per_host).Run();
+  if (failures.empty()) failures = CheckTransfers(communicator);
+  return failures;
 }
 
 uint64_t DigestOfSums(Communicator& communicator, int ranks_per_host) {

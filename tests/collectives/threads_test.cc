@@ -9,6 +9,7 @@
 #include "comm/local/local_communicator.h"
 #include "conformance.h"
 #include "rank_program.h"
+#include "transfers.h"
 
 namespace temper::collectives {
 namespace {
@@ -66,6 +67,35 @@ TEST_P(Threads, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 6));
+
+// Ranks of pipelines that do not fit each other take nothing for what it is not.
+TEST(Threads, ATransferOfAnotherValueIsRefusedOnBothSides) {
+  const TensorType value{DType::kF32, {8}};
+  for (const auto& [tag, type] : {std::pair(2, value), std::pair(1, TensorType{DType::kF32, {2, 4}})}) {
+    std::mutex mutex;
+    std::vector<std::string> heard;
+    OnRanks(2, {}, [&, tag = tag, type = type](LocalCommunicator& communicator) {
+      Mesh mesh;
+      mesh.set_size(Axis::kPp, 2);
+      const auto table = communicator.Collectives(mesh);
+      const auto arena = communicator.AllocateArena(MiB(1));
+      ASSERT_TRUE(arena.ok());
+      const bool sends = communicator.rank() == 0;
+      const auto kernel =
+          table->Make(sends ? TransferSpec(Op::kSend, 1, 1, value) : TransferSpec(Op::kRecv, 0, tag, type));
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      std::byte* memory = arena->data();
+      const Status status = (*kernel)->Run({.inputs = &memory, .outputs = &memory});
+      EXPECT_FALSE(table->Make(TransferSpec(Op::kSend, communicator.rank(), 1, value)).ok()) << "to itself";
+      const std::lock_guard lock(mutex);
+      heard.push_back(status.message());
+    });
+    ASSERT_EQ(heard.size(), 2u);
+    EXPECT_EQ(heard[0], heard[1]);
+    EXPECT_EQ(heard[0],
+              "rank 0 sends another value than rank 1 is waiting for: ranks must run programs of one pipeline");
+  }
+}
 
 // What all but one rank get to hear when that one does `mishap` instead of the barrier that the others wait in.
 std::vector<std::string> Heard(int ranks, int culprit,

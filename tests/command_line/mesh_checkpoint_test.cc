@@ -94,7 +94,7 @@ TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
 
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
-    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2"}) {
+    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"}) {
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("whole")).ok());
@@ -109,7 +109,7 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 }
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
-  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "cp=2"};
+  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"};
   for (const char* method : {"full", "lora"}) {
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
@@ -120,7 +120,11 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
                                    {"tp=2", "fsdp=2"},
                                    {"dp=2", "tp=2"},
                                    {"cp=2", ""},
-                                   {"tp=2", "cp=2"}}) {
+                                   {"tp=2", "cp=2"},
+                                   {"pp=2", ""},
+                                   {"", "pp=2"},
+                                   {"pp=2", "fsdp=2"},
+                                   {"fsdp=2", "pp=2"}}) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),

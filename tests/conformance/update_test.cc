@@ -29,6 +29,16 @@ TEST(SumSquares, AgreesWithItsTwin) {
   }
 }
 
+TEST(SumScalars, AddsUpInOrderAndIsZeroOfNone) {
+  const auto sum = [](const std::vector<double>& terms) {
+    Instruction instruction{Op::kSumScalars, {}, {}};
+    for (const double x : terms) instruction.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {x}));
+    return RunOn(*MakeCpuKernels({}), instruction, 1)[0][0];
+  };
+  EXPECT_EQ(sum({}), 0);
+  EXPECT_EQ(sum({0.1, 0.2, 0.3}), 0.1 + 0.2 + 0.3);
+}
+
 TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
   const auto clip = [](std::vector<double> sums, double tokens, double max_norm) {
     Instruction instruction{Op::kClip, {}, {{"max_norm", max_norm}}};

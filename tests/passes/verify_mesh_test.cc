@@ -237,10 +237,11 @@ struct AllRanks {
   MeshSpec spec;
   std::vector<std::vector<Program>> programs;
 
-  explicit AllRanks(const MeshCase& c) : spec(SpecOf(c)) {
+  explicit AllRanks(const MeshCase& c) : AllRanks(SpecOf(c), 3) {}
+  AllRanks(const MeshSpec& mesh, int micro_batches) : spec(mesh) {
     const Graph forward = ForwardOf(LlamaConfigText(true), Method::kFull);
     for (spec.rank = 0; spec.rank < spec.mesh.ranks(); ++spec.rank) {
-      programs.push_back(Must(CompileTraining(forward, forward, {.micro_batches = 3, .mesh = spec})));
+      programs.push_back(Must(CompileTraining(forward, forward, {.micro_batches = micro_batches, .mesh = spec})));
     }
   }
   Status Check() const {
@@ -328,6 +329,24 @@ TEST(AgreementVerifier, RefusesAMicroBatchLessOnOneRank) {
   const Status status = all.Check();
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("rank 1 has ended, while rank 0 comes to"), std::string::npos) << status.message();
+}
+
+// Stages run different Programs: they meet in what they add up, and every send has its receive.
+TEST(AgreementVerifier, OfAPipelineHoldsSendsAgainstReceives) {
+  for (const PipelineKind kind : {PipelineKind::kOneForwardOneBackward, PipelineKind::kInterleaved,
+                                  PipelineKind::kZeroBubble, PipelineKind::kGpipe}) {
+    MeshSpec spec = SpecOf({"pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}});
+    spec.pipeline = {.kind = kind};
+    if (kind == PipelineKind::kInterleaved) spec.pipeline = {kind, 2, {0, 1, 1, 1}};
+    AllRanks all(spec, /*micro_batches=*/4);
+    ASSERT_TRUE(all.Check().ok()) << ToString(kind) << ": " << all.Check().message();
+    Instruction& send = all.First(1, Op::kSend);
+    send.attributes.Set("tag", send.attributes.Int("tag") + 1000);
+    const Status status = all.Check();
+    ASSERT_FALSE(status.ok()) << ToString(kind);
+    EXPECT_NE(status.message().find("from rank 1 to rank 3: the first sends tag 10"), std::string::npos)
+        << status.message();
+  }
 }
 
 }  // namespace

@@ -63,17 +63,18 @@ const char* ToString(Meeting meeting) {
 
 Bytes ControlBlock::SizeFor(int ranks) {
   const auto n = static_cast<int64_t>(ranks);
-  return AlignUp({static_cast<int64_t>(sizeof(Header) + sizeof(RankBlock) * static_cast<size_t>(ranks)) + 4 * n * n},
-                 4096);
+  const auto pairs = static_cast<int64_t>(sizeof(TransferSlot) + sizeof(std::atomic<uint32_t>)) * n * n;
+  return AlignUp({static_cast<int64_t>(sizeof(Header) + sizeof(RankBlock) * static_cast<size_t>(ranks)) + pairs}, 4096);
 }
 
 ControlBlock::ControlBlock(void* memory, int ranks)
     : header_(static_cast<Header*>(memory)),
       blocks_(reinterpret_cast<RankBlock*>(static_cast<std::byte*>(memory) + sizeof(Header))),
-      counters_(reinterpret_cast<std::atomic<uint32_t>*>(blocks_ + ranks)),
+      transfers_(reinterpret_cast<TransferSlot*>(blocks_ + ranks)),
+      counters_(reinterpret_cast<std::atomic<uint32_t>*>(transfers_ + static_cast<ptrdiff_t>(ranks) * ranks)),
       ranks_(ranks) {
   static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
-  static_assert(sizeof(Header) % alignof(RankBlock) == 0);
+  static_assert(sizeof(Header) % alignof(RankBlock) == 0 && sizeof(RankBlock) % alignof(TransferSlot) == 0);
   TEMPER_CHECK(ranks >= 1 && ranks <= kMaxHostRanks) << ranks << " ranks on one host";
 }
 
@@ -95,7 +96,9 @@ bool ControlBlock::Stop(const Status& cause, int reporter) const {
   header_->length = static_cast<uint32_t>(std::min(text.size(), kTextBytes));
   std::memcpy(header_->text, text.data(), header_->length);
   header_->state.store(kStopped);
-  for (int i = 0; i < ranks_; ++i) RingDoorbell(rank(i));
+  for (int i = 0; i < ranks_; ++i) {
+    for (Sleeper& sleeper : rank(i).sleepers) RingDoorbell(sleeper);
+  }
   return true;
 }
 
@@ -138,9 +141,9 @@ int ControlBlock::processors() const {
   return n;
 }
 
-void RingDoorbell(RankBlock& rank) {
-  rank.doorbell.fetch_add(1);
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&rank.doorbell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void RingDoorbell(Sleeper& sleeper) {
+  sleeper.doorbell.fetch_add(1);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&sleeper.doorbell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace temper

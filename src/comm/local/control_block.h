@@ -42,11 +42,26 @@ struct Extent {
   uint64_t offset, size;
 };
 
-struct alignas(64) RankBlock {
-  // Waiting. A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
+// What a rank does beside each other, each on one thread at a time.
+enum class Lane : uint32_t { kCollectives, kSends, kReceives };
+inline constexpr int kNumLanes = 3;
+
+// A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
+struct Sleeper {
   std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> sleeping;
   std::atomic<int32_t> waiting_for;  // rank + 1 while it sleeps
+};
+
+// One direction of a pair of ranks: `posted` sends, of which `taken` have been copied away. The sender writes the other
+// two while nothing is posted that is not taken.
+struct alignas(64) TransferSlot {
+  std::atomic<uint32_t> posted, taken;
+  uint64_t address, fingerprint;
+};
+
+struct alignas(64) RankBlock {
+  Sleeper sleepers[kNumLanes];
   // Who it is; 0: has not joined yet.
   std::atomic<int32_t> pid, tid;
   std::atomic<int32_t> global_rank;
@@ -72,6 +87,9 @@ class ControlBlock {
   RankBlock& rank(int i) const { return blocks_[i]; }
   // How often `from` has signalled `to`. Written by `from` alone.
   std::atomic<uint32_t>& signals(int to, int from) const { return counters_[to * ranks_ + from]; }
+  // Written by `from` and `to` alone.
+  TransferSlot& transfer(int from, int to) const { return transfers_[from * ranks_ + to]; }
+  Sleeper& sleeper(int i, Lane lane) const { return rank(i).sleepers[static_cast<size_t>(lane)]; }
   // "rank 3 (process 4711)".
   std::string NameOf(int i) const;
 
@@ -97,11 +115,12 @@ class ControlBlock {
   struct Header;
   Header* header_;
   RankBlock* blocks_;
+  TransferSlot* transfers_;
   std::atomic<uint32_t>* counters_;
   int ranks_;
 };
 
-// Wakes whoever sleeps on a rank's doorbell.
-void RingDoorbell(RankBlock& rank);
+// Wakes whoever sleeps there.
+void RingDoorbell(Sleeper& sleeper);
 
 }  // namespace temper

@@ -42,7 +42,8 @@ HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank
     : memory_(std::move(memory)),
       everybody_(Everybody(control().ranks(), self)),
       rendezvous_(control(), self, memory_->shared(), patience),
-      arenas_(*memory_, self) {
+      arenas_(*memory_, self),
+      transfers_(control(), arenas_, self, memory_->shared(), patience) {
   TEMPER_CHECK(self >= 0 && self < control().ranks()) << self << " of " << control().ranks();
   RankBlock& block = control().rank(self);
   block.global_rank.store(global_rank);

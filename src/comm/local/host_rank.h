@@ -10,6 +10,7 @@
 #include "comm/local/host_memory.h"
 #include "comm/local/rendezvous.h"
 #include "comm/local/shared_arenas.h"
+#include "comm/local/transfers.h"
 
 namespace temper {
 
@@ -26,6 +27,7 @@ class HostRank {
   const ControlBlock& control() const { return memory_->control(); }
   Rendezvous& rendezvous() { return rendezvous_; }
   SharedArenas& arenas() { return arenas_; }
+  Transfers& transfers() { return transfers_; }
   const HostGroup& everybody() const { return everybody_; }
 
   // all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates nothing.
@@ -39,6 +41,7 @@ class HostRank {
   HostGroup everybody_;
   Rendezvous rendezvous_;
   SharedArenas arenas_;
+  Transfers transfers_;
 };
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "comm/local/transfer_kernel.h"
 
 namespace temper {
 namespace {
@@ -21,6 +22,14 @@ class HostCollectives final : public KernelTable {
     TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
     const HostGroup group = GroupOf(mesh_, axes, host_.self());
+    if (IsTransfer(spec.op)) {
+      const int64_t peer = spec.attributes.Int("peer");
+      if (peer >= group.size() || peer == group.index) {
+        return InvalidArgument(fmt::format("{} with rank {} along {}: mesh {} has no such peer", ToString(spec.op),
+                                           peer, axes.ToString(), mesh_.ToString()));
+      }
+      return MakeHostTransfer(host_, group.members[static_cast<size_t>(peer)], spec, traffic_);
+    }
     if (group.size() != spec.attributes.Int("ranks")) {
       return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
                                          axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),

@@ -21,9 +21,10 @@ double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::stea
 
 }  // namespace
 
-PeerWatch::PeerWatch(const ControlBlock& control, int self, bool processes, const Patience& patience)
+PeerWatch::PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience)
     : control_(control),
       self_(self),
+      lane_(lane),
       processes_(processes),
       patience_(patience),
       pidfds_(static_cast<size_t>(control.ranks()), -1) {}
@@ -58,7 +59,7 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
     next_sample_ = now;
   }
   const RankBlock& block = control_.rank(peer);
-  const char* const here = ToString(control_.rank(self_).meeting);
+  const char* const here = Matter(self_);
   if (block.left.load(std::memory_order_acquire) != 0) {
     return IoError(fmt::format("{} has left the run while {} waits for it in {}", control_.NameOf(peer),
                                control_.NameOf(self_), here));
@@ -74,7 +75,8 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
     return IoError(fmt::format("{} has waited for {} in {} for {}", control_.NameOf(self_), control_.NameOf(peer), here,
                                ToString(waited)));
   }
-  const bool circle = WaitInACircle(peer);
+  // Stages that have something for each other may all be computing still.
+  const bool circle = lane_ == Lane::kCollectives && WaitInACircle(peer);
   if (circle && !circle_) circle_since_ = now;
   circle_ = circle;
   if (circle_ && SecondsBetween(circle_since_, now) > patience_.idle.v) {
@@ -83,7 +85,7 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
                                  control_.NameOf(stopped), ToString(patience_.idle), control_.NameOf(self_), here));
     }
     return IoError(fmt::format("ranks wait for each other: {} in {}, {} in {}: they do not run the same program",
-                               control_.NameOf(self_), here, control_.NameOf(peer), ToString(block.meeting)));
+                               control_.NameOf(self_), here, control_.NameOf(peer), Matter(peer)));
   }
   if (now < next_sample_) return OkStatus();
   next_sample_ = now + std::chrono::duration_cast<Clock::duration>(
@@ -95,7 +97,9 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
 Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
   const RankBlock& block = control_.rank(peer);
   const ProcessActivity activity = ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load());
-  const bool waits = block.waiting_for.load() != 0 && !activity.stopped();
+  bool waits = false;
+  for (const Sleeper& sleeper : block.sleepers) waits |= sleeper.waiting_for.load() != 0;
+  waits &= !activity.stopped();
   const double seconds = SecondsBetween(mark_time_, now);
   if (!activity.known || !mark_.known || waits || activity.WorkedSince(mark_, seconds)) {
     mark_ = activity;
@@ -105,7 +109,7 @@ Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
   if (seconds < patience_.idle.v) return OkStatus();
   return IoError(fmt::format("{} gives no sign of life for {} ({}), and {} waits for it in {}", control_.NameOf(peer),
                              ToString(Seconds{seconds}), activity.stopped() ? "it is stopped" : "it sleeps",
-                             control_.NameOf(self_), ToString(control_.rank(self_).meeting)));
+                             control_.NameOf(self_), Matter(self_)));
 }
 
 // A rank that was stopped while it waited still looks as if it did, and so do all that wait for it. -1: there is none.
@@ -114,7 +118,7 @@ int PeerWatch::StoppedInTheCircle(int peer) const {
     if (peer < 0) return -1;  // somebody has moved on
     const RankBlock& block = control_.rank(peer);
     if (ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load()).stopped()) return peer;
-    peer = block.waiting_for.load() - 1;
+    peer = control_.sleeper(peer, lane_).waiting_for.load() - 1;
   }
   return -1;
 }
@@ -122,7 +126,7 @@ int PeerWatch::StoppedInTheCircle(int peer) const {
 bool PeerWatch::WaitInACircle(int peer) const {
   for (int steps = 0; steps <= control_.ranks(); ++steps) {
     if (peer == self_) return true;
-    const int next = control_.rank(peer).waiting_for.load();
+    const int next = control_.sleeper(peer, lane_).waiting_for.load();
     if (next == 0) return false;
     peer = next - 1;
   }

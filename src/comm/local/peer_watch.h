@@ -2,7 +2,7 @@
 // waited for; one that is dead, has left, is stopped or does nothing is not. Asks the kernel (pidfd, /proc) and never
 // the peer, which needs no thread of its own to answer.
 //
-// Thread rule: the rank's own thread. Judge allocates nothing while the answer is OK.
+// Thread rule: the thread that waits. Judge allocates nothing while the answer is OK.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct Patience {
 class PeerWatch {
  public:
   // `processes`: ranks are processes, not threads of this one.
-  PeerWatch(const ControlBlock& control, int self, bool processes, const Patience& patience);
+  PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
@@ -40,9 +40,14 @@ class PeerWatch {
   Status JudgeActivity(int peer, Clock::time_point now);
   bool WaitInACircle(int peer) const;
   int StoppedInTheCircle(int peer) const;
+  // What rank `i` has come for.
+  const char* Matter(int i) const {
+    return lane_ == Lane::kCollectives ? ToString(control_.rank(i).meeting) : "a transfer between stages";
+  }
 
   const ControlBlock control_;
   const int self_;
+  const Lane lane_;
   const bool processes_;
   const Patience patience_;
   std::vector<int> pidfds_;  // -1 until there is somebody

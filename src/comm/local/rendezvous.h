@@ -6,17 +6,16 @@
 // Arrive again between them is a barrier. Each rank of a pair counts the other's signals, so groups may overlap in any
 // way as long as any two ranks meet in the same order.
 //
-// Waiting spins for some microseconds, then sleeps on a futex: ranks may outnumber processors. Every wait ends, with
-// the run's cause where it was stopped, or with one of its own where a peer will not come (PeerWatch), which then stops
-// the run for all. Thread rule: one thread at a time. Allocates nothing but error messages.
+// Every wait ends, with the run's cause where it was stopped, or with one of its own where a peer will not come
+// (PeerWait), which then stops the run for all. Thread rule: one thread at a time. Allocates nothing but error
+// messages.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "comm/local/control_block.h"
-#include "comm/local/peer_watch.h"
+#include "comm/local/peer_wait.h"
 
 namespace temper {
 
@@ -38,9 +37,9 @@ class Rendezvous {
   void Leave(const HostGroup& group);
 
   // Ends the run for everybody, and returns what ended it: `cause`, unless somebody else was faster.
-  Status Stop(const Status& cause);
+  Status Stop(const Status& cause) { return wait_.Stop(cause); }
   // OK while the run goes on.
-  Status Check() const { return control_.stopped() ? control_.Cause() : OkStatus(); }
+  Status Check() const { return wait_.Check(); }
 
   RankBlock& own() const { return control_.rank(self_); }
   const RankBlock& of(const HostGroup& group, int i) const {
@@ -51,8 +50,9 @@ class Rendezvous {
 
  private:
   void Signal(const HostGroup& group);
-  Status Await(int peer);
-  Status Sleep(int peer);
+  Status Await(int peer) {
+    return wait_.Until(peer, [this, peer] { return Reached(peer); });
+  }
   // Whether all that `peer` was expected to signal has come.
   bool Reached(int peer) const {
     const uint32_t have = control_.signals(self_, peer).load(std::memory_order_acquire);
@@ -61,10 +61,9 @@ class Rendezvous {
 
   const ControlBlock control_;
   const int self_;
-  PeerWatch watch_;
-  std::chrono::microseconds spin_{0};  // 0: not known yet
-  std::vector<uint32_t> expected_;     // per rank: signals from it that this rank has waited or will wait for
-  std::vector<int> readers_;           // who may still read what is published
+  PeerWait wait_;
+  std::vector<uint32_t> expected_;  // per rank: signals from it that this rank has waited or will wait for
+  std::vector<int> readers_;        // who may still read what is published
 };
 
 }  // namespace temper

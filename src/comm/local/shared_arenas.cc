@@ -62,7 +62,10 @@ Result<std::span<std::byte>> SharedArenas::Allocate(Bytes size) {
   TEMPER_ASSIGN_OR_RETURN(std::byte* const memory, Map(begin, used, true));
   for (uint64_t i = 0; i < static_cast<uint64_t>(size.v); i += 4096) memory[i] = std::byte{0};
   if (file_ < 0) begin = reinterpret_cast<uint64_t>(memory);
-  mapped_[static_cast<size_t>(self_)].push_back({begin, used, memory});
+  {
+    const std::lock_guard lock(mutex_);
+    mapped_[static_cast<size_t>(self_)].push_back({begin, used, memory});
+  }
   block.extents[index] = {begin, used};
   block.num_extents.store(index + 1, std::memory_order_release);
   return std::span(memory, static_cast<size_t>(size.v));
@@ -70,6 +73,7 @@ Result<std::span<std::byte>> SharedArenas::Allocate(Bytes size) {
 
 uint64_t SharedArenas::AddressOf(const std::byte* p) const {
   if (file_ < 0) return reinterpret_cast<uint64_t>(p);
+  const std::lock_guard lock(mutex_);
   for (const Mapping& m : mapped_[static_cast<size_t>(self_)]) {
     if (p >= m.memory && p < m.memory + m.size) return m.begin + static_cast<uint64_t>(p - m.memory);
   }
@@ -79,6 +83,7 @@ uint64_t SharedArenas::AddressOf(const std::byte* p) const {
 
 Result<std::byte*> SharedArenas::At(int rank, uint64_t address) {
   if (file_ < 0) return reinterpret_cast<std::byte*>(address);
+  const std::lock_guard lock(mutex_);
   auto& mapped = mapped_[static_cast<size_t>(rank)];
   for (const Mapping& m : mapped) {
     if (address >= m.begin && address - m.begin < m.size) return m.memory + (address - m.begin);

@@ -2,11 +2,13 @@
 // name (a memfd), in which each rank has a region of its own, sparse until it is used: nothing is left behind however a
 // rank ends. Threads share their address space as it is.
 //
-// Thread rule: the rank's own thread. What Allocate gave stays mapped until the object is gone.
+// Thread rule: Allocate by the rank's own thread, the rest by any. What Allocate gave stays mapped until the object is
+// gone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -40,7 +42,8 @@ class SharedArenas {
 
   const ControlBlock control_;
   const int self_, file_;
-  std::vector<std::vector<Mapping>> mapped_;  // per rank
+  mutable std::mutex mutex_;
+  std::vector<std::vector<Mapping>> mapped_;  // per rank; guarded by mutex_
 };
 
 }  // namespace temper

@@ -29,6 +29,7 @@ struct MpiContext {
   const HostLayout& hosts;
   Staging& staging;
   Traffic& traffic;
+  MpiLink &sends, &receives;  // of transfers
 };
 
 // The members of the group that share this rank's host.

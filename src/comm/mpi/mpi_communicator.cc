@@ -12,9 +12,11 @@
 
 #include "base/log.h"
 #include "comm/local/local_communicator.h"
+#include "comm/local/transfer_kernel.h"
 #include "comm/mpi/host_layout.h"
 #include "comm/mpi/mpi_collective.h"
 #include "comm/mpi/mpi_link.h"
+#include "comm/mpi/mpi_transfer.h"
 #include "comm/mpi/mpi_watch.h"
 
 namespace temper {
@@ -61,6 +63,7 @@ class MpiCollectives final : public KernelTable {
     TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
     const GroupLayout group(context_.hosts, mesh_.Group(axes, context_.link.rank()), context_.link.rank());
+    if (IsTransfer(spec.op)) return MakeTransfer(spec, group);
     if (group.size() != spec.attributes.Int("ranks")) {
       return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
                                          axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),
@@ -78,6 +81,19 @@ class MpiCollectives final : public KernelTable {
   }
 
  private:
+  Result<std::unique_ptr<Kernel>> MakeTransfer(const KernelSpec& spec, const GroupLayout& group) const {
+    const int64_t index = spec.attributes.Int("peer");
+    if (index >= group.size() || index == group.index()) {
+      return InvalidArgument(fmt::format("{} with rank {} along {}: mesh {} has no such peer", ToString(spec.op), index,
+                                         spec.attributes.String("axes"), mesh_.ToString()));
+    }
+    const int peer = group.ranks()[static_cast<size_t>(index)];
+    if (group.host_of(static_cast<int>(index)) == group.own_host()) {
+      return MakeHostTransfer(context_.host, context_.hosts.place(peer), spec, context_.traffic);
+    }
+    return MakeMpiTransfer(spec.op == Op::kSend ? context_.sends : context_.receives, peer, spec, context_.traffic);
+  }
+
   const MpiContext context_;
   const Mesh mesh_;
   const std::string name_ = "MPI";
@@ -99,9 +115,20 @@ class MpiCommunicator final : public Communicator {
         control_(world_.memory->control()),
         host_(std::make_unique<HostRank>(world_.memory, world_.hosts.place(world_.rank), world_.rank, patience)),
         link_(world_.messages, lock_, control_, world_.rank, world_.size, control_.processors() < control_.ranks()),
-        watch_(
-            std::make_unique<MpiWatch>(world_.letters, lock_, control_, world_.hosts, world_.names, link_, patience)) {
+        // Who waits for another stage leaves the processor to the thread that computes.
+        sends_(world_.messages, lock_, control_, world_.rank, world_.size, /*crowded=*/true),
+        receives_(world_.messages, lock_, control_, world_.rank, world_.size, /*crowded=*/true),
+        watch_(std::make_unique<MpiWatch>(world_.letters, lock_, control_, world_.hosts, world_.names,
+                                          MpiWatch::Links{link_, sends_, receives_}, patience)) {
     link_.set_judge([this](int peer, Seconds waited) { return watch_->Judge(peer, waited); });
+    // A stage may compute for long; one that has died is missed by those of its host.
+    for (MpiLink* const link : {&sends_, &receives_}) {
+      link->set_judge([this, patience](int peer, Seconds waited) {
+        if (waited.v <= patience.busy.v) return OkStatus();
+        return IoError(fmt::format("rank {} has waited for rank {} in a transfer between stages for {}", world_.rank,
+                                   peer, ToString(waited)));
+      });
+    }
   }
 
   // All ranks end MPI together, or, where one has failed, none does: it would wait for those that cannot come.
@@ -126,7 +153,8 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
-    return std::make_unique<MpiCollectives>(MpiContext{link_, *host_, world_.hosts, staging_, traffic_}, mesh);
+    return std::make_unique<MpiCollectives>(
+        MpiContext{link_, *host_, world_.hosts, staging_, traffic_, sends_, receives_}, mesh);
   }
 
   Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override {
@@ -224,7 +252,7 @@ class MpiCommunicator final : public Communicator {
   const ControlBlock control_;
   std::mutex lock_;  // of all calls of MPI
   std::unique_ptr<HostRank> host_;
-  MpiLink link_;
+  MpiLink link_, sends_, receives_;  // of collectives and agreements, and of transfers
   std::unique_ptr<MpiWatch> watch_;
   Messages pending_{Matter::kAgreement};
   Staging staging_;

@@ -22,7 +22,7 @@ namespace temper {
 Status FromMpi(int code, const char* what);
 
 // What a message belongs to. Ranks that have come for different things do not take each other's bytes for theirs.
-enum class Matter : int { kStep = 1, kAgreement, kFarewell };
+enum class Matter : int { kStep = 1, kAgreement, kFarewell, kTransfer };
 
 // Messages that were posted and are waited for together. Both ends post those of a pair in the same order.
 struct Messages {

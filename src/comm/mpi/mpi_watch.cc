@@ -19,15 +19,16 @@ double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::stea
 }  // namespace
 
 MpiWatch::MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
-                   const std::vector<std::string>& names, const MpiLink& link, const Patience& patience)
+                   const std::vector<std::string>& names, const Links& links, const Patience& patience)
     : comm_(comm),
       mpi_lock_(lock),
       control_(control),
       hosts_(hosts),
       names_(names),
-      link_(link),
+      links_(links),
+      link_(links.collectives),
       patience_(patience),
-      host_watch_(control, hosts.place(link.rank()), /*processes=*/true, patience),
+      host_watch_(control, hosts.place(link_.rank()), Lane::kCollectives, /*processes=*/true, patience),
       thread_([this] { Run(); }) {}
 
 MpiWatch::~MpiWatch() {
@@ -165,9 +166,13 @@ double MpiWatch::AskingTime() const {
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
   const RankBlock& own = control_.rank(hosts_.place(link_.rank()));
   Pulse pulse{.activity = ActivityOf(getpid()), .waiting_for = link_.waiting_for().load(), .left = left_.load()};
-  if (const int local = own.waiting_for.load(); local != 0) {
-    pulse.waiting_for = control_.rank(local - 1).global_rank.load() + 1;
-  }
+  const int here = own.sleepers[static_cast<size_t>(Lane::kCollectives)].waiting_for.load();
+  if (here != 0) pulse.waiting_for = control_.rank(here - 1).global_rank.load() + 1;
+  const auto transfers = {links_.sends.waiting_for().load(), links_.receives.waiting_for().load(),
+                          own.sleepers[static_cast<size_t>(Lane::kSends)].waiting_for.load(),
+                          own.sleepers[static_cast<size_t>(Lane::kReceives)].waiting_for.load()};
+  const bool waits = std::any_of(transfers.begin(), transfers.end(), [](int peer) { return peer != 0; });
+  if (waits && pulse.waiting_for == 0) pulse.waiting_for = kAnotherStage;
   return pulse;
 }
 

@@ -25,9 +25,13 @@ namespace temper {
 
 class MpiWatch {
  public:
+  // What this rank waits in: for collectives, and beside these for transfers.
+  struct Links {
+    const MpiLink &collectives, &sends, &receives;
+  };
   // `comm` is of all ranks and used for nothing else. `names`: of all ranks, for messages. All must outlive the watch.
   MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
-           const std::vector<std::string>& names, const MpiLink& link, const Patience& patience);
+           const std::vector<std::string>& names, const Links& links, const Patience& patience);
   // Where the run was stopped, tells the other hosts first, for some seconds at most.
   ~MpiWatch();
   MpiWatch(const MpiWatch&) = delete;
@@ -45,10 +49,12 @@ class MpiWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Whoever it is: not one that a circle of waiting goes through.
+  static constexpr int32_t kAnotherStage = INT32_MAX;
   // What a rank answers for itself.
   struct Pulse {
     ProcessActivity activity;
-    int32_t waiting_for = 0;  // global rank + 1
+    int32_t waiting_for = 0;  // global rank + 1, or kAnotherStage
     int32_t left = 0;
   };
   struct Letter {
@@ -79,6 +85,7 @@ class MpiWatch {
   const ControlBlock control_;
   const HostLayout& hosts_;
   const std::vector<std::string>& names_;
+  const Links links_;
   const MpiLink& link_;
   const Patience patience_;
   PeerWatch host_watch_;

@@ -24,6 +24,17 @@ Bytes SumSquaresWorkspace(const Types& in, const Types&, const Attributes&, int)
   return {(in[0].shape.elements() + 4095) / 4096 * SizeOf(DType::kF64)};
 }
 
+Result<Types> InferSumScalars(const Types& in, const Attributes& a) {
+  for (const TensorType& t : in) {
+    if (!(t == kSumType)) return BadOperands(Op::kSumScalars, "f64[1]...", in, a);
+  }
+  return Types{kSumType};
+}
+Cost SumScalarsCost(const Types& in, const Types& out, const Attributes&) {
+  const auto n = static_cast<int64_t>(in.size());
+  return {.flops = {static_cast<double>(n)}, .read = kSumType.bytes() * n, .written = out[0].bytes()};
+}
+
 Result<Types> InferClip(const Types& in, const Attributes& a) {
   bool good = in.size() >= 2 && in.back() == kScalarsType;
   for (size_t i = 0; good && i + 1 < in.size(); ++i) good = in[i] == kSumType;
@@ -62,6 +73,7 @@ constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"), Double("beta2"), 
 constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
 constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
 constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut};
+constexpr FlowRule kSumScalarsFlow = {.of_whole = true};
 constexpr FlowRule kClipFlow = {.of_whole = true};
 constexpr FlowOperand kAdamwIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}, {"AB", false, "weight"}};
 constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
@@ -74,6 +86,7 @@ constexpr FlowRule kAdamwFlow = {.in = kAdamwIn, .out = kAdamwOut};
 
 const OpRule kSumSquaresRule = {
     .infer = InferSumSquares, .flow = &kSumSquaresFlow, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
+const OpRule kSumScalarsRule = {.infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
 const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
 const OpRule kAdamwRule = {.attributes = kAdamwAttributes,
                            .infer = InferAdamw,

@@ -35,13 +35,16 @@ const OpRule& RuleOf(Op op) {
                                                             &kReluBackwardRule,
                                                             &kGeluBackwardRule,
                                                             &kSumSquaresRule,
+                                                            &kSumScalarsRule,
                                                             &kClipRule,
                                                             &kAdamwRule,
                                                             &kAllGatherRule,
                                                             &kReduceScatterRule,
                                                             &kAllReduceRule,
                                                             &kBroadcastRule,
-                                                            &kShiftRule};
+                                                            &kShiftRule,
+                                                            &kSendRule,
+                                                            &kRecvRule};
   return *kRules[static_cast<size_t>(op)];
 }
 

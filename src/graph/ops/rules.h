@@ -17,8 +17,9 @@ extern const OpRule kSwigluRule, kSwigluBackwardRule;
 extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
 extern const OpRule kDropoutRule;
 extern const OpRule kLinearCrossEntropyRule;
-extern const OpRule kSumSquaresRule, kClipRule, kAdamwRule;
+extern const OpRule kSumSquaresRule, kSumScalarsRule, kClipRule, kAdamwRule;
 extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule, kShiftRule;
+extern const OpRule kSendRule, kRecvRule;
 
 inline constexpr AttributeSpec Flag(const char* key) {
   return {key, AttributeSpec::Kind::kFlag};

@@ -91,6 +91,7 @@ Status GeluBackward(const Call& call);
 Status Dropout(const Call& call);
 Status LinearCrossEntropy(const Call& call);
 Status SumSquares(const Call& call);
+Status SumScalars(const Call& call);
 Status Clip(const Call& call);
 Status Adamw(const Call& call);
 

@@ -87,6 +87,8 @@ Function FunctionOf(Op op) {
     case Op::kAllReduce:
     case Op::kBroadcast:
     case Op::kShift:
+    case Op::kSend:
+    case Op::kRecv:
       return nullptr;  // made by a communicator
     case Op::kEmbedding:
       return Embedding;
@@ -146,6 +148,8 @@ Function FunctionOf(Op op) {
       return GeluBackward;
     case Op::kSumSquares:
       return SumSquares;
+    case Op::kSumScalars:
+      return SumScalars;
     case Op::kClip:
       return Clip;
     case Op::kAdamw:

@@ -1,0 +1,38 @@
+// PeerWait: how a rank waits for another one of its host. It spins for some microseconds, then sleeps on a futex: ranks
+// may outnumber processors. Every wait ends: with the run's cause where it was stopped, or with one of its own where
+// the peer will not come (PeerWatch), which then stops the run for all.
+//
+// Thread rule: one thread at a time per lane. Allocates nothing but error messages.
+#pragma once
+
+#include <chrono>
+
+#include "base/function_ref.h"
+#include "comm/local/control_block.h"
+#include "comm/local/peer_watch.h"
+
+namespace temper {
+
+class PeerWait {
+ public:
+  PeerWait(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience);
+
+  // Until `reached`, which `peer` brings about before it rings the lane's doorbell.
+  Status Until(int peer, FunctionRef<bool()> reached);
+
+  // Ends the run for everybody, and returns what ended it: `cause`, unless somebody else was faster.
+  Status Stop(const Status& cause);
+  // OK while the run goes on.
+  Status Check() const { return control_.stopped() ? control_.Cause() : OkStatus(); }
+
+ private:
+  Status Sleep(int peer, FunctionRef<bool()> reached);
+
+  const ControlBlock control_;
+  const int self_;
+  const Lane lane_;
+  PeerWatch watch_;
+  std::chrono::microseconds spin_{0};  // 0: not known yet
+};
+
+}  // namespace temper

@@ -1,0 +1,37 @@
+// Transfers: send and recv between two ranks of one host. The receiver copies straight out of the sender's arena into
+// its own; the sender's memory is its own again when send returns. Nothing of a pair overtakes anything else.
+//
+// Thread rule: one thread that sends and one that receives, beside the one that makes collectives. Allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/local/peer_wait.h"
+#include "comm/local/shared_arenas.h"
+
+namespace temper {
+
+class Transfers {
+ public:
+  Transfers(const ControlBlock& control, SharedArenas& arenas, int self, bool processes, const Patience& patience)
+      : control_(control),
+        arenas_(arenas),
+        self_(self),
+        sends_(control, self, Lane::kSends, processes, patience),
+        receives_(control, self, Lane::kReceives, processes, patience) {}
+
+  // Until rank `peer` of this host has copied `bytes`. `fingerprint`: both ends must give the same.
+  Status Send(int peer, const std::byte* bytes, uint64_t fingerprint);
+  Status Receive(int peer, std::byte* bytes, Bytes size, uint64_t fingerprint);
+
+ private:
+  void Ring(int peer, Lane lane);
+
+  const ControlBlock control_;
+  SharedArenas& arenas_;
+  const int self_;
+  PeerWait sends_, receives_;
+};
+
+}  // namespace temper

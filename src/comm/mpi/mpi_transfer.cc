@@ -1,0 +1,70 @@
+#include "comm/mpi/mpi_transfer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/local/transfer_kernel.h"
+
+namespace temper {
+namespace {
+
+// A count of MPI is an int.
+constexpr size_t kMostPerMessage = size_t{1} << 30;
+
+class MpiTransfer final : public Kernel {
+ public:
+  MpiTransfer(MpiLink& link, int peer, const KernelSpec& spec, Traffic& traffic)
+      : link_(link),
+        peer_(peer),
+        sends_(spec.op == Op::kSend),
+        bytes_(static_cast<size_t>((sends_ ? spec.inputs[0] : spec.outputs[0]).bytes().v)),
+        fingerprint_(TransferFingerprint(spec)),
+        traffic_(traffic) {
+    messages_.Reserve(1 + (bytes_ + kMostPerMessage - 1) / kMostPerMessage);
+  }
+
+  // First what this is, then the value.
+  Status Run(const KernelArgs& args) override {
+    uint64_t print = fingerprint_;
+    if (sends_) {
+      TEMPER_RETURN_IF_ERROR(link_.Send(&print, sizeof print, peer_, &messages_));
+      for (size_t at = 0; at < bytes_; at += kMostPerMessage) {
+        TEMPER_RETURN_IF_ERROR(
+            link_.Send(args.inputs[0] + at, std::min(bytes_ - at, kMostPerMessage), peer_, &messages_));
+      }
+      traffic_.sent.fetch_add(static_cast<int64_t>(bytes_), std::memory_order_relaxed);
+      traffic_.moved.fetch_add(static_cast<int64_t>(bytes_), std::memory_order_relaxed);
+      return link_.Wait(&messages_);
+    }
+    TEMPER_RETURN_IF_ERROR(link_.Receive(&print, sizeof print, peer_, &messages_));
+    TEMPER_RETURN_IF_ERROR(link_.Wait(&messages_));
+    if (print != fingerprint_) {
+      return link_.Stop(InvalidArgument(fmt::format(
+          "rank {} sends another value than rank {} is waiting for: ranks must run programs of one pipeline", peer_,
+          link_.rank())));
+    }
+    for (size_t at = 0; at < bytes_; at += kMostPerMessage) {
+      TEMPER_RETURN_IF_ERROR(
+          link_.Receive(args.outputs[0] + at, std::min(bytes_ - at, kMostPerMessage), peer_, &messages_));
+    }
+    return link_.Wait(&messages_);
+  }
+
+ private:
+  MpiLink& link_;
+  const int peer_;
+  const bool sends_;
+  const size_t bytes_;
+  const uint64_t fingerprint_;
+  Traffic& traffic_;
+  Messages messages_{Matter::kTransfer};
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeMpiTransfer(MpiLink& link, int peer, const KernelSpec& spec, Traffic& traffic) {
+  return std::make_unique<MpiTransfer>(link, peer, spec, traffic);
+}
+
+}  // namespace temper

@@ -1,0 +1,173 @@
+#include "compile/layout.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compile/place.h"
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+// What a background node reads stays until the segment after its own has ended, so that it has that long; or until
+// something waits for what it gives, where that is earlier. (Background nodes of a lane run in their order: one that
+// takes what another gives waits for it, too.) All that within its part, whose memory others then take over.
+void ExtendBackground(const Graph& graph, const std::vector<PipelinePart>& parts, std::vector<int>* end) {
+  const auto& nodes = graph.nodes();
+  const auto end_of = [&](size_t i, size_t limit) {
+    for (size_t k = i + 1; k < limit; ++k) {
+      for (ValueId id : nodes[k].inputs) {
+        if (std::find(nodes[i].outputs.begin(), nodes[i].outputs.end(), id) != nodes[i].outputs.end()) return k;
+      }
+    }
+    return limit;
+  };
+  for (const PipelinePart& part : parts) {
+    const auto segment_end = [&](size_t i) {
+      size_t e = i + 1;
+      while (e < part.end && nodes[e].phase == nodes[i].phase && nodes[e].block == nodes[i].block) ++e;
+      return e;
+    };
+    for (size_t i = part.begin; i < part.end; ++i) {
+      if (!nodes[i].attributes.Flag("background")) continue;
+      const size_t own = segment_end(i);
+      const size_t next = own < part.end ? segment_end(own) : own;
+      const int end_of_node = static_cast<int>(end_of(i, next));
+      for (ValueId id : nodes[i].inputs) {
+        int& last = (*end)[static_cast<size_t>(graph.Root(id))];
+        last = std::max(last, end_of_node - 1);
+      }
+    }
+  }
+}
+
+class LayoutMaker {
+ public:
+  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads)
+      : graph_(graph), parts_(parts), threads_(threads) {}
+
+  Layout Run() {
+    layout_.home.resize(static_cast<size_t>(graph_.num_values()));
+    begin_.assign(static_cast<size_t>(graph_.num_values()), -1);
+    end_ = begin_;
+    sent_.assign(begin_.size(), false);
+    for (const PipelinePart& part : parts_) {
+      for (size_t i = part.begin; i < part.end; ++i) part_of_.push_back(static_cast<int>(&part - parts_.data()));
+    }
+    TEMPER_CHECK(part_of_.size() == graph_.nodes().size()) << "parts of " << part_of_.size() << " nodes";
+    FindLifetimes();
+    ExtendBackground(graph_, parts_, &end_);
+    PackTemporaries();
+    PackSlots();
+    FindPeak();
+    return std::move(layout_);
+  }
+
+ private:
+  static size_t At(ValueId id) { return static_cast<size_t>(id); }
+  const PipelinePart& PartAt(int node) const {
+    return parts_[static_cast<size_t>(part_of_[static_cast<size_t>(node)])];
+  }
+
+  void FindLifetimes() {
+    for (int i = 0; i < static_cast<int>(graph_.nodes().size()); ++i) {
+      const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (ValueId id : *list) {
+          const size_t root = At(graph_.Root(id));
+          if (begin_[root] < 0) begin_[root] = i;
+          end_[root] = i;
+          // Transfers in a part of their own, and what has been sent when its part has ended, are on their way beside
+          // other parts. In an update there are none.
+          sent_[root] = sent_[root] || (IsTransfer(node.op) && node.phase != Phase::kUpdate);
+        }
+      }
+    }
+  }
+
+  bool IsActivation(ValueId id) const {
+    return graph_.Root(id) == id && !IsPersistent(graph_, id) && begin_[At(id)] >= 0;
+  }
+  bool IsTemporary(ValueId id) const { return !sent_[At(id)] && &PartAt(begin_[At(id)]) == &PartAt(end_[At(id)]); }
+  Interval IntervalOf(ValueId id) const {
+    return {begin_[At(id)], end_[At(id)], AlignUp(graph_.value(id).type.bytes(), kAlignment), {}};
+  }
+
+  // Parts do not share a step, so one packing serves all.
+  void PackTemporaries() {
+    std::vector<Interval> intervals;
+    std::vector<ValueId> owners;
+    change_.assign(graph_.nodes().size() + 1, 0);
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (!IsActivation(id) || !IsTemporary(id)) continue;
+      intervals.push_back(IntervalOf(id));
+      owners.push_back(id);
+      change_[static_cast<size_t>(begin_[At(id)])] += intervals.back().size.v;
+      change_[static_cast<size_t>(end_[At(id)]) + 1] -= intervals.back().size.v;
+    }
+    layout_.span = PackIntervals(intervals);
+    for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
+  }
+
+  void PackSlots() {
+    std::map<int, int> last;  // per chunk: its last node
+    for (const PipelinePart& part : parts_) {
+      if (part.begin < part.end) last[part.chunk] = static_cast<int>(part.end) - 1;
+      layout_.slots.resize(std::max(layout_.slots.size(), static_cast<size_t>(part.chunk) + 1));
+    }
+    std::map<std::pair<int, SlotKind>, std::pair<std::vector<Interval>, std::vector<ValueId>>> groups;
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (!IsActivation(id) || IsTemporary(id)) continue;
+      const PipelinePart& part = PartAt(begin_[At(id)]);
+      const SlotKind kind = part.kind == PartKind::kReceiveForward    ? SlotKind::kReceivedForward
+                            : part.kind == PartKind::kReceiveBackward ? SlotKind::kReceivedBackward
+                                                                      : SlotKind::kKept;
+      auto& [intervals, owners] = groups[{part.chunk, kind}];
+      intervals.push_back(IntervalOf(id));
+      if (sent_[At(id)]) intervals.back().end = last.at(part.chunk);
+      owners.push_back(id);
+      layout_.home[At(id)] = {part.chunk, kind, {}};
+    }
+    for (auto& [key, group] : groups) {
+      auto& [intervals, owners] = group;
+      layout_.slots[static_cast<size_t>(key.first)][static_cast<size_t>(key.second)] = PackIntervals(intervals);
+      for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
+    }
+  }
+
+  void FindPeak() {
+    Bytes live{};
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      live += Bytes{change_[i]};
+      const Bytes workspace = AlignUp(WorkspaceOf(graph_, graph_.nodes()[i], threads_), kAlignment);
+      layout_.workspace = std::max(layout_.workspace, workspace);
+      if (live + workspace > layout_.peak_live) {
+        layout_.peak_live = live + workspace;
+        layout_.peak_activations = live;
+        layout_.peak_node = i;
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<PipelinePart>& parts_;
+  const int threads_;
+  Layout layout_;
+  std::vector<int> part_of_;      // per node
+  std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
+  std::vector<bool> sent_;        // per root
+  std::vector<int64_t> change_;   // bytes of temporaries alive, per node
+};
+
+}  // namespace
+
+bool IsPersistent(const Graph& graph, ValueId id) {
+  return graph.value(graph.Root(id)).role != Role::kActivation;
+}
+
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads) {
+  if (!parts.empty()) return LayoutMaker(graph, parts, threads).Run();
+  return LayoutMaker(graph, {{.begin = 0, .end = graph.nodes().size()}}, threads).Run();
+}
+
+}  // namespace temper

@@ -1,0 +1,39 @@
+// layout: where the activations of one graph lie, relative to the regions that place puts them in.
+//
+// A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
+// after another and share one region. What lives from one part to another must be there for each micro-batch in flight:
+// it has a place in its chunk's slots (pipeline_schedule.h).
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "compile/pipeline.h"
+#include "graph/graph.h"
+
+namespace temper {
+
+// Where a value lies. Of temporaries chunk is -1.
+struct Home {
+  int chunk = -1;
+  SlotKind kind = SlotKind::kKept;
+  Bytes offset;  // in the region of temporaries, or in the slot
+};
+
+struct Layout {
+  std::vector<Home> home;                               // per value; meaningful for roots of activations
+  Bytes span;                                           // of the region of temporaries
+  std::vector<std::array<Bytes, kNumSlotKinds>> slots;  // per chunk: size of one slot
+  Bytes workspace;                                      // largest of its nodes
+  Bytes peak_live;                                      // temporaries plus workspace at `peak_node`
+  Bytes peak_activations;
+  size_t peak_node = 0;
+};
+
+// Of a value that outlives the step, or that the host reads or writes.
+bool IsPersistent(const Graph& graph, ValueId id);
+
+// `parts`: empty for a graph that is one. They stand one after another and are all of it.
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads);
+
+}  // namespace temper

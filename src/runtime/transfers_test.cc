@@ -1,0 +1,130 @@
+// Transfers beside kernels: what waits for them and what does not. Here relu copies, a recv writes sevens, a send notes
+// what it reads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "runtime/arena.h"
+#include "runtime/executor.h"
+
+namespace temper {
+namespace {
+
+using std::chrono::milliseconds;
+
+const TensorType kX{DType::kF32, {4}};
+
+struct World {
+  std::atomic<int> kernels{0};  // that have run
+  int recv_after = 0;           // a recv takes place when so many kernels have run
+  std::atomic<int> received{0};
+  bool send_after_recv = false;  // a send takes place when something has been received
+  std::vector<float> sent;
+};
+
+// Until `reached`, or for as long as nobody should wait.
+Status Await(const std::function<bool()>& reached) {
+  for (int i = 0; i < 2000 && !reached(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  return reached() ? OkStatus() : IoError("waited in vain");
+}
+
+class Watched final : public Kernel {
+ public:
+  Watched(Op op, World& world) : op_(op), world_(world) {}
+  Status Run(const KernelArgs& args) override {
+    const auto floats = [](std::byte* p) { return reinterpret_cast<float*>(p); };
+    if (op_ == Op::kRecv) {
+      TEMPER_RETURN_IF_ERROR(Await([&] { return world_.kernels >= world_.recv_after; }));
+      std::fill_n(floats(args.outputs[0]), 4, 7.0f);
+      ++world_.received;
+    } else if (op_ == Op::kSend) {
+      if (world_.send_after_recv) TEMPER_RETURN_IF_ERROR(Await([&] { return world_.received > 0; }));
+      std::this_thread::sleep_for(milliseconds(20));
+      world_.sent.push_back(*floats(args.inputs[0]));
+    } else {
+      std::copy_n(floats(args.inputs[0]), 4, floats(args.outputs[0]));
+      ++world_.kernels;
+    }
+    return OkStatus();
+  }
+
+ private:
+  const Op op_;
+  World& world_;
+};
+
+class WatchedTable final : public KernelTable {
+ public:
+  explicit WatchedTable(World& world) : world_(world) {}
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    return std::unique_ptr<Kernel>(std::make_unique<Watched>(spec.op, world_));
+  }
+
+ private:
+  World& world_;
+  const std::string name_ = "watched";
+};
+
+Instruction Send(int operand) {
+  return {Op::kSend,
+          {operand},
+          {},
+          {{"axes", std::string("pp")}, {"peer", int64_t{1}}, {"tag", int64_t{0}}, {"background", int64_t{1}}}};
+}
+Instruction Receive(int operand) {
+  Instruction i = {Op::kRecv, {}, {operand}, Send(0).attributes};
+  i.attributes.Set("dtype", std::string("f32"));
+  i.attributes.Set("shape", std::vector<double>{4});
+  return i;
+}
+Instruction Copy(int from, int to) {
+  return {Op::kRelu, {from}, {to}, {}};
+}
+
+// Four operands of 64 bytes, of which the first, a weight, holds ones; returns what the last holds in the end.
+Result<float> RunOnce(std::vector<Instruction> instructions, World& world) {
+  Program p{.name = "train"};
+  p.arena_bytes = {256};
+  p.buffers = {{"w", kX, Role::kWeight, false, {0}}, {"last", kX, Role::kWeight, false, {192}}};
+  p.segments = {{"forward", Phase::kForward, {kX, kX, kX, kX}, std::move(instructions)}};
+  p.bindings = {{0, 0, {{0}, {64}, {128}, {192}}, std::vector<uint64_t>(p.segments[0].instructions.size())}};
+  p.schedule = {{.binding = 0}};
+  TEMPER_CHECK(Verify(p).ok()) << Verify(p).message();
+  auto arena = std::move(*Arena::Create(p.arena_bytes));
+  WatchedTable table(world);
+  auto executor = std::move(*Executor::Create(p, *arena, table, &table));
+  std::ranges::fill(executor->BufferView(0).as<float>(), 1.0f);
+  const Status status = executor->Run({});
+  if (!status.ok()) return status;
+  return executor->BufferView(1).as<float>()[0];
+}
+
+TEST(Transfers, OnlyWhatReadsAReceivedValueWaitsForIt) {
+  // The recv takes place when the first copy has run, which therefore must not wait; the second must.
+  World world{.recv_after = 1};
+  EXPECT_EQ(*RunOnce({Receive(1), Copy(0, 2), Copy(1, 3)}, world), 7);
+}
+
+TEST(Transfers, WhatIsSentIsNotOverwrittenBefore) {
+  World world;
+  EXPECT_EQ(*RunOnce({Copy(0, 1), Send(1), Copy(0, 2), Receive(2), Copy(2, 1), Copy(1, 3)}, world), 7);
+  EXPECT_EQ(world.sent, (std::vector<float>{1}));
+}
+
+TEST(Transfers, AReceiveIntoWhatIsBeingSentWaits) {
+  World world;
+  EXPECT_EQ(*RunOnce({Copy(0, 1), Send(1), Receive(1), Copy(1, 3)}, world), 7);
+  EXPECT_EQ(world.sent, (std::vector<float>{1}));
+}
+
+TEST(Transfers, ASendDoesNotHoldUpAReceive) {
+  World world{.send_after_recv = true};
+  EXPECT_EQ(*RunOnce({Send(0), Receive(1), Copy(1, 3)}, world), 7);
+  EXPECT_EQ(world.sent, (std::vector<float>{1}));
+}
+
+}  // namespace
+}  // namespace temper
