@@ -142,9 +142,13 @@ TEST_F(MeshFaults, ARankThatHangsEndsAllOthersWithOneMessage) {
     EXPECT_LT(SecondsSince(begin), 45) << "20 s of patience, then those that stay are made to end";
     const auto errors = Errors(ended.err);
     ASSERT_EQ(errors.size(), 1u) << ended.err;
-    EXPECT_NE(errors[0].find(fmt::format("(process {}) gives no sign of life", victims[i])), std::string::npos)
-        << errors[0];
-    EXPECT_NE(errors[0].find("it is stopped"), std::string::npos) << errors[0];
+    // Who waits on the same host sees the process; another's question, which may come first under MPI, has no answer.
+    const bool seen =
+        errors[0].find(fmt::format("(process {}) gives no sign of life", victims[i])) != std::string::npos &&
+        errors[0].find("it is stopped") != std::string::npos;
+    const bool asked = i == 1 && errors[0].find("rank 1 ") != std::string::npos &&
+                       errors[0].find("does not answer for 20 s") != std::string::npos;
+    EXPECT_TRUE(seen || asked) << errors[0];
     ExpectNewestLoads(i == 0 ? "local" : "mpi");
   }
 }
