@@ -148,9 +148,8 @@ std::vector<ForeignName> ForeignNames() {
       {"data_seed", "seed", "one seed for everything"},
       {"num_threads", "threads", ""},
       {"config", "", "give the YAML file without a flag: temper train run.yaml"},
-      {"mesh", "", "one device only, for now; remove it"},
-      {"deepspeed", "", "one device only, for now; remove it"},
-      {"fsdp", "", "one device only, for now; remove it"},
+      {"deepspeed", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
+      {"fsdp", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
   };
 }
 
