@@ -156,7 +156,7 @@ Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& clu
     const auto s = static_cast<size_t>(binding.segment);
     const Segment& segment = program.segments[s];
     for (size_t i = 0; i < segment.instructions.size(); ++i, ++at) {
-      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at][LaneOf(Op::kAllReduce)]);
+      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at][kCollectiveLane]);
     }
   }
   return clock.Finish();
