@@ -149,19 +149,20 @@ int OpenNameless(const std::string& folder) {
 }
 
 Status Reserve(int fd, const std::string& folder, Bytes size) {
-  if (size.v == 0 || fallocate(fd, 0, 0, size.v) == 0) return OkStatus();
-  const int error = errno;
   struct statvfs st;
-  const bool known = fstatvfs(fd, &st) == 0;
-  const Bytes free{known ? static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize) : 0};
-  if (error == EOPNOTSUPP || error == ENOSYS) {
-    // It cannot be promised; what is free now is the best there is to know.
-    if (free >= size) return ftruncate(fd, size.v) == 0 ? OkStatus() : Failed("cannot make a file in", folder, errno);
-  } else if (error != ENOSPC && error != EDQUOT && error != EFBIG) {
-    return Failed("cannot make a file in", folder, error);
-  }
-  return IoError(fmt::format("cannot reserve {} in {}: {}; {} of its file system are free for this user",
-                             ToString(size), folder, std::strerror(error), ToString(free)));
+  if (fstatvfs(fd, &st) != 0) return Failed("cannot measure free space of", folder, errno);
+  const Bytes free{static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize)};
+  const auto too_little = [&](int error) {
+    return IoError(fmt::format("cannot reserve {} in {}: {}; {} of its file system are free for this user",
+                               ToString(size), folder, std::strerror(error), ToString(free)));
+  };
+  // Asked first: trying it would fill the disk for a moment, for everybody.
+  if (free < size) return too_little(ENOSPC);
+  if (size.v == 0 || fallocate(fd, 0, 0, size.v) == 0) return OkStatus();
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) return too_little(errno);
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return Failed("cannot make a file in", folder, errno);
+  // Nobody can promise the space; it is free now.
+  return ftruncate(fd, size.v) == 0 ? OkStatus() : Failed("cannot make a file in", folder, errno);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ Status DiskTier::ReadMapped(const Mapped& region, Bytes at, std::span<std::byte>
   if (read.ok() && unchanged.ok()) return OkStatus();
   return (unchanged.ok() ? read : unchanged)
       .WithContext(
-          fmt::format("reading tensor {}, bytes {} to {} of {}", Quoted(slice.name), run.begin, run.end, slice.path));
+          fmt::format("reading tensor {}, bytes {} to {} of its file", Quoted(slice.name), run.begin, run.end));
 }
 
 Status DiskTier::ReadRun(const Run& run, std::span<std::byte> to) {
