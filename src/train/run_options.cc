@@ -29,6 +29,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "eval_steps",
                                                        "save_total_limit",
                                                        "memory.recompute",
+                                                       "memory.recompute_blocks",
                                                        "threads",
                                                        "nprocs",
                                                        "placement",
@@ -162,8 +163,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Machine",
        {
-           {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "block"}),
-            "compute activations again in the backward pass, to save memory"},
+           {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "selective", "block"}),
+            "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
+            "dropout), or all that a block makes"},
+           {"memory.recompute_blocks", &c.machine.recompute_blocks, "blocks that do so, from the first on", positive,
+            "all"},
            {"threads", &c.machine.threads, "threads that a rank computes with", positive,
             "the cores, shared by nprocs"},
            {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
