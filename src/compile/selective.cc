@@ -160,7 +160,8 @@ std::vector<bool> CheapToRecompute(const Graph& graph) {
     if (node.phase == Phase::kForward) {
       for (const ValueId id : node.outputs) {
         made_in[static_cast<size_t>(id)] = node.block;
-        kept_anyway[static_cast<size_t>(id)] = node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
+        kept_anyway[static_cast<size_t>(id)] =
+            node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
       }
     } else {
       for (const ValueId id : node.inputs) {
