@@ -155,7 +155,7 @@ class Searcher {
   std::optional<StepFigures> Figures(const Model& model, const RunConfig& config, const Setting& choice) const {
     const Result<PlannedRun> planned = Planner(model, planner_.cluster()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
-    const Simulation& s = planned->forecast.simulation;
+    const StepEstimate& s = planned->forecast.simulation;
     double seconds = s.step.v;
     if (const int64_t more = choice.MicroBatches(rows_of_step_) - kFewMicroBatches; more > 0) {
       seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);

@@ -33,9 +33,12 @@ struct Cluster {
 
   int hosts = 1, devices_per_host = 1;
   Bytes host_memory;                     // 0: not said
-  double disk_read = 0, disk_write = 0;  // bytes per second of a host; 0: not said
-  Link between_hosts;                    // per host: its devices share it
-  double price_per_device_hour = 0;      // 0: not given
+  double disk_read = 0, disk_write = 0;  // bytes per second of a host, which its ranks share; 0: not said
+  // Bytes per second between a host's memory and one of its devices; 0: not said. Where both are one memory (shared),
+  // what a copy in it takes.
+  double to_device = 0, from_device = 0;
+  Link between_hosts;                // per host: its devices share it
+  double price_per_device_hour = 0;  // 0: not given
   std::string currency = "USD";
 
   // The devices are shares of one machine: ranks divide its memory and its cores, and a collective in the background

@@ -16,7 +16,7 @@ struct Forecast {
   Bytes bytes;  // that a rank's step reserves
   Bytes limit;  // that it may
   bool fits = false;
-  Simulation simulation;
+  StepEstimate simulation;
   double tokens_per_second = 0;
   double mfu = 0;                       // model_flops over what the devices could compute in that time
   double price_per_million_tokens = 0;  // 0: the cluster has no price

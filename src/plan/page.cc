@@ -33,7 +33,7 @@ Json EventsJson(const std::vector<TraceRow>& rows) {
 }
 
 // Of each op and phase: seconds planned and measured in a whole step.
-Json OpsJson(const Simulation& simulation, const std::vector<TraceRow>& measured) {
+Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
   std::map<std::pair<Op, Phase>, double> seconds;
   for (const TraceRow& r : measured) seconds[{r.op, r.phase}] += r.duration.v;
   Json json = Json::array();
@@ -96,7 +96,7 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
 std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnCluster& on,
                      const std::vector<TraceRow>& measured) {
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   Json data;
   data["title"] = fmt::format("{} on {}", facts.model, on.cluster->name);
   data["facts"] = {

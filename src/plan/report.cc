@@ -56,7 +56,7 @@ std::string Short(Seconds s) {
 std::string SpeedText(const PlanOnCluster& on) {
   const Cluster& c = *on.cluster;
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   const auto share = [&](Seconds part) { return 100 * part.v / s.step.v; };
   std::string text = fmt::format("speed       {} ({}): {} per step, {:.1f} tokens/s, MFU {:.2f} %\n", c.name, c.device,
                                  Short(s.step), f.tokens_per_second, 100 * f.mfu);
@@ -87,7 +87,7 @@ std::string SpeedText(const PlanOnCluster& on) {
 
 nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   nlohmann::ordered_json json;
   json["cluster"] = on.cluster->name;
   json["device"] = on.cluster->device;
