@@ -70,6 +70,7 @@ struct RunSpec {
   double adam_eps = 1e-8;
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
+  MemorySpec memory;
   // Of one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
@@ -108,6 +109,24 @@ struct Batch {
   }
 };
 
+// The disk tier of a test: bytes that no kernel can reach.
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(Bytes size) : bytes_(static_cast<size_t>(size.v)) {}
+  Bytes size() const override { return {static_cast<int64_t>(bytes_.size())}; }
+  Status Read(Bytes at, std::span<std::byte> to) override {
+    std::memcpy(to.data(), bytes_.data() + at.v, to.size());
+    return OkStatus();
+  }
+  Status Write(Bytes at, std::span<const std::byte> from) override {
+    std::memcpy(bytes_.data() + at.v, from.data(), from.size());
+    return OkStatus();
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 class TinyRun {
  public:
   explicit TinyRun(const RunSpec& spec) : spec_(spec), model_(MakeModel(spec.config)) {
@@ -138,14 +157,18 @@ class TinyRun {
                                       .recompute_blocks = spec.recompute_blocks,
                                       .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
                                       .threads = spec.threads,
-                                      .mesh = mesh}));
+                                      .mesh = mesh,
+                                      .memory = spec.memory}));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }
     arena_ = spec.communicator ? Arena::Over(Must(spec.communicator->AllocateArena(programs_[0].arena_bytes)))
                                : Must(Arena::Create(programs_[0].arena_bytes));
-    train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_, collectives_.get()));
-    eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_, collectives_.get()));
+    host_ = Must(Arena::Create(programs_[0].host.bytes));
+    disk_ = std::make_unique<MemoryStore>(programs_[0].disk.bytes);
+    const FarTiers far{.host = host_.get(), .disk = disk_.get()};
+    train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_, collectives_.get(), far));
+    eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_, collectives_.get(), far));
     for (const Buffer& b : train().buffers) {
       if (b.role == Role::kWeight || b.role == Role::kAdapter) Randomise(b);
     }
@@ -212,8 +235,9 @@ class TinyRun {
     return i < 0 ? View{} : train_->BufferView(i);
   }
   std::vector<std::byte> BytesOf(const Buffer& b) const {
-    const std::byte* data = arena_->At(b.offset);
-    return {data, data + b.type.bytes().v};
+    std::vector<std::byte> bytes(static_cast<size_t>(b.type.bytes().v));
+    Must(train_->Read(train().FindBuffer(b.name), bytes));
+    return bytes;
   }
   // Bytes of all weights, adapters, states and gradients, by name.
   std::map<std::string, std::vector<std::byte>> State() const {
@@ -228,7 +252,9 @@ class TinyRun {
  private:
   // Norm weights near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
-    const PartView part = train_->BufferPart(train().FindBuffer(b.name));
+    std::vector<std::byte> bytes(static_cast<size_t>(b.type.bytes().v)), states(4 * b.type.shape.elements());
+    const View view{bytes.data(), b.type};
+    const PartView part = b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view);
     const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
     const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));
@@ -240,10 +266,13 @@ class TinyRun {
         for (int64_t c = 0; c < part.columns(); ++c, ++i) {
           const auto place = static_cast<uint64_t>(part.RowBegin(row) + c);
           x[i] = FromFloat<T>(static_cast<float>(scale * NormalAt(key, place) + (norm ? 1 : 0)));
-          if (master >= 0) train_->BufferView(master).as<float>()[i] = ToFloat(x[i]);
+          const float rounded = ToFloat(x[i]);
+          std::memcpy(states.data() + 4 * i, &rounded, 4);
         }
       }
     });
+    Must(train_->Write(train().FindBuffer(b.name), bytes));
+    if (master >= 0) Must(train_->Write(master, states));
   }
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
@@ -266,7 +295,8 @@ class TinyRun {
   std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraTarget> targets_;
   std::vector<Program> programs_;
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Arena> arena_, host_;
+  std::unique_ptr<Store> disk_;
   std::unique_ptr<Executor> train_, eval_;
   std::vector<float> losses_;
   std::vector<int64_t> rng_;

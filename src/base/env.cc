@@ -31,7 +31,8 @@ Status Errno(const std::string& what, const std::string& path, int error) {
 
 class PosixRandomAccessFile final : public RandomAccessFile {
  public:
-  PosixRandomAccessFile(std::string path, int fd, Bytes size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  PosixRandomAccessFile(std::string path, int fd, const FileVersion& version)
+      : path_(std::move(path)), fd_(fd), version_(version) {}
   ~PosixRandomAccessFile() override { close(fd_); }
 
   Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
@@ -54,13 +55,14 @@ class PosixRandomAccessFile final : public RandomAccessFile {
     }
     return OkStatus();
   }
-  Bytes size() const override { return size_; }
+  Bytes size() const override { return {version_.size}; }
   const std::string& path() const override { return path_; }
+  FileVersion version() const override { return version_; }
 
  private:
   const std::string path_;
   const int fd_;
-  const Bytes size_;
+  const FileVersion version_;
 };
 
 Status WriteAll(int fd, std::span<const std::byte> data, const std::string& path) {
@@ -194,7 +196,7 @@ class PosixEnvironment final : public Env {
       close(fd);
       return InvalidArgument(path + " is not a regular file");
     }
-    return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, Bytes{st.st_size}));
+    return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, VersionOf(st)));
   }
   Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override {
     const int how = mode == WriteMode::kAppend ? O_APPEND : O_TRUNC;
@@ -206,6 +208,12 @@ class PosixEnvironment final : public Env {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
     if (fd < 0) return Errno("cannot create", path, errno);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(path, fd));
+  }
+  Result<std::unique_ptr<BlockFile>> OpenBlocks(const std::string& path) override {
+    return OpenPosixBlocks(path, /*direct=*/true);
+  }
+  Result<std::unique_ptr<BlockFile>> CreateUnlinked(const std::string& folder, Bytes size) override {
+    return CreatePosixUnlinked(folder, size, /*direct=*/true);
   }
   Status Rename(const std::string& from, const std::string& to) override {
     return rename(from.c_str(), to.c_str()) == 0 ? OkStatus() : Errno("cannot rename " + from + " to", to, errno);
@@ -268,6 +276,13 @@ class PosixEnvironment final : public Env {
 };
 
 }  // namespace
+
+Result<std::unique_ptr<BlockFile>> Env::OpenBlocks(const std::string& path) {
+  return Unsupported(path + " is on no disk");
+}
+Result<std::unique_ptr<BlockFile>> Env::CreateUnlinked(const std::string& folder, Bytes) {
+  return Unsupported(folder + " is on no disk");
+}
 
 Env& PosixEnv() {
   static PosixEnvironment* const env = new PosixEnvironment();

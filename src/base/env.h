@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/block_file.h"
 #include "base/status.h"
 #include "base/units.h"
 
@@ -24,6 +25,8 @@ class RandomAccessFile {
   virtual Status ReadAt(int64_t offset, std::span<std::byte> out) const = 0;
   virtual Bytes size() const = 0;  // at the time of opening
   virtual const std::string& path() const = 0;
+  // At the time of opening. Files that are on no disk have one version.
+  virtual FileVersion version() const { return {.size = size().v}; }
 };
 
 class WritableFile {
@@ -60,6 +63,12 @@ class Env {
   // Creates the file where there is none.
   virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
                                                              WriteMode mode = WriteMode::kReplace) = 0;
+  // For reading, in blocks.
+  virtual Result<std::unique_ptr<BlockFile>> OpenBlocks(const std::string& path);
+  // A file of `size`, rounded up to whole blocks, on the file system of `folder`, for reading and writing. Nobody else
+  // sees it, and it is gone when it is closed or its process dies in whatever way. Its space is reserved now: kIo, with
+  // what is free, where that is too little.
+  virtual Result<std::unique_ptr<BlockFile>> CreateUnlinked(const std::string& folder, Bytes size);
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // atomic within a file system
   virtual Status RemoveFile(const std::string& path) = 0;
   virtual Status RemoveTree(const std::string& path) = 0;     // missing is OK

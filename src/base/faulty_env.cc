@@ -13,6 +13,7 @@ class FaultyRandomAccessFile final : public RandomAccessFile {
   }
   Bytes size() const override { return base_->size(); }
   const std::string& path() const override { return base_->path(); }
+  FileVersion version() const override { return base_->version(); }
 
  private:
   const std::unique_ptr<RandomAccessFile> base_;
@@ -47,6 +48,27 @@ class FaultyWritableFile final : public WritableFile {
   const FaultyEnv::Hook& hook_;
 };
 
+class FaultyBlockFile final : public BlockFile {
+ public:
+  FaultyBlockFile(std::unique_ptr<BlockFile> base, const FaultyEnv::Hook& hook) : base_(std::move(base)), hook_(hook) {}
+  Status ReadAt(int64_t offset, std::span<std::byte> out) override {
+    TEMPER_RETURN_IF_ERROR(hook_("read", base_->path()));
+    return base_->ReadAt(offset, out);
+  }
+  Status WriteAt(int64_t offset, std::span<const std::byte> data) override {
+    TEMPER_RETURN_IF_ERROR(hook_("write", base_->path()));
+    return base_->WriteAt(offset, data);
+  }
+  Result<FileVersion> Version() const override { return base_->Version(); }
+  int64_t memory_alignment() const override { return base_->memory_alignment(); }
+  Bytes size() const override { return base_->size(); }
+  const std::string& path() const override { return base_->path(); }
+
+ private:
+  const std::unique_ptr<BlockFile> base_;
+  const FaultyEnv::Hook& hook_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<RandomAccessFile>> FaultyEnv::OpenForRead(const std::string& path) {
@@ -58,6 +80,16 @@ Result<std::unique_ptr<WritableFile>> FaultyEnv::OpenForWrite(const std::string&
   TEMPER_RETURN_IF_ERROR(hook_("create", path));
   TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForWrite(path, mode));
   return std::unique_ptr<WritableFile>(std::make_unique<FaultyWritableFile>(std::move(file), path, hook_));
+}
+Result<std::unique_ptr<BlockFile>> FaultyEnv::OpenBlocks(const std::string& path) {
+  TEMPER_RETURN_IF_ERROR(hook_("open", path));
+  TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenBlocks(path));
+  return std::unique_ptr<BlockFile>(std::make_unique<FaultyBlockFile>(std::move(file), hook_));
+}
+Result<std::unique_ptr<BlockFile>> FaultyEnv::CreateUnlinked(const std::string& folder, Bytes size) {
+  TEMPER_RETURN_IF_ERROR(hook_("reserve", folder));
+  TEMPER_ASSIGN_OR_RETURN(auto file, base_.CreateUnlinked(folder, size));
+  return std::unique_ptr<BlockFile>(std::make_unique<FaultyBlockFile>(std::move(file), hook_));
 }
 Status FaultyEnv::Rename(const std::string& from, const std::string& to) {
   TEMPER_RETURN_IF_ERROR(hook_("rename", to));

@@ -14,14 +14,17 @@ namespace temper {
 class FaultyEnv final : public Env {
  public:
   // Called before each operation: "open", "read", "create", "append", "sync", "close", "rename", "remove", "folder",
-  // "truncate", "list", "lock" with its path. A non-OK status is returned in the operation's place. An "append" that
-  // fails has written the first half of its data: what a full disk does.
+  // "truncate", "list", "lock", "reserve" (CreateUnlinked), "write" (WriteAt) with its path. A non-OK status is
+  // returned in the operation's place. An "append" that fails has written the first half of its data: what a full disk
+  // does.
   using Hook = std::function<Status(const std::string& operation, const std::string& path)>;
 
   FaultyEnv(Env& base, Hook hook) : base_(base), hook_(std::move(hook)) {}
 
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override;
   Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override;
+  Result<std::unique_ptr<BlockFile>> OpenBlocks(const std::string& path) override;
+  Result<std::unique_ptr<BlockFile>> CreateUnlinked(const std::string& folder, Bytes size) override;
   Status Rename(const std::string& from, const std::string& to) override;
   Status RemoveFile(const std::string& path) override;
   Status RemoveTree(const std::string& path) override;

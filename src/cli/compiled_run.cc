@@ -5,6 +5,36 @@
 namespace temper {
 namespace {
 
+std::optional<Tier> TierOf(TierChoice choice) {
+  switch (choice) {
+    case TierChoice::kAuto:
+      return std::nullopt;
+    case TierChoice::kDevice:
+      return Tier::kDevice;
+    case TierChoice::kHost:
+      return Tier::kHost;
+    case TierChoice::kDisk:
+      return Tier::kDisk;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+MemorySpec MemorySpecOf(const RunConfig& config) {
+  const RunConfig::Memory& m = config.memory;
+  return {.placement = m.placement,
+          .device = m.device.value_or(kNoLimit),
+          .host = m.host.value_or(kNoLimit),
+          .disk = !m.disk.empty(),
+          .weights = TierOf(m.weights),
+          .gradients = TierOf(m.gradients),
+          .optimizer = TierOf(m.optimizer),
+          .activations = TierOf(m.activations)};
+}
+
+namespace {
+
 StepSpec StepSpecOf(const RunConfig& config) {
   return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
           .recompute = config.machine.recompute,
@@ -14,7 +44,8 @@ StepSpec StepSpecOf(const RunConfig& config) {
                     .eps = config.optimizer.adam_epsilon,
                     .weight_decay = config.optimizer.weight_decay,
                     .max_norm = config.optimizer.max_grad_norm},
-          .threads = static_cast<int>(*config.machine.threads)};
+          .threads = static_cast<int>(*config.machine.threads),
+          .memory = MemorySpecOf(config)};
 }
 
 }  // namespace
@@ -134,7 +165,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(forward, run.mesh, spec, run.targets.empty()));
   }
-  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions));
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
   return run;
 }
 

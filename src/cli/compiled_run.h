@@ -19,6 +19,7 @@ struct CompiledRun {
   std::vector<LoraTarget> targets;   // empty for full fine-tuning
   std::vector<Program> programs;     // "train", "eval"
   std::vector<Decision> decisions;   // made by cost
+  ChosenMemory memory;               // text "": everything lies on the device
   std::vector<std::string> trained;  // names of all trainable values, of which a stage of a pipeline has its own
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
@@ -36,6 +37,7 @@ struct CompiledRun {
 };
 
 DType ComputeDType(const RunConfig& config);
+MemorySpec MemorySpecOf(const RunConfig& config);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
 // REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from.

@@ -42,7 +42,7 @@ struct Run {
   DataSplit split;
   KernelTime kernel_time, collective_time;
   std::unique_ptr<KernelTable> kernels, collectives;
-  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Arena> arena, host;
   std::unique_ptr<Executor> train, eval;
 
   const RunConfig& config() const { return setup.run.config; }
@@ -105,10 +105,12 @@ Status Reserve(Run& run) {
   } else {
     TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
+  TEMPER_ASSIGN_OR_RETURN(run.host, Arena::Create(compiled.train().host.bytes));
+  const FarTiers far{.host = run.host.get()};
   run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
   KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives));
-  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives));
+  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives, far));
+  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives, far));
   return OkStatus();
 }
 
@@ -189,6 +191,7 @@ void Announce(const Run& run) {
                       pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
     }
   }
+  if (!run.compiled.memory.text.empty()) LogInfo("memory      " + run.compiled.memory.ToString());
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {

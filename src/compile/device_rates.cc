@@ -16,6 +16,21 @@ size_t IsNarrow(OpClass op_class) {
 
 }  // namespace
 
+DeviceRates TypicalHost() {
+  constexpr double kBandwidth = 1e10, kF32 = 1e11, kBf16 = 5e11;
+  DeviceRates rates;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
+      OpRate rate{.launch = {1e-6}, .bandwidth = {{KiB(1), kBandwidth}}};
+      if (c == OpClass::kProduct || c == OpClass::kAttention) {
+        rate.flops_per_second = dtype == DType::kBF16 ? kBf16 : kF32;
+      }
+      rates.SetClass(c, dtype, std::move(rate));
+    }
+  }
+  return rates;
+}
+
 ProductDims ProductDimsOf(Op op, const Types& in) {
   const Shape &a = in[0].shape, &b = in[1].shape;
   if (op == Op::kLinearDx) return {a[0], b[1], a[1]};

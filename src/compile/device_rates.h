@@ -84,6 +84,10 @@ class DeviceRates {
   TileShape tile_;
 };
 
+// Of a machine of which nothing was measured: a few cores of a current server. Good enough to tell what is worth moving
+// from what is not.
+DeviceRates TypicalHost();
+
 // Rows, columns and inner dim of a product's result. REQUIRES: ClassOf is kProduct or kNarrow.
 struct ProductDims {
   int64_t rows = 0, columns = 0, inner = 0;

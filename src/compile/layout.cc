@@ -56,10 +56,13 @@ class LayoutMaker {
     }
     TEMPER_CHECK(part_of_.size() == graph_.nodes().size()) << "parts of " << part_of_.size() << " nodes";
     FindLifetimes();
+    FindStaged();
     ExtendBackground(graph_, parts_, &end_);
-    PackTemporaries();
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      PackTemporaries(tier);
+      FindPeak(tier);
+    }
     PackSlots();
-    FindPeak();
     return std::move(layout_);
   }
 
@@ -85,6 +88,15 @@ class LayoutMaker {
     }
   }
 
+  // Copies of values of other tiers, and what is on its way to become one.
+  void FindStaged() {
+    staged_.assign(begin_.size(), false);
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::kFetch) staged_[At(graph_.Root(node.outputs[0]))] = true;
+      if (node.op == Op::kEvict) staged_[At(graph_.Root(node.inputs[0]))] = IsPersistent(graph_, node.outputs[0]);
+    }
+  }
+
   bool IsActivation(ValueId id) const {
     return graph_.Root(id) == id && !IsPersistent(graph_, id) && begin_[At(id)] >= 0;
   }
@@ -94,18 +106,22 @@ class LayoutMaker {
   }
 
   // Parts do not share a step, so one packing serves all.
-  void PackTemporaries() {
+  void PackTemporaries(Tier tier) {
     std::vector<Interval> intervals;
     std::vector<ValueId> owners;
     change_.assign(graph_.nodes().size() + 1, 0);
+    staged_change_ = change_;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      if (!IsActivation(id) || !IsTemporary(id)) continue;
+      if (!IsActivation(id) || !IsTemporary(id) || graph_.value(id).tier != tier) continue;
       intervals.push_back(IntervalOf(id));
       owners.push_back(id);
-      change_[static_cast<size_t>(begin_[At(id)])] += intervals.back().size.v;
-      change_[static_cast<size_t>(end_[At(id)]) + 1] -= intervals.back().size.v;
+      for (auto* change : {&change_, &staged_change_}) {
+        if (change == &staged_change_ && !staged_[At(id)]) continue;
+        (*change)[static_cast<size_t>(begin_[At(id)])] += intervals.back().size.v;
+        (*change)[static_cast<size_t>(end_[At(id)]) + 1] -= intervals.back().size.v;
+      }
     }
-    layout_.span = PackIntervals(intervals);
+    layout_.tiers[static_cast<size_t>(tier)].span = PackIntervals(intervals);
     for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
   }
 
@@ -135,16 +151,21 @@ class LayoutMaker {
     }
   }
 
-  void FindPeak() {
-    Bytes live{};
+  void FindPeak(Tier tier) {
+    TierLayout& layout = layout_.tiers[static_cast<size_t>(tier)];
+    Bytes live{}, staged{};
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       live += Bytes{change_[i]};
-      const Bytes workspace = AlignUp(WorkspaceOf(graph_, graph_.nodes()[i], threads_), kAlignment);
-      layout_.workspace = std::max(layout_.workspace, workspace);
-      if (live + workspace > layout_.peak_live) {
-        layout_.peak_live = live + workspace;
-        layout_.peak_activations = live;
-        layout_.peak_node = i;
+      staged += Bytes{staged_change_[i]};
+      const Node& node = graph_.nodes()[i];
+      const bool here = TierOf(graph_, node) == tier;
+      const Bytes workspace = here ? AlignUp(WorkspaceOf(graph_, node, threads_), kAlignment) : Bytes{};
+      layout.workspace = std::max(layout.workspace, workspace);
+      if (live + workspace > layout.peak_live) {
+        layout.peak_live = live + workspace;
+        layout.peak_activations = live - staged;
+        layout.peak_staged = staged;
+        layout.peak_node = i;
       }
     }
   }
@@ -156,10 +177,17 @@ class LayoutMaker {
   std::vector<int> part_of_;      // per node
   std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
   std::vector<bool> sent_;        // per root
-  std::vector<int64_t> change_;   // bytes of temporaries alive, per node
+  std::vector<bool> staged_;      // per root
+  // By how much the bytes of a tier's temporaries change, per node; and of those that are copies.
+  std::vector<int64_t> change_, staged_change_;
 };
 
 }  // namespace
+
+Tier TierOf(const Graph& graph, const Node& node) {
+  const std::vector<ValueId>& operands = node.outputs.empty() ? node.inputs : node.outputs;
+  return operands.empty() ? Tier::kDevice : graph.value(operands[0]).tier;
+}
 
 bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;

@@ -2,7 +2,7 @@
 //
 // A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
 // after another and share one region. What lives from one part to another must be there for each micro-batch in flight:
-// it has a place in its chunk's slots (pipeline_schedule.h).
+// it has a place in its chunk's slots (pipeline_schedule.h). Each tier has regions of its own; slots are the device's.
 #pragma once
 
 #include <array>
@@ -20,15 +20,26 @@ struct Home {
   Bytes offset;  // in the region of temporaries, or in the slot
 };
 
-struct Layout {
-  std::vector<Home> home;                               // per value; meaningful for roots of activations
-  Bytes span;                                           // of the region of temporaries
-  std::vector<std::array<Bytes, kNumSlotKinds>> slots;  // per chunk: size of one slot
-  Bytes workspace;                                      // largest of its nodes
-  Bytes peak_live;                                      // temporaries plus workspace at `peak_node`
+// Of one tier.
+struct TierLayout {
+  Bytes span;       // of the region of temporaries
+  Bytes workspace;  // largest of its nodes
+  Bytes peak_live;  // temporaries plus workspace at `peak_node`
   Bytes peak_activations;
+  Bytes peak_staged;  // of copies of what lives in another tier
   size_t peak_node = 0;
 };
+
+struct Layout {
+  std::vector<Home> home;                               // per value; meaningful for roots of activations
+  std::vector<std::array<Bytes, kNumSlotKinds>> slots;  // per chunk: size of one slot
+  std::array<TierLayout, kNumTiers> tiers;
+
+  const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }
+};
+
+// Where a node's operands lie; of a move, where it goes.
+Tier TierOf(const Graph& graph, const Node& node);
 
 // Of a value that outlives the step, or that the host reads or writes.
 bool IsPersistent(const Graph& graph, ValueId id);

@@ -56,22 +56,37 @@ class BufferTable {
       const Value& root = graph.value(graph.Root(id));
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
-        buffers_.push_back({root.name, root.type, root.role, root.trainable, end_, root.shard});
-        end_ = AlignUp(end_ + root.type.bytes(), kAlignment);
+        Bytes& end = end_[static_cast<size_t>(root.tier)];
+        buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier) + end, root.shard});
+        end = AlignUp(end + root.type.bytes(), kAlignment);
       }
       Buffer& known = buffers_[it->second];
       known.trainable |= root.trainable;
-      if (!(known.type == root.type) || known.role != root.role) {
-        return Corrupt(fmt::format("buffer {} is {} {} in one graph and {} {} in another", root.name,
-                                   known.type.ToString(), ToString(known.role), root.type.ToString(),
-                                   ToString(root.role)));
+      if (!(known.type == root.type) || known.role != root.role || known.tier() != root.tier) {
+        return Corrupt(fmt::format("buffer {} is {} {} in {} memory in one graph and {} {} in {} memory in another",
+                                   root.name, known.type.ToString(), ToString(known.role), ToString(known.tier()),
+                                   root.type.ToString(), ToString(root.role), ToString(root.tier)));
       }
     }
     return OkStatus();
   }
+  // What lies on the disk: first what the run writes, which is one file, then frozen weights, which the model's own
+  // files hold. REQUIRES: all graphs are added.
+  void PlaceOnDisk() {
+    Bytes& end = end_[static_cast<size_t>(Tier::kDisk)];
+    end = {};
+    for (const bool frozen : {false, true}) {
+      for (Buffer& b : buffers_) {
+        if (b.tier() != Tier::kDisk || IsFrozen(b) != frozen) continue;
+        b.offset = BaseOf(Tier::kDisk) + end;
+        end = AlignUp(end + b.type.bytes(), kDiskAlignment);
+      }
+    }
+  }
+
   size_t IndexOf(const Graph& graph, ValueId id) const { return index_.at(BufferKey(graph.value(graph.Root(id)))); }
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
-  Bytes end() const { return end_; }
+  Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
 
   // Those that the graphs use, in order.
   std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
@@ -95,17 +110,17 @@ class BufferTable {
  private:
   std::vector<Buffer> buffers_;
   std::unordered_map<std::string, size_t> index_;
-  Bytes end_;
+  std::array<Bytes, kNumTiers> end_ = {};
 };
 
-// The regions of one Program above the persistent one.
+// The regions of one Program above the persistent ones.
 struct Regions {
-  Bytes temporaries;
+  std::array<Bytes, kNumTiers> temporaries;  // addresses
   // Of a pipeline: per chunk and kind, where the first slot lies and how large each is.
   std::vector<std::array<Bytes, kNumSlotKinds>> slots, slot_sizes;
 
-  Bytes At(const Home& home, const Slots& slots_of_call) const {
-    if (home.chunk < 0) return temporaries + home.offset;
+  Bytes At(const Home& home, Tier tier, const Slots& slots_of_call) const {
+    if (home.chunk < 0) return temporaries[static_cast<size_t>(tier)] + home.offset;
     const auto chunk = static_cast<size_t>(home.chunk), kind = static_cast<size_t>(home.kind);
     return slots[chunk][kind] + slot_sizes[chunk][kind] * slots_of_call[kind] + home.offset;
   }
@@ -125,8 +140,9 @@ class SegmentWriter {
       size_t next = begin + 1;
       while (next < end && nodes[next].phase == nodes[begin].phase && nodes[next].block == nodes[begin].block) ++next;
       bindings.push_back(WriteSegment(graph, begin, next, [&](ValueId root) {
-        return IsPersistent(graph, root) ? table_[table_.IndexOf(graph, root)].offset
-                                         : regions.At(layout.home[static_cast<size_t>(root)], slots);
+        return IsPersistent(graph, root)
+                   ? table_[table_.IndexOf(graph, root)].offset
+                   : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
       }));
       begin = next;
     }
@@ -162,6 +178,7 @@ class SegmentWriter {
       binding.rng_hashes.push_back(node.rng_name.empty() ? 0 : HashName(node.rng_name));
     }
     for (const TensorType& t : segment.operands) structure += t.ToString();
+    for (const Bytes address : binding.offsets) structure += ToString(TierOf(address))[0];
     structure += ToString(segment.phase);
     const auto [it, fresh] = known_.try_emplace(structure, static_cast<int>(program_.segments.size()));
     if (fresh) {
@@ -192,13 +209,14 @@ class Placer {
         }
         kept = PlaceSlots(plan, Bytes{}).second;
       }
-      reach_ = std::max(reach_, kept + span);
+      reach_[0] = std::max(reach_[0], kept + span);
       for (const Stage& stage : plan.stages) {
         Bytes alone{};
         TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &alone));
-        reach_ = std::max(reach_, alone);
+        reach_[0] = std::max(reach_[0], alone);
       }
     }
+    table_.PlaceOnDisk();
     std::vector<Program> programs;
     for (const ProgramPlan& plan : plans_) {
       programs.push_back(Write(plan));
@@ -218,8 +236,12 @@ class Placer {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
     if (fresh) it->second = LayOut(graph, parts, threads_);
-    *span = std::max(*span, it->second.span);
-    workspace_ = std::max(workspace_, it->second.workspace);
+    *span = std::max(*span, it->second.in(Tier::kDevice).span);
+    for (size_t tier = 0; tier < kNumTiers; ++tier) {
+      const TierLayout& layout = it->second.tiers[tier];
+      if (tier > 0) reach_[tier] = std::max(reach_[tier], layout.span);
+      workspace_[tier] = std::max(workspace_[tier], layout.workspace);
+    }
     return OkStatus();
   }
 
@@ -250,24 +272,32 @@ class Placer {
 
   Program Write(const ProgramPlan& plan) {
     Program program{.name = plan.name, .threads = threads_};
-    program.workspace_offset = table_.end() + reach_;
-    program.workspace_bytes = workspace_;
-    program.arena_bytes = program.workspace_offset + workspace_;
+    program.workspace_offset = table_.end(Tier::kDevice) + reach_[0];
+    program.workspace_bytes = workspace_[0];
+    program.arena_bytes = program.workspace_offset + workspace_[0];
+    for (const auto& [tier, far] : {std::pair(Tier::kHost, &program.host), std::pair(Tier::kDisk, &program.disk)}) {
+      const auto t = static_cast<size_t>(tier);
+      far->workspace_bytes = workspace_[t];
+      far->bytes = table_.end(tier) + reach_[t] + workspace_[t];
+      if (workspace_[t].v > 0) far->workspace_offset = BaseOf(tier) + table_.end(tier) + reach_[t];
+    }
     std::vector<const Graph*> graphs;
     if (plan.pipeline) {
       for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) graphs.push_back(&graph->graph);
     }
     for (const Stage& stage : plan.stages) graphs.push_back(stage.graph);
     program.buffers = table_.UsedBy(graphs);
-    for (const Buffer& b : program.buffers) ClassOf(program.peak, b.role) += AlignUp(b.type.bytes(), kAlignment);
+    for (const Buffer& b : program.buffers) {
+      ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
+    }
     SegmentWriter writer(&program, table_);
-    Bytes peak_live{};
+    std::array<Bytes, kNumTiers> peak_live = {};
     if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
     for (const Stage& stage : plan.stages) {
       const Layout& layout = layouts_.at(stage.graph);
       NotePeak(*stage.graph, layout, Bytes{}, &program, &peak_live);
       const std::vector<int> bindings =
-          writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, {.temporaries = table_.end()});
+          writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, {.temporaries = TemporariesFrom({})});
       const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;
       if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
@@ -279,23 +309,48 @@ class Placer {
     return program;
   }
 
-  // `kept`: bytes of slots, which are there all the time that a pipeline runs.
-  void NotePeak(const Graph& graph, const Layout& layout, Bytes kept, Program* program, Bytes* peak_live) const {
-    if (layout.peak_live + kept <= *peak_live) return;
-    *peak_live = layout.peak_live + kept;
-    program->peak.in_flight = kept;
-    program->peak.activations = layout.peak_activations;
-    program->peak.workspace = layout.peak_live - layout.peak_activations;
-    const Node& node = graph.nodes()[layout.peak_node];
-    program->peak_instruction =
-        fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+  // Where temporaries begin in each tier; on the device after so many bytes of slots.
+  std::array<Bytes, kNumTiers> TemporariesFrom(Bytes slots) const {
+    std::array<Bytes, kNumTiers> begin = {};
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      begin[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
+    }
+    begin[0] += slots;
+    return begin;
   }
 
-  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer, Bytes* peak_live) const {
-    auto [regions, end] = PlaceSlots(plan, table_.end());
-    regions.temporaries = end;
+  static MemoryByClass& PeakIn(Tier tier, Program* program) {
+    return tier == Tier::kDevice ? program->peak : tier == Tier::kHost ? program->host.peak : program->disk.peak;
+  }
+
+  // `kept`: bytes of slots, which are there all the time that a pipeline runs.
+  static void NotePeak(const Graph& graph, const Layout& layout, Bytes kept, Program* program,
+                       std::array<Bytes, kNumTiers>* peak_live) {
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      const TierLayout& here = layout.in(tier);
+      const Bytes slots = tier == Tier::kDevice ? kept : Bytes{};
+      Bytes& most = (*peak_live)[static_cast<size_t>(tier)];
+      if (here.peak_live + slots <= most) continue;
+      most = here.peak_live + slots;
+      MemoryByClass& peak = PeakIn(tier, program);
+      peak.in_flight = slots;
+      peak.activations = here.peak_activations;
+      peak.staged = here.peak_staged;
+      peak.workspace = here.peak_live - here.peak_activations - here.peak_staged;
+      if (tier != Tier::kDevice) continue;
+      const Node& node = graph.nodes()[here.peak_node];
+      program->peak_instruction =
+          fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+    }
+  }
+
+  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer,
+                     std::array<Bytes, kNumTiers>* peak_live) const {
+    auto [regions, end] = PlaceSlots(plan, table_.end(Tier::kDevice));
+    const Bytes slots = end - table_.end(Tier::kDevice);
+    regions.temporaries = TemporariesFrom(slots);
     for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
-      NotePeak(graph->graph, layouts_.at(&graph->graph), end - table_.end(), program, peak_live);
+      NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, peak_live);
     }
     // By graph, part and slots: a binding serves every micro-batch that has its slots.
     std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
@@ -338,7 +393,8 @@ class Placer {
   const int threads_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  Bytes reach_, workspace_;  // of all Programs: how far slots and temporaries go, the largest scratch
+  // Of all Programs, per tier: how far slots and temporaries go, the largest scratch.
+  std::array<Bytes, kNumTiers> reach_ = {}, workspace_ = {};
 };
 
 }  // namespace

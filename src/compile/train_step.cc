@@ -67,11 +67,9 @@ class StepCompiler {
   StepCompiler(const StepSpec& spec, bool once) : spec_(spec), once_(once) {}
 
   Graph MicroBatch(const Graph& fused, bool accumulate) const {
-    return UpdateInPlace(ScheduleCollectives(Differentiated(fused, accumulate), collectives()));
+    return ScheduleCollectives(Differentiated(fused, accumulate), collectives());
   }
-  Graph Evaluation(const Graph& local_eval) const {
-    return UpdateInPlace(ScheduleCollectives(Forward(local_eval), collectives()));
-  }
+  Graph Evaluation(const Graph& local_eval) const { return ScheduleCollectives(Forward(local_eval), collectives()); }
 
   // Of a stage: collectives are scheduled within parts, because other micro-batches come between these.
   Result<PipelinedGraph> OfStage(const Graph& whole, const PipelineCut& cut) const {
@@ -174,12 +172,17 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
 }  // namespace
 
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
-                                             std::vector<Decision>* decisions) {
+                                             std::vector<Decision>* decisions, ChosenMemory* memory) {
   std::vector<Decision> made;
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
   if (spec.mesh.mesh.size(Axis::kPp) > 1) {
     if (decisions != nullptr) *decisions = std::move(made);
+    if (!spec.memory.IsOpen()) {
+      return InvalidArgument(
+          "memory.device and the placements of memory are not there in a pipeline, whose micro-batches in flight have "
+          "slots of their own; leave them out, or do without mesh.pp");
+    }
     return CompilePipeline(forward, local, local_eval, spec);
   }
   TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
@@ -187,30 +190,28 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const bool once = sync == GradSync::kStep;
   const StepCompiler compiler(spec, once);
   const Graph fused = Fuse(local);
-  const Graph first = compiler.MicroBatch(fused, false);
-  const Graph rest = compiler.MicroBatch(fused, true);
-  const Graph update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once);
-  const Graph eval = compiler.Evaluation(local_eval);
-  const std::array<const Graph*, 4> graphs = {&first, &rest, &update, &eval};
+  StepGraphs step{.first = compiler.MicroBatch(fused, false),
+                  .rest = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph(),
+                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
+                  .eval = compiler.Evaluation(local_eval),
+                  .micro_batches = spec.micro_batches};
+  std::vector<const Graph*> graphs = {&step.first, &step.update, &step.eval};
+  if (spec.micro_batches > 1) graphs.push_back(&step.rest);
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
   TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
-
-  std::vector<Stage> stages = {{&first, 0, 1}};
-  if (spec.micro_batches > 1) stages.push_back({&rest, 1, spec.micro_batches});
-  stages.push_back({&update, 0, 1});
-  return Place(std::vector<ProgramPlan>{{"train", stages}, {"eval", {{&eval, 0, 1}}}}, spec.threads);
+  return PlaceWithin(spec.memory, step, spec.threads, memory);
 }
 
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads) {
-  std::vector<Graph> finished;
-  finished.reserve(graphs.size());
-  std::vector<ProgramPlan> plans;
-  for (const NamedGraph& named : graphs) {
-    finished.push_back(UpdateInPlace(Fuse(*named.graph)));
-    TEMPER_RETURN_IF_ERROR(Verify(finished.back()));
-    plans.push_back({named.name, {{&finished.back(), 0, 1}}});
+Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,
+                                            const MemorySpec& memory, ChosenMemory* chosen) {
+  std::vector<Graph> fused;
+  fused.reserve(graphs.size());
+  std::vector<NamedGraph> named;
+  for (const NamedGraph& graph : graphs) {
+    fused.push_back(Fuse(*graph.graph));
+    named.push_back({graph.name, &fused.back()});
   }
-  return Place(plans, threads);
+  return PlaceWithin(memory, named, threads, chosen);
 }
 
 }  // namespace temper

@@ -1,9 +1,11 @@
 // The training step of a model: from its forward graph to Programs. This is the pass pipeline, and the one place that
-// knows its order: partition, fuse, differentiate, recompute, collectives, update in place, optimizer, place.
+// knows its order: partition, fuse, differentiate, recompute, collectives, optimizer, memory tiers, update in place,
+// place.
 #pragma once
 
 #include <vector>
 
+#include "compile/memory_policy.h"
 #include "compile/partition.h"
 #include "compile/pipeline.h"
 #include "compile/placement_rules.h"
@@ -35,19 +37,23 @@ struct StepSpec {
   AdamwSpec adamw;
   int threads = 1;
   MeshSpec mesh;
+  MemorySpec memory;
 };
 
 // Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
 // ends in one linear_cross_entropy and has the tokens of all ranks' micro-batch; `eval_forward` is the same model
-// without what only training does (dropout). `decisions`: filled with what was decided by cost; may be nullptr.
+// without what only training does (dropout). `decisions`, `memory`: filled with what was decided by cost; may be
+// nullptr.
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
-                                             std::vector<Decision>* decisions = nullptr);
+                                             std::vector<Decision>* decisions = nullptr,
+                                             ChosenMemory* memory = nullptr);
 
 // Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths.
 struct NamedGraph {
   std::string name;
   const Graph* graph;
 };
-Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads);
+Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,
+                                            const MemorySpec& memory = {}, ChosenMemory* chosen = nullptr);
 
 }  // namespace temper

@@ -12,6 +12,7 @@
 #include "graph/attributes.h"
 #include "tensor/placement.h"
 #include "tensor/shape.h"
+#include "tensor/tier.h"
 
 namespace temper {
 
@@ -69,6 +70,12 @@ class LineReader {
       elements *= std::max<int64_t>(d, 1);
       out->Append(d);
     }
+    return true;
+  }
+  bool ReadTier(Tier* out) {
+    std::string_view word;
+    if (!Word(&word) || !ParseTier(word)) return false;
+    *out = *ParseTier(word);
     return true;
   }
   // What Shard::ToString gives.

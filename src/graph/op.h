@@ -62,6 +62,10 @@ enum class Op : unsigned char {
                 //                                                               attrs: max_norm (0: no clipping)
   kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
+  // Moves: the same bytes in another tier (Value::tier), towards the device or away from it. With `background` the
+  // executor may run them beside the kernels that follow. compile/residency.h places them.
+  kFetch,  // (x) -> x
+  kEvict,  // (x) -> x
   // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
   // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h. With `background`
   // (compile/collectives.h) the executor may run them beside the kernels that follow.
@@ -83,6 +87,10 @@ inline constexpr int kNumOps = static_cast<int>(Op::kRecv) + 1;
 // Carried out by a communicator.
 constexpr bool IsCollective(Op op) {
   return op >= Op::kAllGather;
+}
+// Carried out by the runtime.
+constexpr bool IsMove(Op op) {
+  return op == Op::kFetch || op == Op::kEvict;
 }
 constexpr bool IsTransfer(Op op) {
   return op == Op::kSend || op == Op::kRecv;

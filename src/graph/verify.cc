@@ -104,6 +104,36 @@ Status CheckTypes(const Graph& graph) {
   return OkStatus();
 }
 
+// Kernels run where all their operands lie; moves go from one tier to another.
+Status CheckTiers(const Graph& graph) {
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const auto tier = [&](ValueId id) { return graph.value(id).tier; };
+    if (IsMove(node.op)) {
+      const Tier from = tier(node.inputs[0]), to = tier(node.outputs[0]);
+      if (node.op == Op::kFetch ? to < from : from < to) continue;
+      return Bad(graph, i, fmt::format("goes from {} to {}", ToString(from), ToString(to)));
+    }
+    std::optional<Tier> all;
+    for (const auto* list : {&node.inputs, &node.outputs}) {
+      for (ValueId id : *list) {
+        if (tier(id) == Tier::kDisk) return Bad(graph, i, fmt::format("touches %{}, which lies on the disk", id));
+        if (all.value_or(tier(id)) != tier(id)) {
+          return Bad(graph, i, fmt::format("touches %{}, in another tier than its other operands", id));
+        }
+        all = tier(id);
+      }
+    }
+  }
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const Value& value = graph.value(id);
+    if (value.updates != kNoValue && graph.value(value.updates).tier != value.tier) {
+      return Corrupt(fmt::format("%{} {} updates a value of another tier", id, value.name));
+    }
+  }
+  return OkStatus();
+}
+
 Status CheckUpdates(const Graph& graph, const Liveness& live) {
   std::vector<ValueId> updated_by(graph.num_values(), kNoValue);
   for (ValueId id = 0; id < graph.num_values(); ++id) {
@@ -147,6 +177,7 @@ Status Verify(const Graph& graph) {
   TEMPER_RETURN_IF_ERROR(CheckIds(graph));
   TEMPER_ASSIGN_OR_RETURN(const Liveness live, CheckOrder(graph));
   TEMPER_RETURN_IF_ERROR(CheckTypes(graph));
+  TEMPER_RETURN_IF_ERROR(CheckTiers(graph));
   return CheckUpdates(graph, live);
 }
 

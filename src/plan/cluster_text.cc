@@ -9,7 +9,7 @@
 #include "format/quoted.h"
 #include "format/yaml.h"
 #include "plan/cluster.h"
-#include "plan/quantity.h"
+#include "base/quantity.h"
 
 namespace temper {
 namespace {

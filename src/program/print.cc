@@ -1,6 +1,7 @@
 // Text form of a Program:
 //   program "train" threads=2 arena=1048576 workspace=917504+131072
 //   peak weights=65536 adapters=0 gradients=... at "backward block 1: linear_dw"
+//   host bytes=4096 workspace=0+0 weights=4096 adapters=0 ...
 //   buffer "model.norm.weight" f32[64] weight trainable offset=4096
 //   segment "forward.block" forward
 //     operand bf16[48, 64]
@@ -29,7 +30,8 @@ constexpr struct {
                 {"workspace", &MemoryByClass::workspace},
                 {"inputs_outputs", &MemoryByClass::inputs_outputs},
                 {"caches", &MemoryByClass::caches},
-                {"in_flight", &MemoryByClass::in_flight}};
+                {"in_flight", &MemoryByClass::in_flight},
+                {"staged", &MemoryByClass::staged}};
 
 constexpr struct {
   Call::Kind kind;
@@ -54,6 +56,8 @@ class ProgramReader {
     if (in.Eat("  operand ")) return ReadOperand(in);
     if (in.Eat("  ")) return ReadInstruction(in);
     if (in.Eat("peak ")) return ReadPeak(in);
+    if (in.Eat("host ")) return ReadFar(in, &program_.host);
+    if (in.Eat("disk ")) return ReadFar(in, &program_.disk);
     if (in.Eat("buffer ")) return ReadBuffer(in);
     if (in.Eat("segment ")) return ReadSegment(in);
     if (in.Eat("binding ")) return ReadBinding(in);
@@ -72,11 +76,19 @@ class ProgramReader {
            in.Number(&program_.arena_bytes.v) && in.Eat(" workspace=") && in.Number(&program_.workspace_offset.v) &&
            in.Eat("+") && in.Number(&program_.workspace_bytes.v) && in.AtEnd();
   }
-  bool ReadPeak(LineReader& in) {
+  bool ReadClasses(LineReader& in, MemoryByClass* classes) {
     for (const auto& [name, member] : kClasses) {
-      if (!in.Eat(name) || !in.Eat("=") || !in.Number(&(program_.peak.*member).v) || !in.Eat(" ")) return false;
+      if (!in.Eat(name) || !in.Eat("=") || !in.Number(&(classes->*member).v) || !in.Eat(" ")) return false;
     }
-    return in.Eat("at ") && in.Quoted(&program_.peak_instruction) && in.AtEnd();
+    return true;
+  }
+  bool ReadPeak(LineReader& in) {
+    return ReadClasses(in, &program_.peak) && in.Eat("at ") && in.Quoted(&program_.peak_instruction) && in.AtEnd();
+  }
+  bool ReadFar(LineReader& in, FarMemory* far) {
+    return in.Eat("bytes=") && in.Number(&far->bytes.v) && in.Eat(" workspace=") &&
+           in.Number(&far->workspace_offset.v) && in.Eat("+") && in.Number(&far->workspace_bytes.v) && in.Eat(" ") &&
+           ReadClasses(in, &far->peak) && in.AtEnd();
   }
   bool ReadBuffer(LineReader& in) {
     Buffer b;
@@ -161,6 +173,13 @@ std::string PrintProgram(const Program& p) {
                                  p.arena_bytes.v, p.workspace_offset.v, p.workspace_bytes.v);
   for (const auto& [name, member] : kClasses) text += fmt::format("{}={} ", name, (p.peak.*member).v);
   text += fmt::format("at \"{}\"\n", p.peak_instruction);
+  for (const auto& [name, far] : {std::pair("host", &p.host), std::pair("disk", &p.disk)}) {
+    if (*far == FarMemory()) continue;
+    text += fmt::format("{} bytes={} workspace={}+{} ", name, far->bytes.v, far->workspace_offset.v,
+                        far->workspace_bytes.v);
+    for (const auto& [of, member] : kClasses) text += fmt::format("{}={} ", of, (far->peak.*member).v);
+    text += '\n';
+  }
   for (const Buffer& b : p.buffers) {
     text += fmt::format("buffer \"{}\" {} {}{} offset={}", b.name, b.type.ToString(), ToString(b.role),
                         b.trainable ? " trainable" : "", b.offset.v);

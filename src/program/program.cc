@@ -15,7 +15,7 @@ Types OperandTypes(const Segment& segment, const std::vector<int>& indices) {
   return types;
 }
 
-Status CheckSegment(const Segment& segment, const Program& program) {
+Status CheckSegment(const Segment& segment) {
   for (size_t i = 0; i < segment.instructions.size(); ++i) {
     const Instruction& instruction = segment.instructions[i];
     const auto where = [&] {
@@ -33,14 +33,6 @@ Status CheckSegment(const Segment& segment, const Program& program) {
     if (!types.ok()) return types.status().WithContext(where());
     const Types outputs = OperandTypes(segment, instruction.outputs);
     if (!(*types == outputs)) return Corrupt(where() + ": outputs of other types");
-    const auto workspace = RuleOf(instruction.op).workspace;
-    if (workspace == nullptr) continue;
-    const Bytes scratch =
-        workspace(OperandTypes(segment, instruction.inputs), outputs, instruction.attributes, program.threads);
-    if (scratch > program.workspace_bytes) {
-      return Corrupt(fmt::format("{}: needs {} bytes of scratch, the workspace has {}", where(), scratch.v,
-                                 program.workspace_bytes.v));
-    }
   }
   return OkStatus();
 }
@@ -54,12 +46,14 @@ Status CheckNames(const Program& program) {
   return good ? OkStatus() : Corrupt("program: a name holds a quote or a line break");
 }
 
-bool IsOutside(const Program& program, Bytes offset, Bytes size) {
-  return offset.v < 0 || offset.v % kAlignment != 0 || size > program.arena_bytes ||
-         offset > program.arena_bytes - size;
+bool IsOutside(const Program& program, Bytes address, Bytes size) {
+  if (address.v < 0 || address >= BaseOf(static_cast<Tier>(kNumTiers))) return true;
+  const Tier tier = TierOf(address);
+  const Bytes offset = address - BaseOf(tier), arena = program.bytes_in(tier);
+  return offset.v % kAlignment != 0 || size > arena || offset > arena - size;
 }
 
-// A part of the arena that belongs to one buffer, or (buffer == nullptr) to the workspace.
+// A part of an arena that belongs to one buffer, or (buffer == nullptr) to the workspace.
 struct Region {
   Bytes begin, end;
   const Buffer* buffer = nullptr;
@@ -69,11 +63,15 @@ struct Region {
 // By offset, none overlapping another.
 Result<std::vector<Region>> PersistentRegions(const Program& program) {
   std::vector<Region> regions;
-  if (program.workspace_bytes.v < 0 || IsOutside(program, program.workspace_offset, program.workspace_bytes)) {
+  const auto add_workspace = [&](Tier tier, Bytes begin, Bytes size) {
+    if (size.v == 0) return true;
+    regions.push_back({begin, begin + size});
+    return size.v > 0 && !IsOutside(program, begin, size) && TierOf(begin) == tier;
+  };
+  if (!add_workspace(Tier::kDevice, program.workspace_offset, program.workspace_bytes) ||
+      !add_workspace(Tier::kHost, program.host.workspace_offset, program.host.workspace_bytes) ||
+      program.disk.workspace_bytes.v != 0) {
     return Corrupt("program: the workspace leaves the arena or is misaligned");
-  }
-  if (program.workspace_bytes.v > 0) {
-    regions.push_back({program.workspace_offset, program.workspace_offset + program.workspace_bytes});
   }
   for (const Buffer& b : program.buffers) {
     if (IsOutside(program, b.offset, b.type.bytes())) {
@@ -88,6 +86,35 @@ Result<std::vector<Region>> PersistentRegions(const Program& program) {
     }
   }
   return regions;
+}
+
+// Kernels touch one tier, which is not the disk, and have scratch there; moves go from one tier to another.
+Status CheckTiers(const Program& program, const Segment& segment, const Instruction& instruction,
+                  const Binding& binding) {
+  const auto refuse = [&](const char* what) {
+    return Corrupt(fmt::format("program: {} {}: {}", segment.name, ToString(instruction.op), what));
+  };
+  const auto tier = [&](int operand) { return TierOf(binding.offsets[static_cast<size_t>(operand)]); };
+  if (IsMove(instruction.op)) {
+    const Tier from = tier(instruction.inputs[0]), to = tier(instruction.outputs[0]);
+    const bool good = instruction.op == Op::kFetch ? to < from : from < to;
+    return good ? OkStatus() : refuse("does not go towards its side");
+  }
+  std::optional<Tier> all;
+  for (const auto* list : {&instruction.inputs, &instruction.outputs}) {
+    for (const int operand : *list) {
+      if (all.value_or(tier(operand)) != tier(operand)) return refuse("its operands lie in several tiers");
+      all = tier(operand);
+    }
+  }
+  if (all == Tier::kDisk) return refuse("its operands lie on the disk");
+  const auto workspace = RuleOf(instruction.op).workspace;
+  if (workspace == nullptr) return OkStatus();
+  const Bytes scratch = workspace(OperandTypes(segment, instruction.inputs), OperandTypes(segment, instruction.outputs),
+                                  instruction.attributes, program.threads);
+  const Bytes there = all == Tier::kHost ? program.host.workspace_bytes : program.workspace_bytes;
+  if (scratch <= there) return OkStatus();
+  return refuse(fmt::format("needs {} bytes of scratch, the workspace has {}", scratch.v, there.v).c_str());
 }
 
 Status CheckBinding(const Program& program, const Binding& binding, const std::vector<Region>& regions) {
@@ -122,6 +149,7 @@ Status CheckBinding(const Program& program, const Binding& binding, const std::v
       return Corrupt(fmt::format("program: {} instruction {} {}: its operands {} and {} overlap", segment.name, i,
                                  ToString(instruction.op), a, b));
     };
+    TEMPER_RETURN_IF_ERROR(CheckTiers(program, segment, instruction, binding));
     const int num_inputs = static_cast<int>(instruction.inputs.size());
     for (size_t o = 0; o < instruction.outputs.size(); ++o) {
       const int output = instruction.outputs[o];
@@ -164,14 +192,39 @@ Cost CostOfStep(const Program& program) {
   return step;
 }
 
+std::vector<Traffic> TrafficOfStep(const Program& program) {
+  Bytes moved[kNumTiers][kNumTiers] = {};
+  for (const Call& call : program.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
+    const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
+    for (const Instruction& i : segment.instructions) {
+      if (!IsMove(i.op)) continue;
+      const auto from = static_cast<size_t>(i.inputs[0]), to = static_cast<size_t>(i.outputs[0]);
+      moved[static_cast<int>(TierOf(binding.offsets[from]))][static_cast<int>(TierOf(binding.offsets[to]))] +=
+          segment.operands[from].bytes();
+    }
+  }
+  std::vector<Traffic> traffic;
+  for (int from = 0; from < kNumTiers; ++from) {
+    for (int to = 0; to < kNumTiers; ++to) {
+      if (moved[from][to].v > 0) traffic.push_back({static_cast<Tier>(from), static_cast<Tier>(to), moved[from][to]});
+    }
+  }
+  return traffic;
+}
+
 Status Verify(const Program& program) {
   if (program.threads < 1 || program.threads > kMaxThreads) {
     return Corrupt(fmt::format("program: {} threads; 1 to {} are possible", program.threads, kMaxThreads));
   }
-  if (program.arena_bytes.v < 0 || program.arena_bytes.v > kMaxArenaBytes) return Corrupt("program: absurd arena");
+  for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+    const Bytes size = program.bytes_in(tier);
+    if (size.v < 0 || size.v > kMaxArenaBytes) return Corrupt("program: absurd arena");
+  }
   TEMPER_RETURN_IF_ERROR(CheckNames(program));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, PersistentRegions(program));
-  for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment, program));
+  for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment));
   for (size_t i = 0; i < program.bindings.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(
         CheckBinding(program, program.bindings[i], regions).WithContext(fmt::format("binding {}", i)));

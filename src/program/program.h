@@ -1,10 +1,11 @@
 // Program: what the compiler makes and the runtime executes. Everything is decided: which kernels, in which order, on
 // which addresses. It needs no Graph to run, prints, and reads back to a Program that gives the same bits.
 //
-// Memory is one arena per tier (today: device). At its bottom lie the persistent buffers (weights, gradients, optimizer
-// states, inputs, caches), above them the temporaries of a step at offsets found by interval packing, at the top the
-// workspace that one kernel at a time may scribble in. Programs compiled together (train, eval) share the arena and the
-// persistent buffers; their temporaries overlap, because they never run at the same moment.
+// Memory is one arena per tier: device, and where not everything lies there, host and disk. At its bottom lie the
+// persistent buffers (weights, gradients, optimizer states, inputs, caches), above them the temporaries of a step at
+// offsets found by interval packing, at the top the workspace that one kernel at a time may scribble in. Programs
+// compiled together (train, eval) share the arenas and the persistent buffers; their temporaries overlap, because they
+// never run at the same moment. An address says which tier it is in (TierOf).
 #pragma once
 
 #include <cstdint>
@@ -22,19 +23,36 @@ namespace temper {
 // Every address handed to a kernel is a multiple of this: a cache line, and the widest vector.
 inline constexpr int64_t kAlignment = 64;
 
+// The same for the disk: blocks of a file that are read and written whole.
+inline constexpr int64_t kDiskAlignment = 4096;
+
 // Bounds of what a Program may say, far from where sums of sizes overflow.
 inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 50;
 inline constexpr int kMaxThreads = 1024;
 
-// A persistent, named region of the arena.
+// The tiers share one space of addresses, in which each has a stretch of its own.
+constexpr Bytes BaseOf(Tier tier) {
+  return {static_cast<int64_t>(tier) << 52};
+}
+constexpr Tier TierOf(Bytes address) {
+  return static_cast<Tier>(address.v >> 52);
+}
+
+// A persistent, named region of an arena.
 struct Buffer {
   std::string name;  // of its Graph source: "model.norm.weight", "grad:...", "token"
   TensorType type;
   Role role = Role::kInput;
   bool trainable = false;
-  Bytes offset;
+  Bytes offset;  // an address, as all offsets here
+  Tier tier() const { return TierOf(offset); }
   std::optional<Shard> shard;  // of weights and states on a mesh: which part this is, of what
 };
+
+// Of a weight that the run reads only.
+inline bool IsFrozen(const Buffer& b) {
+  return b.role == Role::kWeight && !b.trainable;
+}
 
 // One kernel call on the operands of its segment.
 struct Instruction {
@@ -55,7 +73,7 @@ struct Segment {
 struct Binding {
   int segment = 0;
   int block = kBlockBefore;
-  std::vector<Bytes> offsets;        // one per operand, into the arena
+  std::vector<Bytes> offsets;        // one per operand; of a tier that is the same in all bindings of the segment
   std::vector<uint64_t> rng_hashes;  // one per instruction; 0 where it draws nothing
 };
 
@@ -76,15 +94,27 @@ struct Call {
 struct MemoryByClass {
   Bytes weights, adapters, gradients, optimizer, activations, workspace, inputs_outputs, caches;
   Bytes in_flight;  // what a pipeline keeps of micro-batches between their forward and their backward
+  Bytes staged;     // copies of what lives in another tier
+  bool operator==(const MemoryByClass&) const = default;
   Bytes total() const {
-    return weights + adapters + gradients + optimizer + activations + workspace + inputs_outputs + caches + in_flight;
+    return weights + adapters + gradients + optimizer + activations + workspace + inputs_outputs + caches + in_flight +
+           staged;
   }
 };
 
+// What a Program has in the host's memory or on the disk, beside the device's.
+struct FarMemory {
+  Bytes bytes;
+  Bytes workspace_offset, workspace_bytes;  // of kernels that run where their operands lie
+  MemoryByClass peak;                       // at the moment when most is there
+
+  bool operator==(const FarMemory&) const = default;
+};
+
 struct Program {
-  std::string name;  // "train", "eval", "decode.1"
-  int threads = 1;   // reductions are split for that many: part of what the bits depend on
-  Bytes arena_bytes;
+  std::string name;   // "train", "eval", "decode.1"
+  int threads = 1;    // reductions are split for that many: part of what the bits depend on
+  Bytes arena_bytes;  // of the device
   Bytes workspace_offset, workspace_bytes;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
@@ -92,6 +122,11 @@ struct Program {
   std::vector<Call> schedule;
   MemoryByClass peak;            // at the instruction where most is alive; packing gaps are not in it
   std::string peak_instruction;  // "backward block 3: linear_dw"
+  FarMemory host, disk;
+
+  Bytes bytes_in(Tier tier) const {
+    return tier == Tier::kDevice ? arena_bytes : tier == Tier::kHost ? host.bytes : disk.bytes;
+  }
 
   // Index of the buffer of that name, or -1. O(number of buffers).
   int FindBuffer(std::string_view name) const;
@@ -100,10 +135,18 @@ struct Program {
 // Sums over the schedule.
 Cost CostOfStep(const Program& program);
 
+// What one run of the schedule moves between two tiers.
+struct Traffic {
+  Tier from, to;
+  Bytes bytes;
+};
+// Of the pairs that anything is moved between.
+std::vector<Traffic> TrafficOfStep(const Program& program);
+
 // Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
 // misaligned, persistent buffers or the workspace overlapping each other, an operand across the edge of a buffer, an
 // output that overlaps another operand of its instruction, scratch that the workspace does not hold, operands that do
-// not fit their op's rule, segments, bindings or buffers that do not exist.
+// not fit their op's rule or lie in another tier than it can touch, segments, bindings or buffers that do not exist.
 Status Verify(const Program& program);
 
 // Text form; ReadProgram(PrintProgram(p)) prints the same text again.

@@ -43,6 +43,16 @@ Footprint FootprintOf(const Instruction& instruction, const Segment& segment, co
 
 }  // namespace
 
+size_t LaneOf(const Instruction& instruction, const Binding& binding) {
+  if (instruction.op == Op::kSend) return 1;
+  if (instruction.op == Op::kRecv) return 2;
+  if (!IsMove(instruction.op)) return 0;
+  const bool fetches = instruction.op == Op::kFetch;
+  const int far = fetches ? instruction.inputs[0] : instruction.outputs[0];
+  const bool disk = TierOf(binding.offsets[static_cast<size_t>(far)]) == Tier::kDisk;
+  return 3 + (fetches ? 0u : 1u) + (disk ? 2u : 0u);
+}
+
 std::vector<LaneCounts> FindWaits(const Program& program) {
   std::vector<LaneCounts> waits;
   std::array<std::vector<Footprint>, kBackgroundLanes> issued;
@@ -54,7 +64,7 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
     for (const Instruction& instruction : segment.instructions) {
       LaneCounts& of_this = waits.emplace_back();
       const bool background = instruction.attributes.Flag("background");
-      const size_t own = LaneOf(instruction.op);
+      const size_t own = LaneOf(instruction, binding);
       bool anything = background;
       for (size_t lane = 0; lane < kBackgroundLanes; ++lane) anything |= awaited[lane] < issued[lane].size();
       if (!anything) {

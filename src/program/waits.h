@@ -1,5 +1,5 @@
-// Waits: which instructions of a Program must wait for collectives in the background. They follow from the addresses
-// alone, so the executor that runs a Program and the simulator that predicts it find the same ones.
+// Waits: which instructions of a Program must wait for collectives and moves in the background. They follow from the
+// addresses alone, so the executor that runs a Program and the simulator that predicts it find the same ones.
 #pragma once
 
 #include <array>
@@ -10,11 +10,10 @@
 
 namespace temper {
 
-// What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives.
-inline constexpr size_t kBackgroundLanes = 3;
-constexpr size_t LaneOf(Op op) {
-  return op == Op::kSend ? 1 : op == Op::kRecv ? 2 : 0;
-}
+// What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives, and moves:
+// fetches and evictions, of the host and of the disk.
+inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0;
+size_t LaneOf(const Instruction& instruction, const Binding& binding);
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in

@@ -7,6 +7,7 @@
 
 #include "graph/rule.h"
 #include "program/waits.h"
+#include "runtime/move.h"
 
 namespace temper {
 
@@ -14,12 +15,14 @@ struct Executor::BoundInstruction {
   Kernel* kernel;
   size_t inputs, outputs;  // indices into addresses_
   uint64_t rng_hash;
+  std::byte* workspace;
   Op op;
+  size_t lane;
   Phase phase;
   int block;
   Cost cost;
   bool background;
-  KernelArgs Args(std::byte* const* addresses, std::byte* workspace) const {
+  KernelArgs Args(std::byte* const* addresses) const {
     return {.inputs = addresses + inputs,
             .outputs = addresses + outputs,
             .workspace = workspace,
@@ -32,8 +35,15 @@ struct Executor::TraceNote {
   int micro_batch;
 };
 
-Executor::Executor(const Program& program, Arena& arena) : program_(program), arena_(arena) {}
+Executor::Executor(const Program& program, Arena& arena, const FarTiers& far)
+    : program_(program), arena_(arena), far_(far) {}
 Executor::~Executor() = default;
+
+std::byte* Executor::At(Bytes address) const {
+  const Tier tier = TierOf(address);
+  if (tier == Tier::kDisk) return nullptr;
+  return (tier == Tier::kHost ? *far_.host : arena_).At(address - BaseOf(tier));
+}
 
 // "constant.1.norm": every element is 1.
 Status Executor::FillConstants() {
@@ -59,13 +69,31 @@ Status Executor::FillConstants() {
 }
 
 Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena& arena, KernelTable& kernels,
-                                                   KernelTable* collectives) {
-  TEMPER_CHECK(program.arena_bytes <= arena.size())
-      << "program " << program.name << " needs " << program.arena_bytes.v << " bytes, the arena has " << arena.size().v;
-  std::unique_ptr<Executor> executor(new Executor(program, arena));
+                                                   KernelTable* collectives, const FarTiers& far) {
+  const auto check = [&](Tier tier, Bytes there) {
+    const Bytes needed = program.bytes_in(tier);
+    TEMPER_CHECK(needed <= there) << "program " << program.name << " needs " << needed.v << " bytes of "
+                                  << ToString(tier) << " memory, there are " << there.v;
+  };
+  check(Tier::kDevice, arena.size());
+  check(Tier::kHost, far.host != nullptr ? far.host->size() : Bytes{});
+  check(Tier::kDisk, far.disk != nullptr ? far.disk->size() : Bytes{});
+  std::unique_ptr<Executor> executor(new Executor(program, arena, far));
+  // Of each segment: whether it is the host that it runs on.
+  std::vector<std::vector<bool>> on_host(program.segments.size());
+  for (const Binding& binding : program.bindings) {
+    const auto s = static_cast<size_t>(binding.segment);
+    on_host[s].clear();
+    for (const Instruction& i : program.segments[s].instructions) {
+      const std::vector<int>& operands = i.outputs.empty() ? i.inputs : i.outputs;
+      on_host[s].push_back(!operands.empty() &&
+                           TierOf(binding.offsets[static_cast<size_t>(operands[0])]) == Tier::kHost);
+    }
+  }
   std::vector<size_t> first_kernel;  // per segment
   std::vector<std::vector<Cost>> costs;
   for (const Segment& segment : program.segments) {
+    const std::vector<bool>& hosted = on_host[first_kernel.size()];
     first_kernel.push_back(executor->kernels_.size());
     costs.emplace_back();
     for (const Instruction& instruction : segment.instructions) {
@@ -75,10 +103,15 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
       const OpRule& rule = RuleOf(spec.op);
       if (rule.workspace) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, program.threads);
       costs.back().push_back(rule.cost(spec.inputs, spec.outputs, spec.attributes));
-      TEMPER_CHECK(spec.workspace <= program.workspace_bytes) << ToString(spec.op) << " workspace";
+      if (IsMove(spec.op)) {  // one per binding
+        executor->kernels_.emplace_back();
+        continue;
+      }
       const bool collective = IsCollective(spec.op);
       TEMPER_CHECK(!collective || collectives != nullptr) << ToString(spec.op) << " without a communicator";
-      auto kernel = (collective ? *collectives : kernels).Make(spec);
+      const size_t at = costs.back().size() - 1;
+      const bool on_other = at < hosted.size() && hosted[at] && far.host_kernels != nullptr;
+      auto kernel = (collective ? *collectives : on_other ? *far.host_kernels : kernels).Make(spec);
       if (!kernel.ok()) return kernel.status().WithContext(fmt::format("{}: {}", segment.name, ToString(spec.op)));
       executor->kernels_.push_back(std::move(*kernel));
     }
@@ -101,15 +134,31 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
     const size_t begin = bound_.size();
     for (size_t i = 0; i < segment.instructions.size(); ++i) {
       const Instruction& instruction = segment.instructions[i];
-      BoundInstruction bound{.kernel = kernels_[first_kernel[s] + i].get(),
-                             .inputs = addresses_.size(),
-                             .rng_hash = binding.rng_hashes[i],
-                             .op = instruction.op,
-                             .phase = segment.phase,
-                             .block = binding.block,
-                             .cost = costs[s][i],
-                             .background = instruction.attributes.Flag("background")};
-      const auto add = [&](int k) { addresses_.push_back(arena_.At(binding.offsets[static_cast<size_t>(k)])); };
+      const auto address = [&](int k) { return binding.offsets[static_cast<size_t>(k)]; };
+      const std::vector<int>& operands = instruction.outputs.empty() ? instruction.inputs : instruction.outputs;
+      const bool hosted = !operands.empty() && TierOf(address(operands[0])) == Tier::kHost;
+      if (IsMove(instruction.op)) {
+        const auto end = [&](int k) -> MoveEnd {
+          const Tier tier = TierOf(address(k));
+          if (tier == Tier::kDisk) return {.store = far_.disk, .at = address(k) - BaseOf(tier)};
+          return {.address = At(address(k)), .stream = &StreamOf(tier)};
+        };
+        const int from = instruction.inputs[0];
+        moves_.push_back(
+            MakeMove(end(from), end(instruction.outputs[0]), segment.operands[static_cast<size_t>(from)].bytes()));
+      }
+      BoundInstruction bound{
+          .kernel = IsMove(instruction.op) ? moves_.back().get() : kernels_[first_kernel[s] + i].get(),
+          .inputs = addresses_.size(),
+          .rng_hash = binding.rng_hashes[i],
+          .workspace = At(hosted ? program_.host.workspace_offset : program_.workspace_offset),
+          .op = instruction.op,
+          .lane = LaneOf(instruction, binding),
+          .phase = segment.phase,
+          .block = binding.block,
+          .cost = costs[s][i],
+          .background = instruction.attributes.Flag("background")};
+      const auto add = [&](int k) { addresses_.push_back(At(address(k))); };
       for (int k : instruction.inputs) add(k);
       bound.outputs = addresses_.size();
       for (int k : instruction.outputs) add(k);
@@ -125,7 +174,7 @@ void Executor::NoteBackground() {
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
       if (!bound_[i].background) continue;
-      lanes_[LaneOf(bound_[i].op)].notes.push_back({&bound_[i], call.micro_batch});
+      lanes_[bound_[i].lane].notes.push_back({&bound_[i], call.micro_batch});
     }
   }
   for (Lane& lane : lanes_) {
@@ -179,10 +228,11 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
     if ((buffer.role == Role::kInput) != load) continue;
     const Bytes size = buffer.type.bytes();
     std::byte* const host = array.bytes.data() + size.v * micro_batch;
-    std::byte* const device = arena_.At(buffer.offset);
+    std::byte* const device = At(buffer.offset);
+    Stream& stream = StreamOf(buffer.tier());
     const auto bytes = static_cast<size_t>(size.v);
-    TEMPER_RETURN_IF_ERROR(load ? arena_.stream().CopyToDevice({host, bytes}, device)
-                                : arena_.stream().CopyToHost(device, {host, bytes}));
+    TEMPER_RETURN_IF_ERROR(load ? stream.CopyToDevice({host, bytes}, device)
+                                : stream.CopyToHost(device, {host, bytes}));
   }
   return OkStatus();
 }
@@ -191,7 +241,9 @@ Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
   auto& [queue, notes, awaited] = lanes_[lane];
   if (count <= awaited) return OkStatus();
   const Status status = queue->Wait(count);
-  if (!status.ok()) return status.WithContext(lane == 0 ? "a collective in the background" : "a transfer");
+  if (!status.ok()) {
+    return status.WithContext(lane == 0 ? "a collective in the background" : lane < 3 ? "a transfer" : "a move");
+  }
   for (; awaited < count; ++awaited) {
     if (!trace) continue;
     const BackgroundQueue::Item& item = queue->item(awaited);
@@ -203,7 +255,6 @@ Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
 }
 
 Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
-  std::byte* const workspace = arena_.At(program_.workspace_offset);
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
@@ -211,11 +262,11 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
       TEMPER_RETURN_IF_ERROR(AwaitBackground(lane, waits_[*at][lane], trace));
     }
     if (b.background) {
-      lanes_[LaneOf(b.op)].queue->Issue(b.kernel, b.Args(addresses_.data(), nullptr));
+      lanes_[b.lane].queue->Issue(b.kernel, b.Args(addresses_.data()));
       continue;
     }
     const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-    Status status = b.kernel->Run(b.Args(addresses_.data(), workspace));
+    Status status = b.kernel->Run(b.Args(addresses_.data()));
     if (trace) {
       if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
       trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
@@ -235,19 +286,26 @@ const Buffer& Executor::BufferOfSize(int buffer, size_t bytes) const {
 }
 
 Status Executor::Write(int buffer, std::span<const std::byte> host) {
-  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToDevice(host, arena_.At(BufferOfSize(buffer, host.size()).offset)));
-  return arena_.stream().Synchronize();
+  const Buffer& b = BufferOfSize(buffer, host.size());
+  if (b.tier() == Tier::kDisk) return far_.disk->Write(b.offset - BaseOf(Tier::kDisk), host);
+  Stream& stream = StreamOf(b.tier());
+  TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(host, At(b.offset)));
+  return stream.Synchronize();
 }
 
 Status Executor::Read(int buffer, std::span<std::byte> host) const {
-  TEMPER_RETURN_IF_ERROR(arena_.stream().CopyToHost(arena_.At(BufferOfSize(buffer, host.size()).offset), host));
-  return arena_.stream().Synchronize();
+  const Buffer& b = BufferOfSize(buffer, host.size());
+  if (b.tier() == Tier::kDisk) return far_.disk->Read(b.offset - BaseOf(Tier::kDisk), host);
+  Stream& stream = StreamOf(b.tier());
+  TEMPER_RETURN_IF_ERROR(stream.CopyToHost(At(b.offset), host));
+  return stream.Synchronize();
 }
 
 View Executor::BufferView(int buffer) const {
-  TEMPER_CHECK(arena_.on_host()) << "program " << program_.name << " is not in the host's memory";
   const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
-  return {arena_.At(b.offset), b.type};
+  TEMPER_CHECK(b.tier() == Tier::kHost || (b.tier() == Tier::kDevice && arena_.on_host()))
+      << b.name << " of program " << program_.name << " is not in the host's memory";
+  return {At(b.offset), b.type};
 }
 
 PartView Executor::BufferPart(int buffer) const {

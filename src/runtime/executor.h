@@ -2,8 +2,8 @@
 // address; Run then only calls kernels, or enqueues them where the arena is a device's, and waits once, at its end. One
 // executor at a time may run on an arena.
 //
-// The schedule is an order, and what it computes is what it computes in that order. Collectives and transfers marked
-// `background` run beside the kernels that follow: collectives on one thread, sends on another, receives on a third.
+// The schedule is an order, and what it computes is what it computes in that order. Collectives, transfers and moves
+// marked `background` run beside the kernels that follow, each lane (program/waits.h) on a thread of its own.
 // Whatever touches what one of them reads or writes waits for it (program/waits.h), so that running beside each other
 // cannot change a result.
 #pragma once
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/kernel.h"
+#include "device/store.h"
 #include "program/program.h"
 #include "program/waits.h"
 #include "runtime/arena.h"
@@ -31,12 +32,19 @@ struct HostArray {
   std::span<std::byte> bytes;
 };
 
+// The memory beside an arena of a Program that does not have everything there. All outlive the executor.
+struct FarTiers {
+  Arena* host = nullptr;
+  KernelTable* host_kernels = nullptr;  // of kernels whose operands are the host's; null: the arena's own
+  Store* disk = nullptr;
+};
+
 class Executor {
  public:
   // `arena`, `program` must outlive the executor, and `collectives` (Communicator::Collectives), which a Program of one
   // rank does without. Errors: an instruction the backend cannot run, named.
   static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels,
-                                                  KernelTable* collectives = nullptr);
+                                                  KernelTable* collectives = nullptr, const FarTiers& far = {});
   ~Executor();
 
   struct RunOptions {
@@ -53,7 +61,7 @@ class Executor {
   // The bytes of a persistent buffer, all of them, from or to the host, wherever the arena is. Not during Run.
   Status Write(int buffer, std::span<const std::byte> host);
   Status Read(int buffer, std::span<std::byte> host) const;
-  // Address of a persistent buffer, for loading weights and saving them. REQUIRES: the arena is on the host.
+  // Address of a persistent buffer, for loading weights and saving them. REQUIRES: it is in the host's memory.
   View BufferView(int buffer) const;
   // The same with the part of its tensor that the buffer holds.
   PartView BufferPart(int buffer) const;
@@ -62,7 +70,9 @@ class Executor {
  private:
   struct BoundInstruction;
   struct TraceNote;
-  Executor(const Program& program, Arena& arena);
+  Executor(const Program& program, Arena& arena, const FarTiers& far);
+  std::byte* At(Bytes address) const;  // nullptr where that is on the disk
+  Stream& StreamOf(Tier tier) const { return tier == Tier::kHost ? far_.host->stream() : arena_.stream(); }
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
   void NoteBackground();
@@ -73,7 +83,9 @@ class Executor {
 
   const Program& program_;
   Arena& arena_;
-  std::vector<std::unique_ptr<Kernel>> kernels_;          // per segment instruction, in segment order
+  const FarTiers far_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;          // per segment instruction, in segment order; null of moves
+  std::vector<std::unique_ptr<Kernel>> moves_;            // of all bindings
   std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.h"
 #include "format/quoted.h"
 #include "train/option_yaml.h"
 
@@ -68,6 +69,31 @@ Status StoreDouble(const Option& option, std::string_view text, double& target, 
   double value = 0;
   if (!ParseWhole(text, value) || !std::isfinite(value)) return Refuse(option, kNumber, Quoted(text), where);
   return StoreNumber(option, value, target, where);
+}
+
+// "2GiB", or a number of bytes.
+Status StoreBytes(const Option& option, std::string_view text, std::optional<Bytes>& target, const std::string& where) {
+  int64_t whole = 0;
+  double value = 0;
+  if (ParseWhole(text, whole)) {
+    value = static_cast<double>(whole);
+  } else {
+    const auto quantity = ParseQuantity(text, "B");
+    if (!quantity.ok()) return Refuse(option, "a size, such as 2GiB", Quoted(text), where);
+    value = *quantity;
+  }
+  constexpr double kMost = 0x1p50;  // 1 PiB: what an arena may have (program/program.h)
+  if (!(value >= 1 && value <= kMost)) return Refuse(option, "a size above 0 and at most 1 PiB", Quoted(text), where);
+  target = Bytes{static_cast<int64_t>(value)};
+  return OkStatus();
+}
+
+// In the largest unit of which it is a whole number: what StoreBytes reads back.
+std::string BytesAsYaml(Bytes bytes) {
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; unit + 1 < std::size(kUnits) && bytes.v % 1024 == 0; ++unit) bytes.v /= 1024;
+  return fmt::format("{}{}", bytes.v, kUnits[unit]);
 }
 
 Status StoreIntegerJson(const Option& option, const OrderedJson& json, int64_t& target, const std::string& where) {
@@ -312,6 +338,10 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                                  *v = value;
                                  return OkStatus();
                                },
+                               [&](std::optional<Bytes>* v) {
+                                 if (MeansUnset(text)) return v->reset(), OkStatus();
+                                 return StoreBytes(option, text, *v, where);
+                               },
                                [&](const OptionalText& v) {
                                  std::string value;
                                  TEMPER_RETURN_IF_ERROR(StoreText(option, text, value, where));
@@ -378,6 +408,15 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
                    *v = value;
                    return OkStatus();
                  },
+                 [&](std::optional<Bytes>* v) {
+                   if (json.is_null() || (json.is_string() && MeansUnset(json.get_ref<const std::string&>()))) {
+                     return v->reset(), OkStatus();
+                   }
+                   if (json.is_string()) return StoreBytes(option, json.get_ref<const std::string&>(), *v, where);
+                   int64_t value = 0;
+                   TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, value, where));
+                   return StoreBytes(option, fmt::format("{}", value), *v, where);
+                 },
                  [&](const OptionalText& v) {
                    if (json.is_null() || json == false) return v.value->reset(), OkStatus();
                    if (json == true) return *v.value = std::string(), OkStatus();
@@ -415,6 +454,7 @@ std::string ValueAsYaml(const Option& option) {
                                [](const std::string* v) { return v->empty() ? "null" : TextAsYaml(*v); },
                                [](const std::optional<int64_t>* v) { return *v ? fmt::format("{}", **v) : "null"; },
                                [](const std::optional<double>* v) { return *v ? NumberAsYaml(**v) : "null"; },
+                               [](const std::optional<Bytes>* v) { return *v ? BytesAsYaml(**v) : "null"; },
                                [](const OptionalText& v) {
                                  if (!v.value->has_value()) return std::string("null");
                                  return (*v.value)->empty() ? "true" : TextAsYaml(**v.value);
@@ -443,6 +483,7 @@ std::string ValueHint(const Option& option) {
                  [](const double*) { return std::string("X"); }, [](const std::string*) { return std::string("PATH"); },
                  [](const std::optional<int64_t>*) { return std::string("N"); },
                  [](const std::optional<double>*) { return std::string("X"); },
+                 [](const std::optional<Bytes>*) { return std::string("SIZE"); },
                  [](const OptionalText&) { return std::string("[=PATH]"); },
                  [](const TextOrList*) { return std::string("NAMES"); },
                  [](const TextPairs*) { return std::string("[[TEXT, TEXT]]"); },

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "format/json.h"
 
 namespace temper {
@@ -63,9 +64,9 @@ struct Range {
   std::string ToString() const;  // "at least 1", "above 0 and at most 1"
 };
 
-using OptionTarget =
-    std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<double>*, OptionalText,
-                 TextOrList*, TextPairs*, IntPatterns*, NumberPatterns*, IntList*, Choice>;
+using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
+                                  std::optional<double>*, std::optional<Bytes>*, OptionalText, TextOrList*, TextPairs*,
+                                  IntPatterns*, NumberPatterns*, IntList*, Choice>;
 
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "compile/decisions.h"
+#include "compile/memory_policy.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/recompute.h"
 #include "train/option.h"
@@ -23,6 +24,9 @@ namespace temper {
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
 enum class TensorMode { k1d, k2d, k25d };
+
+// Where a class of values is to live: left to the placement, or a tier.
+enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
 struct RunConfig {
   struct Model {
@@ -117,6 +121,15 @@ struct RunConfig {
     int64_t nprocs = 1;  // ranks to start on this machine
   };
 
+  // Limits of the memory tiers, and what lives where (compile/memory_policy.h).
+  struct Memory {
+    std::optional<Bytes> device, host;
+    std::string disk;  // a folder for what neither holds
+    MemoryPlacement placement = MemoryPlacement::kAuto;
+    TierChoice weights = TierChoice::kAuto, gradients = TierChoice::kAuto, optimizer = TierChoice::kAuto,
+               activations = TierChoice::kAuto;
+  };
+
   // Sizes of mesh axes (train/mesh_options.h); what is left open follows from the number of ranks.
   struct Mesh {
     std::optional<int64_t> dp, fsdp, cp, tp;
@@ -142,6 +155,7 @@ struct RunConfig {
   Length length;
   Output output;
   Machine machine;
+  Memory memory;
   Mesh mesh;
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }

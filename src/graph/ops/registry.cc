@@ -38,6 +38,8 @@ const OpRule& RuleOf(Op op) {
                                                             &kSumScalarsRule,
                                                             &kClipRule,
                                                             &kAdamwRule,
+                                                            &kFetchRule,
+                                                            &kEvictRule,
                                                             &kAllGatherRule,
                                                             &kReduceScatterRule,
                                                             &kAllReduceRule,

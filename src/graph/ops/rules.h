@@ -18,6 +18,7 @@ extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
 extern const OpRule kDropoutRule;
 extern const OpRule kLinearCrossEntropyRule;
 extern const OpRule kSumSquaresRule, kSumScalarsRule, kClipRule, kAdamwRule;
+extern const OpRule kFetchRule, kEvictRule;
 extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule, kShiftRule;
 extern const OpRule kSendRule, kRecvRule;
 

@@ -1,4 +1,4 @@
-#include "plan/quantity.h"
+#include "base/quantity.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,157 @@
+#include "base/block_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/env.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t kBlock = BlockFile::kBlock;
+
+struct FreeMemory {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+// Whole blocks, aligned to them.
+std::unique_ptr<std::byte, FreeMemory> Blocks(int64_t n) {
+  return std::unique_ptr<std::byte, FreeMemory>(
+      static_cast<std::byte*>(std::aligned_alloc(kBlock, static_cast<size_t>(n * kBlock))));
+}
+std::span<std::byte> Span(const std::unique_ptr<std::byte, FreeMemory>& p, int64_t n) {
+  return {p.get(), static_cast<size_t>(n * kBlock)};
+}
+
+std::string NewFile(const std::string& name, const std::string& text) {
+  const std::string path = JoinPath(testing::TempDir(), "block_file_" + name);
+  auto file = PosixEnv().OpenForWrite(path);
+  EXPECT_TRUE(file.ok() && (*file)->Append(text).ok() && (*file)->Close().ok());
+  return path;
+}
+std::string Text(size_t n) {
+  std::string text(n, '\0');
+  for (size_t i = 0; i < n; ++i) text[i] = static_cast<char>(i * 2654435761u >> 11);
+  return text;
+}
+
+class BlockFileTest : public testing::TestWithParam<bool> {};  // direct?
+INSTANTIATE_TEST_SUITE_P(Both, BlockFileTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "around_the_cache" : "through_the_cache"; });
+
+TEST_P(BlockFileTest, ReadsUpToAnEndThatIsNoWholeBlock) {
+  const std::string text = Text(2 * kBlock + 1001);
+  const std::string path = NewFile("tail", text);
+  auto file = OpenPosixBlocks(path, GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ((*file)->size(), Bytes{2 * kBlock + 1001});
+  EXPECT_EQ((*file)->path(), path);
+  const auto memory = Blocks(3);
+  ASSERT_TRUE((*file)->ReadAt(0, Span(memory, 3)).ok());
+  EXPECT_EQ(std::memcmp(memory.get(), text.data(), text.size()), 0);
+  ASSERT_TRUE((*file)->ReadAt(kBlock, Span(memory, 2)).ok());
+  EXPECT_EQ(std::memcmp(memory.get(), text.data() + kBlock, text.size() - kBlock), 0);
+}
+
+TEST_P(BlockFileTest, ATruncatedFileIsAnErrorThatNamesIt) {
+  const std::string path = NewFile("cut", Text(4 * kBlock));
+  auto file = OpenPosixBlocks(path, GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto memory = Blocks(4);
+  for (const int64_t size : {4 * kBlock - 1, 2 * kBlock, 2 * kBlock + 1, int64_t{0}}) {
+    ASSERT_TRUE(PosixEnv().Truncate(path, size).ok());
+    const Status read = (*file)->ReadAt(0, Span(memory, 4));
+    EXPECT_EQ(read.code(), StatusCode::kCorrupt);
+    EXPECT_NE(read.message().find(path + " ends at byte " + std::to_string(size)), std::string::npos) << read.message();
+  }
+}
+
+TEST_P(BlockFileTest, AVersionTellsWritesTruncationAndOtherFiles) {
+  const std::string path = NewFile("version", Text(kBlock)), other = NewFile("version_other", Text(kBlock));
+  auto file = OpenPosixBlocks(path, GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const FileVersion opened = *(*file)->Version();
+  EXPECT_EQ(opened, (*PosixEnv().OpenForRead(path))->version());
+  EXPECT_NE(opened, (*PosixEnv().OpenForRead(other))->version());
+  usleep(20'000);  // the clock of files may tick at 10 ms
+  NewFile("version", Text(kBlock));
+  EXPECT_NE(*(*file)->Version(), opened) << "the same size, written again";
+  ASSERT_TRUE(PosixEnv().Truncate(path, 5).ok());
+  EXPECT_EQ((*file)->Version()->size, 5);
+}
+
+TEST_P(BlockFileTest, AnUnlinkedFileKeepsWhatIsWrittenAndIsInNoFolder) {
+  const std::string folder = JoinPath(testing::TempDir(), "block_file_unlinked");
+  ASSERT_TRUE(PosixEnv().RemoveTree(folder).ok() && PosixEnv().CreateFolders(folder).ok());
+  auto file = CreatePosixUnlinked(folder, Bytes{3 * kBlock - 7}, GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ((*file)->size(), Bytes{3 * kBlock});
+  EXPECT_TRUE(PosixEnv().List(folder)->empty());
+  const auto in = Blocks(2), out = Blocks(3);
+  const std::string text = Text(2 * kBlock);
+  std::memcpy(in.get(), text.data(), text.size());
+  ASSERT_TRUE((*file)->WriteAt(kBlock, Span(in, 2)).ok());
+  ASSERT_TRUE((*file)->ReadAt(0, Span(out, 3)).ok());
+  EXPECT_EQ(std::memcmp(out.get() + kBlock, text.data(), text.size()), 0);
+  for (int64_t i = 0; i < kBlock; ++i) ASSERT_EQ(out.get()[i], std::byte{0}) << "a block never written";
+  EXPECT_TRUE(PosixEnv().List(folder)->empty());
+}
+
+TEST(BlockFile, SpaceOfAnUnlinkedFileIsTakenWhenItIsMade) {
+  const std::string folder = testing::TempDir();
+  const Bytes size = GiB(1), before = *PosixEnv().FreeSpace(folder);
+  if (before < GiB(2)) GTEST_SKIP() << "only " << ToString(before) << " are free in " << folder;
+  // Half of it is for what others write and delete meanwhile.
+  auto file = PosixEnv().CreateUnlinked(folder, size);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_LT(*PosixEnv().FreeSpace(folder), before - size / 2);
+  file->reset();
+  EXPECT_GT(*PosixEnv().FreeSpace(folder), before - size / 2);
+}
+
+TEST(BlockFile, AFullDiskIsFoundWithItsNumbers) {
+  const std::string folder = testing::TempDir();
+  const Bytes too_much = *PosixEnv().FreeSpace(folder) * 4;
+  const auto file = PosixEnv().CreateUnlinked(folder, too_much);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().code(), StatusCode::kIo);
+  const std::string message = file.status().message();
+  EXPECT_NE(message.find("cannot reserve " + ToString(too_much) + " in " + folder), std::string::npos) << message;
+  EXPECT_NE(message.find("are free"), std::string::npos) << message;
+}
+
+TEST(BlockFile, WhatIsNoFileIsRefused) {
+  EXPECT_EQ(PosixEnv().OpenBlocks("/no/such/file").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(PosixEnv().OpenBlocks(testing::TempDir()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(PosixEnv().CreateUnlinked("/no/such/folder", KiB(4)).status().code(), StatusCode::kNotFound);
+}
+
+// A read that may not wait for the disk gets only what is cached.
+TEST_P(BlockFileTest, LeavesNothingInThePageCache) {
+  const std::string path = NewFile("cache", Text(256 * kBlock));
+  const int fd = open(path.c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(fsync(fd), 0);
+  ASSERT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  auto file = OpenPosixBlocks(path, GetParam());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const auto memory = Blocks(256);
+  ASSERT_TRUE((*file)->ReadAt(0, Span(memory, 256)).ok());
+  int64_t cached = 0;
+  for (int64_t b = 0; b < 256; ++b) {
+    std::byte byte;
+    iovec v{&byte, 1};
+    cached += preadv2(fd, &v, 1, b * kBlock, RWF_NOWAIT) == 1;
+  }
+  close(fd);
+  EXPECT_EQ(cached, 0);
+}
+
+}  // namespace
+}  // namespace temper

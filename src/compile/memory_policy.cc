@@ -1,0 +1,411 @@
+#include "compile/memory_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "compile/fuse.h"
+#include "compile/layout.h"
+#include "compile/place.h"
+#include "compile/train_step.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+struct GraphUse {
+  const Graph* graph;
+  int times;  // in a step
+};
+using Placer = std::function<Result<std::vector<Program>>(const std::vector<Graph>&)>;
+
+// What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
+// of the moves; residents spare moves.
+constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
+
+// Packing and what background moves hold on to cost a little over what is alive at once.
+constexpr double kFirstGuess = 0.97;
+constexpr int kTries = 8;
+
+// Values that live in one tier together.
+struct Group {
+  std::vector<std::string> names;
+  std::optional<Tier> fixed;  // by an option
+  bool frozen = true;         // a weight that is not trained: the model's own files hold it
+  Bytes bytes;
+  Bytes moved;  // of a step, where it does not live on the device
+  double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
+};
+
+class Policy {
+ public:
+  Policy(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, Placer place)
+      : memory_(memory), graphs_(std::move(graphs)), threads_(threads), place_(std::move(place)) {}
+
+  Result<std::vector<Program>> Run(ChosenMemory* chosen) {
+    FindGroups();
+    if (memory_.placement != MemoryPlacement::kHost && FixedAreOnDevice()) {
+      TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
+      if (programs[0].arena_bytes <= memory_.device) return programs;
+      if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
+    }
+    std::vector<bool> leaving = {false, true};
+    if (memory_.activations) leaving = {*memory_.activations != Tier::kDevice};
+    Status refused = OkStatus();
+    for (const bool leave : leaving) {
+      const Status status = TryRooms(leave);
+      if (!status.ok() && refused.ok()) refused = status;
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+    }
+    if (!best_) return refused;
+    if (chosen != nullptr) *chosen = best_->chosen;
+    return std::move(best_->programs);
+  }
+
+ private:
+  struct Candidate {
+    std::vector<Program> programs;
+    ChosenMemory chosen;
+  };
+
+  bool FixedAreOnDevice() const {
+    return memory_.activations.value_or(Tier::kDevice) == Tier::kDevice &&
+           std::all_of(groups_.begin(), groups_.end(),
+                       [](const Group& g) { return g.fixed.value_or(Tier::kDevice) == Tier::kDevice; });
+  }
+
+  Result<std::vector<Program>> PlaceAsIs() const {
+    std::vector<Graph> graphs;
+    for (const GraphUse& use : graphs_) graphs.push_back(*use.graph);
+    return place_(graphs);
+  }
+
+  Status TooLarge(const Program& program) const {
+    return OutOfMemory(
+        fmt::format("the run needs {} of device memory, most at {}, and memory.device is {}. Try memory.placement: "
+                    "auto, which moves "
+                    "to the host what does not fit, or memory.recompute: block",
+                    ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device)));
+  }
+
+  std::optional<Tier> FixedFor(Role role) const {
+    const auto fixed = role == Role::kOptimizerState ? memory_.optimizer
+                       : role == Role::kGradient     ? memory_.gradients
+                                                     : memory_.weights;
+    if (fixed || memory_.placement != MemoryPlacement::kHost) return fixed;
+    return Tier::kHost;
+  }
+
+  // Optimizer states of one weight are updated together; all others are on their own.
+  void FindGroups() {
+    std::map<std::string, size_t> index;
+    std::map<std::string, std::set<std::string>> counted;
+    for (const GraphUse& use : graphs_) {
+      const Graph& graph = *use.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        const Value& value = graph.value(id);
+        const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter ||
+                           value.role == Role::kGradient || value.role == Role::kOptimizerState;
+        if (graph.Root(id) != id || !lives) continue;
+        const std::string key = value.role == Role::kOptimizerState ? "states:" + ValueNameOf(value.name) : value.name;
+        const auto [it, fresh] = index.try_emplace(key, groups_.size());
+        if (fresh) groups_.push_back({.fixed = FixedFor(value.role)});
+        Group& group = groups_[it->second];
+        if (value.role != Role::kWeight || value.trainable) group.frozen = false;
+        if (!counted[key].insert(value.name).second) continue;
+        group.names.push_back(value.name);
+        group.bytes += AlignUp(value.type.bytes(), kAlignment);
+      }
+      for (const Node& node : graph.nodes()) {
+        if (node.op == Op::kAdamw) {
+          // Where the states are far the gradient goes there, and the weight comes back.
+          const auto it = index.find("states:" + ValueNameOf(graph.value(graph.Root(node.inputs[2])).name));
+          groups_[it->second].moved +=
+              graph.value(node.inputs[1]).type.bytes() + graph.value(node.inputs[0]).type.bytes();
+          continue;
+        }
+        for (const auto* list : {&node.inputs, &node.outputs}) {
+          for (ValueId id : *list) {
+            const Value& root = graph.value(graph.Root(id));
+            if (const auto it = index.find(root.name); it != index.end()) {
+              groups_[it->second].moved += root.type.bytes() * use.times;
+            }
+          }
+        }
+      }
+    }
+    // By what they spare a step per byte; of equals, those first used: their fetch has nothing to hide behind.
+    order_.resize(groups_.size());
+    for (size_t k = 0; k < order_.size(); ++k) order_[k] = k;
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return groups_[a].density() > groups_[b].density(); });
+  }
+
+  // The weight that a state is of.
+  static std::string ValueNameOf(const std::string& state) { return state.substr(state.find(':') + 1); }
+
+  ResidencySpec SpecOf(const Homes& homes, bool leave, Bytes device) const {
+    return {.homes = &homes,
+            .activations_leave = leave,
+            .keep = memory_.placement != MemoryPlacement::kHost,
+            .device = device,
+            .host = HostStaging(homes),
+            .rates = &memory_.rates,
+            .links = memory_.links,
+            .threads = threads_};
+  }
+
+  // Room at the host for copies from the disk: a few of the largest.
+  Bytes HostStaging(const Homes& homes) const {
+    Bytes largest{};
+    for (const Group& g : groups_) {
+      const auto it = homes.find(g.names[0]);
+      if (it != homes.end() && it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
+    }
+    return largest * 3;
+  }
+
+  // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
+  // moved first.
+  Result<Homes> HomesOf(const std::vector<bool>& resident) const {
+    Homes homes;
+    Bytes host{};
+    const auto settle = [&](const Group& g, Tier tier) {
+      for (const std::string& name : g.names) homes[name] = tier;
+    };
+    for (size_t k = 0; k < groups_.size(); ++k) {
+      const Group& g = groups_[k];
+      if (resident[k] || g.fixed == Tier::kDevice) continue;
+      settle(g, g.fixed.value_or(Tier::kHost));
+      if (g.fixed != Tier::kDisk) host += g.bytes;
+    }
+    for (auto it = order_.rbegin(); it != order_.rend() && host > memory_.host; ++it) {
+      const Group& g = groups_[*it];
+      if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
+      settle(g, Tier::kDisk);
+      host += Bytes{-g.bytes.v};
+    }
+    if (host > memory_.host) {
+      return OutOfMemory(
+          fmt::format("weights, gradients and optimizer states need {} of host memory beside what the device holds, "
+                      "and memory.host "
+                      "is {}. Name a folder with memory.disk, to which the rest can go",
+                      ToString(host), ToString(memory_.host)));
+    }
+    return homes;
+  }
+
+  Status TryRooms(bool leave) {
+    std::vector<bool> none(groups_.size(), false);
+    TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none));
+    LeastBytes least;
+    const Graph* at = nullptr;
+    for (const GraphUse& use : graphs_) {
+      const LeastBytes of_graph = LeastOnDevice(*use.graph, SpecOf(all_far, leave, memory_.device));
+      if (of_graph.bytes > least.bytes) {
+        least = of_graph;
+        at = use.graph;
+      }
+    }
+    const Bytes always = AlwaysOnDevice();
+    if (memory_.device == kNoLimit || memory_.placement == MemoryPlacement::kHost) {
+      // Nothing wants residents: all that is left open is parked, or stays.
+      std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
+      for (size_t k = 0; k < groups_.size(); ++k) {
+        if (groups_[k].fixed) resident[k] = groups_[k].fixed == Tier::kDevice;
+      }
+      return TryResidents(resident, leave, least, always, at);
+    }
+    if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
+    for (const double room : kRooms) {
+      const double wanted = static_cast<double>(least.bytes.v) * room;
+      const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
+      Bytes left = memory_.device - always - transient;
+      std::vector<bool> resident(groups_.size(), false);
+      for (const size_t k : order_) {
+        const Group& g = groups_[k];
+        if (g.fixed || g.bytes > left) continue;
+        resident[k] = true;
+        left = left - g.bytes;
+      }
+      TEMPER_RETURN_IF_ERROR(TryResidents(resident, leave, least, always, at));
+      if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
+    }
+    return OkStatus();
+  }
+
+  Status TooSmall(const LeastBytes& least, Bytes always, const Graph* graph) const {
+    const Node& node = graph->nodes()[least.node];
+    std::string largest;
+    Bytes most{};
+    for (const auto* list : {&node.inputs, &node.outputs}) {
+      for (ValueId id : *list) {
+        if (graph->value(id).type.bytes() <= most) continue;
+        most = graph->value(id).type.bytes();
+        largest = fmt::format("{} {}", graph->value(id).name, graph->value(id).type.ToString());
+      }
+    }
+    return OutOfMemory(fmt::format(
+        "memory.device is {}, and {} {} of block {} alone needs {} on the device (largest operand {}), beside {} that "
+        "are "
+        "always there. Try a smaller max_seq_len or per_device_train_batch_size, or memory.recompute: block",
+        ToString(memory_.device), ToString(node.phase), ToString(node.op), node.block, ToString(least.bytes), largest,
+        ToString(always)));
+  }
+
+  // Inputs, outputs, constants and caches, and what an option says.
+  Bytes AlwaysOnDevice() const {
+    Bytes sum{};
+    std::set<std::string> seen;
+    for (const GraphUse& use : graphs_) {
+      for (ValueId id = 0; id < use.graph->num_values(); ++id) {
+        const Value& v = use.graph->value(id);
+        const bool always =
+            v.role == Role::kInput || v.role == Role::kOutput || v.role == Role::kConstant || v.role == Role::kCache;
+        if (use.graph->Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
+        sum += AlignUp(v.type.bytes(), kAlignment);
+      }
+    }
+    for (const Group& g : groups_) {
+      if (g.fixed == Tier::kDevice) sum += g.bytes;
+    }
+    return sum;
+  }
+
+  Status TryResidents(std::vector<bool> resident, bool leave, const LeastBytes& least, Bytes always, const Graph* at) {
+    const bool limited = memory_.device != kNoLimit;
+    double scale = kFirstGuess;
+    for (int attempt = 0; attempt < kTries; ++attempt) {
+      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
+      Bytes held = always;
+      for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
+      const Bytes room = limited ? Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)}
+                                 : memory_.device;
+      Candidate candidate;
+      std::vector<Graph> graphs;
+      const ResidencySpec spec = SpecOf(homes, leave, room);
+      for (const GraphUse& use : graphs_) {
+        Resided resided = Reside(*use.graph, spec);
+        candidate.chosen.compute += Seconds{resided.compute.v * use.times};
+        candidate.chosen.stall += Seconds{resided.stall.v * use.times};
+        graphs.push_back(std::move(resided.graph));
+      }
+      TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(graphs));
+      const Program& program = candidate.programs[0];
+      if (!limited || program.arena_bytes <= memory_.device) {
+        Keep(std::move(candidate));
+        return OkStatus();
+      }
+      const Bytes over = program.arena_bytes - memory_.device;
+      if (room - over > least.bytes) {
+        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
+      } else if (!DropResidents(over, &resident)) {
+        // Copies and activations take more than their sum: packing, and what moves hold on to.
+        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
+      }
+    }
+    return TooSmall(least, always, at);
+  }
+
+  // Those that spare the least, until `over` bytes are free. False where there are none.
+  bool DropResidents(Bytes over, std::vector<bool>* resident) const {
+    Bytes dropped{};
+    for (auto it = order_.rbegin(); it != order_.rend() && dropped < over; ++it) {
+      if (!(*resident)[*it] || groups_[*it].fixed) continue;
+      (*resident)[*it] = false;
+      dropped += groups_[*it].bytes;
+    }
+    return dropped.v > 0;
+  }
+
+  void Keep(Candidate candidate) {
+    if (best_ && best_->chosen.stall + best_->chosen.compute <= candidate.chosen.stall + candidate.chosen.compute)
+      return;
+    candidate.chosen.text = Describe(candidate.programs[0]);
+    best_ = std::move(candidate);
+  }
+
+  static std::string Describe(const Program& program) {
+    std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
+    for (const Buffer& b : program.buffers) {
+      const std::string_view what = b.role == Role::kWeight           ? "weights"
+                                    : b.role == Role::kGradient       ? "gradients"
+                                    : b.role == Role::kOptimizerState ? "optimizer"
+                                    : b.role == Role::kAdapter        ? "adapters"
+                                                                      : "";
+      if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
+    }
+    std::string text;
+    for (const auto& [key, bytes] : by_class) {
+      text +=
+          fmt::format("{}{} {} on the {}", text.empty() ? "" : ", ", key.first, ToString(bytes), ToString(key.second));
+    }
+    return text;
+  }
+
+  const MemorySpec& memory_;
+  const std::vector<GraphUse> graphs_;
+  const int threads_;
+  const Placer place_;
+  std::vector<Group> groups_;
+  std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
+  std::optional<Candidate> best_;
+};
+
+Status InPlace(std::vector<Graph>* graphs) {
+  for (Graph& graph : *graphs) {
+    graph = UpdateInPlace(graph);
+    TEMPER_RETURN_IF_ERROR(Verify(graph));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string ChosenMemory::ToString() const {
+  const double slower = compute.v > 0 ? 100 * stall.v / compute.v : 0;
+  return fmt::format("{}; waiting for moves is put at {:.0f} % of computing", text, slower);
+}
+
+Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGraphs& step, int threads,
+                                         ChosenMemory* chosen) {
+  std::vector<GraphUse> graphs = {{&step.first, 1}, {&step.update, 1}, {&step.eval, 0}};
+  if (step.micro_batches > 1) graphs.push_back({&step.rest, step.micro_batches - 1});
+  const Placer place = [&](const std::vector<Graph>& placed) -> Result<std::vector<Program>> {
+    std::vector<Graph> ready = placed;
+    TEMPER_RETURN_IF_ERROR(InPlace(&ready));
+    std::vector<Stage> stages = {{&ready[0], 0, 1}};
+    if (step.micro_batches > 1) stages.push_back({&ready[3], 1, step.micro_batches});
+    stages.push_back({&ready[1], 0, 1});
+    return Place(std::vector<ProgramPlan>{{"train", stages}, {"eval", {{&ready[2], 0, 1}}}}, threads);
+  };
+  if (memory.IsOpen()) {
+    std::vector<Graph> as_is = {step.first, step.update, step.eval};
+    if (step.micro_batches > 1) as_is.push_back(step.rest);
+    return place(as_is);
+  }
+  return Policy(memory, std::move(graphs), threads, place).Run(chosen);
+}
+
+Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
+                                         ChosenMemory* chosen) {
+  std::vector<GraphUse> uses;
+  for (const NamedGraph& named : graphs) uses.push_back({named.graph, 1});
+  const Placer place = [&](const std::vector<Graph>& placed) -> Result<std::vector<Program>> {
+    std::vector<Graph> ready = placed;
+    TEMPER_RETURN_IF_ERROR(InPlace(&ready));
+    std::vector<ProgramPlan> plans;
+    for (size_t k = 0; k < ready.size(); ++k) plans.push_back({graphs[k].name, {{&ready[k], 0, 1}}});
+    return Place(plans, threads);
+  };
+  if (memory.IsOpen()) {
+    std::vector<Graph> as_is;
+    for (const NamedGraph& named : graphs) as_is.push_back(*named.graph);
+    return place(as_is);
+  }
+  return Policy(memory, std::move(uses), threads, place).Run(chosen);
+}
+
+}  // namespace temper

@@ -1,0 +1,63 @@
+// residency: the pass that gives every value a tier and moves what kernels touch to where they run. It is to tiers what
+// partition is to a mesh: model code knows nothing of it, and what it inserts are nodes like all others.
+//
+// A persistent value has a home, the same in all graphs compiled together. Where a kernel touches a value away from its
+// home, it works on a copy: fetched before (kFetch), and, if it was changed, written back after (kEvict). A copy serves
+// several touches where keeping it between them costs less than fetching it again (compile/eviction.h); the others
+// are dropped after their last touch. Activations may leave the device between the forward and the backward pass.
+// Fetches are issued ahead by the time they take, as far as memory allows.
+//
+// What is moved are bytes: no placement changes a result.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "compile/device_rates.h"
+#include "graph/graph.h"
+
+namespace temper {
+
+// Bytes per second between neighbours, each way; latency is what a move costs beside its bytes.
+struct LinkRates {
+  double host_to_device = 0, device_to_host = 0, disk_read = 0, disk_write = 0;
+  Seconds latency;
+
+  // Of one move. The disk is reached from the device at the disk's rate: the host's memory is faster.
+  Seconds SecondsOf(Tier from, Tier to, Bytes bytes) const;
+};
+
+// Homes of persistent values by name; of those that are not in it, the device.
+using Homes = std::map<std::string, Tier>;
+
+struct ResidencySpec {
+  const Homes* homes = nullptr;
+  bool activations_leave = false;  // whether activations may
+  bool keep = true;                // whether copies may serve more than one stretch of touches
+  // What activations, copies and scratch may take of the device, and copies of the host.
+  Bytes device, host;
+  const DeviceRates* rates = nullptr;
+  LinkRates links;
+  int threads = 1;
+};
+
+// Bytes of the device that activations, copies and scratch take at least: the most that is alive at one node when
+// every copy is there for its touch alone.
+struct LeastBytes {
+  Bytes bytes;
+  size_t node = 0;
+};
+LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec);
+
+struct Resided {
+  Graph graph;
+  // By the rates: of computing, and what it waits for fetches besides.
+  Seconds compute, stall;
+};
+
+// REQUIRES: the graph verifies, all its values are on the device, and nothing of it has been made to update in place
+// that the model does not (compile/fuse.h, UpdateInPlace, comes after).
+Resided Reside(const Graph& graph, const ResidencySpec& spec);
+
+}  // namespace temper

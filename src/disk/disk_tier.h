@@ -1,0 +1,93 @@
+// DiskTier: the slowest memory tier. One flat space of byte addresses, laid out by the plan:
+//
+//   [0, spill)   the spill file: what the run moves out of memory and back (optimizer states, activations, gradients)
+//   above        regions that are mapped onto tensors of safetensors files, read only: frozen weights, which are read
+//                from the model's own folder, converted on the way where it holds another dtype
+//
+// Nothing is mapped into memory: a file that vanishes, shrinks or changes under a run is an error that names it, not a
+// signal, and not a step on other weights. Reads and writes go around the page cache.
+//
+// The spill file has no name: whichever way the process dies, its space is free again, and several runs and ranks may
+// use one folder. All of its space is reserved when it is made: a disk that is too small is found before training.
+//
+// Memory: planned (BufferBytes), allocated and touched by Create; Read and Write allocate nothing where they succeed.
+// Thread rule: one thread at a time in Read and one in Write, which may be at work at the same time on different bytes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/env.h"
+#include "disk/stored_slice.h"
+
+namespace temper {
+
+class IoTeam;
+
+class DiskTier {
+ public:
+  // Regions of the spill file at multiples of this are written without reading the blocks at their ends before.
+  static constexpr int64_t kAlignment = BlockFile::kBlock;
+
+  struct MappedRegion {
+    Bytes at;  // address; its size is slice.bytes()
+    StoredSlice slice;
+  };
+  struct Spec {
+    std::string folder;  // of the spill file; made where missing
+    Bytes spill;         // none is made for 0
+    std::vector<MappedRegion> mapped;
+  };
+
+  // REQUIRES: mapped regions lie above `spec.spill` and do not overlap. Errors: too little space (with the numbers), a
+  // folder or file that cannot be opened, a weights file that is no longer what its header was read from. `env` must
+  // outlive the tier.
+  static Result<std::unique_ptr<DiskTier>> Create(Env& env, Spec spec);
+  ~DiskTier();
+  DiskTier(const DiskTier&) = delete;
+  DiskTier& operator=(const DiskTier&) = delete;
+
+  // Host memory that a tier of this spec takes.
+  static Bytes BufferBytes(const Spec& spec);
+
+  // Copies the to.size() bytes from address `at` on. Fastest where memory and file are aligned alike; then no byte is
+  // copied. REQUIRES: they lie in the spill file or in one mapped region; of one that converts they are whole elements,
+  // and `to` is aligned to these. After an error `to` holds anything.
+  Status Read(Bytes at, std::span<std::byte> to);
+  // REQUIRES: they lie in the spill file. After an error these bytes of it are anything.
+  Status Write(Bytes at, std::span<const std::byte> from);
+
+  Bytes spill() const { return spill_; }
+
+ private:
+  struct File {
+    std::unique_ptr<BlockFile> blocks;
+    FileVersion version;
+  };
+  struct Mapped {
+    Bytes at;
+    StoredSlice slice;
+    size_t file = 0;  // in files_
+  };
+  // Bytes of a file that become others in memory.
+  struct Run;
+
+  DiskTier() = default;
+  Status OpenSpill(Env& env, const Spec& spec);
+  Status OpenMapped(Env& env, std::vector<MappedRegion> mapped);
+  const Mapped& RegionOf(Bytes at, size_t size) const;
+  Status ReadMapped(const Mapped& region, Bytes at, std::span<std::byte> to);
+  Status ReadRun(const Run& run, std::span<std::byte> to);
+  Status CheckUnchanged(const File& file) const;
+
+  Bytes spill_;
+  std::string folder_;
+  std::unique_ptr<BlockFile> spill_file_;
+  std::vector<File> files_;
+  std::vector<Mapped> mapped_;  // by address
+  std::unique_ptr<IoTeam> readers_, writers_;
+};
+
+}  // namespace temper

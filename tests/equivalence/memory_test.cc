@@ -1,0 +1,126 @@
+// Where values live changes no bit: losses, gradient norms and every weight and state after several steps equal those
+// of a run that has everything on the device.
+#include <gtest/gtest.h>
+
+#include "tests/tiny_run.h"
+
+namespace temper {
+namespace {
+
+using tiny::Method;
+using tiny::RunSpec;
+using tiny::TinyRun;
+
+constexpr int kSteps = 3;
+
+struct Outcome {
+  std::vector<float> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<std::byte>> state;
+};
+
+Outcome Train(TinyRun& run) {
+  Outcome o;
+  for (int step = 0; step < kSteps; ++step) {
+    tiny::Batch batch = run.MakeBatch(static_cast<uint64_t>(step));
+    run.Step(batch);
+    o.losses.insert(o.losses.end(), run.losses().begin(), run.losses().end());
+    o.norms.push_back(run.grad_norm());
+    tiny::Batch held_out = run.MakeBatch(100);
+    run.Evaluate(held_out);
+    o.losses.insert(o.losses.end(), run.losses().begin(), run.losses().end());
+  }
+  o.state = run.State();
+  return o;
+}
+
+Bytes Moved(const Program& program) {
+  Bytes sum{};
+  for (const Traffic& t : TrafficOfStep(program)) sum += t.bytes;
+  return sum;
+}
+
+void ExpectSameOutcome(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  ASSERT_EQ(a.state.size(), b.state.size());
+  for (const auto& [name, bytes] : a.state) EXPECT_TRUE(bytes == b.state.at(name)) << name;
+}
+
+struct Case {
+  std::string name;
+  RunSpec spec;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const auto method : {Method::kFull, Method::kLora, Method::kLoraWithHead}) {
+    for (const auto recompute : {Recompute::kNone, Recompute::kBlock}) {
+      for (const bool tied : {true, false}) {
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          RunSpec spec{.config = tiny::LlamaConfigText(tied),
+                       .method = method,
+                       .dtype = dtype,
+                       .dropout = method == Method::kFull ? 0 : 0.1,
+                       .recompute = recompute};
+          cases.push_back(
+              {fmt::format("{}_{}_{}_{}", static_cast<int>(method), static_cast<int>(recompute), tied, ToString(dtype)),
+               spec});
+        }
+      }
+    }
+  }
+  cases.push_back({"opt", {.config = tiny::OptConfigText(true)}});
+  cases.push_back({"opt_projected", {.config = tiny::OptConfigText(false), .method = Method::kLora}});
+  cases.push_back({"one_micro_batch", {.micro_batches = 1}});
+  return cases;
+}
+
+class MemoryEquivalence : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    TinyRun run(spec());
+    everything_ = run.train().arena_bytes;
+    expected_ = Train(run);
+  }
+  const RunSpec& spec() const { return GetParam().spec; }
+
+  // The same run with that memory: within the device's limit, and moving something.
+  void ExpectSameBits(const MemorySpec& memory, const std::string& what) {
+    SCOPED_TRACE(what);
+    RunSpec limited = spec();
+    limited.memory = memory;
+    limited.through_text = true;
+    TinyRun run(limited);
+    if (memory.device != kNoLimit) {
+      EXPECT_LE(run.train().arena_bytes, memory.device);
+    }
+    EXPECT_GT(Moved(run.train()), Bytes{0});
+    ExpectSameOutcome(Train(run), expected_);
+  }
+
+  Bytes everything_;
+  Outcome expected_;
+};
+
+TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
+  ExpectSameBits({.placement = MemoryPlacement::kHost}, "host");
+  ExpectSameBits({.placement = MemoryPlacement::kHost, .activations = Tier::kHost}, "host, activations too");
+  ExpectSameBits({.optimizer = Tier::kHost}, "optimizer at the host");
+  ExpectSameBits({.optimizer = Tier::kDisk}, "optimizer on the disk");
+  ExpectSameBits({.gradients = Tier::kHost}, "gradients at the host");
+  ExpectSameBits({.weights = Tier::kHost}, "weights at the host");
+  ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
+  for (const double share : {0.9, 0.7, 0.5}) {
+    const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
+    ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
+    ExpectSameBits({.device = limit, .host = limit / 4, .disk = true}, fmt::format("auto, disk, {} %", share * 100));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, MemoryEquivalence, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace temper
