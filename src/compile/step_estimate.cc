@@ -9,16 +9,17 @@
 namespace temper {
 namespace {
 
-// An instruction of a segment: the same for all its bindings.
+// An instruction of a segment: the same for all its bindings, whose operands lie in the same tiers.
 struct Timed {
   OpSeconds kernel;
   StepRates::Exchange exchange;
+  Seconds move;
   Cost cost;
   bool background = false;
-  Seconds total() const { return kernel.total() + exchange.seconds; }
+  Seconds total() const { return kernel.total() + exchange.seconds + move; }
 };
 
-Timed TimeOf(const Instruction& instruction, const Segment& segment, const StepRates& rates) {
+Timed TimeOf(const Instruction& instruction, const Segment& segment, const Binding& binding, const StepRates& rates) {
   const auto types_of = [&](const std::vector<int>& operands) {
     Types types;
     types.reserve(operands.size());
@@ -28,7 +29,14 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const StepR
   const Types in = types_of(instruction.inputs), out = types_of(instruction.outputs);
   const Attributes& a = instruction.attributes;
   Timed timed{.cost = RuleOf(instruction.op).cost(in, out, a), .background = a.Flag("background")};
-  if (!IsCollective(instruction.op)) timed.kernel = rates.device->SecondsOf(instruction.op, in, out, a);
+  const auto tier_of = [&](int operand) { return TierOf(binding.offsets[static_cast<size_t>(operand)]); };
+  if (IsMove(instruction.op)) {
+    timed.move = rates.links.SecondsOf(tier_of(instruction.inputs[0]), tier_of(instruction.outputs[0]), in[0].bytes());
+  } else if (!IsCollective(instruction.op)) {
+    const bool hosted = !instruction.outputs.empty() && tier_of(instruction.outputs[0]) == Tier::kHost;
+    const DeviceRates& processor = hosted && rates.host != nullptr ? *rates.host : *rates.device;
+    timed.kernel = processor.SecondsOf(instruction.op, in, out, a);
+  }
   if (timed.cost.sent.v > 0 && rates.exchange) timed.exchange = rates.exchange(instruction, in, timed.cost);
   return timed;
 }
@@ -38,33 +46,35 @@ class RankClock {
  public:
   RankClock(const StepRates& rates, bool keep_events) : shared_(rates.shared), keep_events_(keep_events) {}
 
-  void Run(const Instruction& instruction, const Segment& segment, const Timed& timed, const Call& call, int block,
-           const LaneCounts& awaited) {
+  void Run(const Instruction& instruction, const Segment& segment, const Binding& binding, const Timed& timed,
+           const Call& call, const LaneCounts& awaited) {
     StepEstimate& s = result_;
     const Seconds duration = timed.total();
-    // When what it waits for is done. In its own lane an instruction comes after the others without waiting.
-    Seconds ready;
-    for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-      if (awaited[lane] > 0) ready = std::max(ready, done_[lane][awaited[lane] - 1]);
-    }
+    const size_t lane = LaneOf(instruction, binding);
     Seconds begin;
-    const size_t lane = LaneOf(instruction.op);
-    // In the background of a shared machine a collective still takes a core from the kernels.
-    const bool beside = timed.background && !shared_;
+    // In the background of a shared machine a collective still takes a core from the kernels. A move does not: it waits
+    // for a disk, or is one thread's copy.
+    const bool beside = timed.background && !(shared_ && lane == kCollectiveLane);
     if (beside) {
-      const Seconds free = done_[lane].empty() ? Seconds{} : done_[lane].back();
-      begin = std::max({now_, free, ready});
+      // In its own lane it comes after the others without waiting for them.
+      begin = done_[lane].empty() ? now_ : std::max(now_, done_[lane].back());
+      for (size_t other = 0; other < kBackgroundLanes; ++other) {
+        if (awaited[other] > 0) begin = std::max(begin, done_[other][awaited[other] - 1]);
+      }
       done_[lane].push_back(begin + duration);
       s.hidden += duration;
     } else {
       if (timed.background) done_[lane].push_back(now_);
-      WaitUntil(ready);
+      for (size_t other = 0; other < kBackgroundLanes; ++other) {
+        if (awaited[other] > 0) WaitUntil(done_[other][awaited[other] - 1], other);
+      }
       begin = now_;
       now_ += duration;
       s.arithmetic += timed.kernel.arithmetic;
       s.memory += timed.kernel.memory;
       s.launches += timed.kernel.launch;
       s.collectives += timed.exchange.seconds;
+      s.moves += timed.move;
     }
     s.sent_between_hosts += timed.exchange.between_hosts;
     s.sent_within_host += timed.cost.sent - timed.exchange.between_hosts;
@@ -72,7 +82,7 @@ class RankClock {
     ++total.runs;
     total.seconds += duration;
     if (keep_events_) {
-      s.events.push_back({instruction.op, segment.phase, block, call.micro_batch, beside ? "communicate" : "compute",
+      s.events.push_back({instruction.op, segment.phase, binding.block, call.micro_batch, beside ? "communicate" : "compute",
                           begin, duration, timed.cost.read + timed.cost.written, timed.cost.flops});
     }
   }
@@ -81,11 +91,11 @@ class RankClock {
 
   StepEstimate Finish() {
     StepEstimate& s = result_;
-    for (const std::vector<Seconds>& done : done_) {
-      if (!done.empty()) WaitUntil(done.back());
+    for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+      if (!done_[lane].empty()) WaitUntil(done_[lane].back(), lane);
     }
     s.step = now_;
-    s.hidden = {std::max(0.0, s.hidden.v - s.waiting.v)};
+    s.hidden = {std::max(0.0, s.hidden.v - s.waiting.v - s.stalled.v)};
     for (auto& [key, total] : totals_) {
       total.op = key.first;
       total.phase = key.second;
@@ -97,9 +107,9 @@ class RankClock {
   }
 
  private:
-  void WaitUntil(Seconds ready) {
+  void WaitUntil(Seconds ready, size_t lane) {
     if (ready <= now_) return;
-    result_.waiting += Seconds{ready.v - now_.v};
+    (lane < kFirstMoveLane ? result_.waiting : result_.stalled) += Seconds{ready.v - now_.v};
     now_ = ready;
   }
 
@@ -116,15 +126,18 @@ const char* StepEstimate::Bottleneck() const {
   const std::pair<Seconds, const char*> terms[] = {{arithmetic, "arithmetic"},
                                                    {memory, "memory bandwidth"},
                                                    {launches, "launching kernels"},
-                                                   {collectives + waiting, "communication"}};
+                                                   {collectives + waiting, "communication"},
+                                                   {moves + stalled, "moves between memory tiers"}};
   return std::max_element(std::begin(terms), std::end(terms))->second;
 }
 
 StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events) {
-  std::vector<std::vector<Timed>> timed;
-  for (const Segment& segment : program.segments) {
-    timed.emplace_back();
-    for (const Instruction& i : segment.instructions) timed.back().push_back(TimeOf(i, segment, rates));
+  std::vector<std::vector<Timed>> timed(program.segments.size());
+  for (const Binding& binding : program.bindings) {
+    const auto s = static_cast<size_t>(binding.segment);
+    if (!timed[s].empty()) continue;
+    const Segment& segment = program.segments[s];
+    for (const Instruction& i : segment.instructions) timed[s].push_back(TimeOf(i, segment, binding, rates));
   }
   const std::vector<LaneCounts> waits = FindWaits(program);
   RankClock clock(rates, keep_events);
@@ -136,7 +149,7 @@ StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool k
     const auto s = static_cast<size_t>(binding.segment);
     const Segment& segment = program.segments[s];
     for (size_t i = 0; i < segment.instructions.size(); ++i, ++at) {
-      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at]);
+      clock.Run(segment.instructions[i], segment, binding, timed[s][i], call, waits[at]);
     }
   }
   return clock.Finish();

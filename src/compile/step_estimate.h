@@ -3,14 +3,15 @@
 // (plan/simulation.h).
 //
 // Queues: kernels, and collectives and moves that are needed at once, follow each other on `compute`. What runs in the
-// background has a queue per lane (program/waits.h) beside it, and a kernel waits for exactly what the executor would
-// let it wait for.
+// background has a queue per lane (program/waits.h) beside it: collectives, and the moves of each link and direction. A
+// kernel waits for exactly what the executor would let it wait for.
 #pragma once
 
 #include <functional>
 #include <vector>
 
 #include "compile/device_rates.h"
+#include "compile/residency.h"
 #include "program/program.h"
 #include "program/trace_text.h"
 
@@ -19,6 +20,8 @@ namespace temper {
 // What one rank has of a machine. Pointers are borrowed.
 struct StepRates {
   const DeviceRates* device = nullptr;
+  const DeviceRates* host = nullptr;  // of kernels on what lies in the host's memory; nullptr: as the device's
+  LinkRates links;                    // between tiers; not asked where nothing moves
   // Of a collective, or of what an op gives other ranks along the way. Empty: one rank.
   struct Exchange {
     Seconds seconds;
@@ -42,7 +45,9 @@ struct StepEstimate {
   // What the step's time on the compute queue is spent on; their sum is `step`.
   Seconds arithmetic, memory, launches;
   Seconds collectives;                         // needed at once
-  Seconds waiting;                             // for what runs in the background
+  Seconds moves;                               // between tiers, needed at once
+  Seconds waiting;                             // for collectives in the background
+  Seconds stalled;                             // for moves in the background
   Seconds hidden;                              // of what runs in the background, beside kernels
   Bytes sent_within_host, sent_between_hosts;  // by a rank, on average
   std::vector<OpTotal> ops;                    // longest first

@@ -236,6 +236,7 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
   if (std::optional<Section> host = root.Child("host")) {
     cluster.devices_per_host = host->Count("devices", 1);
     cluster.host_memory = host->Size("memory", 0);
+    cluster.host_bandwidth = host->Quantity("bandwidth", "B/s", 0);
     if (std::optional<Section> copies = host->Child("copies")) {
       cluster.to_device = copies->Quantity("to_device", "B/s");
       cluster.from_device = copies->Quantity("from_device", "B/s");

@@ -24,7 +24,11 @@ std::string TraceText(const StepEstimate& estimate) {
 StepEstimate Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events) {
   TEMPER_CHECK(mesh.size(Axis::kPp) == 1) << mesh.ToString() << ": stages do not do alike";
   TEMPER_CHECK(mesh.ranks() <= cluster.devices()) << mesh.ToString() << " on " << cluster.devices() << " devices";
-  StepRates rates{.device = &cluster.ShareOf(std::min(mesh.ranks(), cluster.devices_per_host)).rates,
+  const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
+  const DeviceRates host = cluster.HostRatesOf(on_host);
+  StepRates rates{.device = &cluster.ShareOf(on_host).rates,
+                  .host = &host,
+                  .links = cluster.LinksOf(on_host),
                   .shared = cluster.shared};
   rates.exchange = [&](const Instruction& instruction, const Types& in, const Cost& cost) -> StepRates::Exchange {
     const AxisSet axes = *AxisSet::Parse(instruction.attributes.String("axes"));  // rules have checked it
