@@ -64,6 +64,7 @@ struct RunSpec {
   int64_t row = 32, rows_per_micro_batch = 1;
   int micro_batches = 4;
   Recompute recompute = Recompute::kNone;
+  int recompute_blocks = kAllBlocks;
   int threads = 2;
   double weight_decay = 0.01;
   double adam_eps = 1e-8;
@@ -153,6 +154,7 @@ class TinyRun {
     programs_ = Must(CompileTraining(forward, eval_forward,
                                      {.micro_batches = spec.micro_batches,
                                       .recompute = spec.recompute,
+                                      .recompute_blocks = spec.recompute_blocks,
                                       .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
                                       .threads = spec.threads,
                                       .mesh = mesh,

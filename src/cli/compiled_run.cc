@@ -38,6 +38,7 @@ namespace {
 StepSpec StepSpecOf(const RunConfig& config) {
   return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
           .recompute = config.machine.recompute,
+          .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
           .adamw = {.beta1 = config.optimizer.adam_beta1,
                     .beta2 = config.optimizer.adam_beta2,
                     .eps = config.optimizer.adam_epsilon,
@@ -121,7 +122,10 @@ Result<PipelineFacts> PipelineFactsOf(const Graph& forward, const MeshSpec& mesh
   TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
                           MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, step.micro_batches));
   // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
-  const WorkTimes times{.backward = step.recompute == Recompute::kBlock ? 2.0 : 1.0, .weights = full ? 1.0 : 0.0};
+  // A block that is computed again adds another forward; what is cheap adds next to nothing.
+  const int blocks = static_cast<int>(chunk_of.size());
+  const int again = step.recompute == Recompute::kBlock ? std::min(step.recompute_blocks, blocks) : 0;
+  const WorkTimes times{.backward = 1.0 + static_cast<double>(again) / blocks, .weights = full ? 1.0 : 0.0};
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, times));
   facts.bubble = simulated.bubble;
   for (const Slots& slots : CallsOfStage(schedule, simulated, mesh.mesh.Coordinate(mesh.rank, Axis::kPp)).slots) {

@@ -35,13 +35,18 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
+std::string RecomputeText(const RunConfig& c) {
+  const std::string mode(ToString(c.machine.recompute));
+  return c.machine.recompute_blocks ? fmt::format("{} (first {} blocks)", mode, *c.machine.recompute_blocks) : mode;
+}
+
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
                   .method = run.targets.empty() ? "full" : "lora",
                   .dtype = std::string(ToString(ComputeDType(c))),
-                  .recompute = c.machine.recompute == Recompute::kNone ? "none" : "block",
+                  .recompute = RecomputeText(c),
                   .parameters = run.parameters,
                   .trainable_parameters = run.trainable_parameters,
                   .rows = c.batch.per_device_train_batch_size,

@@ -35,7 +35,7 @@ struct Setting {
   std::string Settings(const RunConfig& config, int64_t rows_of_step) const {
     std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh dp={},fsdp={},tp={}", dp, fsdp, tp);
     text += fmt::format(" --per_device_train_batch_size {} --gradient_accumulation_steps {} --memory.recompute {}",
-                        rows, rows_of_step / (rows * dp * fsdp), recompute == Recompute::kBlock ? "block" : "none");
+                        rows, rows_of_step / (rows * dp * fsdp), ToString(recompute));
     if (fsdp > 1 && reshard != config.mesh.reshard_after_forward) {
       text += fmt::format(" --mesh.reshard_after_forward {}", reshard);
     }
@@ -50,6 +50,7 @@ struct Setting {
     config.mesh.overlap = overlap;
     config.machine.nprocs = 1;
     config.machine.recompute = recompute;
+    config.machine.recompute_blocks.reset();
     config.batch.per_device_train_batch_size = rows;
     config.batch.per_device_eval_batch_size = rows;
     config.batch.gradient_accumulation_steps = micro_batches;
@@ -70,7 +71,7 @@ std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, Se
         const int dp = ranks / tp / fsdp;
         for (int64_t rows = 1; rows * dp * fsdp <= rows_of_step; rows *= 2) {
           if (rows_of_step % (rows * dp * fsdp) != 0) continue;
-          for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+          for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
             for (const bool reshard : {true, false}) {
               for (const bool overlap : {true, false}) {
                 // Neither changes anything where nothing is gathered; what is computed again is gathered again.
@@ -154,7 +155,7 @@ class Searcher {
   std::optional<StepFigures> Figures(const Model& model, const RunConfig& config, const Setting& choice) const {
     const Result<PlannedRun> planned = Planner(model, planner_.cluster()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
-    const Simulation& s = planned->forecast.simulation;
+    const StepEstimate& s = planned->forecast.simulation;
     double seconds = s.step.v;
     if (const int64_t more = choice.MicroBatches(rows_of_step_) - kFewMicroBatches; more > 0) {
       seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);

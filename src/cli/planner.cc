@@ -43,14 +43,23 @@ namespace {
 struct Change {
   std::string settings, price;
   std::function<bool(RunConfig*, int* ranks)> apply;
+  bool alone = false;  // a later one says the same more strongly: where several come together, that one does
 };
 
 std::vector<Change> Changes(const Planner& planner) {
   return {
+      {"--memory.recompute selective", "",
+       [](RunConfig* c, int*) {
+         if (c->machine.recompute != Recompute::kNone) return false;
+         c->machine.recompute = Recompute::kSelective;
+         return true;
+       },
+       /*alone=*/true},
       {"--memory.recompute block", "",
        [](RunConfig* c, int*) {
          if (c->machine.recompute == Recompute::kBlock) return false;
          c->machine.recompute = Recompute::kBlock;
+         c->machine.recompute_blocks.reset();
          return true;
        }},
       {"--per_device_train_batch_size 1", "",
@@ -156,7 +165,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     remedies.push_back(RemedyOf(settings, change.price, *result));
     one_fits |= remedies.back().fits;
     // Together with those before it, until the run fits: cheap ones come first.
-    if (all_fits || !change.apply(&all, &all_ranks)) continue;
+    if (all_fits || change.alone || !change.apply(&all, &all_ranks)) continue;
     all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
     if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
     if (remedies.size() < 2 || one_fits) continue;

@@ -68,14 +68,16 @@ TEST(PackIntervals, NeverOverlapsWhatLivesTogether) {
   }
 }
 
-// What PackIntervals promises, as it is said: largest first, each at the lowest offset where nothing that shares a step
-// with it lies.
-void PlainRule(std::vector<Interval>* intervals) {
+// What PackIntervals promises, as it is said: in one of its orders, each at the lowest offset where nothing that shares
+// a step with it lies. Returns the bytes spanned.
+template <class Key>
+Bytes PlainRule(std::vector<Interval>* intervals, const Key& key) {
   std::vector<size_t> order;
   for (size_t i = 0; i < intervals->size(); ++i) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return (*intervals)[a].size > (*intervals)[b].size; });
+                   [&](size_t a, size_t b) { return key((*intervals)[a]) > key((*intervals)[b]); });
   std::vector<const Interval*> placed;
+  Bytes top{};
   for (const size_t i : order) {
     Interval& x = (*intervals)[i];
     x.offset = {};
@@ -90,10 +92,12 @@ void PlainRule(std::vector<Interval>* intervals) {
       }
     }
     placed.push_back(&x);
+    top = std::max(top, x.offset + AlignUp(x.size, kAlignment));
   }
+  return top;
 }
 
-TEST(PackIntervals, GivesTheOffsetsOfThePlainRule) {
+TEST(PackIntervals, SpansWhatTheTightestOfThePlainRulesDoes) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Draws draw(seed);
     const int steps = 1 + draw(1500);
@@ -106,9 +110,13 @@ TEST(PackIntervals, GivesTheOffsetsOfThePlainRule) {
       x.size = {1 + draw(draw(4) == 0 ? 100000 : 500)};
     }
     std::vector<Interval> plain = intervals;
-    PlainRule(&plain);
-    PackIntervals(intervals);
-    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(intervals[i].offset, plain[i].offset) << "seed " << seed;
+    Bytes least = PlainRule(&plain, [](const Interval& x) { return x.size.v; });
+    least = std::min(least, PlainRule(&plain, [](const Interval& x) { return x.size.v * (x.end - x.begin + 1); }));
+    least = std::min(least, PlainRule(&plain, [](const Interval& x) { return x.end - x.begin; }));
+    const Bytes span = PackIntervals(intervals);
+    ExpectDisjoint(intervals, span);
+    EXPECT_GE(span, least) << "seed " << seed;
+    EXPECT_LE(span, std::max(least, MostAlive(intervals, steps) * 1001 / 1000)) << "seed " << seed;
   }
 }
 

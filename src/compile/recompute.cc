@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "compile/selective.h"
+
 namespace temper {
 namespace {
 
@@ -19,18 +21,32 @@ bool GathersWeight(const Graph& graph, const Node& node) {
   return node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
 }
 
-// Clones, into `out`, the forward nodes of one block that its backward nodes need.
+// Per node: whether it is run again.
+std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
+  const auto& nodes = graph.nodes();
+  std::vector<bool> again(nodes.size(), spec.mode == Recompute::kBlock);
+  if (spec.mode == Recompute::kSelective) again = CheapToRecompute(graph);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const bool in_range = nodes[i].phase == Phase::kForward && 0 <= nodes[i].block && nodes[i].block < spec.blocks;
+    again[i] = (again[i] && in_range) || (spec.gather_weights_again && GathersWeight(graph, nodes[i]));
+  }
+  return again;
+}
+
+// Clones, into `out`, those of the forward nodes of one block that its backward nodes need and that are to be run
+// again.
 class BlockCloner {
  public:
-  BlockCloner(const Graph& graph, const std::vector<int>& makers, Recompute mode, int block, Graph* out)
-      : graph_(graph), makers_(makers), mode_(mode), block_(block), out_(out) {}
+  BlockCloner(const Graph& graph, const std::vector<int>& makers, const std::vector<bool>& again, int block, Graph* out)
+      : graph_(graph), makers_(makers), again_(again), block_(block), out_(out) {}
 
   // The value to use in the backward in place of `id`. Clones are made on first need, in dependency order.
   ValueId Replacement(ValueId id) {
     const int maker = makers_[id];
-    if (maker < 0 || !IsCloned(graph_.nodes()[static_cast<size_t>(maker)])) return id;
-    if (const auto it = clones_.find(id); it != clones_.end()) return it->second;
+    if (maker < 0 || !again_[static_cast<size_t>(maker)]) return id;
     Node clone = graph_.nodes()[static_cast<size_t>(maker)];
+    if (clone.block != block_) return id;
+    if (const auto it = clones_.find(id); it != clones_.end()) return it->second;
     for (ValueId& input : clone.inputs) input = Replacement(input);
     for (ValueId& output : clone.outputs) {
       const ValueId fresh = out_->AddValue(graph_.value(output));
@@ -43,14 +59,9 @@ class BlockCloner {
   }
 
  private:
-  bool IsCloned(const Node& node) const {
-    const bool whole = mode_ == Recompute::kBlock && block_ >= 0;
-    return node.block == block_ && (whole || GathersWeight(graph_, node));
-  }
-
   const Graph& graph_;
   const std::vector<int>& makers_;
-  const Recompute mode_;
+  const std::vector<bool>& again_;
   const int block_;
   Graph* const out_;
   std::map<ValueId, ValueId> clones_;
@@ -58,9 +69,22 @@ class BlockCloner {
 
 }  // namespace
 
+std::string_view ToString(Recompute mode) {
+  switch (mode) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kBlock:
+      return "block";
+  }
+  return "";
+}
+
 Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
   if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
+  const std::vector<bool> again = RunAgain(graph, spec);
   Graph result;
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
   std::map<int, BlockCloner> cloners;
@@ -69,7 +93,7 @@ Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
       result.AddNode(node);
       continue;
     }
-    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, spec.mode, node.block, &result).first->second;
+    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, again, node.block, &result).first->second;
     Node backward = node;
     for (ValueId& input : backward.inputs) input = cloner.Replacement(input);
     result.AddNode(std::move(backward));

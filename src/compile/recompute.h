@@ -1,16 +1,29 @@
-// recompute: trades arithmetic, or traffic between ranks, for memory. Every block's forward is run again just before
-// its backward, so that between the two only the block's inputs are kept. Nodes are cloned, never changed: clones keep
+// recompute: trades arithmetic, or traffic between ranks, for memory. What a block's forward made is made again just
+// before its backward needs it, so that between the two less is kept. Nodes are cloned, never changed: clones keep
 // their values' names and draw the same random numbers, so losses and gradients keep every bit.
 #pragma once
+
+#include <limits>
+#include <string_view>
 
 #include "graph/graph.h"
 
 namespace temper {
 
-enum class Recompute : uint8_t { kNone, kBlock };
+enum class Recompute : uint8_t {
+  kNone,
+  kSelective,  // what is cheap: norms, activations, rope, dropout, casts; never a product or attention
+  kBlock,      // all: between a block's forward and its backward only the block's inputs are kept
+};
+
+std::string_view ToString(Recompute mode);  // "selective"
+
+inline constexpr int kAllBlocks = std::numeric_limits<int>::max();
 
 struct RecomputeSpec {
   Recompute mode = Recompute::kNone;
+  // Only the first so many blocks: what they keep is kept longest. The last one's backward follows its forward at once.
+  int blocks = kAllBlocks;
   // Weights that a block's forward gathered are dropped after it and gathered again for its backward.
   bool gather_weights_again = false;
   // The same for weights that stand before or after the blocks: in a pipeline they would wait for the backward as often

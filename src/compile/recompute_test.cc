@@ -90,6 +90,16 @@ TEST(Recompute, TheBackwardOfABlockKeepsOnlyTheBlocksInputs) {
   }
 }
 
+TEST(Recompute, OnlyTheFirstBlocksDoWhereSoManyAreNamed) {
+  const Graph plain = Differentiate(Fuse(TwoBlocks()), false);
+  const Graph graph = RecomputeBlocks(plain, {.mode = Recompute::kBlock, .blocks = 1});
+  ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+  std::map<std::pair<int, std::string>, int> made;
+  for (const Node& n : graph.nodes()) ++made[{n.block, graph.value(n.outputs[0]).name}];
+  EXPECT_EQ((made[{0, "layers.0.w1"}]), 2);
+  EXPECT_EQ((made[{1, "layers.1.w1"}]), 1);
+}
+
 TEST(Recompute, ClonesComeInTheOrderOfTheForward) {
   const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoBlocks()), false), {.mode = Recompute::kBlock});
   std::vector<std::string> forward, clones;

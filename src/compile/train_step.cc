@@ -92,9 +92,11 @@ class StepCompiler {
 
   Graph Differentiated(const Graph& fused, bool accumulate) const {
     const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
-    return LowerRings(RecomputeBlocks(Backward(fused, accumulate), {spec_.recompute, spec_.mesh.reshard_after_forward,
-                                                                    /*outside_blocks=*/pipelined}),
-                      rings());
+    const RecomputeSpec recompute{.mode = spec_.recompute,
+                                  .blocks = spec_.recompute_blocks,
+                                  .gather_weights_again = spec_.mesh.reshard_after_forward,
+                                  .outside_blocks = pipelined};
+    return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
   Graph Forward(const Graph& local_eval) const { return LowerRings(Fuse(local_eval), rings()); }
 

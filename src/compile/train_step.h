@@ -33,6 +33,7 @@ struct MeshSpec {
 struct StepSpec {
   int micro_batches = 1;
   Recompute recompute = Recompute::kNone;
+  int recompute_blocks = kAllBlocks;  // the first so many only
   AdamwSpec adamw;
   int threads = 1;
   MeshSpec mesh;

@@ -13,6 +13,35 @@ Bytes Cluster::MemoryOf(int ranks) const {
   return (shared ? memory / std::max(ranks, 1) : memory) - reserve;
 }
 
+Bytes Cluster::HostMemoryOf(int ranks) const {
+  return shared ? Bytes{} : host_memory / std::max(ranks, 1);
+}
+
+LinkRates Cluster::LinksOf(int ranks) const {
+  // Of what a cluster does not say: a copy in one memory reads and writes; PCIe 3 x16; a SATA disk.
+  constexpr double kPcie3 = 12e9, kSata = 0.5e9;
+  const OpRate& copy = ShareOf(ranks).rates.Of(Op::kCast, OpClass::kMemory, DType::kF32);
+  const double unsaid = shared && copy.known() ? copy.BytesPerSecond(MiB(64)) / 2 : kPcie3;
+  const auto or_else = [](double said, double otherwise) { return said > 0 ? said : otherwise; };
+  return {.host_to_device = or_else(to_device, unsaid),
+          .device_to_host = or_else(from_device, unsaid),
+          .disk_read = or_else(disk_read, kSata) / std::max(ranks, 1),
+          .disk_write = or_else(disk_write, kSata) / std::max(ranks, 1),
+          .latency = {20e-6}};
+}
+
+DeviceRates Cluster::HostRatesOf(int ranks) const {
+  if (shared) return ShareOf(ranks).rates;
+  DeviceRates rates = TypicalHost();
+  if (host_bandwidth <= 0) return rates;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    OpRate rate = rates.Of(Op::kAdamw, OpClass::kMemory, dtype);
+    rate.bandwidth = {{KiB(1), host_bandwidth / std::max(ranks, 1)}};
+    rates.SetClass(OpClass::kMemory, dtype, std::move(rate));
+  }
+  return rates;
+}
+
 const Cluster::Share& Cluster::ShareOf(int ranks) const {
   TEMPER_CHECK(!shares.empty()) << "cluster " << name << " says no rates";
   const auto it = shares.lower_bound(shared ? ranks : 1);

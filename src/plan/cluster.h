@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/units.h"
 #include "compile/device_rates.h"
+#include "compile/residency.h"
 #include "tensor/mesh.h"
 
 namespace temper {
@@ -33,9 +34,13 @@ struct Cluster {
 
   int hosts = 1, devices_per_host = 1;
   Bytes host_memory;                     // 0: not said
-  double disk_read = 0, disk_write = 0;  // bytes per second of a host; 0: not said
-  Link between_hosts;                    // per host: its devices share it
-  double price_per_device_hour = 0;      // 0: not given
+  double host_bandwidth = 0;             // of that, which kernels on the host reach; 0: not said
+  double disk_read = 0, disk_write = 0;  // bytes per second of a host, which its ranks share; 0: not said
+  // Bytes per second between a host's memory and one of its devices; 0: not said. Where both are one memory (shared),
+  // what a copy in it takes.
+  double to_device = 0, from_device = 0;
+  Link between_hosts;                // per host: its devices share it
+  double price_per_device_hour = 0;  // 0: not given
   std::string currency = "USD";
 
   // The devices are shares of one machine: ranks divide its memory and its cores, and a collective in the background
@@ -54,8 +59,11 @@ struct Cluster {
   bool has_bf16() const { return shares.begin()->second.bf16_peak > 0; }
   int devices() const { return hosts * devices_per_host; }
 
-  // What one rank has where `ranks` run on a host.
+  // What one rank has where `ranks` run on a host. HostMemoryOf: beside the device's; where both are one memory, none.
   Bytes MemoryOf(int ranks) const;
+  Bytes HostMemoryOf(int ranks) const;
+  LinkRates LinksOf(int ranks) const;
+  DeviceRates HostRatesOf(int ranks) const;
   const Share& ShareOf(int ranks) const;
 };
 

@@ -236,6 +236,12 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
   if (std::optional<Section> host = root.Child("host")) {
     cluster.devices_per_host = host->Count("devices", 1);
     cluster.host_memory = host->Size("memory", 0);
+    cluster.host_bandwidth = host->Quantity("bandwidth", "B/s", 0);
+    if (std::optional<Section> copies = host->Child("copies")) {
+      cluster.to_device = copies->Quantity("to_device", "B/s");
+      cluster.from_device = copies->Quantity("from_device", "B/s");
+      copies->Done();
+    }
     if (std::optional<Section> disk = host->Child("disk")) {
       cluster.disk_read = disk->Quantity("read", "B/s");
       cluster.disk_write = disk->Quantity("write", "B/s");
@@ -270,6 +276,10 @@ std::string PrintCluster(const Cluster& c) {
       "# Measured by `temper doctor --calibrate`.\nname: {}\nshared: true\ndevice: {{name: \"{}\", memory: {} B}}\n"
       "host:\n  devices: {}\n  memory: {} B\n",
       c.name, c.device, c.memory.v, c.devices_per_host, c.host_memory.v);
+  if (c.to_device > 0) {
+    text += fmt::format("  copies: {{to_device: {}, from_device: {}}}\n", PrintQuantity(c.to_device, "B/s"),
+                        PrintQuantity(c.from_device, "B/s"));
+  }
   if (c.disk_read > 0) {
     text += fmt::format("  disk: {{read: {}, write: {}}}\n", PrintQuantity(c.disk_read, "B/s"),
                         PrintQuantity(c.disk_write, "B/s"));

@@ -9,8 +9,12 @@ Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& clust
   const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
   Forecast f{.bytes = train.arena_bytes,
              .limit = cluster.MemoryOf(on_host),
+             .host_bytes = train.host.bytes,
+             .host_limit = cluster.HostMemoryOf(on_host),
+             .disk_bytes = train.disk.bytes,
              .simulation = Simulate(train, mesh, cluster, keep_events)};
-  f.fits = f.bytes <= f.limit;
+  // On a machine whose host and device share one memory the host's part comes out of the same.
+  f.fits = cluster.shared ? f.bytes + f.host_bytes <= f.limit : f.bytes <= f.limit && f.host_bytes <= f.host_limit;
   const double step = f.simulation.step.v;
   if (step <= 0) return f;
   f.tokens_per_second = static_cast<double>(facts.tokens) / step;

@@ -13,10 +13,12 @@ struct StepFacts {
 };
 
 struct Forecast {
-  Bytes bytes;  // that a rank's step reserves
-  Bytes limit;  // that it may
+  Bytes bytes;                  // of the device's memory that a rank's step reserves
+  Bytes limit;                  // that it may
+  Bytes host_bytes, host_limit;  // the same of the host's, beside the device's
+  Bytes disk_bytes;             // on a disk
   bool fits = false;
-  Simulation simulation;
+  StepEstimate simulation;
   double tokens_per_second = 0;
   double mfu = 0;                       // model_flops over what the devices could compute in that time
   double price_per_million_tokens = 0;  // 0: the cluster has no price

@@ -33,7 +33,7 @@ Json EventsJson(const std::vector<TraceRow>& rows) {
 }
 
 // Of each op and phase: seconds planned and measured in a whole step.
-Json OpsJson(const Simulation& simulation, const std::vector<TraceRow>& measured) {
+Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measured) {
   std::map<std::pair<Op, Phase>, double> seconds;
   for (const TraceRow& r : measured) seconds[{r.op, r.phase}] += r.duration.v;
   Json json = Json::array();
@@ -96,7 +96,7 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
 std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnCluster& on,
                      const std::vector<TraceRow>& measured) {
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   Json data;
   data["title"] = fmt::format("{} on {}", facts.model, on.cluster->name);
   data["facts"] = {
@@ -107,7 +107,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
       {"step", fmt::format("{} micro-batches of {} x {} tokens, recompute {}", facts.micro_batches,
                            facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
-      {"memory", fmt::format("{} of {}: {}", ToString(f.bytes), ToString(f.limit), f.fits ? "fits" : "does not fit")},
+      {"memory", fmt::format("{} of {} of the device, {} of the host's, {} on disk: {}", ToString(f.bytes),
+                             ToString(f.limit), ToString(f.host_bytes), ToString(f.disk_bytes),
+                             f.fits ? "fits" : "does not fit")},
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
@@ -115,7 +117,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                    {"memory", s.memory.v},
                    {"launches", s.launches.v},
                    {"collectives", s.collectives.v},
-                   {"waiting", s.waiting.v}};
+                   {"waiting", s.waiting.v},
+                   {"moves", s.moves.v},
+                   {"waiting for moves", s.stalled.v}};
   data["step"] = s.step.v;
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));

@@ -25,7 +25,9 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"activations", "activations", m.activations},
           {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
-          {"inputs_outputs", "inputs and outputs", m.inputs_outputs}};
+          {"inputs_outputs", "inputs and outputs", m.inputs_outputs},
+          {"caches", "caches", m.caches},
+          {"staged", "copies of what lives elsewhere", m.staged}};
 }
 
 // How many times each segment runs in a step.
@@ -48,6 +50,23 @@ std::string LargestText(const Program& train) {
   return text;
 }
 
+// What lies in the host's memory and on the disk, and what a step moves.
+std::string FarText(const Program& train) {
+  std::string text;
+  for (const auto& [tier, far] : {std::pair{Tier::kHost, &train.host}, std::pair{Tier::kDisk, &train.disk}}) {
+    if (far->bytes.v == 0) continue;
+    text += fmt::format("{:<12}at its peak:\n", ToString(tier));
+    for (const ClassRow& row : RowsOf(far->peak)) {
+      if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
+    }
+    text += fmt::format("  {:<20} {:>12}\n", "in all", ToString(far->bytes));
+  }
+  for (const Traffic& t : TrafficOfStep(train)) {
+    text += fmt::format("moves       {} from {} to {} per step\n", ToString(t.bytes), ToString(t.from), ToString(t.to));
+  }
+  return text;
+}
+
 // "12.3 ms" below a second, where ToString would say 0.0 s.
 std::string Short(Seconds s) {
   return s.v < 1 ? fmt::format("{:.2f} ms", s.v * 1e3) : ToString(s);
@@ -56,15 +75,16 @@ std::string Short(Seconds s) {
 std::string SpeedText(const PlanOnCluster& on) {
   const Cluster& c = *on.cluster;
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   const auto share = [&](Seconds part) { return 100 * part.v / s.step.v; };
   std::string text = fmt::format("speed       {} ({}): {} per step, {:.1f} tokens/s, MFU {:.2f} %\n", c.name, c.device,
                                  Short(s.step), f.tokens_per_second, 100 * f.mfu);
   text += fmt::format(
       "  bound by {}: arithmetic {:.1f} %, memory {:.1f} %, launches {:.1f} %, collectives {:.1f} %, waiting for them "
-      "{:.1f} %\n",
-      s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting));
-  if (s.hidden.v > 0) text += fmt::format("  collectives hidden beside kernels: {}\n", Short(s.hidden));
+      "{:.1f} %, moves and waiting for them {:.1f} %\n",
+      s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting),
+      share(s.moves + s.stalled));
+  if (s.hidden.v > 0) text += fmt::format("  collectives and moves hidden beside kernels: {}\n", Short(s.hidden));
   constexpr size_t kLongest = 6;
   for (size_t i = 0; i < std::min(kLongest, s.ops.size()); ++i) {
     text += fmt::format("  {:<32} {:>6} runs {:>12} {:>5.1f} %\n",
@@ -79,25 +99,32 @@ std::string SpeedText(const PlanOnCluster& on) {
     text += fmt::format("price       {:.2f} {} per million tokens, at {:.2f} per device and hour\n",
                         f.price_per_million_tokens, c.currency, c.price_per_device_hour);
   }
-  text += fmt::format("fit         {} of {} per device: the run {}\n", ToString(f.bytes), ToString(f.limit),
-                      f.fits ? "fits" : "does not fit");
+  text += fmt::format("fit         {} of {} per device", ToString(f.bytes), ToString(f.limit));
+  if (f.host_bytes.v > 0) {
+    text += c.shared ? fmt::format(" with {} of the host's in the same memory", ToString(f.host_bytes))
+                     : fmt::format(", {} of {} of the host's memory", ToString(f.host_bytes), ToString(f.host_limit));
+  }
+  if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
+  text += fmt::format(": the run {}\n", f.fits ? "fits" : "does not fit");
   if (!f.fits) text += RemedyText(on.remedies, f);
   return text;
 }
 
 nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
   const Forecast& f = *on.forecast;
-  const Simulation& s = f.simulation;
+  const StepEstimate& s = f.simulation;
   nlohmann::ordered_json json;
   json["cluster"] = on.cluster->name;
   json["device"] = on.cluster->device;
   json["device_limit_bytes"] = f.limit.v;
+  json["host_limit_bytes"] = f.host_limit.v;
   json["step_seconds"] = s.step.v;
   json["tokens_per_second"] = f.tokens_per_second;
   json["mfu"] = f.mfu;
   json["bottleneck"] = s.Bottleneck();
   json["seconds"] = {{"arithmetic", s.arithmetic.v},   {"memory", s.memory.v},   {"launches", s.launches.v},
-                     {"collectives", s.collectives.v}, {"waiting", s.waiting.v}, {"hidden", s.hidden.v}};
+                     {"collectives", s.collectives.v}, {"waiting", s.waiting.v}, {"moves", s.moves.v},
+                     {"stalled", s.stalled.v},         {"hidden", s.hidden.v}};
   json["sent_bytes_by_link"] = {{"within_host", s.sent_within_host.v}, {"between_hosts", s.sent_between_hosts.v}};
   if (f.price_per_million_tokens > 0) {
     json["price_per_million_tokens"] = f.price_per_million_tokens;
@@ -150,6 +177,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   const Bytes gaps = train.arena_bytes - train.peak.total();
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
+  text += FarText(train);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
   text += fmt::format("segments    {} compiled, {} calls per step\n", train.segments.size(), train.schedule.size());
@@ -199,6 +227,16 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;
   json["bytes"]["device"]["packing"] = (train.arena_bytes - train.peak.total()).v;
   json["bytes"]["device"]["total"] = train.arena_bytes.v;
+  for (const auto& [tier, far] : {std::pair{Tier::kHost, &train.host}, std::pair{Tier::kDisk, &train.disk}}) {
+    if (far->bytes.v == 0) continue;
+    auto& bytes = json["bytes"][std::string(ToString(tier))];
+    for (const ClassRow& row : RowsOf(far->peak)) bytes[row.key] = row.bytes.v;
+    bytes["packing"] = (far->bytes - far->peak.total()).v;
+    bytes["total"] = far->bytes.v;
+  }
+  for (const Traffic& t : TrafficOfStep(train)) {
+    json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
+  }
   json["peak_instruction"] = train.peak_instruction;
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
     json["largest"].push_back({{"what", t.what}, {"type", t.type.ToString()}, {"bytes", t.type.bytes().v}});

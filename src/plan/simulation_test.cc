@@ -59,14 +59,14 @@ Mesh Fsdp(int n) {
   return mesh;
 }
 
-double SumOfTerms(const Simulation& s) {
+double SumOfTerms(const StepEstimate& s) {
   return s.arithmetic.v + s.memory.v + s.launches.v + s.collectives.v + s.waiting.v;
 }
 
 TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
   const Program program = Compiled(1, 2);
   const Cluster cluster = FourDevices();
-  const Simulation s = Simulate(program, Mesh(), cluster, /*keep_events=*/true);
+  const StepEstimate s = Simulate(program, Mesh(), cluster, /*keep_events=*/true);
   const Cost cost = CostOfStep(program);
   EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-12);
   EXPECT_NEAR(s.memory.v, static_cast<double>((cost.read + cost.written).v) / 100e9, 1e-12);
@@ -78,8 +78,8 @@ TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
 
 TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {
   const Cluster cluster = FourDevices();
-  const Simulation with = Simulate(Compiled(4, 2), Fsdp(4), cluster);
-  const Simulation without = Simulate(Compiled(4, 2, Recompute::kNone, /*overlap=*/false), Fsdp(4), cluster);
+  const StepEstimate with = Simulate(Compiled(4, 2), Fsdp(4), cluster);
+  const StepEstimate without = Simulate(Compiled(4, 2, Recompute::kNone, /*overlap=*/false), Fsdp(4), cluster);
   EXPECT_GT(with.hidden.v, 0);
   EXPECT_EQ(without.hidden.v, 0);
   EXPECT_LT(with.step.v, without.step.v);
@@ -92,14 +92,14 @@ TEST(Simulate, RanksThatShareACpuHideNothing) {
   Cluster cluster = FourDevices();
   cluster.shared = true;
   cluster.shares[4] = cluster.shares[1];
-  const Simulation s = Simulate(Compiled(4, 2), Fsdp(4), cluster);
+  const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), cluster);
   EXPECT_EQ(s.hidden.v + s.waiting.v, 0);
   EXPECT_GT(s.collectives.v, 0);
 }
 
 // Every queue does one thing at a time, and nothing runs before what it waits for.
 TEST(Simulate, EventsOfAQueueFollowEachOther) {
-  const Simulation s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), FourDevices(), true);
+  const StepEstimate s = Simulate(Compiled(4, 3, Recompute::kBlock), Fsdp(4), FourDevices(), true);
   Seconds compute, communicate;
   int background = 0;
   for (const TraceRow& e : s.events) {
@@ -113,8 +113,8 @@ TEST(Simulate, EventsOfAQueueFollowEachOther) {
 }
 
 TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
-  const Simulation two = Simulate(Compiled(4, 2), Fsdp(4), FourDevices());
-  const Simulation five = Simulate(Compiled(4, 5), Fsdp(4), FourDevices());
+  const StepEstimate two = Simulate(Compiled(4, 2), Fsdp(4), FourDevices());
+  const StepEstimate five = Simulate(Compiled(4, 5), Fsdp(4), FourDevices());
   const double each = two.micro_batches[1].v - two.micro_batches[0].v;
   EXPECT_NEAR(five.step.v, two.step.v + 3 * each, 0.02 * five.step.v);
 }
@@ -149,7 +149,7 @@ TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
 
 // The simulated trace is one that could have been measured: read as such it is the step again.
 TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
-  const Simulation s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
+  const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
   const std::string path = testing::TempDir() + "measured_step_test.json";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, TraceText(s)).ok());
   const auto rows = ReadMeasuredStep(PosixEnv(), path);

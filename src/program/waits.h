@@ -12,7 +12,7 @@ namespace temper {
 
 // What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives, and moves:
 // fetches and evictions, of the host and of the disk.
-inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0;
+inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kFirstMoveLane = 3;
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 

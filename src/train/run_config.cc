@@ -65,6 +65,15 @@ Status CheckMethod(const RunConfig& c) {
   return OkStatus();
 }
 
+Status CheckMemory(const RunConfig& c) {
+  if (c.machine.recompute_blocks && c.machine.recompute == Recompute::kNone) {
+    return InvalidArgument(
+        "memory.recompute_blocks says which blocks compute again, but memory.recompute is none: set it to selective or "
+        "block, or remove recompute_blocks");
+  }
+  return OkStatus();
+}
+
 Status CheckSchedule(const RunConfig& c) {
   using Kind = ScheduleKind;
   const RunConfig::SchedulerKwargs& k = c.length.kwargs;
@@ -228,6 +237,7 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckRequired(config, purpose));
   TEMPER_RETURN_IF_ERROR(CheckMethod(config));
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
+  TEMPER_RETURN_IF_ERROR(CheckMemory(config));
   return CheckOutput(config);
 }
 

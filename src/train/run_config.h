@@ -115,6 +115,7 @@ struct RunConfig {
 
   struct Machine {
     Recompute recompute = Recompute::kNone;
+    std::optional<int64_t> recompute_blocks;  // the first so many only
     std::optional<int64_t> threads;  // of a rank
     int64_t seed = 42;
     int64_t nprocs = 1;  // ranks to start on this machine

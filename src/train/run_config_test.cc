@@ -174,6 +174,10 @@ TEST(RunConfig, MistakesNameTheRemedy) {
              "remove one of them");
 }
 
+TEST(RunConfig, BlocksThatComputeAgainNeedToBeToldWhat) {
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.machine.recompute_blocks = 3; }), "memory.recompute is none");
+}
+
 TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.length.kwargs.min_lr = 1e-6; }), "lr_scheduler_type: cosine_with_min_lr");
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.length.kwargs.num_decay_steps = 6; }), "warmup_stable_decay");

@@ -29,6 +29,7 @@ bool IsCircumstance(const std::string& name) {
                                                        "eval_steps",
                                                        "save_total_limit",
                                                        "memory.recompute",
+                                                       "memory.recompute_blocks",
                                                        "threads",
                                                        "nprocs",
                                                        "placement",
@@ -162,8 +163,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Machine",
        {
-           {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "block"}),
-            "compute activations again in the backward pass, to save memory"},
+           {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "selective", "block"}),
+            "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
+            "dropout), or all that a block makes"},
+           {"memory.recompute_blocks", &c.machine.recompute_blocks, "blocks that do so, from the first on", positive,
+            "all"},
            {"memory.device",
             &c.memory.device,
             "what the run may take of the device's memory; on a CPU, of the arena that kernels work in",

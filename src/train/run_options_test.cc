@@ -54,7 +54,9 @@ lr_scheduler_type: warmup_stable_decay
 lr_scheduler_kwargs:
   num_decay_steps: 10
   decay_type: 1-sqrt
-memory.recompute: block
+memory:
+  recompute: selective
+  recompute_blocks: 4
 )",
                                      "run.yaml");
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -72,7 +74,8 @@ memory.recompute: block
   EXPECT_EQ(config->lora.rank_pattern, (IntPatterns{{"o_proj", 4}, {"layers.1.q_proj", 32}}));
   EXPECT_EQ(config->length.kwargs.num_decay_steps, 10);
   EXPECT_EQ(config->length.kwargs.decay_type, RampShape::kOneMinusSqrt);
-  EXPECT_EQ(config->machine.recompute, Recompute::kBlock);
+  EXPECT_EQ(config->machine.recompute, Recompute::kSelective);
+  EXPECT_EQ(config->machine.recompute_blocks, 4);
 }
 
 TEST(RunOptions, ReadsCommandLinesOfEveryForm) {

@@ -73,8 +73,14 @@ class Equivalence : public testing::TestWithParam<Variant> {};
 TEST_P(Equivalence, RecomputingChangesNoBit) {
   RunSpec spec = GetParam().spec;
   const Outcome keep = FiveSteps(spec);
-  spec.recompute = Recompute::kBlock;
-  ExpectSameBits(keep, FiveSteps(spec));
+  for (const Recompute mode : {Recompute::kSelective, Recompute::kBlock}) {
+    for (const int blocks : {1, kAllBlocks}) {
+      SCOPED_TRACE(fmt::format("{}, {} blocks", ToString(mode), blocks));
+      spec.recompute = mode;
+      spec.recompute_blocks = blocks;
+      ExpectSameBits(keep, FiveSteps(spec));
+    }
+  }
   // The steps did learn something: equality of what does not move would prove nothing.
   EXPECT_NE(keep.losses[0], keep.losses[4]);
 }
