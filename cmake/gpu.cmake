@@ -18,7 +18,7 @@ endif()
 function(temper_gpu_layer)
   if(NOT TEMPER_GPU)
     temper_layer(backend/gpu DEPS base tensor graph device
-                 EXCLUDE "/emulator/|/gpu/[a-z_]*\\.cc$|/(gpu_device|blas_lt)\\.cc$")
+                 EXCLUDE "/emulator/|/gpu/[a-z_]*\\.cc$|/hardware/(gpu|blas)_[a-z_]*\\.cc$")
     return()
   endif()
   temper_layer(backend/gpu DEPS base tensor graph device LIBS CUDA::cudart_static ${CMAKE_DL_LIBS}

@@ -226,7 +226,7 @@ class TinyRun {
  private:
   // Norm weights near 1, LoRA's B not zero: nothing vanishes.
   void Randomise(const Buffer& b) {
-    const PartView part = train_->BufferPart(train().FindBuffer(b.name));
+    const PartView part = train_->BufferPart(train().FindBuffer(b.name)).part;
     const RngKey key{.seed = 1, .name_hash = HashName(b.name)};
     const bool vector = b.type.shape.rank() == 1, norm = b.name.find("norm.weight") != std::string::npos;
     const double scale = vector ? 0.1 : 0.7 / std::sqrt(static_cast<double>(part.global.columns()));

@@ -22,6 +22,7 @@ namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
+enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
 struct RunConfig {
@@ -110,6 +111,8 @@ struct RunConfig {
   };
 
   struct Machine {
+    DeviceChoice device = DeviceChoice::kAuto;
+    bool graphs = true;
     Recompute recompute = Recompute::kNone;
     std::optional<int64_t> threads;  // of a rank
     int64_t seed = 42;
@@ -158,7 +161,8 @@ Status Validate(const RunConfig& config, Purpose purpose);
 // What Resolve must know about the world.
 struct RunFacts {
   std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
-  bool cpu_has_bf16 = false;
+  bool has_bf16 = false;
+  DeviceChoice device = DeviceChoice::kCpu;  // what that is
   int64_t cpu_cores = 1;
   std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings

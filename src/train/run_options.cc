@@ -30,6 +30,8 @@ bool IsCircumstance(const std::string& name) {
                                                        "save_total_limit",
                                                        "memory.recompute",
                                                        "threads",
+                                                       "device",
+                                                       "graphs",
                                                        "nprocs",
                                                        "placement",
                                                        "per_device_eval_batch_size"};
@@ -55,7 +57,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
             "type of weights and activations in the step; sums are always f32",
             {},
-            "bf16 where the CPU has it, else f32"},
+            "bf16 where the processor has it, else f32"},
        }},
       {"Data",
        {
@@ -162,6 +164,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Machine",
        {
+           {"device",
+            ChoiceOf(c.machine.device, {"auto", "cpu", "gpu"}),
+            "what to compute on",
+            {},
+            "gpu where one is found, else cpu"},
+           {"graphs", &c.machine.graphs,
+            "device: gpu: hand over a segment's kernels as one recorded graph, not one by one"},
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "block"}),
             "compute activations again in the backward pass, to save memory"},
            {"threads", &c.machine.threads, "threads that a rank computes with", positive,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/gpu/gpu_api.h"
@@ -12,8 +13,8 @@ namespace temper::gpu {
 // "13.1.0". Errors: the library is missing or of another major version, with the remedy.
 Result<std::string> BlasLtVersion();
 
-// Products on `stream`, which must outlive them. Sums are f32 (never TF32), split only where the parts are added in a
+// Products on `stream`, with `scratch` of the device's memory between them; both must outlive them. Sums are f32 (never TF32), split only where the parts are added in a
 // fixed order: the same bits, run after run.
-Result<std::unique_ptr<MatrixProducts>> MakeBlasLt(gpuStream_t stream);
+Result<std::unique_ptr<MatrixProducts>> MakeBlasLt(gpuStream_t stream, std::span<std::byte> scratch);
 
 }  // namespace temper::gpu
