@@ -65,8 +65,8 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
 
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index) {
   if (index < 0 || index >= static_cast<int>(inventory.gpus.size())) {
-    return NotFound(fmt::format("there is no GPU {}: this machine has {}, numbered from 0", index,
-                                inventory.gpus.size()));
+    return NotFound(
+        fmt::format("there is no GPU {}: this machine has {}, numbered from 0", index, inventory.gpus.size()));
   }
   if (!report.products.ok()) return report.products.status();
   const GpuFacts& gpu = inventory.gpus[static_cast<size_t>(index)];

@@ -1,5 +1,5 @@
-// What a vendor's driver says of this machine, turned into what a user needs to know: the GPUs that can be used, and one
-// line for whatever cannot. Pure data, so that machines that nobody here has can be tested.
+// What a vendor's driver says of this machine, turned into what a user needs to know: the GPUs that can be used, and
+// one line for whatever cannot. Pure data, so that machines that nobody here has can be tested.
 #pragma once
 
 #include <string>
