@@ -9,8 +9,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages='libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 libxxhash-dev libpcre2-dev libpcre2-8-0
-  libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libgtest-dev
+packages='libfmt-dev libfmt9 nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 libxxhash-dev libxxhash0 libpcre2-dev libpcre2-8-0
+  libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libgtest-dev libgmock-dev
   pkgconf pkgconf-bin pkg-config libpkgconf3'
 build=$PWD/${GPU_CHECK_BUILD:-build-gpu}
 only=${GPU_CHECK_ONLY:-}

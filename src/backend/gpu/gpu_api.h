@@ -169,7 +169,6 @@ __device__ inline float Exp2(float x) {
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
 TEMPER_GPU_FUNCTION(Free)
-TEMPER_GPU_FUNCTION(FreeHost)
 TEMPER_GPU_FUNCTION(GetDeviceCount)
 TEMPER_GPU_FUNCTION(GetDeviceProperties)
 TEMPER_GPU_FUNCTION(GetErrorString)
@@ -201,6 +200,13 @@ inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
 #endif
 }
 
+inline gpuError_t gpuFreeHost(void* memory) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  return hipHostFree(memory);
+#else
+  return cudaFreeHost(memory);
+#endif
+}
 inline gpuError_t gpuGraphInstantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
 #if defined(__HIP__) || defined(__HIPCC__)
   return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);

@@ -165,20 +165,14 @@ class LossKernel final : public Kernel {
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
       const int64_t I = pair.depth;
       // The second pair comes first: the base product, added last in f32, is then rounded once.
-      TEMPER_ASSIGN_OR_RETURN(pair.logits, products.Make({.m = N,
-                                                          .n = V_,
-                                                          .k = I,
-                                                          .dtype = dtype,
-                                                          .out_dtype = dtype,
-                                                          .acc = p + 1 < pairs_.size()}));
+      TEMPER_ASSIGN_OR_RETURN(
+          pair.logits,
+          products.Make({.m = N, .n = V_, .k = I, .dtype = dtype, .out_dtype = dtype, .acc = p + 1 < pairs_.size()}));
       if (a.Flag(grad_x[p])) {
         pair.d_x = next_out++;
-        TEMPER_ASSIGN_OR_RETURN(pair.d_x_product, products.Make({.m = N,
-                                                                 .n = I,
-                                                                 .k = V_,
-                                                                 .dtype = dtype,
-                                                                 .out_dtype = dtype,
-                                                                 .b_k_contiguous = false}));
+        TEMPER_ASSIGN_OR_RETURN(
+            pair.d_x_product,
+            products.Make({.m = N, .n = I, .k = V_, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false}));
       }
       if (!a.Flag(grad_w[p])) continue;
       pair.d_w = next_out++;
@@ -248,11 +242,8 @@ class LossKernel final : public Kernel {
       }
       if (pair.d_x < 0) continue;
       // Over the gathered rows, which nothing needs any more.
-      TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run({.a = logits,
-                                                    .b = args.inputs[pair.w],
-                                                    .acc = nullptr,
-                                                    .bias = nullptr,
-                                                    .out = gathered}));
+      TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run(
+          {.a = logits, .b = args.inputs[pair.w], .acc = nullptr, .bias = nullptr, .out = gathered}));
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ScatterRows<T>), static_cast<unsigned>(n), kThreads, stream_,
                                            Gathered(args, p), rows, pair.depth, Out<T>(args, pair.d_x)));
     }

@@ -1,4 +1,4 @@
-#include "backend/gpu/hardware/blas_lt.h"
+#include "backend/gpu/hardware/vendor_products.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -152,9 +152,9 @@ class LtProduct final : public MatrixProduct {
     api_.drop_preference(preference);
     TEMPER_RETURN_IF_ERROR(status);
     if (found == 0) {
-      return Unsupported(fmt::format("cuBLASLt has no product [{}, {}] x [{}, {}] of {} into {} within {} bytes", shape_.m,
-                                     shape_.k, shape_.n, shape_.k, ToString(shape_.dtype), ToString(shape_.out_dtype),
-                                     scratch_.size()));
+      return Unsupported(fmt::format("cuBLASLt has no product [{}, {}] x [{}, {}] of {} into {} within {} bytes",
+                                     shape_.m, shape_.k, shape_.n, shape_.k, ToString(shape_.dtype),
+                                     ToString(shape_.out_dtype), scratch_.size()));
     }
     algorithm_ = chosen.algo;
     return OkStatus();
@@ -197,13 +197,13 @@ class BlasLt final : public MatrixProducts {
 
 }  // namespace
 
-Result<std::string> BlasLtVersion() {
+Result<std::string> ProductsVersion() {
   if (!TheApi().ok()) return TheApi().status();
   const size_t v = (*TheApi()).version();  // 130100 is 13.1.0
-  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+  return fmt::format("cuBLASLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
 }
 
-Result<std::unique_ptr<MatrixProducts>> MakeBlasLt(gpuStream_t stream, std::span<std::byte> scratch) {
+Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte> scratch) {
   if (!TheApi().ok()) return TheApi().status();
   const Api& api = *TheApi();
   cublasLtHandle_t handle = nullptr;

@@ -7,8 +7,8 @@
 #include "backend/gpu/gpu_api.h"
 #include "backend/gpu/gpu_inventory.h"
 #include "backend/gpu/gpu_kernels.h"
-#include "backend/gpu/hardware/blas_lt.h"
 #include "backend/gpu/hardware/gpu_stream.h"
+#include "backend/gpu/hardware/vendor_products.h"
 
 namespace temper {
 namespace {
@@ -38,8 +38,8 @@ DriverReport AskDriver() {
 #if defined(__HIP__) || defined(__HIPCC__)
   report.amd = true;
 #endif
-  gpuDriverGetVersion(&report.driver);
-  gpuRuntimeGetVersion(&report.runtime);
+  (void)gpuDriverGetVersion(&report.driver);  // 0 where there is none
+  (void)gpuRuntimeGetVersion(&report.runtime);
   int count = 0;
   const gpuError_t error = gpuGetDeviceCount(&count);
   if (error == gpuErrorInsufficientDriver) {
@@ -49,8 +49,7 @@ DriverReport AskDriver() {
     report.failure = StatusOfCall(error, "counting devices").message();
   }
   if (error != gpuSuccess) return report;
-  const auto version = BlasLtVersion();
-  report.products = version.ok() ? Result<std::string>("cuBLASLt " + *version) : version.status();
+  report.products = ProductsVersion();
   for (int i = 0; i < count; ++i) {
     gpuDeviceProp properties;
     if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardAt(i, properties));
@@ -64,13 +63,13 @@ class GpuDevice final : public Device, private KernelTable {
   ~GpuDevice() override {
     stream_.reset();  // after what is under way
     products_.reset();
-    for (void* memory : reserved_) gpuFree(memory);
+    for (void* memory : reserved_) (void)gpuFree(memory);
   }
 
   Status Open() {
     TEMPER_ASSIGN_OR_RETURN(stream_, GpuStream::Open(index_, /*faults=*/true));
     TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> scratch, Allocate(kProductScratch));
-    TEMPER_ASSIGN_OR_RETURN(products_, MakeBlasLt(stream_->handle(), scratch));
+    TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(stream_->handle(), scratch));
     return OkStatus();
   }
 
@@ -87,11 +86,11 @@ class GpuDevice final : public Device, private KernelTable {
     const auto bytes = static_cast<size_t>(std::max(size, Bytes{1}).v);
     const gpuError_t error = gpuMalloc(&memory, bytes);
     if (error == gpuErrorMemoryAllocation) {
-      gpuGetLastError();  // it is not sticky
+      (void)gpuGetLastError();  // it is not sticky
       size_t free = 0, total = 0;
-      gpuMemGetInfo(&free, &total);
-      return OutOfMemory(TooLittleFree(name_, size, Bytes{static_cast<int64_t>(free)},
-                                       Bytes{static_cast<int64_t>(total)}));
+      (void)gpuMemGetInfo(&free, &total);
+      return OutOfMemory(
+          TooLittleFree(name_, size, Bytes{static_cast<int64_t>(free)}, Bytes{static_cast<int64_t>(total)}));
     }
     TEMPER_RETURN_IF_ERROR(StatusOfCall(error, "memory"));
     reserved_.push_back(memory);
@@ -101,7 +100,7 @@ class GpuDevice final : public Device, private KernelTable {
   void Release(std::span<std::byte> memory) override {
     const auto found = std::find(reserved_.begin(), reserved_.end(), static_cast<void*>(memory.data()));
     TEMPER_CHECK(found != reserved_.end()) << "memory that this device did not give";
-    gpuFree(*found);
+    (void)gpuFree(*found);
     reserved_.erase(found);
   }
 

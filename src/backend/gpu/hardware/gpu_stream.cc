@@ -14,11 +14,12 @@ class Graph final : public Recording {
  public:
   explicit Graph(gpuStream_t stream) : stream_(stream) {}
   ~Graph() override {
-    if (executable_ != nullptr) gpuGraphExecDestroy(executable_);
-    if (graph_ != nullptr) gpuGraphDestroy(graph_);
+    if (executable_ != nullptr) (void)gpuGraphExecDestroy(executable_);
+    if (graph_ != nullptr) (void)gpuGraphDestroy(graph_);
   }
   Status Capture(const std::function<Status()>& enqueue) {
-    TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamBeginCapture(stream_, gpuStreamCaptureModeThreadLocal), "a recording"));
+    TEMPER_RETURN_IF_ERROR(
+        StatusOfCall(gpuStreamBeginCapture(stream_, gpuStreamCaptureModeThreadLocal), "a recording"));
     const Status status = enqueue();
     const gpuError_t ended = gpuStreamEndCapture(stream_, &graph_);
     TEMPER_RETURN_IF_ERROR(status);
@@ -58,11 +59,11 @@ Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, bool faults) {
 }
 
 GpuStream::~GpuStream() {
-  if (stream_ != nullptr) gpuStreamSynchronize(stream_);
-  if (words_ != nullptr) gpuFree(words_);
-  if (words_on_host_ != nullptr) gpuFreeHost(words_on_host_);
-  if (pinned_ != nullptr) gpuFreeHost(pinned_);
-  if (stream_ != nullptr) gpuStreamDestroy(stream_);
+  if (stream_ != nullptr) (void)gpuStreamSynchronize(stream_);
+  if (words_ != nullptr) (void)gpuFree(words_);
+  if (words_on_host_ != nullptr) (void)gpuFreeHost(words_on_host_);
+  if (pinned_ != nullptr) (void)gpuFreeHost(pinned_);
+  if (stream_ != nullptr) (void)gpuStreamDestroy(stream_);
 }
 
 std::span<std::byte> GpuStream::TakePinned(size_t bytes) {
@@ -81,8 +82,8 @@ Status GpuStream::CopyToDevice(std::span<const std::byte> host, std::byte* devic
     std::memcpy(pinned.data(), host.data(), host.size());
     host = pinned;
   }
-  failed_ = StatusOfCall(gpuMemcpyAsync(device, host.data(), host.size(), gpuMemcpyHostToDevice, stream_),
-                         "copying to it");
+  failed_ =
+      StatusOfCall(gpuMemcpyAsync(device, host.data(), host.size(), gpuMemcpyHostToDevice, stream_), "copying to it");
   return failed_;
 }
 
