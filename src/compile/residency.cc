@@ -429,6 +429,7 @@ class Residency {
         continue;
       }
       last_made_[root] = id;
+      result_.value(id).updates = kNoValue;  // it stands at home if it is written back
       const Value& value = graph_.value(id);
       const ValueId fresh = result_.AddValue({.name = value.name,
                                               .type = value.type,
