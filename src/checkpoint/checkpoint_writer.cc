@@ -131,16 +131,17 @@ class Save {
     for (const StoredTensor& stored : writer.order()) {
       const CheckpointTensor& t = *by_name.at(stored.name);
       Checksum checksum;
-      TEMPER_RETURN_IF_ERROR(window.Read({t.part, *options_.stream}, [&](std::span<const std::byte> rest) -> Status {
-        while (!rest.empty()) {
-          const auto piece = rest.first(std::min(rest.size(), kPiece));
-          checksum.Update(piece);
-          if (hurry_) writer.Hurry();
-          TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
-          rest = rest.subspan(piece.size());
-        }
-        return OkStatus();
-      }));
+      TEMPER_RETURN_IF_ERROR(window.Read({t.part, t.stream != nullptr ? *t.stream : *options_.stream},
+                                         [&](std::span<const std::byte> rest) -> Status {
+                                           while (!rest.empty()) {
+                                             const auto piece = rest.first(std::min(rest.size(), kPiece));
+                                             checksum.Update(piece);
+                                             if (hurry_) writer.Hurry();
+                                             TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
+                                             rest = rest.subspan(piece.size());
+                                           }
+                                           return OkStatus();
+                                         }));
       manifest_.tensors.push_back(
           {t.name, t.whole(), {{file, t.stored_as, t.part.begin, t.part.view.type.shape, checksum.Hex()}}});
     }

@@ -25,11 +25,12 @@
 namespace temper {
 
 struct CheckpointTensor {
-  std::string name;       // in the manifest
-  PartView part;          // must stay valid and unchanged until WaitUntilRead has returned
-  std::string file;       // safetensors file of the folder that it goes to; on several ranks one of this rank's own
-  std::string stored_as;  // its name in there
-  bool joined = false;    // on several ranks: `file` is one for all, which the first rank puts together
+  std::string name;          // in the manifest
+  PartView part;             // must stay valid and unchanged until WaitUntilRead has returned
+  std::string file;          // safetensors file of the folder that it goes to; on several ranks one of this rank's own
+  std::string stored_as;     // its name in there
+  bool joined = false;       // on several ranks: `file` is one for all, which the first rank puts together
+  Stream* stream = nullptr;  // that it is read through; null: Options::stream
 
   TensorType whole() const { return {part.view.type.dtype, part.global}; }
 };

@@ -71,8 +71,10 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
   const std::string weights_file = ranks == 1 ? kModelWeightsFile : state_file;
   std::vector<CheckpointTensor> tensors;
   const auto add = [&](const std::string& name, const Buffer& b, const std::string& file, bool joined = false) {
-    const View view{buffer(b.name).part.view.data, b.type};
+    const DevicePart part = buffer(b.name);
+    const View view{part.part.view.data, b.type};
     tensors.push_back({name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : view, file, name, joined});
+    if (b.tier() != Tier::kDevice) tensors.back().stream = part.stream;
   };
   for (const Trained& t : TrainedValues(program)) {
     if (t.own->role == Role::kAdapter) {

@@ -106,6 +106,14 @@ Result<std::string> OpenedModel::Digest() const {
   return ChecksumHex(std::as_bytes(std::span(config))) + weights;
 }
 
+Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  for (const WeightNames& names : NamesOf(*model_)) {
+    if (names.name == weight) return FindSlice(FindWeight(*weights_, names), part);
+  }
+  return NotFound(fmt::format("{}: the model has no weight {}", folder(), Quoted(weight)));
+}
+
 Status OpenedModel::Load(const BufferLookup& buffer) const {
   TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
   TransferProgress progress("load");

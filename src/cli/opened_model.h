@@ -12,6 +12,7 @@
 #include "checkpoint/model_source.h"
 #include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
+#include "disk/stored_slice.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -42,6 +43,8 @@ class OpenedModel {
 
   // Opens the files of weights and adapter and proves, from their headers, that Load will find what the model needs.
   Status OpenWeights();
+  // Where a part of a weight is stored. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
+  Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
   // Tells another model from this one. REQUIRES: OpenWeights was OK.
   Result<std::string> Digest() const;
   // Fills weights (and masters) and, where there is one, the adapter; shows progress where it takes long. REQUIRES:

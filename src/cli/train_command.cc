@@ -13,6 +13,7 @@
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
+#include "cli/far_memory.h"
 #include "cli/finished_run.h"
 #include "cli/machine.h"
 #include "cli/processor.h"
@@ -46,14 +47,15 @@ struct Run {
   std::unique_ptr<Device> gpu;      // of `device: gpu`
   std::unique_ptr<Stream> reading;  // of it: what saves read its memory through
   std::unique_ptr<KernelTable> kernels, collectives;
-  std::unique_ptr<Arena> arena, host;
+  std::unique_ptr<Arena> arena;
+  FarArenas far;
   std::unique_ptr<Executor> train, eval;
   double peak = 0;  // of this rank: FLOP/s in matrix products; measured
 
   const RunConfig& config() const { return setup.run.config; }
   DevicePart Buffer(const std::string& name) const {
     const int i = compiled.train().FindBuffer(name);
-    return i < 0 ? DevicePart() : train->BufferPart(i);
+    return i < 0 || far.mapped.contains(name) ? DevicePart() : train->BufferPart(i);
   }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
@@ -98,13 +100,19 @@ Status LoadData(Run& run) {
 
 Status MakeExecutors(KernelTable& kernels, Run& run) {
   KernelTable* const collectives = run.collectives.get();
-  const FarTiers far{.host = run.host.get()};
+  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), run.config().memory, run.setup.model));
+  const FarTiers far = run.far.tiers();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
   return OkStatus();
 }
 
 Status ReserveOnGpu(Run& run) {
+  if (run.compiled.train().host.bytes.v + run.compiled.train().disk.bytes.v > 0) {
+    return Unsupported(
+        "memory tiers are not there on a GPU yet: leave memory.device, memory.placement and the like out, or use "
+        "device: cpu");
+  }
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu));
   TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
   TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
@@ -132,7 +140,6 @@ Status Reserve(Run& run) {
   } else {
     TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
-  TEMPER_ASSIGN_OR_RETURN(run.host, Arena::Create(compiled.train().host.bytes));
   run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
   return MakeExecutors(*run.kernels, run);
 }
@@ -289,6 +296,11 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   return OkStatus();
 }
 
+std::optional<TiersRow> TiersOf(const Program& program) {
+  if (program.host.bytes.v + program.disk.bytes.v == 0) return std::nullopt;
+  return TiersRow{program.host.bytes.v, TrafficOfStep(program)};
+}
+
 // From `at` to the end, or until asked to stop.
 Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents, Run& run) {
   const RunConfig& c = run.config();
@@ -339,6 +351,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
        .trace = trace ? &*trace : nullptr,
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
+       .tiers = TiersOf(run.compiled.train()),
        .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
        .peak_flops_per_second = run.peak * run.setup.ranks.size()},
       at);

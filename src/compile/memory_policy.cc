@@ -42,7 +42,7 @@ struct Group {
 class Policy {
  public:
   Policy(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, Placer place)
-      : memory_(memory), graphs_(std::move(graphs)), threads_(threads), place_(std::move(place)) {}
+      : memory_(memory), graphs_(std::move(graphs)), threads_(threads), place_(std::move(place)), host_(memory.host) {}
 
   Result<std::vector<Program>> Run(ChosenMemory* chosen) {
     FindGroups();
@@ -93,7 +93,8 @@ class Policy {
   std::optional<Tier> FixedFor(Role role) const {
     const auto fixed = role == Role::kOptimizerState ? memory_.optimizer
                        : role == Role::kGradient     ? memory_.gradients
-                                                     : memory_.weights;
+                       : role == Role::kWeight       ? memory_.weights
+                                                     : std::nullopt;
     if (fixed || memory_.placement != MemoryPlacement::kHost) return fixed;
     return Tier::kHost;
   }
@@ -157,14 +158,17 @@ class Policy {
             .threads = threads_};
   }
 
-  // Room at the host for copies from the disk: a few of the largest.
+  // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes) const {
-    Bytes largest{};
+    Bytes largest{}, at_host{};
     for (const Group& g : groups_) {
       const auto it = homes.find(g.names[0]);
-      if (it != homes.end() && it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
+      if (it == homes.end()) continue;
+      if (it->second == Tier::kHost) at_host += g.bytes;
+      if (it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
     }
-    return largest * 3;
+    if (memory_.host == kNoLimit) return largest * 3;
+    return std::clamp(host_ - at_host, largest, largest * 3);
   }
 
   // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
@@ -181,18 +185,20 @@ class Policy {
       settle(g, g.fixed.value_or(Tier::kHost));
       if (g.fixed != Tier::kDisk) host += g.bytes;
     }
-    for (auto it = order_.rbegin(); it != order_.rend() && host > memory_.host; ++it) {
+    Bytes copies{};  // at the host, of what it updates for the disk
+    for (auto it = order_.rbegin(); it != order_.rend() && host + copies > host_; ++it) {
       const Group& g = groups_[*it];
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
+      if (!g.frozen) copies = std::max(copies, g.bytes);
     }
-    if (host > memory_.host) {
+    if (host + copies > host_) {
       return OutOfMemory(
           fmt::format("weights, gradients and optimizer states need {} of host memory beside what the device holds, "
                       "and memory.host "
                       "is {}. Name a folder with memory.disk, to which the rest can go",
-                      ToString(host), ToString(memory_.host)));
+                      ToString(host + copies), ToString(memory_.host)));
     }
     return homes;
   }
@@ -277,6 +283,7 @@ class Policy {
   Status TryResidents(std::vector<bool> resident, bool leave, const LeastBytes& least, Bytes always, const Graph* at) {
     const bool limited = memory_.device != kNoLimit;
     double scale = kFirstGuess;
+    host_ = memory_.host;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
       Bytes held = always;
@@ -294,6 +301,10 @@ class Policy {
       }
       TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(graphs));
       const Program& program = candidate.programs[0];
+      if (program.host.bytes > memory_.host) {
+        host_ = host_ - (program.host.bytes - memory_.host);
+        continue;
+      }
       if (!limited || program.arena_bytes <= memory_.device) {
         Keep(std::move(candidate));
         return OkStatus();
@@ -351,6 +362,7 @@ class Policy {
   const Placer place_;
   std::vector<Group> groups_;
   std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
+  Bytes host_;                 // of its memory, for what lives there and copies from the disk: packing takes some
   std::optional<Candidate> best_;
 };
 

@@ -73,13 +73,13 @@ class BufferTable {
   // What lies on the disk: first what the run writes, which is one file, then frozen weights, which the model's own
   // files hold. REQUIRES: all graphs are added.
   void PlaceOnDisk() {
-    Bytes& end = end_[static_cast<size_t>(Tier::kDisk)];
-    end = {};
+    Bytes next{};
     for (const bool frozen : {false, true}) {
       for (Buffer& b : buffers_) {
         if (b.tier() != Tier::kDisk || IsFrozen(b) != frozen) continue;
-        b.offset = BaseOf(Tier::kDisk) + end;
-        end = AlignUp(end + b.type.bytes(), kDiskAlignment);
+        b.offset = BaseOf(Tier::kDisk) + next;
+        end_[static_cast<size_t>(Tier::kDisk)] = next + b.type.bytes();
+        next = AlignUp(next + b.type.bytes(), kDiskAlignment);
       }
     }
   }

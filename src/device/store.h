@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "device/device.h"
 
 namespace temper {
 
@@ -19,6 +20,23 @@ class Store {
   // Errors name the file, the place and the cause. REQUIRES: within size().
   virtual Status Read(Bytes at, std::span<std::byte> to) = 0;
   virtual Status Write(Bytes at, std::span<const std::byte> from) = 0;
+};
+
+// A store as a device's memory, so that whoever moves bytes to and from a device does so to and from a store. Its
+// addresses are places plus a base above 0, which no processor may follow. Copies are done when they return; the store
+// must outlive it. Thread rule: the store's.
+class StoreStream final : public Stream {
+ public:
+  StoreStream(Store& store, Bytes base) : store_(store), base_(base) {}
+  std::byte* AddressOf(Bytes at) const;
+  Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override;
+  Status CopyToHost(const std::byte* device, std::span<std::byte> host) override;
+  Status Synchronize() override { return OkStatus(); }
+
+ private:
+  Bytes PlaceOf(const std::byte* address) const;
+  Store& store_;
+  const Bytes base_;
 };
 
 }  // namespace temper

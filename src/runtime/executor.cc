@@ -41,13 +41,21 @@ struct Executor::TraceNote {
 };
 
 Executor::Executor(const Program& program, Arena& arena, const FarTiers& far)
-    : program_(program), arena_(arena), far_(far) {}
+    : program_(program), arena_(arena), far_(far) {
+  if (far_.disk != nullptr) disk_ = std::make_unique<StoreStream>(*far_.disk, BaseOf(Tier::kDisk));
+}
 Executor::~Executor() = default;
 
 std::byte* Executor::At(Bytes address) const {
   const Tier tier = TierOf(address);
-  if (tier == Tier::kDisk) return nullptr;
-  return (tier == Tier::kHost ? *far_.host : arena_).At(address - BaseOf(tier));
+  const Bytes offset = address - BaseOf(tier);
+  if (tier == Tier::kDisk) return disk_->AddressOf(offset);
+  return (tier == Tier::kHost ? *far_.host : arena_).At(offset);
+}
+
+Stream& Executor::StreamOf(Tier tier) const {
+  if (tier == Tier::kDisk) return *disk_;
+  return (tier == Tier::kHost ? *far_.host : arena_).stream();
 }
 
 // "constant.1.norm": every element is 1.
@@ -143,11 +151,7 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
       const std::vector<int>& operands = instruction.outputs.empty() ? instruction.inputs : instruction.outputs;
       const bool hosted = !operands.empty() && TierOf(address(operands[0])) == Tier::kHost;
       if (IsMove(instruction.op)) {
-        const auto end = [&](int k) -> MoveEnd {
-          const Tier tier = TierOf(address(k));
-          if (tier == Tier::kDisk) return {.store = far_.disk, .at = address(k) - BaseOf(tier)};
-          return {.address = At(address(k)), .stream = &StreamOf(tier)};
-        };
+        const auto end = [&](int k) -> MoveEnd { return {At(address(k)), &StreamOf(TierOf(address(k)))}; };
         const int from = instruction.inputs[0];
         moves_.push_back(
             MakeMove(end(from), end(instruction.outputs[0]), segment.operands[static_cast<size_t>(from)].bytes()));
@@ -327,7 +331,6 @@ const Buffer& Executor::BufferOfSize(int buffer, size_t bytes) const {
 
 Status Executor::Write(int buffer, std::span<const std::byte> host) {
   const Buffer& b = BufferOfSize(buffer, host.size());
-  if (b.tier() == Tier::kDisk) return far_.disk->Write(b.offset - BaseOf(Tier::kDisk), host);
   Stream& stream = StreamOf(b.tier());
   TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(host, At(b.offset)));
   return stream.Synchronize();
@@ -335,7 +338,6 @@ Status Executor::Write(int buffer, std::span<const std::byte> host) {
 
 Status Executor::Read(int buffer, std::span<std::byte> host) const {
   const Buffer& b = BufferOfSize(buffer, host.size());
-  if (b.tier() == Tier::kDisk) return far_.disk->Read(b.offset - BaseOf(Tier::kDisk), host);
   Stream& stream = StreamOf(b.tier());
   TEMPER_RETURN_IF_ERROR(stream.CopyToHost(At(b.offset), host));
   return stream.Synchronize();
@@ -350,8 +352,8 @@ View Executor::BufferView(int buffer) const {
 
 DevicePart Executor::BufferPart(int buffer) const {
   const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
-  const View view = {arena_.At(b.offset), b.type};
-  return {b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view), arena_.stream()};
+  const View view = {At(b.offset), b.type};
+  return {b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view), StreamOf(b.tier())};
 }
 
 }  // namespace temper

@@ -76,8 +76,9 @@ class Executor {
   struct BoundInstruction;
   struct TraceNote;
   Executor(const Program& program, Arena& arena, const FarTiers& far);
-  std::byte* At(Bytes address) const;  // nullptr where that is on the disk
-  Stream& StreamOf(Tier tier) const { return tier == Tier::kHost ? far_.host->stream() : arena_.stream(); }
+  // Where an address is, in the memory of StreamOf its tier.
+  std::byte* At(Bytes address) const;
+  Stream& StreamOf(Tier tier) const;
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
   void NoteBackground();
@@ -91,6 +92,7 @@ class Executor {
   const Program& program_;
   Arena& arena_;
   const FarTiers far_;
+  std::unique_ptr<StoreStream> disk_;                     // of far_.disk
   std::vector<std::unique_ptr<Kernel>> kernels_;          // per segment instruction, in segment order; null of moves
   std::vector<std::unique_ptr<Kernel>> moves_;            // of all bindings
   std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
@@ -100,7 +102,7 @@ class Executor {
   struct Piece;
   std::vector<std::vector<Piece>> pieces_;
   bool replays_ = true;
-  int64_t micro_batches_ = 0;                             // what the schedule loads or stores
+  int64_t micro_batches_ = 0;  // what the schedule loads or stores
   // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
   std::vector<LaneCounts> waits_;
   struct Lane {

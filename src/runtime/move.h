@@ -5,20 +5,17 @@
 
 #include "device/device.h"
 #include "device/kernel.h"
-#include "device/store.h"
 
 namespace temper {
 
-// One end of a move: an address of the host's or of a device, or (store != nullptr) a place in a store.
+// One end of a move: an address, and the stream of the memory that it is in.
 struct MoveEnd {
   std::byte* address = nullptr;
-  Stream* stream = nullptr;  // of the memory that `address` is in
-  Store* store = nullptr;
-  Bytes at;
+  Stream* stream = nullptr;
 };
 
-// REQUIRES: not both ends are stores; of two addresses one is the host's. What it is run on is in its ends, not in its
-// arguments.
+// REQUIRES: one end is the host's. What it is run on
+// is in its ends, not in its arguments.
 std::unique_ptr<Kernel> MakeMove(const MoveEnd& from, const MoveEnd& to, Bytes bytes);
 
 }  // namespace temper

@@ -135,6 +135,7 @@ Status TrainingLoop::Log(const StepReport& report) {
                         .tokens_per_second = per_second,
                         .mfu = mfu,
                         .device_peak_bytes = p_.device_peak.v,
+                        .tiers = p_.tiers,
                         .seconds = progress_.seconds,
                         .ranks = std::move(ranks)};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));

@@ -66,6 +66,7 @@ class TrainingLoop {
     Trace* trace = nullptr;
     int64_t total_steps = 0;
     Bytes device_peak;
+    std::optional<TiersRow> tiers;
     std::function<Flops(const StepReport&)> model_flops;
     double peak_flops_per_second = 0;  // 0: unknown, MFU is then absent
   };

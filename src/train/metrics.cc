@@ -51,13 +51,22 @@ Status NotARow(const std::string& path, int64_t line) {
                   path, line));
 }
 
+std::string TiersOf(const TrainingRow& r) {
+  if (!r.tiers) return "";
+  std::string links;
+  for (const Traffic& t : r.tiers->moved) {
+    links += fmt::format(R"({}"{}_to_{}": {})", links.empty() ? "" : ", ", ToString(t.from), ToString(t.to), t.bytes.v);
+  }
+  return fmt::format(R"(, "host_peak_bytes": {}, "bytes_moved": {{{}}})", r.tiers->host_peak_bytes, links);
+}
+
 }  // namespace
 
 std::string ToJsonLine(const TrainingRow& r) {
   return fmt::format(R"({{"step": {}, "epoch": {}, "loss": {}, "grad_norm": {}, "learning_rate": {}, "tokens": {}, )"
-                     R"("tokens_per_second": {}, "mfu": {}, "device_peak_bytes": {}, "seconds": {}{}}})",
+                     R"("tokens_per_second": {}, "mfu": {}, "device_peak_bytes": {}{}, "seconds": {}{}}})",
                      r.step, Number(r.epoch), Number(r.loss), Number(r.grad_norm), Number(r.learning_rate), r.tokens,
-                     Number(r.tokens_per_second), r.mfu ? Number(*r.mfu) : "null", r.device_peak_bytes,
+                     Number(r.tokens_per_second), r.mfu ? Number(*r.mfu) : "null", r.device_peak_bytes, TiersOf(r),
                      Number(r.seconds), RanksOf(r));
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/env.h"
 #include "base/status.h"
+#include "program/program.h"
 
 namespace temper {
 
@@ -29,6 +30,12 @@ struct RankRow {
   int64_t resident_peak_bytes = 0;  // of its process, with what it has read of its peers' memory
 };
 
+// Of a step that keeps values away from the device: "host_peak_bytes" and "bytes_moved", by link ("host_to_device").
+struct TiersRow {
+  int64_t host_peak_bytes = 0;
+  std::vector<Traffic> moved;  // per step
+};
+
 struct TrainingRow {
   int64_t step = 0;  // optimizer steps done, from 1
   double epoch = 0;  // passes over the data done, with fraction
@@ -39,6 +46,7 @@ struct TrainingRow {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // 0 to 1; absent where the machine's peak is not known
   int64_t device_peak_bytes = 0;
+  std::optional<TiersRow> tiers;
   double seconds = 0;          // spent in steps since the start of the run, over all its resumptions
   std::vector<RankRow> ranks;  // empty: there is but one
 };
