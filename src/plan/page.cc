@@ -107,18 +107,14 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
       {"step", fmt::format("{} micro-batches of {} x {} tokens, recompute {}", facts.micro_batches,
                            facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
-      {"memory", fmt::format("{} of {} of the device, {} of the host's, {} on disk: {}", ToString(f.bytes),
-                             ToString(f.limit), ToString(f.host_bytes), ToString(f.disk_bytes),
-                             f.fits ? "fits" : "does not fit")},
+      {"memory",
+       fmt::format("{} of {} of the device, {} of the host's, {} on disk: {}", ToString(f.bytes), ToString(f.limit),
+                   ToString(f.host_bytes), ToString(f.disk_bytes), f.fits ? "fits" : "does not fit")},
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
-  data["parts"] = {{"arithmetic", s.arithmetic.v},
-                   {"memory", s.memory.v},
-                   {"launches", s.launches.v},
-                   {"collectives", s.collectives.v},
-                   {"waiting", s.waiting.v},
-                   {"moves", s.moves.v},
+  data["parts"] = {{"arithmetic", s.arithmetic.v},    {"memory", s.memory.v},   {"launches", s.launches.v},
+                   {"collectives", s.collectives.v},  {"waiting", s.waiting.v}, {"moves", s.moves.v},
                    {"waiting for moves", s.stalled.v}};
   data["step"] = s.step.v;
   data["planned"] = EventsJson(s.events);
