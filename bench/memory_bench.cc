@@ -6,11 +6,13 @@
 
 #include "backend/cpu/team.h"
 #include "bench/measure.h"
+#include "bench/memory_cases.h"
 
 namespace temper::bench {
 namespace {
 
-constexpr int64_t kT = 8192, kD = 2048;  // 64 MiB of f32 per operand: twice the last-level cache measured on
+// 64 MiB of f32 per operand: twice the last-level cache measured on.
+constexpr int64_t kT = 8192, kD = 2048;
 
 double TriadBytesPerSecond(int threads) {
   constexpr int64_t kN = kT * kD;
@@ -24,61 +26,11 @@ double TriadBytesPerSecond(int threads) {
   return 12.0 * kN / t.best;
 }
 
-struct Case {
-  const char* name;
-  Op op;
-  Types inputs;
-  Attributes attributes;
-  int output = -1, input = -1;  // in place, where the rule allows it
-};
-
-std::vector<Case> Cases(DType dtype) {
-  const TensorType x{dtype, {kT, kD}}, w{dtype, {kD}}, row{DType::kF32, {kD}}, rows{DType::kF32, {kT}};
-  const TensorType table{DType::kF32, {kT, 64}}, rng{DType::kI64, {kNumRngWords}}, index{DType::kI32, {kT}};
-  const TensorType f32{DType::kF32, {kT, kD}}, clip{DType::kF32, {2}}, scalars{DType::kF64, {kNumScalars}};
-  const int64_t one = 1;
-  const std::string other = dtype == DType::kF32 ? "bf16" : "f32";
-  std::vector<Case> cases = {
-      {"add", Op::kAdd, {x, x}, {}},
-      {"add in place", Op::kAdd, {x, x}, {}, 0, 0},
-      {"cast", Op::kCast, {x}, {{"dtype", other}}},
-      {"embedding", Op::kEmbedding, {x, index}, {}},
-      {"embedding_backward in place", Op::kEmbeddingBackward, {x, index, f32}, {{"acc", one}, {"vocab", kT}}, 0, 2},
-      {"rms_norm", Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}},
-      {"rms_norm_backward", Op::kRmsNormBackward, {x, x, w, rows, x}, {{"acc", one}}, 0, 4},
-      {"rms_norm_backward, d_w", Op::kRmsNormBackward, {x, x, w, rows, x}, {{"acc", one}, {"grad_w", one}}, 0, 4},
-      {"layer_norm", Op::kLayerNorm, {x, w, w}, {{"eps", 1e-5}}},
-      {"layer_norm_backward, d_w",
-       Op::kLayerNormBackward,
-       {x, x, w, rows, rows, x},
-       {{"acc", one}, {"grad_w", one}},
-       0,
-       5},
-      {"rope in place", Op::kRope, {x, table}, {{"head_dim", int64_t{64}}}, 0, 0},
-      {"swiglu", Op::kSwiglu, {x, x}, {}},
-      {"swiglu_backward in place", Op::kSwigluBackward, {x, x, x}, {}, 0, 1},
-      {"relu", Op::kRelu, {x}, {}},
-      {"gelu erf", Op::kGelu, {x}, {}},
-      {"gelu erf backward", Op::kGeluBackward, {x, x}, {}},
-      {"gelu tanh", Op::kGelu, {x}, {{"tanh", one}}},
-      {"gelu tanh backward", Op::kGeluBackward, {x, x}, {{"tanh", one}}},
-      {"dropout", Op::kDropout, {x, rng}, {{"p", 0.1}}},
-      {"sum_rows", Op::kSumRows, {x}, {}},
-      {"sum_squares", Op::kSumSquares, {x}, {}},
-  };
-  Case adamw{"adamw",
-             Op::kAdamw,
-             {f32, f32, f32, f32, clip, scalars, x},
-             {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", one}}};
-  cases.push_back(adamw);
-  return cases;
-}
-
 void Main(const CpuOptions& options) {
   const double limit = TriadBytesPerSecond(options.threads);
   fmt::print("{} threads, {}: triad {:.1f} GB/s\n", options.threads, ToString(options.isa), limit / 1e9);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Case& c : Cases(dtype)) {
+    for (const MemoryCase& c : MemoryCases(dtype, kT, kD)) {
       Instruction instruction(c.op, c.inputs, c.attributes, options);
       if (c.output >= 0) instruction.InPlace(c.output, c.input);
       if (c.op == Op::kAdamw) {

@@ -10,19 +10,79 @@ if(TEMPER_GPU STREQUAL "cuda")
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # which CMake 3.25 does not know of nvcc
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   find_package(CUDAToolkit REQUIRED)
+elseif(TEMPER_GPU STREQUAL "hip")
+  set(TEMPER_HIP_ARCHITECTURES gfx90a CACHE STRING "GPUs to compile for")
+  find_program(TEMPER_HIPCC hipcc REQUIRED)
+  find_library(TEMPER_HIP_RUNTIME amdhip64 REQUIRED)
 elseif(TEMPER_GPU)
-  message(FATAL_ERROR "TEMPER_GPU is '${TEMPER_GPU}'; it may be 'cuda', or empty")
+  message(FATAL_ERROR "TEMPER_GPU is '${TEMPER_GPU}'; it may be 'cuda', 'hip', or empty")
 endif()
+
+# objects: what a GPU's compiler makes of the sources, called directly. CMake 3.25's own HIP language does not find
+# Debian's hipcc, and its CUDA language would have to be enabled in builds that need it for one target only.
+function(temper_gpu_objects out compiler flags)
+  set(objects)
+  get_filename_component(folder ${compiler} NAME)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}_objects)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name ${source} NAME)
+    set(object ${CMAKE_BINARY_DIR}/${folder}_objects/${name}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${compiler} ${flags} -std=c++20 -O2 -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      COMMENT "Compiling ${name} with ${folder}"
+      VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()
+
+# temper_cuda: the program with the CUDA backend, in a build without TEMPER_GPU: what CI compiles and links, for one
+# architecture. Made when asked for. Its OpenGpu is found before the stub's.
+function(temper_cuda_program)
+  find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin)
+  find_library(TEMPER_CUDART cudart_static HINTS /usr/local/cuda/lib64)
+  if(TEMPER_GPU OR NOT TEMPER_NVCC OR NOT TEMPER_CUDART)
+    return()
+  endif()
+  set(folder ${CMAKE_SOURCE_DIR}/src/backend/gpu)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/hardware/gpu_*.cc)
+  list(APPEND sources ${folder}/hardware/blas_lt.cc ${folder}/gpu_kernels.cc ${folder}/gpu_inventory.cc ${folder}/linear.cc)
+  temper_gpu_objects(objects ${TEMPER_NVCC}
+    "-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${sources})
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_executable(temper_cuda EXCLUDE_FROM_ALL src/cli/main.cc ${objects})
+  set_target_properties(temper_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_link_libraries(temper_cuda PRIVATE temper_cli ${TEMPER_CUDART} ${CMAKE_DL_LIBS} rt pthread)
+endfunction()
 
 # The layer. Without TEMPER_GPU it is a stub that says so.
 function(temper_gpu_layer)
   if(NOT TEMPER_GPU)
     temper_layer(backend/gpu DEPS base tensor graph device
-                 EXCLUDE "/emulator/|/gpu/[a-z_]*\\.cc$|/(gpu_device|blas_lt)\\.cc$")
+                 EXCLUDE "/emulator/|/gpu/[a-z_]*\\.cc$|/hardware/(gpu|blas|hip)_[a-z_]*\\.cc$")
+    return()
+  endif()
+  if(TEMPER_GPU STREQUAL "hip")
+    # Whatever names a stream is hipcc's.
+    temper_layer(backend/gpu DEPS base tensor graph device LIBS ${TEMPER_HIP_RUNTIME} ${CMAKE_DL_LIBS}
+                 EXCLUDE "/gpu/(gpu_kernels|linear)\\.cc$|/emulator/|/hardware/")
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
+    foreach(name IN ITEMS gpu_kernels linear hardware/gpu_device hardware/gpu_stream hardware/hip_products)
+      list(APPEND sources ${CMAKE_SOURCE_DIR}/src/backend/gpu/${name}.cc)
+    endforeach()
+    set(architectures ${TEMPER_HIP_ARCHITECTURES})
+    list(TRANSFORM architectures PREPEND --offload-arch=)
+    temper_gpu_objects(objects ${TEMPER_HIPCC}
+      "-x;hip;${architectures};-Wall;-Wextra;-Wno-missing-field-initializers;-ffp-contract=off" ${sources})
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+    target_sources(temper_backend_gpu PRIVATE ${objects})
     return()
   endif()
   temper_layer(backend/gpu DEPS base tensor graph device LIBS CUDA::cudart_static ${CMAKE_DL_LIBS}
-               EXCLUDE "/emulator/|/no_gpu\\.cc$")
+               EXCLUDE "/emulator/|/(no_gpu|hip_products)\\.cc$")
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
   # Contraction is off here, too: see CMakeLists.txt.

@@ -6,6 +6,7 @@
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
 #   scripts/test.sh cuda       the GPU backend compiles and links with CUDA's nvcc (build-cuda/); tests need a GPU
+#   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh all        all of these
 #   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
@@ -47,6 +48,12 @@ release() {
   python3 tools/check_isa_objects.py build
   end
   tests release build
+  if ninja -C build -t query temper_cuda >/dev/null 2>&1; then # where nvcc was found
+    begin 'GPU backend (nvcc, one architecture)'
+    ninja -C build temper_cuda
+    build/temper_cuda doctor | grep '^gpu'
+    end
+  fi
 }
 sanitize() {
   build sanitize
@@ -68,6 +75,13 @@ cuda() {
   build-cuda/temper doctor | grep '^gpu'
   end
 }
+hip() {
+  begin 'build (hip)'
+  cmake --preset hip
+  cmake --build --preset hip --target temper
+  build-hip/temper doctor | grep '^gpu'
+  end
+}
 tidy() {
   begin 'clang-tidy'
   cmake --preset sanitize >/dev/null # its compile_commands.json are clang's
@@ -84,7 +98,7 @@ tsan() {
 
 scripts/setup.sh --checks
 case "${1:-release}" in
-  release | sanitize | fuzz | tidy | tsan | cuda) "${1:-release}" ;;
+  release | sanitize | fuzz | tidy | tsan | cuda | hip) "${1:-release}" ;;
   all)
     release
     sanitize

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "device/device.h"
@@ -46,6 +47,22 @@ class ApartDevice final : public Device, private Stream, private KernelTable {
     return std::span(mappings_.back().address, static_cast<size_t>(size.v));
   }
 
+  void Release(std::span<std::byte> memory) override {
+    const auto m = std::find_if(mappings_.begin(), mappings_.end(),
+                                [&](const Mapping& mapping) { return mapping.address == memory.data(); });
+    TEMPER_CHECK(m != mappings_.end()) << "memory that is not the device's";
+    TEMPER_CHECK(queue_.empty()) << "memory is given back that work is waiting to use";
+    munmap(m->address, m->size);
+    munmap(m->memory, m->size);
+    mappings_.erase(m);
+  }
+  Result<std::unique_ptr<Stream>> OpenStream() override {
+    return std::unique_ptr<Stream>(std::make_unique<Copies>(this));
+  }
+
+  // Recordings made, and how often one was replayed.
+  int recorded() const { return recorded_; }
+  int replayed() const { return replayed_; }
   size_t waiting() const { return queue_.size(); }
   int synchronized() const { return synchronized_; }
 
@@ -70,11 +87,35 @@ class ApartDevice final : public Device, private Stream, private KernelTable {
         return kernel_->Run({in.data(), out.data(), workspace, args.rng_name_hash});
       });
     }
+    bool replayable() const override { return kernel_->replayable(); }
 
    private:
     ApartDevice& device_;
     const std::unique_ptr<Kernel> kernel_;
     const size_t inputs_, outputs_;
+  };
+
+  // Beside the device's own queue: for a thread of its own.
+  class Copies final : public Stream {
+   public:
+    explicit Copies(ApartDevice* device) : device_(*device) {}
+    Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override {
+      queue_.emplace_back(device_.MemoryAt(device), host.data(), host.size());
+      return OkStatus();
+    }
+    Status CopyToHost(const std::byte* device, std::span<std::byte> host) override {
+      queue_.emplace_back(host.data(), device_.MemoryAt(device), host.size());
+      return OkStatus();
+    }
+    Status Synchronize() override {
+      for (const auto& [to, from, bytes] : queue_) std::memcpy(to, from, bytes);
+      queue_.clear();
+      return OkStatus();
+    }
+
+   private:
+    ApartDevice& device_;
+    std::vector<std::tuple<std::byte*, const std::byte*, size_t>> queue_;
   };
 
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
@@ -104,6 +145,28 @@ class ApartDevice final : public Device, private Stream, private KernelTable {
     return failed_;
   }
 
+  class Recorded final : public Recording {
+   public:
+    explicit Recorded(ApartDevice* device) : device_(*device) {}
+    Status Replay() override {
+      ++device_.replayed_;
+      for (const auto& each : work) TEMPER_RETURN_IF_ERROR(device_.Enqueue(each));
+      return OkStatus();
+    }
+    std::vector<std::function<Status()>> work;
+
+   private:
+    ApartDevice& device_;
+  };
+  Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) override {
+    TEMPER_CHECK(queue_.empty()) << "work that was enqueued before would be recorded";
+    auto recorded = std::make_unique<Recorded>(this);
+    TEMPER_RETURN_IF_ERROR(enqueue());
+    recorded->work = std::exchange(queue_, {});
+    ++recorded_;
+    return std::unique_ptr<Recording>(std::move(recorded));
+  }
+
   Status Enqueue(std::function<Status()> work) {
     if (failed_.ok()) queue_.push_back(std::move(work));
     return failed_;
@@ -121,7 +184,7 @@ class ApartDevice final : public Device, private Stream, private KernelTable {
   std::vector<Mapping> mappings_;
   std::vector<std::function<Status()>> queue_;
   Status failed_;
-  int synchronized_ = 0;
+  int synchronized_ = 0, recorded_ = 0, replayed_ = 0;
 };
 
 }  // namespace temper

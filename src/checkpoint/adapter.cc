@@ -86,10 +86,12 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
 
 Status AdapterReader::Load(const BufferLookup& buffer) const {
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  HostWindow window;
   for (const AdapterModule& m : modules_) {
     for (const std::string& name : {AdapterAName(m.module), AdapterBName(m.module)}) {
-      for (const PartView& part : {buffer(name), buffer(MasterName(name))}) {
-        if (part.view.data != nullptr) TEMPER_RETURN_IF_ERROR(ReadPart(files_.Find(name), part, staging));
+      const auto read = [&](const PartView& piece) { return ReadPart(files_.Find(name), piece, staging); };
+      for (const DevicePart& part : {buffer(name), buffer(MasterName(name))}) {
+        if (part.exists()) TEMPER_RETURN_IF_ERROR(window.Fill(part, read));
       }
     }
   }

@@ -125,18 +125,22 @@ class Save {
                                   SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     writers_.push_back(std::move(created));
     SafetensorsWriter& writer = writers_.back();
+    HostWindow window;
     std::map<std::string_view, const CheckpointTensor*> by_name;
     for (const CheckpointTensor* t : tensors) by_name[t->stored_as] = t;
     for (const StoredTensor& stored : writer.order()) {
       const CheckpointTensor& t = *by_name.at(stored.name);
       Checksum checksum;
-      for (std::span<const std::byte> rest = t.part.view.raw(); !rest.empty();) {
-        const auto piece = rest.first(std::min(rest.size(), kPiece));
-        checksum.Update(piece);
-        if (hurry_) writer.Hurry();
-        TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
-        rest = rest.subspan(piece.size());
-      }
+      TEMPER_RETURN_IF_ERROR(window.Read({t.part, *options_.stream}, [&](std::span<const std::byte> rest) -> Status {
+        while (!rest.empty()) {
+          const auto piece = rest.first(std::min(rest.size(), kPiece));
+          checksum.Update(piece);
+          if (hurry_) writer.Hurry();
+          TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
+          rest = rest.subspan(piece.size());
+        }
+        return OkStatus();
+      }));
       manifest_.tensors.push_back(
           {t.name, t.whole(), {{file, t.stored_as, t.part.begin, t.part.view.type.shape, checksum.Hex()}}});
     }

@@ -19,6 +19,7 @@
 
 #include "base/env.h"
 #include "checkpoint/manifest.h"
+#include "device/device_part.h"
 #include "tensor/view.h"
 
 namespace temper {
@@ -59,6 +60,8 @@ class CheckpointWriter {
     std::string output_dir;                   // exists: PrepareOutputFolder was called
     std::optional<int64_t> save_total_limit;  // at least 1
     int rank = 0, ranks = 1;
+    // Through which tensors that are not in the host's memory are read, by the writer's thread alone. Outlives it.
+    Stream* stream = &HostStream();
     // How long the first rank waits for others to be ready after itself or the rank before.
     Seconds patience{3600};
   };

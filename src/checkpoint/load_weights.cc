@@ -14,7 +14,7 @@ namespace {
 
 struct Job {
   ModelWeights::Entry entry;
-  PartView weight, master;  // data is null where there is none
+  DevicePart weight, master;
 };
 
 // How many components ("mlp", "up_proj", "weight") two names have in common at their ends.
@@ -68,8 +68,8 @@ Status CheckStored(const ModelWeights::Entry& entry, const Shape& shape) {
 
 // Of the file.
 Bytes StoredBytes(const Job& job) {
-  const int64_t elements = job.weight.view.type.shape.elements();
-  return job.entry.tensor->bytes() * elements / std::max<int64_t>(job.weight.global.elements(), 1);
+  const int64_t elements = job.weight.part.view.type.shape.elements();
+  return job.entry.tensor->bytes() * elements / std::max<int64_t>(job.weight.part.global.elements(), 1);
 }
 
 }  // namespace
@@ -118,9 +118,9 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
   Bytes total{};
   for (const WeightNames& names : weights) {
     const Job job{FindWeight(files, names), buffer(names.name), buffer(MasterName(names.name))};
-    if (job.weight.view.data == nullptr) continue;  // not a value of this Program: nothing to read
+    if (!job.weight.exists()) continue;  // not a value of this Program: nothing to read
     if (job.entry.tensor == nullptr) return Missing(files, names.name, 1, 1);
-    TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, job.weight.global));
+    TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, job.weight.part.global));
     total += StoredBytes(job);
     jobs.push_back(job);
   }
@@ -129,10 +129,12 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
     return std::pair(a.entry.file, a.entry.begin()) < std::pair(b.entry.file, b.entry.begin());
   });
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  HostWindow window;
   Bytes done{};
   for (const Job& job : jobs) {
-    TEMPER_RETURN_IF_ERROR(ReadPart(job.entry, job.weight, staging));
-    if (job.master.view.data != nullptr) TEMPER_RETURN_IF_ERROR(ReadPart(job.entry, job.master, staging));
+    const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, staging); };
+    TEMPER_RETURN_IF_ERROR(window.Fill(job.weight, read));
+    if (job.master.exists()) TEMPER_RETURN_IF_ERROR(window.Fill(job.master, read));
     done += StoredBytes(job);
     if (progress) progress(done, total);
   }

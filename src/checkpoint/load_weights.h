@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "device/device_part.h"
 #include "format/model_weights.h"
 #include "program/program.h"
-#include "tensor/view.h"
 
 namespace temper {
 
@@ -23,7 +23,7 @@ struct WeightNames {
 
 // Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
 // has none.
-using BufferLookup = std::function<PartView(const std::string& name)>;
+using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
 // Reads the part of a stored tensor that `part` is of, and no other bytes, converted to its dtype. `staging` as in
 // SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.

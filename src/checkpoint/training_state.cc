@@ -71,7 +71,7 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
   const std::string weights_file = ranks == 1 ? kModelWeightsFile : state_file;
   std::vector<CheckpointTensor> tensors;
   const auto add = [&](const std::string& name, const Buffer& b, const std::string& file, bool joined = false) {
-    const View view{buffer(b.name).view.data, b.type};
+    const View view{buffer(b.name).part.view.data, b.type};
     tensors.push_back({name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : view, file, name, joined});
   };
   for (const Trained& t : TrainedValues(program)) {
@@ -126,16 +126,27 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
   TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors, trained));
   Bytes done{}, total{};
   for (const CheckpointTensor& t : tensors) total += t.part.view.type.bytes();
+  std::map<std::string_view, const Trained*> rounded;  // values that are computed with in another type, by name
+  const std::vector<Trained> values = TrainedValues(program);
+  for (const Trained& t : values) {
+    if (t.master) rounded[t.own->name] = &t;
+  }
+  HostWindow window, copies;
   for (const CheckpointTensor& t : tensors) {
-    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.part));
+    const auto value = rounded.find(t.name);
+    const DevicePart to = buffer(value == rounded.end() ? t.name : value->second->master->name);
+    TEMPER_RETURN_IF_ERROR(window.FillWhole({t.part, *to.stream}, [&](const PartView& whole) -> Status {
+      TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, whole));
+      if (value == rounded.end()) return OkStatus();
+      return copies.FillWhole(buffer(t.name), [&](const PartView& own) {
+        TEMPER_CHECK(whole.view.type.shape == own.view.type.shape) << t.name << " and its master are split differently";
+        Convert(whole.view.type.dtype, whole.view.data, own.view.type.dtype, own.view.data,
+                own.view.type.shape.elements());
+        return OkStatus();
+      });
+    }));
     done += t.part.view.type.bytes();
     if (progress) progress(done, total);
-  }
-  for (const Trained& t : TrainedValues(program)) {
-    if (!t.master) continue;
-    const View master = buffer(t.master->name).view, own = buffer(t.own->name).view;
-    TEMPER_CHECK(master.type.shape == own.type.shape) << t.own->name << " and its master are split in different ways";
-    Convert(master.type.dtype, master.data, own.type.dtype, own.data, own.type.shape.elements());
   }
   return OkStatus();
 }

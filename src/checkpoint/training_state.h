@@ -20,8 +20,8 @@ namespace temper {
 inline constexpr char kModelWeightsFile[] = "model.safetensors";
 inline constexpr char kRunConfigFile[] = "run.yaml";
 
-// `program` is the "train" Program; `buffer` gives its memory (Executor::BufferView(program.FindBuffer(name))).
-// With `buffer` giving Views without memory it still says what will be saved (CheckpointBytes).
+// `program` is the "train" Program; `buffer` gives its memory (Executor::BufferPart(program.FindBuffer(name))).
+// With `buffer` giving parts without memory it still says what will be saved (CheckpointBytes).
 std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer, int rank = 0,
                                             int ranks = 1);
 // The value itself, not its moments.
@@ -36,6 +36,7 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 // had split them. All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected
 // or of another shape is an error that says that the checkpoint is of another model or configuration. `trained`: names
 // of all values that the run trains, where this rank lacks some (stages of a pipeline). `progress` as in LoadWeights.
+// Memory where `buffer` is not on the host: as much as the largest tensor.
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
                             const std::function<void(Bytes, Bytes)>& progress = nullptr,
                             const std::vector<std::string>& trained = {});

@@ -5,28 +5,29 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/cpu/cpu_backend.h"
 #include "data/tokenizer/stream_decoder.h"
 
 namespace temper {
 
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options) {
+  TEMPER_ASSIGN_OR_RETURN(ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(opened.OpenWeights());
-  DecodingModel model{.opened = std::move(opened)};
+  DecodingModel model{.opened = std::move(opened), .choice = std::move(choice)};
   TEMPER_ASSIGN_OR_RETURN(model.tokenizer, model.opened.LoadTokenizer());
   TEMPER_ASSIGN_OR_RETURN(model.chat_template, model.opened.LoadChatTemplate());
-  model.kernels = MakeCpuKernels({.threads = options.ResolvedThreads()});
+  TEMPER_ASSIGN_OR_RETURN(model.processor, Processor::Open(model.choice, options.ResolvedThreads()));
   return model;
 }
 
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context) {
   const int64_t positions = model.opened.model().facts().max_positions;
-  DecodeSpec spec{.dtype = options.ResolvedDType(),
+  DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
                   .threads = options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(model.session, DecodeSession::Create(model.opened.model(), spec, *model.kernels));
+  TEMPER_ASSIGN_OR_RETURN(model.session, DecodeSession::Create(model.opened.model(), spec, model.processor.kernels(),
+                                                               model.processor.device()));
   return model.opened.Load([&](const std::string& name) { return model.session->Buffer(name); });
 }
 

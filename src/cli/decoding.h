@@ -12,7 +12,8 @@ struct DecodingModel {
   OpenedModel opened;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
-  std::unique_ptr<KernelTable> kernels;
+  ProcessorChoice choice;
+  Processor processor;
   std::unique_ptr<DecodeSession> session;
 };
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -49,6 +48,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
@@ -69,16 +69,16 @@ Result<int> EvalCommand(const Arguments& arguments) {
                                                            .threads = threads}));
   DescribeData(data.dataset);
 
-  Graph forward = model.model().Forward({.dtype = options.ResolvedDType(), .tokens = row, .row = row});
+  Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
   TEMPER_ASSIGN_OR_RETURN(const auto programs, CompileForward({{"eval", &forward}}, threads));
-  const auto kernels = MakeCpuKernels({.threads = threads});
-  TEMPER_ASSIGN_OR_RETURN(const auto arena, Arena::Create(programs[0].arena_bytes));
-  TEMPER_ASSIGN_OR_RETURN(const auto executor, Executor::Create(programs[0], *arena, *kernels));
+  TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
+  TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
+  TEMPER_ASSIGN_OR_RETURN(const auto executor, Executor::Create(programs[0], *arena, processor.kernels()));
   TEMPER_RETURN_IF_ERROR(model.Load([&](const std::string& name) {
     const int i = programs[0].FindBuffer(name);
-    return i < 0 ? View{} : executor->BufferView(i);
+    return i < 0 ? DevicePart() : executor->BufferPart(i);
   }));
 
   const TokenStore& store = data.dataset.store;

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "backend/cpu/team.h"
+#include "cli/processor.h"
 
 namespace temper {
 
@@ -18,8 +19,13 @@ std::string Today() {
   return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%d", &day));
 }
 
-RunFacts MachineFacts() {
-  return {.cpu_has_bf16 = DefaultDType() == DType::kBF16, .cpu_cores = AvailableProcessors(), .today = Today()};
+Result<RunFacts> MachineFacts(DeviceChoice device) {
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(device));
+  return RunFacts{.processor = processor.name,
+                  .has_bf16 = processor.has_bf16,
+                  .device = processor.device(),
+                  .cpu_cores = AvailableProcessors(),
+                  .today = Today()};
 }
 
 }  // namespace temper

@@ -9,8 +9,9 @@
 
 namespace temper {
 
-RunFacts MachineFacts();
-// bf16 where this processor computes in it, else f32.
+// Errors: as ChooseProcessor.
+Result<RunFacts> MachineFacts(DeviceChoice device);
+// Of the CPU: bf16 where it computes in it, else f32.
 DType DefaultDType();
 std::string Today();  // YYYY-MM-DD, local time
 

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
+#include "cli/processor.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -32,6 +33,27 @@ std::string Gpus() {
     text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {} of {} free{}\n", i, gpu.name, gpu.major, gpu.minor,
                         ToString(gpu.free), ToString(gpu.memory),
                         gpu.refused.empty() ? "" : "; cannot be used: " + gpu.refused);
+  }
+  return text;
+}
+
+// What can be used of them, measured; or why it cannot.
+std::string GpuRates() {
+  const auto found = ListGpus();
+  std::string text;
+  for (size_t i = 0; found.ok() && i < found->gpus.size(); ++i) {
+    if (!found->gpus[i].refused.empty()) continue;
+    const auto measured = [&]() -> Result<std::string> {
+      TEMPER_ASSIGN_OR_RETURN(const auto device, OpenGpu(static_cast<int>(i)));
+      TEMPER_ASSIGN_OR_RETURN(const double bf16, MeasureProductPeak(*device, DType::kBF16));
+      TEMPER_ASSIGN_OR_RETURN(const double f32, MeasureProductPeak(*device, DType::kF32));
+      TEMPER_ASSIGN_OR_RETURN(const CopyRates copies, MeasureCopyRates(*device));
+      return fmt::format(
+          "{:.0f} TFLOP/s in matrix products of bf16, {:.0f} of f32; copies {:.0f} GB/s within, {:.1f} to it, {:.1f} "
+          "from it",
+          bf16 * 1e-12, f32 * 1e-12, copies.within * 1e-9, copies.to_device * 1e-9, copies.from_device * 1e-9);
+    }();
+    text += fmt::format("gpu {:<7} {}\n", i, measured.ok() ? *measured : measured.status().message());
   }
   return text;
 }
@@ -95,12 +117,14 @@ Result<int> DoctorCommand(const Arguments& arguments) {
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
                                  ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
-  text += Gpus();
+  text += Gpus() + GpuRates();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
                         MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
   }
-  text += fmt::format("default     {} (what --dtype auto chooses)\n", ToString(DefaultDType()));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));
+  text += fmt::format("default     {} on {} (what --dtype auto and --device auto choose)\n",
+                      ToString(processor.dtype()), processor.name);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "backend/cpu/team.h"
-#include "cli/machine.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"
 
@@ -23,7 +22,11 @@ OptionGroup ModelOptions::Group() {
            {.name = "dtype",
             .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
             .help = "type to compute in",
-            .default_text = "bf16 where the CPU has it, else f32"},
+            .default_text = "bf16 where the processor has it, else f32"},
+           {.name = "device",
+            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
+            .help = "what to compute on",
+            .default_text = "gpu where one is found, else cpu"},
            {.name = "threads",
             .target = &threads,
             .help = "threads to compute with",
@@ -31,8 +34,8 @@ OptionGroup ModelOptions::Group() {
             .default_text = "one per core"}}};
 }
 
-DType ModelOptions::ResolvedDType() const {
-  if (dtype == ComputeType::kAuto) return DefaultDType();
+DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {
+  if (dtype == ComputeType::kAuto) return processor.dtype();
   return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/opened_model.h"
+#include "cli/processor.h"
 #include "train/option_set.h"
 #include "train/run_config.h"
 
@@ -13,10 +14,11 @@ namespace temper {
 struct ModelOptions {
   ModelChoice choice;
   ComputeType dtype = ComputeType::kAuto;
+  DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> threads;
 
   OptionGroup Group();  // bound to this
-  DType ResolvedDType() const;
+  DType ResolvedDType(const ProcessorChoice& processor) const;
   int ResolvedThreads() const;
 };
 

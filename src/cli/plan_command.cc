@@ -139,11 +139,11 @@ Result<std::optional<Cluster>> ClusterOf(const PlanOptions& options) {
 }
 
 // What a run is resolved for: the cluster's devices instead of this machine.
-RunFacts FactsOn(const std::optional<Cluster>& cluster) {
-  RunFacts facts = MachineFacts();
-  if (!cluster || cluster->shared) return facts;
+Result<RunFacts> FactsOn(const std::optional<Cluster>& cluster, DeviceChoice device) {
+  if (!cluster || cluster->shared) return MachineFacts(device);
+  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, MachineFacts(DeviceChoice::kCpu));
   facts.processor = cluster->device;
-  facts.cpu_has_bf16 = cluster->has_bf16();
+  facts.has_bf16 = cluster->has_bf16();
   facts.cpu_cores = 1;  // a device is one worker
   return facts;
 }
@@ -181,10 +181,10 @@ Status CheckOptions(const PlanOptions& o) {
 Result<int> PlanCommand(const Arguments& arguments) {
   PlanOptions options;
   std::optional<Cluster> cluster;
-  const FactsOf facts_of = [&]() -> Result<RunFacts> {
+  const FactsOf facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
     TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options));
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;
-    return FactsOn(cluster);
+    return FactsOn(cluster, config.machine.device);
   };
   const Ranks alone;  // whoever has started it
   TEMPER_ASSIGN_OR_RETURN(

@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-#include "cli/machine.h"
+#include "backend/cpu/team.h"
 
 namespace temper {
 namespace {
@@ -227,7 +227,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
     }
   };
   std::vector<std::thread> others;
-  for (int64_t t = 1; t < MachineFacts().cpu_cores; ++t) others.emplace_back(look);
+  for (int64_t t = 1; t < AvailableProcessors(); ++t) others.emplace_back(look);
   look();
   for (std::thread& t : others) t.join();
 

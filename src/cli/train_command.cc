@@ -7,6 +7,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm_peak.h"
+#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
@@ -14,6 +15,7 @@
 #include "cli/compiled_run.h"
 #include "cli/finished_run.h"
 #include "cli/machine.h"
+#include "cli/processor.h"
 #include "cli/run_data.h"
 #include "cli/run_record.h"
 #include "cli/run_saver.h"
@@ -41,14 +43,17 @@ struct Run {
   std::optional<RunData> eval_data;
   DataSplit split;
   KernelTime kernel_time, collective_time;
+  std::unique_ptr<Device> gpu;      // of `device: gpu`
+  std::unique_ptr<Stream> reading;  // of it: what saves read its memory through
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena, host;
   std::unique_ptr<Executor> train, eval;
+  double peak = 0;  // of this rank: FLOP/s in matrix products; measured
 
   const RunConfig& config() const { return setup.run.config; }
-  PartView Buffer(const std::string& name) const {
+  DevicePart Buffer(const std::string& name) const {
     const int i = compiled.train().FindBuffer(name);
-    return i < 0 ? PartView() : train->BufferPart(i);
+    return i < 0 ? DevicePart() : train->BufferPart(i);
   }
   BufferLookup Lookup() const {
     return [this](const std::string& name) { return Buffer(name); };
@@ -91,8 +96,30 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
+Status MakeExecutors(KernelTable& kernels, Run& run) {
+  KernelTable* const collectives = run.collectives.get();
+  const FarTiers far{.host = run.host.get()};
+  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
+  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
+  return OkStatus();
+}
+
+Status ReserveOnGpu(Run& run) {
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu));
+  TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
+  TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
+  TEMPER_ASSIGN_OR_RETURN(run.peak, MeasureProductPeak(*run.gpu, ComputeDType(run.config())));
+  TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::On(*run.gpu, run.compiled.train().arena_bytes));
+  LogInfo(fmt::format("device      {}: {:.0f} TFLOP/s in matrix products of {}", run.gpu->name(), run.peak * 1e-12,
+                      ToString(ComputeDType(run.config()))));
+  TEMPER_RETURN_IF_ERROR(MakeExecutors(run.gpu->kernels(), run));
+  for (Executor* executor : {run.train.get(), run.eval.get()}) executor->set_replays(run.config().machine.graphs);
+  return OkStatus();
+}
+
 // Reserves all memory and makes every kernel.
 Status Reserve(Run& run) {
+  if (run.config().machine.device == DeviceChoice::kGpu) return ReserveOnGpu(run);
   const CompiledRun& compiled = run.compiled;
   const Mesh& mesh = compiled.mesh.mesh;
   CpuOptions options{.threads = static_cast<int>(*run.config().machine.threads)};
@@ -106,25 +133,30 @@ Status Reserve(Run& run) {
     TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
   }
   TEMPER_ASSIGN_OR_RETURN(run.host, Arena::Create(compiled.train().host.bytes));
-  const FarTiers far{.host = run.host.get()};
   run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
-  KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(compiled.train(), *run.arena, *run.kernels, collectives, far));
-  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(compiled.eval(), *run.arena, *run.kernels, collectives, far));
-  return OkStatus();
+  return MakeExecutors(*run.kernels, run);
 }
 
 // Weights, adapters and states as the first step is to find them; where the run stands.
 Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   const std::optional<ResumePoint>& resume = run.setup.resume;
+  HostWindow window;
+  const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
+    const DevicePart to = run.Buffer(name);
+    if (!to.exists()) return OkStatus();
+    return window.Fill(to, [&](const PartView& piece) {
+      write(piece);
+      return OkStatus();
+    });
+  };
   if (run.setup.reads_weights()) {
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.Lookup()));
     if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
-      InitializeLora(run.compiled.targets, seed, run.Lookup());
+      TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
     }
   } else if (!resume) {
-    InitializeModel(run.setup.model.model(), seed, run.Lookup());
+    TEMPER_RETURN_IF_ERROR(InitializeModel(run.setup.model.model(), seed, fill));
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
@@ -140,7 +172,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.kernels->name(), ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled, run.gpu ? run.gpu->kernels().name() : run.kernels->name(), ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -171,10 +204,11 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
 
 void Announce(const Run& run) {
   const RunConfig& c = run.config();
-  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {} threads", c.model.model,
-                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
-                      static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
-                      *c.machine.threads));
+  LogInfo(
+      fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {}", c.model.model,
+                  run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
+                  static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
+                  c.machine.device == DeviceChoice::kGpu ? "a GPU" : fmt::format("{} threads", *c.machine.threads)));
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
@@ -274,7 +308,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
-  const double peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
+  if (!run.gpu) run.peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
 
   Utilisation utilisation(run.kernel_time, run.collective_time);
   RunRecords records;
@@ -283,10 +317,13 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   if (!ranks.alone()) {
     TEMPER_ASSIGN_OR_RETURN(contents.tensors, OwnParts(std::move(contents.tensors), *ranks.communicator()));
   }
-  RunSaver saver(
-      PosixEnv(),
-      {.output_dir = out, .save_total_limit = c.output.save_total_limit, .rank = ranks.rank(), .ranks = ranks.size()},
-      std::move(contents), ranks, run.compiled.data_ranks());
+  RunSaver saver(PosixEnv(),
+                 {.output_dir = out,
+                  .save_total_limit = c.output.save_total_limit,
+                  .rank = ranks.rank(),
+                  .ranks = ranks.size(),
+                  .stream = run.reading ? run.reading.get() : &HostStream()},
+                 std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
   TrainingLoop loop(
@@ -303,7 +340,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
        .total_steps = steps.total,
        .device_peak = run.compiled.train().arena_bytes,
        .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = peak * run.setup.ranks.size()},
+       .peak_flops_per_second = run.peak * run.setup.ranks.size()},
       at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace && run.setup.ranks.first()) {

@@ -59,15 +59,18 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, std
 
 // Of the machine, as all ranks are to see it: what differs between them is that of the first.
 Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
-  RunFacts facts = MachineFacts();
-  if (ranks.alone()) return facts;
+  if (ranks.alone()) return MachineFacts(config.machine.device);
+  if (config.machine.device == DeviceChoice::kGpu) {
+    return Unsupported("device: gpu computes on one GPU of one rank as yet: leave out nprocs, or give device: cpu");
+  }
+  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, MachineFacts(DeviceChoice::kCpu));
   if (config.machine.nprocs == 1) {
     facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
   }
   TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
   constexpr char kBf16[] = "bf16";
-  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.cpu_has_bf16 ? kBf16 : ""));
-  facts.cpu_has_bf16 = type == kBf16;
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.has_bf16 ? kBf16 : ""));
+  facts.has_bf16 = type == kBf16;
   return facts;
 }
 
@@ -119,7 +122,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
                                                       !all_from_checkpoint}));
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
-  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of() : CommonFacts(ranks, config));
+  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());

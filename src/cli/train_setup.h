@@ -36,7 +36,7 @@ struct TrainSetup {
 // how. `more`: options that the command adds. `facts_of`: called once options are read; what the run is resolved for,
 // instead of this machine.
 // `ranks` must outlive the result; all of them call this, and get the same outcome.
-using FactsOf = std::function<Result<RunFacts>()>;
+using FactsOf = std::function<Result<RunFacts>(const RunConfig& config)>;
 Result<std::optional<TrainSetup>> SetUpTraining(const Arguments& arguments, Purpose purpose, const char* usage,
                                                 const Ranks& ranks, std::vector<OptionGroup> more = {},
                                                 int* exit_code = nullptr, const FactsOf& facts_of = nullptr);

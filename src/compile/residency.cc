@@ -31,8 +31,9 @@ struct Window {
   bool reads = false;       // what is at home is needed
   bool writes = false;
   bool writes_back = false;
-  int earliest = 0;  // node before which a fetch may stand at the earliest
-  int issue = 0;     // and where it stands
+  bool holds = false;  // room is there while what is written back is on its way
+  int earliest = 0;    // node before which a fetch may stand at the earliest
+  int issue = 0;       // and where it stands
 };
 
 class Residency {
@@ -176,9 +177,14 @@ class Residency {
         used[static_cast<size_t>(i)] += SizeOf(id);
       }
     }
+    // One stretch of scratch serves all kernels of a tier.
+    std::array<Bytes, kNumTiers> workspace = {};
     for (int i = 0; i < num_nodes(); ++i) {
-      UsedOn(processor_[static_cast<size_t>(i)])[static_cast<size_t>(i)] +=
-          AlignUp(WorkspaceOf(graph_, NodeAt(i), spec_.threads), kAlignment);
+      Bytes& most = workspace[static_cast<size_t>(processor_[static_cast<size_t>(i)])];
+      most = std::max(most, AlignUp(WorkspaceOf(graph_, NodeAt(i), spec_.threads), kAlignment));
+    }
+    for (size_t tier = 0; tier < kNumTiers; ++tier) {
+      for (Bytes& used : used_[tier]) used += workspace[tier];
     }
   }
   std::vector<Bytes>& UsedOn(Tier tier) { return used_[static_cast<size_t>(tier)]; }
@@ -213,6 +219,20 @@ class Residency {
     }
     std::stable_sort(windows_.begin(), windows_.end(),
                      [](const Window& a, const Window& b) { return a.first < b.first; });
+    for (Window& w : windows_) {
+      if (w.writes_back) w.holds = Reserve(w, w.last + 1, EndOfNextSegment(w.last));
+    }
+  }
+
+  // What moves in the background reads stays until then (compile/layout.cc).
+  int EndOfNextSegment(int node) const {
+    const auto end_of = [&](int i) {
+      int end = i + 1;
+      while (end < num_nodes() && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
+      return end;
+    };
+    const int own = end_of(node);
+    return own < num_nodes() ? end_of(own) : own;
   }
 
   // On the device only: copies on the host are there for a moment, or small.
@@ -307,7 +327,7 @@ class Residency {
           const Seconds begins = std::max(now, free_at);
           const double until_needed = (starts[static_cast<size_t>(w.first)] + stalled).v - now.v;
           const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
-          if (!due || w.earliest > i || (w.first > i && !Reserve(w, i))) break;
+          if (!due || w.earliest > i || (w.first > i && !Reserve(w, i, w.first))) break;
           w.issue = std::min(i, w.first);
           free_at = begins + takes;
           if (w.first <= i) stalled += Seconds{std::max(0.0, free_at.v - now.v)};
@@ -318,14 +338,14 @@ class Residency {
     compute_ = starts.back();
   }
 
-  // Takes room for a copy from node `i` until it is needed, where there is so much.
-  bool Reserve(const Window& w, int i) {
+  // Takes room for a copy at nodes [begin, end), where there is so much.
+  bool Reserve(const Window& w, int begin, int end) {
     std::vector<Bytes>& used = UsedOn(w.on);
     const Bytes limit = w.on == Tier::kDevice ? spec_.device : spec_.host;
-    for (int k = i; k < w.first; ++k) {
+    for (int k = begin; k < end; ++k) {
       if (used[static_cast<size_t>(k)] + SizeOf(w.root) > limit) return false;
     }
-    for (int k = i; k < w.first; ++k) used[static_cast<size_t>(k)] += SizeOf(w.root);
+    for (int k = begin; k < end; ++k) used[static_cast<size_t>(k)] += SizeOf(w.root);
     return true;
   }
 
@@ -350,7 +370,7 @@ class Residency {
     std::map<ValueId, ValueId> copy;        // of roots with an open window: what it holds now
     for (int i = 0; i < num_nodes(); ++i) {
       const auto n = static_cast<size_t>(i);
-      for (const Window* w : issued[n]) fetched[w] = Move(Op::kFetch, at_home_[At(w->root)], w->root, w->on, NodeAt(i));
+      for (const Window* w : issued[n]) fetched[w] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
       for (const Window* w : begun[n]) {
         open[w->root] = w;
         copy[w->root] = w->reads ? fetched.at(w) : kNoValue;
@@ -370,17 +390,21 @@ class Residency {
   }
 
   // A copy of `from` on `tier`, made by a node in the phase and block of `place`.
-  ValueId Move(Op op, ValueId from, ValueId root, Tier tier, const Node& place) {
+  ValueId Copy(ValueId from, ValueId root, Tier tier, const Node& place) {
     TEMPER_CHECK(from != kNoValue) << graph_.value(root).name << " is fetched before it is there";
     const ValueId to =
         result_.AddValue({.name = graph_.value(root).name, .type = graph_.value(root).type, .tier = tier});
-    result_.AddNode({.op = op,
+    AddMove(from, to, /*background=*/true, place);
+    return to;
+  }
+
+  void AddMove(ValueId from, ValueId to, bool background, const Node& place) {
+    result_.AddNode({.op = result_.value(to).tier < result_.value(from).tier ? Op::kFetch : Op::kEvict,
                      .inputs = {from},
                      .outputs = {to},
-                     .attributes = {{"background", int64_t{1}}},
+                     .attributes = background ? Attributes{{"background", int64_t{1}}} : Attributes(),
                      .block = place.block,
                      .phase = place.phase});
-    return to;
   }
 
   void AddNode(Node node, Tier processor, const std::map<ValueId, const Window*>& open,
@@ -405,6 +429,7 @@ class Residency {
         continue;
       }
       last_made_[root] = id;
+      result_.value(id).updates = kNoValue;  // it stands at home if it is written back
       const Value& value = graph_.value(id);
       const ValueId fresh = result_.AddValue({.name = value.name,
                                               .type = value.type,
@@ -426,12 +451,7 @@ class Residency {
       value.updates = kNoValue;
       value.tier = home_[At(w.root)];
     }
-    result_.AddNode({.op = Op::kEvict,
-                     .inputs = {from},
-                     .outputs = {made},
-                     .attributes = {{"background", int64_t{1}}},
-                     .block = place.block,
-                     .phase = place.phase});
+    AddMove(from, made, w.holds, place);
     at_home_[At(w.root)] = made;
   }
 

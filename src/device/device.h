@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -15,7 +17,15 @@
 
 namespace temper {
 
-// A queue of work in order. Thread rule: one thread. No call allocates.
+// Kernels that were enqueued once, to be enqueued again as one piece of work.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Enqueues them all, in their order, with the addresses that they were recorded with.
+  virtual Status Replay() = 0;
+};
+
+// A queue of work in order. Thread rule: one thread. No call allocates, but Record.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -26,6 +36,12 @@ class Stream {
   // Returns when all that was enqueued is done; the first error among it. An error is sticky: what is enqueued after it
   // is not run, and every later call returns it.
   virtual Status Synchronize() = 0;
+  // What `enqueue` enqueues is kept instead of run. nullptr where the stream records nothing: `enqueue` was not called.
+  // REQUIRES: `enqueue` runs kernels whose Kernel::replayable() is true and nothing else; they outlive the recording.
+  virtual Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) {
+    (void)enqueue;
+    return std::unique_ptr<Recording>();
+  }
 };
 
 // A processor that a run lives on. Whoever opens it owns it; it outlives its stream, kernels and arenas.
@@ -37,7 +53,12 @@ class Device {
   // Zeroed, aligned to kAlignment (program/program.h), kept until the device is gone. Errors: kOutOfMemory, with what
   // was asked for, what is free and who holds the rest where that is known.
   virtual Result<std::span<std::byte>> Allocate(Bytes size) = 0;
+  // Gives back what Allocate gave. REQUIRES: nothing that uses it is enqueued.
+  virtual void Release(std::span<std::byte> memory) = 0;
   virtual Stream& stream() = 0;
+  // Another queue of copies, for another thread, which waits for nothing that is enqueued on stream(): what it reads
+  // must be complete. The device must outlive it.
+  virtual Result<std::unique_ptr<Stream>> OpenStream() = 0;
   // What they make enqueues on stream().
   virtual KernelTable& kernels() = 0;
 };

@@ -40,6 +40,8 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual Status Run(const KernelArgs& args) = 0;
+  // Whether all that Run does is enqueue the same work again, given the same addresses: what a stream can record.
+  virtual bool replayable() const { return true; }
 };
 
 // A backend's set of kernels.

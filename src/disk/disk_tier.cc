@@ -104,10 +104,10 @@ Status DiskTier::OpenMapped(Env& env, std::vector<MappedRegion> mapped) {
     if (region.slice.elements > 0) mapped_.push_back({region.at, std::move(region.slice), file});
   }
   std::sort(mapped_.begin(), mapped_.end(), [](const Mapped& a, const Mapped& b) { return a.at < b.at; });
-  Bytes end = spill_;
+  size_ = spill_;
   for (const Mapped& m : mapped_) {
-    TEMPER_CHECK(m.at >= end) << m.slice.name << " at byte " << m.at.v << " lies in what ends at " << end.v;
-    end = m.at + m.slice.bytes();
+    TEMPER_CHECK(m.at >= size_) << m.slice.name << " at byte " << m.at.v << " lies in what ends at " << size_.v;
+    size_ = m.at + m.slice.bytes();
   }
   return OkStatus();
 }

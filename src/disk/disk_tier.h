@@ -11,7 +11,8 @@
 // use one folder. All of its space is reserved when it is made: a disk that is too small is found before training.
 //
 // Memory: planned (BufferBytes), allocated and touched by Create; Read and Write allocate nothing where they succeed.
-// Thread rule: one thread at a time in Read and one in Write, which may be at work at the same time on different bytes.
+// Thread rule: any threads at once, on different bytes where one of them writes. Reads take turns among each other, and
+// so do writes, while a read and a write go on side by side.
 #pragma once
 
 #include <memory>
@@ -20,13 +21,14 @@
 #include <vector>
 
 #include "base/env.h"
+#include "device/store.h"
 #include "disk/stored_slice.h"
 
 namespace temper {
 
 class IoTeam;
 
-class DiskTier {
+class DiskTier final : public Store {
  public:
   // Regions of the spill file at multiples of this are written without reading the blocks at their ends before.
   static constexpr int64_t kAlignment = BlockFile::kBlock;
@@ -45,7 +47,7 @@ class DiskTier {
   // folder or file that cannot be opened, a weights file that is no longer what its header was read from. `env` must
   // outlive the tier.
   static Result<std::unique_ptr<DiskTier>> Create(Env& env, Spec spec);
-  ~DiskTier();
+  ~DiskTier() override;
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
@@ -55,10 +57,11 @@ class DiskTier {
   // Copies the to.size() bytes from address `at` on. Fastest where memory and file are aligned alike; then no byte is
   // copied. REQUIRES: they lie in the spill file or in one mapped region; of one that converts they are whole elements,
   // and `to` is aligned to these. After an error `to` holds anything.
-  Status Read(Bytes at, std::span<std::byte> to);
+  Status Read(Bytes at, std::span<std::byte> to) override;
   // REQUIRES: they lie in the spill file. After an error these bytes of it are anything.
-  Status Write(Bytes at, std::span<const std::byte> from);
+  Status Write(Bytes at, std::span<const std::byte> from) override;
 
+  Bytes size() const override { return size_; }  // where the last region ends
   Bytes spill() const { return spill_; }
 
  private:
@@ -82,7 +85,7 @@ class DiskTier {
   Status ReadRun(const Run& run, std::span<std::byte> to);
   Status CheckUnchanged(const File& file) const;
 
-  Bytes spill_;
+  Bytes spill_, size_;
   std::string folder_;
   std::unique_ptr<BlockFile> spill_file_;
   std::vector<File> files_;

@@ -41,6 +41,7 @@ std::span<std::byte> IoTeam::BufferOf(int member) const {
 }
 
 Status IoTeam::Run(int64_t chunks, Work work) {
+  const std::lock_guard turn(turn_);
   if (chunks == 1) return work(0, BufferOf(0));  // the buffer is the caller's; nobody need wake up
   {
     const std::lock_guard lock(mutex_);

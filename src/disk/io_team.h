@@ -3,7 +3,7 @@
 // buffer, others read.
 //
 // Memory: the buffers, allocated and touched when the team is made. Run allocates nothing where it succeeds.
-// Thread rule: one caller at a time; it does a part of the work itself.
+// Thread rule: any thread may call Run; it does a part of the work itself. Callers wait for each other.
 #pragma once
 
 #include <condition_variable>
@@ -46,6 +46,7 @@ class IoTeam {
   };
   const std::unique_ptr<std::byte, Free> buffers_;
 
+  std::mutex turn_;  // of the caller whose transfer is in progress
   std::mutex mutex_;
   std::condition_variable begun_, ended_;
   // Guarded by mutex_.

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/block_file.h"
@@ -51,6 +51,32 @@ TEST(IoTeam, WorksOnAsManyChunksAtOnceAsItIsWide) {
     return all ? OkStatus() : IoError("alone");
   });
   EXPECT_TRUE(s.ok()) << s.message();
+}
+
+TEST(IoTeam, CallersWaitForEachOther) {
+  IoTeam team(3, Bytes{BlockFile::kBlock});
+  std::atomic<int> at_work[2] = {0, 0};
+  std::atomic<int64_t> mixed = 0;
+  const auto call = [&](int me) {
+    for (int i = 0; i < 200; ++i) {
+      const int64_t chunks = 1 + i % 5;
+      std::atomic<int64_t> done = 0;
+      const Status s = team.Run(chunks, [&](int64_t, std::span<std::byte>) {
+        ++at_work[me];
+        mixed += at_work[1 - me];
+        std::this_thread::yield();
+        --at_work[me];
+        ++done;
+        return OkStatus();
+      });
+      EXPECT_TRUE(s.ok());
+      EXPECT_EQ(done, chunks);
+    }
+  };
+  std::thread other(call, 1);
+  call(0);
+  other.join();
+  EXPECT_EQ(mixed, 0);
 }
 
 TEST(IoTeam, AnErrorEndsTheRunAndNotTheNext) {

@@ -16,7 +16,7 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 }  // namespace
 
 Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,
-                                                             KernelTable& kernels) {
+                                                             KernelTable& kernels, Device* device) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
   std::vector<Graph> graphs;
   std::vector<int64_t> sizes;
@@ -33,21 +33,33 @@ Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model,
   std::unique_ptr<DecodeSession> decoder(new DecodeSession());
   decoder->context_ = spec.context;
   TEMPER_ASSIGN_OR_RETURN(decoder->programs_, CompileForward(named, spec.threads));
-  TEMPER_ASSIGN_OR_RETURN(decoder->arena_, Arena::Create(decoder->programs_[0].arena_bytes));
+  const Bytes arena_bytes = decoder->programs_[0].arena_bytes;
+  TEMPER_ASSIGN_OR_RETURN(decoder->arena_, device ? Arena::On(*device, arena_bytes) : Arena::Create(arena_bytes));
+  decoder->token_.resize(static_cast<size_t>(sizes[0]));
+  decoder->position_.resize(decoder->token_.size());
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Program& program = decoder->programs_[i];
-    TEMPER_ASSIGN_OR_RETURN(auto executor, Executor::Create(program, *decoder->arena_, kernels));
-    const auto view = [&](const char* name) { return executor->BufferView(program.FindBuffer(name)); };
-    Step step{.tokens = sizes[i], .token = view(kTokenInput), .position = view(kPositionInput)};
-    step.executor = std::move(executor);
+    Step step{.tokens = sizes[i]};
+    TEMPER_ASSIGN_OR_RETURN(step.executor, Executor::Create(program, *decoder->arena_, kernels));
+    const auto add = [&](const char* name, std::span<std::byte> bytes) {
+      const int buffer = program.FindBuffer(name);
+      if (buffer >= 0) step.io.push_back({buffer, bytes});  // positions are not read where nothing is rotated
+    };
+    const auto n = static_cast<size_t>(sizes[i]);
+    add(kTokenInput, std::as_writable_bytes(std::span(decoder->token_).first(n)));
+    add(kPositionInput, std::as_writable_bytes(std::span(decoder->position_).first(n)));
+    add(kLengthInput, std::as_writable_bytes(std::span(&decoder->fed_, 1)));
+    const temper::Buffer& logits = program.buffers[static_cast<size_t>(program.FindBuffer(kLogitsOutput))];
+    decoder->logits_.resize(static_cast<size_t>(logits.type.shape.elements()));
+    add(kLogitsOutput, std::as_writable_bytes(std::span(decoder->logits_)));
     decoder->steps_.push_back(std::move(step));
   }
   return decoder;
 }
 
-View DecodeSession::Buffer(const std::string& name) const {
+DevicePart DecodeSession::Buffer(const std::string& name) const {
   const int index = programs_[0].FindBuffer(name);
-  return index < 0 ? View{} : steps_[0].executor->BufferView(index);
+  return index < 0 ? DevicePart() : steps_[0].executor->BufferPart(index);
 }
 
 Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> tokens) {
@@ -57,15 +69,14 @@ Result<std::span<const float>> DecodeSession::Feed(std::span<const int32_t> toke
     const auto step = std::find_if(steps_.begin(), steps_.end(),
                                    [&](const Step& s) { return s.tokens <= static_cast<int64_t>(tokens.size()); });
     const auto n = static_cast<size_t>(step->tokens);
-    std::copy_n(tokens.begin(), n, step->token.as<int32_t>().begin());
-    const std::span<int32_t> position = step->position.as<int32_t>();
-    for (size_t i = 0; i < n; ++i) position[i] = static_cast<int32_t>(length_ + static_cast<int64_t>(i));
-    Buffer(kLengthInput).as<int32_t>()[0] = static_cast<int32_t>(length_);
-    TEMPER_RETURN_IF_ERROR(step->executor->Run({}));
+    std::copy_n(tokens.begin(), n, token_.begin());
+    fed_ = static_cast<int32_t>(length_);
+    for (size_t i = 0; i < n; ++i) position_[i] = fed_ + static_cast<int32_t>(i);
+    TEMPER_RETURN_IF_ERROR(step->executor->Run(step->io));
     length_ += step->tokens;
     tokens = tokens.subspan(n);
   }
-  return std::span<const float>(Buffer(kLogitsOutput).as<float>());
+  return std::span<const float>(logits_);
 }
 
 }  // namespace temper

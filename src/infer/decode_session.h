@@ -22,12 +22,13 @@ struct DecodeSpec {
 
 class DecodeSession {
  public:
-  // `kernels` must outlive the decoder. Weights are zero until the caller loads them through `Buffer`.
-  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec,
-                                                       KernelTable& kernels);
+  // On the host, or in the memory of `device`, whose kernels `kernels` then are; both must outlive the decoder. Weights
+  // are zero until the caller loads them through `Buffer`.
+  static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels,
+                                                       Device* device = nullptr);
 
-  // Memory of a weight or adapter, for loading; data is null where there is none of that name.
-  View Buffer(const std::string& name) const;
+  // Memory of a weight or adapter, for loading; of none where there is none of that name.
+  DevicePart Buffer(const std::string& name) const;
 
   // Forgets all tokens.
   void Reset() { length_ = 0; }
@@ -42,13 +43,16 @@ class DecodeSession {
   struct Step {
     int64_t tokens;
     std::unique_ptr<Executor> executor;
-    View token, position;
+    std::vector<HostArray> io;  // over token_, position_, fed_ and logits_
   };
   DecodeSession() = default;
 
   int64_t context_ = 0, length_ = 0;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
+  std::vector<int32_t> token_, position_;  // as many as the longest step takes
+  int32_t fed_ = 0;                        // tokens in the cache, as a step reads it
+  std::vector<float> logits_;
   std::vector<Step> steps_;  // by descending number of tokens; the last takes one
 };
 

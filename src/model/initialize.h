@@ -12,14 +12,15 @@
 
 namespace temper {
 
-// Memory of the buffer with that name and the part of its tensor that it holds; no data where there is none.
-using BufferOf = std::function<PartView(const std::string& name)>;
+// Calls fill(piece) for pieces in the host's memory that cover what a Program holds of the buffer with that name, and
+// keeps what it wrote; does nothing where there is no such buffer.
+using FillBuffer = std::function<Status(const std::string& name, const std::function<void(const PartView&)>& fill)>;
 
 // A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the
 // base. Fills masters where there are any.
-void InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const BufferOf& buffer);
+Status InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const FillBuffer& buffer);
 
 // Matrices ~ N(0, initializer_range^2), biases 0, norm weights 1, as transformers' _init_weights.
-void InitializeModel(const Model& model, uint64_t seed, const BufferOf& buffer);
+Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer);
 
 }  // namespace temper

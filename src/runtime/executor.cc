@@ -30,6 +30,11 @@ struct Executor::BoundInstruction {
   }
 };
 
+struct Executor::Piece {
+  size_t begin, end;                     // in bound_
+  std::unique_ptr<Recording> recording;  // nullptr: instruction by instruction
+};
+
 struct Executor::TraceNote {
   const BoundInstruction* bound;
   int micro_batch;
@@ -219,7 +224,29 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
     if (failed_.ok()) queue->Reset();
   }
   if (failed_.ok()) failed_ = arena_.stream().Synchronize();
+  if (failed_.ok() && replays_ && !arena_.on_host() && pieces_.empty()) failed_ = RecordAll();
   return failed_;
+}
+
+// What waits for another queue between two instructions cannot be one piece with them.
+Status Executor::RecordAll() {
+  const bool waits = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.queue != nullptr; });
+  const auto recordable = [&](size_t i) { return !waits && bound_[i].kernel->replayable(); };
+  for (const auto& [first, last] : binding_range_) {
+    std::vector<Piece>& pieces = pieces_.emplace_back();
+    for (size_t begin = first, end = first; begin < last; begin = end) {
+      while (end < last && recordable(end) == recordable(begin)) ++end;
+      Piece& piece = pieces.emplace_back(begin, end, nullptr);
+      if (!recordable(begin)) continue;
+      TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
+        for (size_t i = begin; i < end; ++i) {
+          TEMPER_RETURN_IF_ERROR(bound_[i].kernel->Run(bound_[i].Args(addresses_.data())));
+        }
+        return OkStatus();
+      }));
+    }
+  }
+  return OkStatus();
 }
 
 Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load) {
@@ -256,6 +283,19 @@ Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
 
 Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
+  if (trace || !replays_ || pieces_.empty()) return RunRange(begin, end, call, trace, at);
+  for (const Piece& piece : pieces_[static_cast<size_t>(call.binding)]) {
+    if (piece.recording == nullptr) {
+      TEMPER_RETURN_IF_ERROR(RunRange(piece.begin, piece.end, call, nullptr, at));
+      continue;
+    }
+    TEMPER_RETURN_IF_ERROR(piece.recording->Replay());
+    *at += piece.end - piece.begin;
+  }
+  return OkStatus();
+}
+
+Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at) {
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
     for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
@@ -308,10 +348,10 @@ View Executor::BufferView(int buffer) const {
   return {At(b.offset), b.type};
 }
 
-PartView Executor::BufferPart(int buffer) const {
-  const View view = BufferView(buffer);
-  const auto& shard = program_.buffers[static_cast<size_t>(buffer)].shard;
-  return shard ? PartView(view, shard->global, shard->begin) : PartView(view);
+DevicePart Executor::BufferPart(int buffer) const {
+  const Buffer& b = program_.buffers[static_cast<size_t>(buffer)];
+  const View view = {arena_.At(b.offset), b.type};
+  return {b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view), arena_.stream()};
 }
 
 }  // namespace temper

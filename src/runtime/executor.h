@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "device/device_part.h"
 #include "device/kernel.h"
 #include "device/store.h"
 #include "program/program.h"
@@ -54,17 +55,21 @@ class Executor {
   };
   // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
   // REQUIRES: each array holds its buffer's size for every micro-batch of the schedule.
-  // Allocates nothing. An error is sticky: later runs return it too.
+  // Allocates nothing from the second run on. An error is sticky: later runs return it too.
   Status Run(std::span<const HostArray> io, const RunOptions& options);
   Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
+
+  // Whether kernels that follow each other are enqueued as one piece where the arena's stream can record them, from the
+  // second run on (the first loads them). A run with a trace enqueues them one by one. On by default.
+  void set_replays(bool on) { replays_ = on; }
 
   // The bytes of a persistent buffer, all of them, from or to the host, wherever the arena is. Not during Run.
   Status Write(int buffer, std::span<const std::byte> host);
   Status Read(int buffer, std::span<std::byte> host) const;
   // Address of a persistent buffer, for loading weights and saving them. REQUIRES: it is in the host's memory.
   View BufferView(int buffer) const;
-  // The same with the part of its tensor that the buffer holds.
-  PartView BufferPart(int buffer) const;
+  // The part of its tensor that a persistent buffer holds, wherever the arena is.
+  DevicePart BufferPart(int buffer) const;
   const Program& program() const { return program_; }
 
  private:
@@ -76,9 +81,11 @@ class Executor {
   Status FillConstants();
   void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
   void NoteBackground();
+  Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
+  Status RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at);
   Status AwaitBackground(size_t lane, size_t count, Trace* trace);
 
   const Program& program_;
@@ -89,6 +96,10 @@ class Executor {
   std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
   std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
+  // Per binding, its instructions in runs that are recorded or not; empty until RecordAll.
+  struct Piece;
+  std::vector<std::vector<Piece>> pieces_;
+  bool replays_ = true;
   int64_t micro_batches_ = 0;                             // what the schedule loads or stores
   // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
   std::vector<LaneCounts> waits_;

@@ -19,6 +19,7 @@ class TimedKernel final : public Kernel {
     sum.fetch_add(took, std::memory_order_relaxed);
     return status;
   }
+  bool replayable() const override { return kernel_->replayable(); }
 
  private:
   const std::unique_ptr<Kernel> kernel_;

@@ -177,10 +177,10 @@ Status CheckOutput(const RunConfig& c) {
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
   if (dtype == ComputeType::kAuto) {
-    dtype = facts.cpu_has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
+    dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
     run.notes["dtype"] =
-        facts.processor + (facts.cpu_has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
-  } else if (dtype == ComputeType::kBf16 && !facts.cpu_has_bf16) {
+        facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
+  } else if (dtype == ComputeType::kBf16 && !facts.has_bf16) {
     run.warnings.push_back(facts.processor +
                            " has no bf16 instructions: dtype: bf16 saves memory, but is slower than f32");
   }
@@ -246,6 +246,10 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   run.config = config;
   RunConfig& c = run.config;
   ResolveType(facts, run);
+  if (c.machine.device == DeviceChoice::kAuto) {
+    c.machine.device = facts.device;
+    if (facts.device == DeviceChoice::kGpu) run.notes["device"] = facts.processor + " was found";
+  }
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;

@@ -23,6 +23,7 @@ namespace temper {
 
 enum class TrainMethod { kLora, kFull };
 enum class ComputeType { kAuto, kBf16, kF32 };
+enum class DeviceChoice { kAuto, kCpu, kGpu };
 enum class TensorMode { k1d, k2d, k25d };
 
 // Where a class of values is to live: left to the placement, or a tier.
@@ -114,6 +115,8 @@ struct RunConfig {
   };
 
   struct Machine {
+    DeviceChoice device = DeviceChoice::kAuto;
+    bool graphs = true;
     Recompute recompute = Recompute::kNone;
     std::optional<int64_t> recompute_blocks;  // the first so many only
     std::optional<int64_t> threads;  // of a rank
@@ -173,7 +176,8 @@ Status Validate(const RunConfig& config, Purpose purpose);
 // What Resolve must know about the world.
 struct RunFacts {
   std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
-  bool cpu_has_bf16 = false;
+  bool has_bf16 = false;
+  DeviceChoice device = DeviceChoice::kCpu;  // what that is
   int64_t cpu_cores = 1;
   std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings

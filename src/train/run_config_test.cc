@@ -31,7 +31,7 @@ std::string ErrorOf(F change) {
 
 TEST(RunConfig, DefaultsAreThePromisedOnes) {
   RunFacts facts;
-  facts.cpu_has_bf16 = true;
+  facts.has_bf16 = true;
   facts.cpu_cores = 2;
   facts.model_max_seq_len = 8192;
   const auto run = Resolve(Valid(), facts);
@@ -90,7 +90,7 @@ TEST(RunConfig, ResolvingTwiceChangesNothing) {
   facts.cpu_cores = 3;
   const auto once = Resolve(c, facts);
   ASSERT_TRUE(once.ok());
-  facts.cpu_has_bf16 = true;  // a resolved run keeps its type on another machine
+  facts.has_bf16 = true;  // a resolved run keeps its type on another machine
   facts.cpu_cores = 5;
   const auto twice = Resolve(once->config, facts);
   ASSERT_TRUE(twice.ok());

@@ -28,13 +28,13 @@ bool IsCircumstance(const std::string& name) {
                                                        "logging_steps",
                                                        "eval_steps",
                                                        "save_total_limit",
-                                                       "memory.recompute",
-                                                       "memory.recompute_blocks",
                                                        "threads",
+                                                       "device",
+                                                       "graphs",
                                                        "nprocs",
                                                        "placement",
                                                        "per_device_eval_batch_size"};
-  return name.starts_with("mesh.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return name.starts_with("mesh.") || name.starts_with("memory.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
             "type of weights and activations in the step; sums are always f32",
             {},
-            "bf16 where the CPU has it, else f32"},
+            "bf16 where the processor has it, else f32"},
        }},
       {"Data",
        {
@@ -163,6 +163,13 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Machine",
        {
+           {"device",
+            ChoiceOf(c.machine.device, {"auto", "cpu", "gpu"}),
+            "what to compute on",
+            {},
+            "gpu where one is found, else cpu"},
+           {"graphs", &c.machine.graphs,
+            "device: gpu: hand over a segment's kernels as one recorded graph, not one by one"},
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "selective", "block"}),
             "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
             "dropout), or all that a block makes"},

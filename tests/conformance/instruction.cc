@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "../gpu_tables.h"
+#include "backend/gpu/gpus_under_test.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"

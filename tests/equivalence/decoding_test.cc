@@ -20,7 +20,7 @@ struct Decoder {
         *tiny::MakeModel(config), {.dtype = dtype, .context = context, .adapter = adapter, .threads = 2}, *kernels));
     for (const Buffer& b : run.train().buffers) {
       if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
-      const View target = session->Buffer(b.name), source = run.Find(b.name);
+      const View target = session->Buffer(b.name).part.view, source = run.Find(b.name);
       TEMPER_CHECK(target.data != nullptr && target.type == source.type) << b.name;
       std::copy_n(source.data, source.type.bytes().v, target.data);
     }

@@ -49,6 +49,24 @@ TEST(Device, AStepWaitsForTheDeviceOnce) {
   EXPECT_EQ(apart.waiting(), 0u);
 }
 
+TEST(Device, FromTheSecondStepOnSegmentsAreReplayed) {
+  const RunSpec spec;
+  TinyRun host(spec);
+  const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
+  Batch batch = host.MakeBatch(1);
+  ASSERT_TRUE(device.Step(batch).ok());
+  EXPECT_EQ(apart.replayed(), 0) << "kernels are loaded by running once";
+  EXPECT_EQ(apart.recorded(), static_cast<int>(device.program().bindings.size()));
+  ASSERT_TRUE(device.Step(batch).ok());
+  const auto calls = std::ranges::count(device.program().schedule, Call::Kind::kRun, &Call::kind);
+  EXPECT_EQ(apart.replayed(), calls);
+  device.executor().set_replays(false);
+  ASSERT_TRUE(device.Step(batch).ok());
+  EXPECT_EQ(apart.replayed(), calls);
+}
+
 TEST(Device, AnErrorOfItsWorkEndsTheStepAndSticks) {
   const RunSpec spec;
   TinyRun host(spec);

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/gpu/gpu_device.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/load_weights.h"
 #include "compile/train_step.h"
@@ -131,12 +133,26 @@ void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targ
                    lookup));
 }
 
+// What the goldens are held against: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
+struct Place {
+  std::unique_ptr<KernelTable> cpu;
+  Device* gpu = nullptr;
+  KernelTable& kernels() const { return gpu ? gpu->kernels() : *cpu; }
+  std::unique_ptr<Arena> Reserve(Bytes size) const { return Must(gpu ? Arena::On(*gpu, size) : Arena::Create(size)); }
+};
+Place MakePlace(int threads) {
+  const char* const device = std::getenv("TEMPER_TEST_DEVICE");
+  if (device == nullptr || std::string_view(device) != "gpu") return {.cpu = MakeCpuKernels({.threads = threads})};
+  static const std::unique_ptr<Device> gpu = Must(OpenGpu(0));
+  return {.gpu = gpu.get()};
+}
+
 // A compiled training step with its arena and executor.
 class Step {
  public:
   Step(const std::string& model_name, const std::string& adapter, DType dtype, int64_t tokens, int64_t row,
        StepSpec spec)
-      : kernels_(MakeCpuKernels({.threads = spec.threads})) {
+      : place_(MakePlace(spec.threads)) {
     const std::unique_ptr<Model> model = OpenModel(model_name);
     Graph graph = model->Forward({.dtype = dtype, .tokens = tokens, .row = row});
     if (adapter.empty()) {
@@ -146,19 +162,24 @@ class Step {
       graph = AddLora(graph, targets, 0);
     }
     programs_ = Must(CompileTraining(graph, graph, spec));
-    arena_ = Must(Arena::Create(programs_[0].arena_bytes));
-    train = Must(Executor::Create(programs_[0], *arena_, *kernels_));
-    eval = Must(Executor::Create(programs_[1], *arena_, *kernels_));
+    arena_ = place_.Reserve(programs_[0].arena_bytes);
+    train = Must(Executor::Create(programs_[0], *arena_, place_.kernels()));
+    eval = Must(Executor::Create(programs_[1], *arena_, place_.kernels()));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
     Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), NamesOf(*model), lookup));
     if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   }
 
-  View Buffer(const std::string& name) const {
+  DevicePart Buffer(const std::string& name) const {
     const int i = programs_[0].FindBuffer(name);
-    return i < 0 ? View{} : train->BufferView(i);
+    return i < 0 ? DevicePart() : train->BufferPart(i);
   }
-  std::span<float> Floats(const std::string& name) const { return Buffer(name).as<float>(); }
+  std::vector<float> Floats(const std::string& name) const {
+    const DevicePart part = Buffer(name);
+    std::vector<float> floats(static_cast<size_t>(part.part.view.type.shape.elements()));
+    Must(train->Read(programs_[0].FindBuffer(name), std::as_writable_bytes(std::span(floats))));
+    return floats;
+  }
 
   // Losses of all micro-batches, one after another. `batch` holds `micro_batches` times the tokens of one.
   std::vector<float> Run(Executor& executor, Batch& batch, double lr, int64_t t) {
@@ -174,11 +195,12 @@ class Step {
     add(kDocumentStartInput, batch.document_start);
     add(kLossOutput, losses);
     if (&executor == train.get()) {
-      auto scalars = Buffer(kScalarsBuffer).as<double>();
+      double scalars[kNumScalars] = {};
       scalars[kScalarLearningRate] = lr;
       scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, static_cast<double>(t));
       scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, static_cast<double>(t));
       scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
+      Must(train->Write(programs_[0].FindBuffer(kScalarsBuffer), std::as_bytes(std::span(scalars))));
     }
     Must(executor.Run(io));
     return losses;
@@ -189,7 +211,7 @@ class Step {
   const Program& program() const { return programs_[0]; }
 
  private:
-  std::unique_ptr<KernelTable> kernels_;
+  const Place place_;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
 };
@@ -218,9 +240,8 @@ void ExpectGradients(const GoldenCase& golden, const Step& step) {
   ASSERT_FALSE(names.empty());
   for (const std::string& name : names) {
     const std::vector<float> expected = ReadFloats(golden.file, "grad." + name);
-    const View view = step.Buffer(GradientName(name));
-    ASSERT_NE(view.data, nullptr) << name << " has no gradient";
-    const std::span<float> got = view.as<float>();
+    ASSERT_TRUE(step.Buffer(GradientName(name)).exists()) << name << " has no gradient";
+    const std::vector<float> got = step.Floats(GradientName(name));
     ASSERT_EQ(got.size(), expected.size()) << name;
     std::vector<float> difference(expected.size());
     for (size_t i = 0; i < expected.size(); ++i) difference[i] = got[i] - expected[i];
@@ -273,10 +294,7 @@ TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
       {.micro_batches = micro_batches,
        .adamw = {.weight_decay = info["settings"]["weight_decay"], .max_norm = info["settings"]["max_grad_norm"]}});
   std::map<std::string, std::vector<float>> initial;
-  for (const auto& [name, l2] : info["change_l2"].items()) {
-    const auto w = step.Floats(name);
-    initial[name].assign(w.begin(), w.end());
-  }
+  for (const auto& [name, l2] : info["change_l2"].items()) initial[name] = step.Floats(name);
   const size_t n = static_cast<size_t>(micro_batches * all.row);
   for (size_t t = 0; t < losses.size(); ++t) {
     Batch batch{.row = all.row};
@@ -321,14 +339,15 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("b
 
 TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
   std::ifstream in(kGoldens + "generation.json");
-  const auto kernels = MakeCpuKernels({.threads = 1});
+  const Place place = MakePlace(1);
   for (const auto& g : nlohmann::json::parse(in)) {
     const std::string name = g["model"];
     SCOPED_TRACE(name);
     const std::unique_ptr<Model> model = OpenModel(name);
     const std::string adapter = g["adapter"].is_string() ? g["adapter"] : "";
     const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
-    const auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, *kernels));
+    const auto decoder =
+        Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, place.kernels(), place.gpu));
     const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
     Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));
     if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);

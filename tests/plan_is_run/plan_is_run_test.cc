@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "../tiny_run.h"
+#include "disk/disk_tier.h"
+#include "format/safetensors_writer.h"
 #include "infer/decode_session.h"
 
 #ifdef TEMPER_SANITIZED
@@ -201,6 +203,44 @@ TEST(Decoding, TokensAllocateNothing) {
     EXPECT_EQ(allocations.load() - before, 0);
     EXPECT_EQ(MappedPages(), pages);
   }
+}
+
+// Reads of the spill file and of weights (converted, in several chunks), and writes of whole blocks and of others.
+TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
+  if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
+  const std::string folder = JoinPath(testing::TempDir(), "plan_is_run_disk");
+  Must(PosixEnv().RemoveTree(folder));
+  Must(PosixEnv().CreateFolders(folder));
+  const TensorType stored{DType::kBF16, {2000, 1001}};
+  std::vector<std::byte> memory(static_cast<size_t>(stored.bytes().v) * 2);
+  auto writer = Must(SafetensorsWriter::Create(PosixEnv(), JoinPath(folder, "model.safetensors"), {{"w", stored}}));
+  Must(writer.Append("w", std::span(memory).first(memory.size() / 2)));
+  Must(writer.Finish());
+  const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), folder));
+  DiskTier::Spec spec{folder, MiB(16), {}};
+  const View as_f32{nullptr, {DType::kF32, stored.shape}};
+  spec.mapped.push_back({spec.spill, Must(FindSlice(Must(weights.Require("w")), as_f32))});
+
+  const Bytes resident = ResidentMemory();
+  const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
+  // A thread's stack, its part of the C library and the pages that its first instructions touch.
+  const Bytes threads = MiB(2);
+  EXPECT_GE(ResidentMemory(), resident + DiskTier::BufferBytes(spec));
+  EXPECT_LE(ResidentMemory(), resident + DiskTier::BufferBytes(spec) + threads);
+
+  const auto all = [&] {
+    Must(tier->Write(Bytes{0}, memory));
+    Must(tier->Write(Bytes{4097}, memory));
+    Must(tier->Read(Bytes{4097}, memory));
+    Must(tier->Read(spec.spill, memory));
+  };
+  all();
+  (void)MappedPages();
+  const int64_t pages = MappedPages(), before = allocations.load();
+  for (int round = 0; round < 3; ++round) all();
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(MappedPages(), pages);
+  Must(PosixEnv().RemoveTree(folder));
 }
 
 // A model of about 100 MB of state: what the process holds beyond the plan is code, libraries and small change.

@@ -35,7 +35,7 @@ struct Setting {
     config.batch.gradient_accumulation_steps = 1;
   }
   RunConfig Resolved() {
-    return Must(Resolve(config, {.cpu_has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config;
+    return Must(Resolve(config, {.has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config;
   }
   PlannedRun Plan() {
     const RunConfig resolved = Resolved();

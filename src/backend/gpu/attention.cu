@@ -1,6 +1,6 @@
 // attention: a block per tile of queries and head passes over the keys that its queries see, keeping the running
 // maximum, sum and output of each (Dao 2023, FlashAttention-2). Floor: 4 flops per query, visible key and element.
-#include "backend/gpu/attention_tile.h"
+#include "backend/gpu/attention_matrix.h"
 
 namespace temper::gpu {
 namespace {
@@ -38,7 +38,7 @@ __global__ void AttentionTiles(const T* q, const T* k, const T* v, const int* do
     for (int j = 0; j < S::kPairs; ++j) {
       const int key = lane + S::kLanes * j;
       const int64_t s = k_begin + key;
-      const bool seen = valid && s >= first && s <= t;
+      const bool seen = valid && key < S::kRows && s >= first && s <= t;
       score[j] = seen ? heads.scale * Dot<S>(q_tile, row, kv_tile, key, E) : -INFINITY;
       here = Max()(here, score[j]);
     }
@@ -50,7 +50,7 @@ __global__ void AttentionTiles(const T* q, const T* k, const T* v, const int* do
     float sum_here = 0;
     for (int j = 0; j < S::kPairs; ++j) {
       const float p = score[j] > -INFINITY ? Exp(score[j] - largest) : 0;
-      p_tile[row * S::kScoreStride + lane + S::kLanes * j] = p;
+      if (lane + S::kLanes * j < S::kRows) p_tile[row * S::kScoreStride + lane + S::kLanes * j] = p;
       sum_here += p;
     }
     sum = Fma(sum, rescale, ReduceRow<S, Sum>(sum_here));
@@ -70,12 +70,15 @@ __global__ void AttentionTiles(const T* q, const T* k, const T* v, const int* do
 
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[0], spec.attributes);
+  if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
+  int64_t* const fault = context.faults->Register([](int64_t word) {
+    return "attention: token " + std::to_string(word - 1) +
+           " does not name the first token of its document: document starts must not fall, and lie before their token";
+  });
+  if (spec.inputs[0].dtype == DType::kBF16) {
+    if (auto kernel = MakeMatrixAttention(heads, context, fault)) return kernel;
+  }
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
-    int64_t* const fault = context.faults->Register([](int64_t word) {
-      return "attention: token " + std::to_string(word - 1) +
-             " does not name the first token of its document: document starts must not fall, and lie before their "
-             "token";
-    });
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (heads.tokens == 0) return OkStatus();
       const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);

@@ -4,20 +4,23 @@
 // Three kernels: delta; d_q by tiles of queries; d_k and d_v by tiles of keys, whose block goes through the heads that
 // share them and their queries in order. No two blocks write the same element, so there is nothing to add atomically:
 // the same bits, run after run. Floor: 10 flops per query, visible key and element; scores are made twice (14 here).
-#include "backend/gpu/attention_tile.h"
+#include "backend/gpu/attention_matrix.h"
 
 namespace temper::gpu {
 namespace {
 
-constexpr int kDeltaLanes = 32;  // threads that share a row of d_o: they fit a warp of either size
+constexpr int kDeltaLanes = 16;  // threads that share a row of d_o, 8 bf16 each at a head's usual 128
 
-template <class T>
+template <class T, int kCount>
 __global__ void Deltas(const T* d_o, const T* o, int64_t rows, int64_t E, float* delta_TH) {
   const int64_t row = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) / kDeltaLanes;
   float sum = 0;
   if (row < rows) {
-    for (int64_t e = threadIdx.x % kDeltaLanes; e < E; e += kDeltaLanes) {
-      sum = Fma(Get(d_o + row * E + e), Get(o + row * E + e), sum);
+    for (int64_t e = threadIdx.x % kDeltaLanes * kCount; e < E; e += kDeltaLanes * kCount) {
+      float a[kCount], b[kCount];
+      Load(d_o + row * E + e, a);
+      Load(o + row * E + e, b);
+      for (int i = 0; i < kCount; ++i) sum = Fma(a[i], b[i], sum);
     }
   }
   for (int mask = kDeltaLanes / 2; mask > 0; mask /= 2) sum += ShuffleXor(sum, mask);
@@ -61,6 +64,7 @@ __global__ void QueryGradients(Operands<T> x, Heads heads, T* d_q) {
     for (int j = 0; j < S::kPairs; ++j) {
       const int key = lane + S::kLanes * j;
       const int64_t s = k_begin + key;
+      if (key >= S::kRows) break;
       float d_s = 0;
       if (valid && s >= first && s <= t) {
         const float p = Exp(heads.scale * Dot<S>(q_tile, row, k_tile, key, E) - lse);
@@ -101,6 +105,7 @@ __global__ void KeyGradients(Operands<T> x, Heads heads, T* d_k, T* d_v) {
       for (int j = 0; j < S::kPairs; ++j) {
         const int query = lane + S::kLanes * j;
         const int64_t t = q_begin + query;
+        if (query >= S::kRows) break;
         float p = 0, d_s = 0;
         if (t < T_ && s <= t && s >= heads.FirstSeen(x.document_start_T, t)) {
           p = Exp(heads.scale * Dot<S>(q_tile, query, k_tile, row, E) - x.lse_TH[t * heads.heads + h]);
@@ -122,11 +127,26 @@ __global__ void KeyGradients(Operands<T> x, Heads heads, T* d_k, T* d_v) {
 
 }  // namespace
 
+template <class T>
+Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream) {
+  const int64_t rows = heads.tokens * heads.heads;
+  const unsigned blocks = BlocksFor(rows * kDeltaLanes);
+  constexpr unsigned kThreads = kBlockThreads;
+  if (heads.E % kPack<T> != 0) {
+    return TEMPER_LAUNCH((Deltas<T, 1>), blocks, kThreads, stream, d_o, o, rows, heads.E, delta_TH);
+  }
+  return TEMPER_LAUNCH((Deltas<T, kPack<T>>), blocks, kThreads, stream, d_o, o, rows, heads.E, delta_TH);
+}
+template Status FindDeltas(const float*, const float*, const Heads&, float*, gpuStream_t);
+template Status FindDeltas(const bf16*, const bf16*, const Heads&, float*, gpuStream_t);
+
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
+  TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
+  if (spec.inputs[1].dtype == DType::kBF16) {
+    if (auto kernel = MakeMatrixAttentionBackward(heads, context)) return kernel;
+  }
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
-    const int64_t rows = heads.tokens * heads.heads;
-    TEMPER_CHECK(spec.workspace.v >= rows * 4) << spec.workspace.v << " bytes for delta of " << rows;
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (heads.tokens == 0) return OkStatus();
       float* const delta = reinterpret_cast<float*>(args.workspace);
@@ -134,8 +154,7 @@ std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Cont
                              In<float>(args, 5), delta,          In<const int>(args, 6)};
       const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
       constexpr unsigned kThreads = kBlockThreads;
-      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((Deltas<T>), BlocksFor(rows * kDeltaLanes), kThreads, stream, x.d_o,
-                                           In<T>(args, 4), rows, heads.E, delta));
+      TEMPER_RETURN_IF_ERROR(FindDeltas<T>(x.d_o, In<T>(args, 4), heads, delta, stream));
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((QueryGradients<T, S>), (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}),
                                            kThreads, stream, x, heads, Out<T>(args, 0)));
       return TEMPER_LAUNCH((KeyGradients<T, S>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}), kThreads,

@@ -12,21 +12,22 @@
 
 namespace temper::gpu {
 
-// Head dims up to 128: wider heads would not leave the 48 KiB of shared memory that every GPU has for four tiles.
-inline constexpr int64_t kMostHeadDim = 128;
+// Wider heads would not leave the 48 KiB of shared memory that every GPU has for four tiles.
+inline constexpr int64_t kMostHeadDim = 256;
 
 template <int kTile, int kE>
 struct TileShape {
   static constexpr int kRows = kTile, kWidth = kE;
   static constexpr int kLanes = kBlockThreads / kTile;
-  static constexpr int kPairs = kTile / kLanes;  // of a score tile's row, per thread
-  static constexpr int kColumns = kE / kLanes;   // of an output's row, per thread
-  static constexpr int kStride = kE + 1;         // odd: lanes that read a column meet different banks
+  static constexpr int kPairs = (kTile + kLanes - 1) / kLanes;  // of a score tile's row, per thread; some have none
+  static constexpr int kColumns = kE / kLanes;                  // of an output's row, per thread
+  static constexpr int kStride = kE + 1;                        // odd: lanes that read a column meet different banks
   static constexpr int kScoreStride = kTile + 1;
   static constexpr int kElements = kTile * kStride, kScores = kTile * kScoreStride;
 };
 using SmallHead = TileShape<32, 64>;
 using LargeHead = TileShape<16, 128>;
+using WideHead = TileShape<8, 256>;
 
 struct Heads {
   int64_t tokens, heads, kv_heads, E, window;
@@ -99,7 +100,8 @@ template <class F>
 std::unique_ptr<Kernel> DispatchAttention(const TensorType& q, int64_t E, const F& f) {
   if (!IsCompute(q) || E > kMostHeadDim) return nullptr;
   return DispatchFloat(q.dtype, [&]<class T>() {
-    return E <= SmallHead::kWidth ? f.template operator()<T, SmallHead>() : f.template operator()<T, LargeHead>();
+    if (E <= SmallHead::kWidth) return f.template operator()<T, SmallHead>();
+    return E <= LargeHead::kWidth ? f.template operator()<T, LargeHead>() : f.template operator()<T, WideHead>();
   });
 }
 

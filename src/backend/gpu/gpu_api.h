@@ -4,7 +4,7 @@
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
-//   Exp, Log, Erfc, Fma, Sqrt                               of f32; see below what they promise
+//   Exp, Exp2, Log, Erfc, Fma, Sqrt                         of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
@@ -20,6 +20,9 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define TEMPER_UNROLL
+#define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
 #define blockIdx (::temper::simt::Here().block)
 #define blockDim (::temper::simt::Here().block_dim)
@@ -37,6 +40,11 @@ using Shared = const simt::SharedArray<T>&;
 
 inline int WarpSize() {
   return simt::WarpSize();
+}
+// Whether matrix_unit.h can be compiled, and used by what runs on the stream.
+#define TEMPER_MATRIX_UNITS 1
+inline bool HasMatrixUnits(gpuStream_t stream) {
+  return stream->warp_size == 32;
 }
 template <class T>
 T ShuffleXor(T x, int mask) {
@@ -58,6 +66,9 @@ inline float Log(float x) {
 }
 inline float Erfc(float x) {
   return Nudge(std::erfc(x), 4);
+}
+inline float Exp2(float x) {
+  return x == 0 ? 1 : Nudge(std::exp2(x), 2);
 }
 
 inline Status LaunchStatus(const char* name, const std::string& fault) {
@@ -85,7 +96,9 @@ std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... ar
 #define TEMPER_GPU_NAME(name) cuda##name
 #endif
 
-#define TEMPER_SHARED(type, name, count) __shared__ type name[count]
+#define TEMPER_UNROLL _Pragma("unroll")
+#define TEMPER_NO_UNROLL _Pragma("unroll 1")
+#define TEMPER_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 
 namespace temper::gpu {
 
@@ -103,11 +116,18 @@ inline constexpr auto gpuErrorNoDevice = TEMPER_GPU_NAME(ErrorNoDevice);
 inline constexpr auto gpuErrorMemoryAllocation = TEMPER_GPU_NAME(ErrorMemoryAllocation);
 inline constexpr auto gpuMemcpyHostToDevice = TEMPER_GPU_NAME(MemcpyHostToDevice);
 inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost);
+using gpuGraph_t = TEMPER_GPU_NAME(Graph_t);
+using gpuGraphExec_t = TEMPER_GPU_NAME(GraphExec_t);
+inline constexpr auto gpuStreamCaptureModeThreadLocal = TEMPER_GPU_NAME(StreamCaptureModeThreadLocal);
 inline constexpr unsigned gpuStreamNonBlocking = TEMPER_GPU_NAME(StreamNonBlocking);
 template <class T>
 using Shared = T*;
 
 #if defined(__HIP__) || defined(__HIPCC__)
+#define TEMPER_MATRIX_UNITS 0
+inline bool HasMatrixUnits(gpuStream_t) {
+  return false;
+}
 __device__ inline int WarpSize() {
   return warpSize;
 }
@@ -116,6 +136,10 @@ __device__ T ShuffleXor(T x, int mask) {
   return __shfl_xor(x, mask);
 }
 #else
+#define TEMPER_MATRIX_UNITS 1
+inline bool HasMatrixUnits(gpuStream_t) {
+  return true;
+}
 __device__ constexpr int WarpSize() {
   return 32;
 }
@@ -134,6 +158,9 @@ __device__ inline float Log(float x) {
 __device__ inline float Erfc(float x) {
   return erfcf(x);
 }
+__device__ inline float Exp2(float x) {
+  return exp2f(x);
+}
 
 // The runtime's functions, under one name.
 #define TEMPER_GPU_FUNCTION(name)               \
@@ -142,10 +169,14 @@ __device__ inline float Erfc(float x) {
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
 TEMPER_GPU_FUNCTION(Free)
-TEMPER_GPU_FUNCTION(FreeHost)
 TEMPER_GPU_FUNCTION(GetDeviceCount)
 TEMPER_GPU_FUNCTION(GetDeviceProperties)
 TEMPER_GPU_FUNCTION(GetErrorString)
+TEMPER_GPU_FUNCTION(GraphDestroy)
+TEMPER_GPU_FUNCTION(GraphExecDestroy)
+TEMPER_GPU_FUNCTION(GraphLaunch)
+TEMPER_GPU_FUNCTION(StreamBeginCapture)
+TEMPER_GPU_FUNCTION(StreamEndCapture)
 TEMPER_GPU_FUNCTION(GetLastError)
 TEMPER_GPU_FUNCTION(MemGetInfo)
 TEMPER_GPU_FUNCTION(MemcpyAsync)
@@ -166,6 +197,21 @@ inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {
   return hipHostMalloc(memory, bytes, hipHostMallocDefault);
 #else
   return cudaMallocHost(memory, bytes);
+#endif
+}
+
+inline gpuError_t gpuFreeHost(void* memory) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  return hipHostFree(memory);
+#else
+  return cudaFreeHost(memory);
+#endif
+}
+inline gpuError_t gpuGraphInstantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
+#else
+  return cudaGraphInstantiate(executable, graph, 0);
 #endif
 }
 

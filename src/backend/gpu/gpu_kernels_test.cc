@@ -1,4 +1,4 @@
-// The table of kernels, the loss, the update and what kernels say of wrong data, on the emulator.
+// The table of kernels, the loss, the update and what kernels say of wrong data.
 #include "backend/gpu/gpu_kernels.h"
 
 #include <gtest/gtest.h>
@@ -6,16 +6,10 @@
 #include <cmath>
 
 #include "backend/cpu/loss_twin.h"
-#include "backend/gpu/emulator/emulated_kernels.h"
+#include "backend/gpu/gpus_under_test.h"
 
 namespace temper {
 namespace {
-
-constexpr simt::Machine kMachines[] = {{32, 0}, {64, 3}};
-
-std::string Name(const simt::Machine& machine) {
-  return " on warps of " + std::to_string(machine.warp_size);
-}
 
 TEST(GpuLoss, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {
@@ -23,10 +17,9 @@ TEST(GpuLoss, MatchesTheScalarTwin) {
       const LossRun run(c, dtype);
       const TwinRun twin{Op::kLinearCrossEntropy, run.attributes, &run.inputs};
       const TestTensors want = RunReference(twin);
-      for (const simt::Machine& machine : kMachines) {
-        const std::string what = std::string(c.name) + " " + std::string(ToString(dtype)) + Name(machine);
-        const auto kernels = MakeEmulatedGpuKernels(machine);
-        const TestTensors got = RunKernel(twin, *kernels, /*fast=*/true, 1);
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        const std::string what = std::string(c.name) + " " + std::string(ToString(dtype)) + " on " + gpu.table->name();
+        const TestTensors got = RunKernel(twin, *gpu.table, /*fast=*/true, 1);
         ASSERT_EQ(got.size(), want.size()) << what;
         for (size_t o = 0; o < want.size(); ++o) {
           ExpectNear(
@@ -34,18 +27,18 @@ TEST(GpuLoss, MatchesTheScalarTwin) {
               what + " output " + std::to_string(o));
         }
         const TwinRun in_place{Op::kLinearCrossEntropy, run.attributes, &run.inputs, run.in_place, /*runs=*/1};
-        const TestTensors again = RunKernel(in_place, *kernels, /*fast=*/true, 1);
+        const TestTensors again = RunKernel(in_place, *gpu.again, /*fast=*/true, 1);
         for (size_t o = 0; o < want.size(); ++o) EXPECT_TRUE(again[o].SameBits(got[o])) << what << " in place " << o;
       }
     }
   }
 }
 
-// An instruction on the emulator, for what kernel_twin.h does not judge.
+// An instruction for what kernel_twin.h does not judge.
 struct Single {
   KernelSpec spec;
   TestTensors inputs, outputs;
-  std::unique_ptr<KernelTable> table = MakeEmulatedGpuKernels({});
+  std::unique_ptr<KernelTable> table = GpuToSpoil();
   std::unique_ptr<Kernel> kernel;
 
   Single(Op op, Attributes attributes, TestTensors given) : inputs(std::move(given)) {
@@ -80,6 +73,7 @@ TestTensors TableAndTokens(std::initializer_list<int> tokens) {
 }
 
 TEST(GpuFaults, ATokenOutsideOfTheTableIsNamedAndReadsNothing) {
+  if (GpuToSpoil() == nullptr) GTEST_SKIP() << "no GPU";
   for (const int bad : {-1, 10, 2147483647, -2147483647}) {
     Single embedding(Op::kEmbedding, {}, TableAndTokens({0, 9, bad}));
     const Status status = embedding.Run();
@@ -97,6 +91,7 @@ TEST(GpuFaults, ATokenOutsideOfTheTableIsNamedAndReadsNothing) {
 }
 
 TEST(GpuFaults, ATargetBeyondTheVocabularyIsNamed) {
+  if (GpuToSpoil() == nullptr) GTEST_SKIP() << "no GPU";
   TestTensors inputs;
   inputs.push_back(RandomTensor({DType::kF32, {2, 8}}, 1));
   inputs.push_back(RandomTensor({DType::kF32, {5, 8}}, 2));
@@ -129,7 +124,8 @@ TEST(GpuClip, IsItsTwinToTheBitOverMoreSumsThanOneLaunchTakes) {
         const auto kernel = table.Make(spec);
         ASSERT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), outputs, nullptr}).ok());
       };
-      const auto table = MakeEmulatedGpuKernels({});
+      const auto table = GpuToSpoil();
+      if (table == nullptr) GTEST_SKIP() << "no GPU";
       run(*table, got);
       run(ReferenceKernels(), want);
       EXPECT_EQ(got[0], want[0]) << sums;
@@ -177,11 +173,10 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
         return results;
       };
       const TestTensors want = run(ReferenceKernels());
-      for (const simt::Machine& machine : kMachines) {
-        const auto table = MakeEmulatedGpuKernels(machine);
-        const TestTensors got = run(*table);
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        const TestTensors got = run(*gpu.table);
         for (size_t o = 0; o < want.size(); ++o) {
-          EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << Name(machine);
+          EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << " on " << gpu.table->name();
         }
       }
     }

@@ -16,8 +16,7 @@ class LinearKernel final : public Kernel {
                                                 .b = args.inputs[1],
                                                 .acc = acc_ < 0 ? nullptr : args.inputs[acc_],
                                                 .bias = bias_ < 0 ? nullptr : args.inputs[bias_],
-                                                .out = args.outputs[0],
-                                                .workspace = args.workspace});
+                                                .out = args.outputs[0]});
   }
 
  private:
@@ -37,8 +36,7 @@ Result<std::unique_ptr<Kernel>> MakeProduct(const KernelSpec& spec, const Contex
                               .b_k_contiguous = b_by_rows,
                               .acc = acc,
                               .bias = bias,
-                              .scale = spec.attributes.DoubleOr("scale", 1.0),
-                              .workspace = spec.workspace};
+                              .scale = spec.attributes.DoubleOr("scale", 1.0)};
   std::unique_ptr<MatrixProduct> product;
   if (shape.m > 0 && shape.n > 0) {
     TEMPER_ASSIGN_OR_RETURN(product, context.products->Make(shape));

@@ -126,6 +126,7 @@ class LossKernel final : public Kernel {
     });
   }
 
+  bool replayable() const override { return false; }  // the host waits for the number of rows
   Status Run(const KernelArgs& args) override {
     const int* const target = In<const int>(args, 2);
     int* const row_T = reinterpret_cast<int*>(args.workspace + layout_.rows.v);
@@ -163,24 +164,15 @@ class LossKernel final : public Kernel {
       pair.w = pair.x + 1;
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
       const int64_t I = pair.depth;
-      const Bytes scratch = layout_.product_bytes;
       // The second pair comes first: the base product, added last in f32, is then rounded once.
-      TEMPER_ASSIGN_OR_RETURN(pair.logits, products.Make({.m = N,
-                                                          .n = V_,
-                                                          .k = I,
-                                                          .dtype = dtype,
-                                                          .out_dtype = dtype,
-                                                          .acc = p + 1 < pairs_.size(),
-                                                          .workspace = scratch}));
+      TEMPER_ASSIGN_OR_RETURN(
+          pair.logits,
+          products.Make({.m = N, .n = V_, .k = I, .dtype = dtype, .out_dtype = dtype, .acc = p + 1 < pairs_.size()}));
       if (a.Flag(grad_x[p])) {
         pair.d_x = next_out++;
-        TEMPER_ASSIGN_OR_RETURN(pair.d_x_product, products.Make({.m = N,
-                                                                 .n = I,
-                                                                 .k = V_,
-                                                                 .dtype = dtype,
-                                                                 .out_dtype = dtype,
-                                                                 .b_k_contiguous = false,
-                                                                 .workspace = scratch}));
+        TEMPER_ASSIGN_OR_RETURN(
+            pair.d_x_product,
+            products.Make({.m = N, .n = I, .k = V_, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false}));
       }
       if (!a.Flag(grad_w[p])) continue;
       pair.d_w = next_out++;
@@ -191,8 +183,7 @@ class LossKernel final : public Kernel {
                           .dtype = dtype,
                           .a_k_contiguous = false,
                           .b_k_contiguous = false,
-                          .acc = pair.acc >= 0,
-                          .workspace = scratch};
+                          .acc = pair.acc >= 0};
       TEMPER_ASSIGN_OR_RETURN(pair.first_d_w, products.Make(d_w));
       d_w.acc = true;
       TEMPER_ASSIGN_OR_RETURN(pair.next_d_w, products.Make(d_w));
@@ -222,7 +213,6 @@ class LossKernel final : public Kernel {
     constexpr unsigned kThreads = kBlockThreads;
     const auto chunk = static_cast<unsigned>(layout_.chunk);
     std::byte* const logits = args.workspace + layout_.logits.v;
-    std::byte* const scratch = args.workspace + layout_.products.v;
     for (size_t p = pairs_.size(); p-- > 0;) {
       const Pair& pair = pairs_[p];
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((GatherRows<T>), chunk, kThreads, stream_, In<T>(args, pair.x), rows, n,
@@ -231,8 +221,7 @@ class LossKernel final : public Kernel {
                                                .b = args.inputs[pair.w],
                                                .acc = p + 1 < pairs_.size() ? logits : nullptr,
                                                .bias = nullptr,
-                                               .out = logits,
-                                               .workspace = scratch}));
+                                               .out = logits}));
     }
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((SoftmaxLoss<T>), chunk, kThreads, stream_, reinterpret_cast<T*>(logits), rows,
                                          In<const int>(args, 2), n, V_, gradient_, Out<float>(args, 0)));
@@ -249,17 +238,12 @@ class LossKernel final : public Kernel {
                                                  : first   ? nullptr
                                                            : d_w,
                                           .bias = nullptr,
-                                          .out = d_w,
-                                          .workspace = scratch}));
+                                          .out = d_w}));
       }
       if (pair.d_x < 0) continue;
       // Over the gathered rows, which nothing needs any more.
-      TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run({.a = logits,
-                                                    .b = args.inputs[pair.w],
-                                                    .acc = nullptr,
-                                                    .bias = nullptr,
-                                                    .out = gathered,
-                                                    .workspace = scratch}));
+      TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run(
+          {.a = logits, .b = args.inputs[pair.w], .acc = nullptr, .bias = nullptr, .out = gathered}));
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ScatterRows<T>), static_cast<unsigned>(n), kThreads, stream_,
                                            Gathered(args, p), rows, pair.depth, Out<T>(args, pair.d_x)));
     }

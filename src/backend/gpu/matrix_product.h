@@ -22,16 +22,15 @@ struct ProductShape {
   bool acc = false;            // of out's dtype; may be out itself
   bool bias = false;           // of A's dtype
   double scale = 1;
-  Bytes workspace;  // what Run will be given
 };
 
 struct ProductOperands {
   const std::byte *a, *b;
   const std::byte *acc, *bias;  // nullptr where the shape has none
-  std::byte *out, *workspace;
+  std::byte* out;
 };
 
-// One planned product. Enqueues on the stream that its maker is bound to; allocates nothing.
+// One planned product. Enqueues on the stream that its maker is bound to; allocates nothing, scratch is its maker's.
 class MatrixProduct {
  public:
   virtual ~MatrixProduct() = default;
@@ -41,7 +40,7 @@ class MatrixProduct {
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
-  // kUnsupported where the library has no such product within that workspace. REQUIRES: m, n > 0; k may be 0.
+  // kUnsupported where the library has no such product within its scratch. REQUIRES: m, n > 0; k may be 0.
   virtual Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -44,11 +45,14 @@ struct Thread {
   int line = 0;         // where it waits
   int exchanges = 0;    // shuffles so far
   size_t declared = 0;  // shared arrays so far
+  std::vector<std::function<void()>> open;                  // copies of the group that is not closed
+  std::deque<std::vector<std::function<void()>>> deferred;  // groups that are, in order
 };
 
 // Values of a warp's lanes; those of the shuffle before are still read while the next one is under way.
 struct Warp {
   uint64_t bits[2][64];
+  WarpWords words[2][64];
 };
 
 // Stacks are kept from launch to launch: a kernel of ours needs little, libm's slow paths some kilobytes.
@@ -137,6 +141,15 @@ class Block {
     if ((lane ^ mask) >= machine_.warp_size) Fail(fmt::format("shuffle over {} lanes in line {}", mask, line));
     Wait(State::kAtShuffle, line * 64 + mask);
     return values[lane ^ mask];
+  }
+
+  const WarpWords* ExchangeWords(const WarpWords& mine, int line) {
+    Thread& thread = *running_;
+    Warp& warp = warps_[static_cast<size_t>(thread.place.index / machine_.warp_size)];
+    WarpWords* const words = warp.words[thread.exchanges++ % 2];
+    words[thread.place.index % machine_.warp_size] = mine;
+    Wait(State::kAtShuffle, line * 64);
+    return words;
   }
 
   SharedSpan Declare(size_t elements, size_t element_size, int line) {
@@ -296,6 +309,23 @@ void Barrier(int line) {
 }
 uint64_t ExchangeBits(uint64_t bits, int mask, int line) {
   return Current().Exchange(bits, mask, line);
+}
+const WarpWords* ExchangeWords(const WarpWords& mine, int line) {
+  return Current().ExchangeWords(mine, line);
+}
+void DeferCopy(std::function<void()> copy) {
+  Current().running().open.push_back(std::move(copy));
+}
+void CloseCopies() {
+  Thread& thread = Current().running();
+  thread.deferred.push_back(std::exchange(thread.open, {}));
+}
+void AwaitCopies(int pending) {
+  Thread& thread = Current().running();
+  while (thread.deferred.size() > static_cast<size_t>(pending)) {
+    for (const auto& copy : thread.deferred.front()) copy();
+    thread.deferred.pop_front();
+  }
 }
 void Fail(const std::string& what) {
   Current().Fail(what);

@@ -9,6 +9,7 @@
 // Thread rule: one thread at a time in the whole process.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,14 @@ int WarpSize();
 void Barrier(int line);
 // The bits that lane `self ^ mask` gave at the same call.
 uint64_t ExchangeBits(uint64_t bits, int mask, int line);
+// The 32 bytes that each lane of the running thread's warp gave at the same call, by lane; valid until the next.
+using WarpWords = std::array<uint32_t, 8>;
+const WarpWords* ExchangeWords(const WarpWords& mine, int line);
+// Writes that nobody sees before the thread waits for them: a copy that a GPU makes in the background. CloseCopies ends
+// a group of them; AwaitCopies does those of all groups but the last `pending`.
+void DeferCopy(std::function<void()> copy);
+void CloseCopies();
+void AwaitCopies(int pending);
 // Ends the launch. Does not return to the kernel.
 [[noreturn]] void Fail(const std::string& what);
 

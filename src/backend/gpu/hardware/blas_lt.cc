@@ -1,4 +1,4 @@
-#include "backend/gpu/hardware/blas_lt.h"
+#include "backend/gpu/hardware/vendor_products.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -74,14 +74,17 @@ cudaDataType TypeOf(DType t) {
   return t == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// cuBLASLt wants its workspace aligned to this; ours is aligned to 64.
-constexpr int64_t kWorkspaceAlignment = 256;
-
 // The library is column-major: it computes out^T[n, m] = B[n, k] A^T[k, m], our B first.
 class LtProduct final : public MatrixProduct {
  public:
-  LtProduct(const Api& api, cublasLtHandle_t handle, gpuStream_t stream, const ProductShape& shape)
-      : api_(api), handle_(handle), stream_(stream), shape_(shape), scale_(static_cast<float>(shape.scale)) {}
+  LtProduct(const Api& api, cublasLtHandle_t handle, gpuStream_t stream, std::span<std::byte> scratch,
+            const ProductShape& shape)
+      : api_(api),
+        handle_(handle),
+        stream_(stream),
+        scratch_(scratch),
+        shape_(shape),
+        scale_(static_cast<float>(shape.scale)) {}
   ~LtProduct() override {
     if (product_ != nullptr) api_.drop_product(product_);
     for (const cublasLtMatrixLayout_t layout : {b_, a_, out_}) {
@@ -109,17 +112,12 @@ class LtProduct final : public MatrixProduct {
   Status Run(const ProductOperands& o) override {
     if (shape_.bias) TEMPER_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias));
     const float beta = shape_.acc ? 1.0f : 0.0f;
-    const auto at = reinterpret_cast<uintptr_t>(o.workspace);
-    const auto aligned = (at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-    return StatusOf(
-        api_.matmul(handle_, product_, &scale_, o.b, b_, o.a, a_, &beta, shape_.acc ? o.acc : o.out, out_, o.out, out_,
-                    &algorithm_, reinterpret_cast<void*>(aligned), static_cast<size_t>(WorkspaceBytes()), stream_),
-        "a product");
+    return StatusOf(api_.matmul(handle_, product_, &scale_, o.b, b_, o.a, a_, &beta, shape_.acc ? o.acc : o.out, out_,
+                                o.out, out_, &algorithm_, scratch_.data(), scratch_.size(), stream_),
+                    "a product");
   }
 
  private:
-  int64_t WorkspaceBytes() const { return std::max<int64_t>(0, shape_.workspace.v - kWorkspaceAlignment); }
-
   template <class T>
   Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return StatusOf(api_.set_product(product_, attribute, &value, sizeof(value)), "an attribute");
@@ -137,7 +135,7 @@ class LtProduct final : public MatrixProduct {
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       return StatusOf(api_.set_preference(preference, attribute, &value, sizeof(value)), "a preference");
     };
-    Status status = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(WorkspaceBytes()));
+    Status status = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(scratch_.size()));
     // In-place reductions add the parts of a split k in the order in which they come.
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (status.ok()) status = set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
@@ -154,9 +152,9 @@ class LtProduct final : public MatrixProduct {
     api_.drop_preference(preference);
     TEMPER_RETURN_IF_ERROR(status);
     if (found == 0) {
-      return Unsupported(fmt::format("cuBLASLt has no product [{}, {}] x [{}, {}] of {} into {} within {}", shape_.m,
-                                     shape_.k, shape_.n, shape_.k, ToString(shape_.dtype), ToString(shape_.out_dtype),
-                                     ToString(shape_.workspace)));
+      return Unsupported(fmt::format("cuBLASLt has no product [{}, {}] x [{}, {}] of {} into {} within {} bytes",
+                                     shape_.m, shape_.k, shape_.n, shape_.k, ToString(shape_.dtype),
+                                     ToString(shape_.out_dtype), scratch_.size()));
     }
     algorithm_ = chosen.algo;
     return OkStatus();
@@ -167,6 +165,7 @@ class LtProduct final : public MatrixProduct {
   const Api& api_;
   const cublasLtHandle_t handle_;
   const gpuStream_t stream_;
+  const std::span<std::byte> scratch_;
   const ProductShape shape_;
   const float scale_;
   cublasLtMatmulDesc_t product_ = nullptr;
@@ -176,14 +175,15 @@ class LtProduct final : public MatrixProduct {
 
 class BlasLt final : public MatrixProducts {
  public:
-  BlasLt(const Api& api, cublasLtHandle_t handle, gpuStream_t stream) : api_(api), handle_(handle), stream_(stream) {}
+  BlasLt(const Api& api, cublasLtHandle_t handle, gpuStream_t stream, std::span<std::byte> scratch)
+      : api_(api), handle_(handle), stream_(stream), scratch_(scratch) {}
   ~BlasLt() override { api_.destroy(handle_); }
   Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) override {
     for (const DType t : {shape.dtype, shape.out_dtype}) {
       if (t != DType::kF32 && t != DType::kBF16) return Unsupported("a matrix product in " + std::string(ToString(t)));
     }
     if (shape.k == 0) return Unsupported("a matrix product over no terms");
-    auto product = std::make_unique<LtProduct>(api_, handle_, stream_, shape);
+    auto product = std::make_unique<LtProduct>(api_, handle_, stream_, scratch_, shape);
     TEMPER_RETURN_IF_ERROR(product->Plan());
     return std::unique_ptr<MatrixProduct>(std::move(product));
   }
@@ -192,22 +192,23 @@ class BlasLt final : public MatrixProducts {
   const Api& api_;
   const cublasLtHandle_t handle_;
   const gpuStream_t stream_;
+  const std::span<std::byte> scratch_;
 };
 
 }  // namespace
 
-Result<std::string> BlasLtVersion() {
+Result<std::string> ProductsVersion() {
   if (!TheApi().ok()) return TheApi().status();
   const size_t v = (*TheApi()).version();  // 130100 is 13.1.0
-  return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+  return fmt::format("cuBLASLt {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
 }
 
-Result<std::unique_ptr<MatrixProducts>> MakeBlasLt(gpuStream_t stream) {
+Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte> scratch) {
   if (!TheApi().ok()) return TheApi().status();
   const Api& api = *TheApi();
   cublasLtHandle_t handle = nullptr;
   TEMPER_RETURN_IF_ERROR(StatusOf(api.create(&handle), "its start"));
-  return std::unique_ptr<MatrixProducts>(std::make_unique<BlasLt>(api, handle, stream));
+  return std::unique_ptr<MatrixProducts>(std::make_unique<BlasLt>(api, handle, stream, scratch));
 }
 
 }  // namespace temper::gpu

@@ -5,7 +5,8 @@ namespace temper {
 namespace {
 
 Status NotBuilt() {
-  return Unsupported("this build has no GPU backend: build with `cmake --preset cuda`, which needs CUDA's nvcc");
+  return Unsupported(
+      "this build has no GPU backend: build with `cmake --preset cuda` (needs nvcc) or `--preset hip` (needs hipcc)");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The GPU backend's kernels as tests can run them on operands in the host's memory: on the emulator, or where they are
-// built for a GPU, on that. Nothing where there is none.
+// For tests: the GPU backend's kernels as they can run them on operands in the host's memory: on the emulator, or where
+// they are built for a GPU, on that. Nothing where there is none.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,6 +21,8 @@ class OnDevice final : public KernelTable {
  public:
   // REQUIRES: `device` outlives the table and what it makes.
   OnDevice(Device& device, std::span<std::byte> memory) : device_(device), memory_(memory) {}
+  OnDevice(std::unique_ptr<Device> device, std::span<std::byte> memory)
+      : owned_(std::move(device)), device_(*owned_), memory_(memory) {}
   const std::string& name() const override { return device_.name(); }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     TEMPER_ASSIGN_OR_RETURN(auto kernel, device_.kernels().Make(spec));
@@ -67,9 +69,12 @@ class OnDevice final : public KernelTable {
     const std::unique_ptr<Kernel> kernel_;
   };
 
+  const std::unique_ptr<Device> owned_;
   Device& device_;
   const std::span<std::byte> memory_;
 };
+
+inline constexpr Bytes kTestMemory = MiB(256);
 
 // Pairs of a table and one that must give the same bits.
 struct GpuTables {
@@ -85,13 +90,26 @@ inline std::vector<GpuTables> GpusUnderTest() {
 #else
   static const auto device = OpenGpu(0);
   if (device.ok()) {
-    static const auto memory = (*device)->Allocate(Bytes{int64_t{256} << 20});
+    static const auto memory = (*device)->Allocate(kTestMemory);
     TEMPER_CHECK(memory.ok()) << memory.status().message();
     const auto table = [] { return std::make_unique<OnDevice>(**device, *memory); };
     tables.push_back({table(), table()});  // run to run
   }
 #endif
   return tables;
+}
+
+// One that nothing else uses, for what ends in an error: a device's errors stick. nullptr where there is none.
+inline std::unique_ptr<KernelTable> GpuToSpoil() {
+#ifdef TEMPER_GPU_EMULATED
+  return MakeEmulatedGpuKernels({});
+#else
+  auto device = OpenGpu(0);
+  if (!device.ok()) return nullptr;
+  const auto memory = (*device)->Allocate(kTestMemory);
+  TEMPER_CHECK(memory.ok()) << memory.status().message();
+  return std::make_unique<OnDevice>(std::move(*device), *memory);
+#endif
 }
 
 }  // namespace temper

@@ -1,0 +1,203 @@
+// How much of a disk reaches memory through DiskTier? A spill file and a weights file of the same size are read and
+// written in transfers as a run does them, and beside each, in the same round, stands what the disk gives or takes at
+// most: O_DIRECT in whole blocks, in order, several at once, nothing copied. Nothing is in the page cache, before or
+// after. The best of some rounds on either side: a disk's speed varies, and others may use it. Processor seconds are
+// the process's, per 10^9 bytes of the file. Arguments: [FOLDER] [MB OF THE FILE] [MIB OF A TRANSFER] [ROUNDS].
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "disk/disk_tier.h"
+#include "format/safetensors_writer.h"
+
+namespace temper::bench {
+namespace {
+
+constexpr int64_t kBlock = BlockFile::kBlock;
+
+void Die(const Status& s) {
+  if (s.ok()) return;
+  fmt::print(stderr, "{}\n", s.message());
+  std::exit(1);
+}
+template <class T>
+T Must(Result<T> r) {
+  Die(r.status());
+  return std::move(*r);
+}
+
+double ProcessorSeconds() {
+  rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(u.ru_utime) + seconds(u.ru_stime);
+}
+
+struct Rate {
+  double gigabytes = 0;  // 10^9 bytes per second, of the file
+  double processor = 0;  // seconds per 10^9 bytes
+};
+
+Rate Timed(int64_t bytes, const std::function<void()>& work) {
+  const double processor = ProcessorSeconds();
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const double gigabytes = 1e-9 * static_cast<double>(bytes);
+  return {gigabytes / seconds.count(), (ProcessorSeconds() - processor) / gigabytes};
+}
+
+// What the disk gives: `width` threads in pread or pwrite of `piece` bytes each, in order.
+Rate Raw(BlockFile& file, int64_t bytes, bool writes, int width, int64_t piece) {
+  std::atomic<int64_t> next = 0;
+  std::vector<std::thread> threads;
+  std::vector<std::byte*> buffers;
+  for (int t = 0; t < width; ++t) {
+    buffers.push_back(static_cast<std::byte*>(std::aligned_alloc(kBlock, static_cast<size_t>(piece))));
+    std::memset(buffers.back(), t + 1, static_cast<size_t>(piece));
+  }
+  const Rate rate = Timed(bytes / piece * piece, [&] {
+    for (std::byte* buffer : buffers) {
+      threads.emplace_back([&, buffer] {
+        const std::span<std::byte> span(buffer, static_cast<size_t>(piece));
+        for (int64_t at; (at = next.fetch_add(piece)) + piece <= bytes;) {
+          Die(writes ? file.WriteAt(at, span) : file.ReadAt(at, span));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  for (std::byte* buffer : buffers) std::free(buffer);
+  return rate;
+}
+
+// Of several ways to ask, the fastest: an upper limit, not a rival.
+Rate RawPeak(BlockFile& file, int64_t bytes, bool writes) {
+  Rate best;
+  for (const int width : {2, 4, 8}) {
+    for (const int64_t piece : {int64_t{1} << 20, int64_t{4} << 20}) {
+      const Rate rate = Raw(file, bytes, writes, width, piece);
+      if (rate.gigabytes > best.gigabytes) best = rate;
+    }
+  }
+  return best;
+}
+
+// Whole blocks at addresses that are multiples of kBlock, plus `shift`.
+class Memory {
+ public:
+  Memory(int64_t size, int64_t shift) : bytes_(static_cast<size_t>(size + shift + kBlock)) {
+    const auto off = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes_.data()) % kBlock);
+    at_ = std::span(bytes_).subspan(static_cast<size_t>((kBlock - off) % kBlock + shift), static_cast<size_t>(size));
+  }
+  std::span<std::byte> operator*() const { return at_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::span<std::byte> at_;
+};
+
+// One line of the report, collected over rounds.
+struct Line {
+  std::string name;
+  std::vector<Rate> rates, peaks;
+
+  void Add(const Rate& rate, const Rate& peak) {
+    rates.push_back(rate);
+    peaks.push_back(peak);
+  }
+  void Print() const {
+    const auto best = [](const std::vector<Rate>& v) {
+      return *std::max_element(v.begin(), v.end(),
+                               [](const Rate& a, const Rate& b) { return a.gigabytes < b.gigabytes; });
+    };
+    const Rate rate = best(rates), peak = best(peaks);
+    fmt::print("{:<44} {:>5.2f} GB/s  {:>4.2f} x of {:>5.2f} GB/s   {:.3f} s/GB of a processor (bare {:.3f})\n", name,
+               rate.gigabytes, rate.gigabytes / peak.gigabytes, peak.gigabytes, rate.processor, peak.processor);
+  }
+};
+
+}  // namespace
+}  // namespace temper::bench
+
+int main(int argc, char** argv) {
+  using namespace temper;
+  using namespace temper::bench;
+  const std::string folder = std::string(argc > 1 ? argv[1] : "/tmp") + "/temper_disk_stream";
+  const int64_t bytes = static_cast<int64_t>((argc > 2 ? std::stod(argv[2]) : 2000.0) * 1e6) / kBlock * kBlock;
+  const int64_t transfer = (argc > 3 ? std::stoll(argv[3]) : 32) << 20;
+  const int rounds = argc > 4 ? std::stoi(argv[4]) : 5;
+  Die(PosixEnv().CreateFolders(folder));
+
+  const std::string path = JoinPath(folder, "model.safetensors");
+  const TensorType type{DType::kBF16, {bytes / 2}};
+  {
+    auto writer = Must(SafetensorsWriter::Create(PosixEnv(), path, {{"w", type}}, {}, WriteMode::kDirect));
+    const std::vector<std::byte> ones(size_t{4} << 20, std::byte{0x3f});
+    for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(ones.size())) {
+      const auto n = std::min<int64_t>(static_cast<int64_t>(ones.size()), bytes - at);
+      Die(writer.Append("w", std::span(ones).first(static_cast<size_t>(n))));
+    }
+    Die(writer.Finish());
+  }
+  // What writing left in the cache.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) Die(IoError("the page cache keeps " + path));
+  close(fd);
+
+  const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), folder));
+  const ModelWeights::Entry entry = Must(weights.Require("w"));
+  DiskTier::Spec spec{folder, Bytes{bytes}, {}};
+  const Bytes as_stored = spec.spill, as_f32 = as_stored + Bytes{bytes};
+  spec.mapped.push_back({as_stored, Must(FindSlice(entry, View{nullptr, type}))});
+  spec.mapped.push_back({as_f32, Must(FindSlice(entry, View{nullptr, {DType::kF32, type.shape}}))});
+  const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
+  const auto raw_spill = Must(PosixEnv().CreateUnlinked(folder, Bytes{bytes}));
+  const auto raw_model = Must(PosixEnv().OpenBlocks(path));
+
+  const Memory aligned(transfer, 0), shifted(transfer, 64), wide(2 * transfer, 64);
+  // A transfer after another, over all of the file.
+  const auto each = [&](const std::function<Status(Bytes)>& work) {
+    return Timed(bytes / transfer * transfer, [&] {
+      for (int64_t at = 0; at + transfer <= bytes; at += transfer) Die(work(Bytes{at}));
+    });
+  };
+  const auto first_pass = [&](Bytes at) { return tier->Write(at, *aligned); };
+  (void)each(first_pass);  // blocks that were never written are not read from the disk
+  (void)Raw(*raw_spill, bytes, /*writes=*/true, 4, int64_t{1} << 20);
+
+  Line reads[] = {{"read spill file, memory in blocks", {}, {}},
+                  {"read spill file, memory 64 bytes off", {}, {}},
+                  {"read weights as stored", {}, {}},
+                  {"read weights bf16, wanted in f32", {}, {}}};
+  Line writes[] = {{"write spill file, memory in blocks", {}, {}}, {"write spill file, memory 64 bytes off", {}, {}}};
+  for (int round = 0; round < rounds; ++round) {
+    const Rate spill_peak = RawPeak(*raw_spill, bytes, /*writes=*/false);
+    reads[0].Add(each([&](Bytes at) { return tier->Read(at, *aligned); }), spill_peak);
+    reads[1].Add(each([&](Bytes at) { return tier->Read(at, *shifted); }), spill_peak);
+    const Rate model_peak = RawPeak(*raw_model, bytes, /*writes=*/false);
+    reads[2].Add(each([&](Bytes at) { return tier->Read(as_stored + at, *shifted); }), model_peak);
+    reads[3].Add(each([&](Bytes at) { return tier->Read(as_f32 + at * 2, *wide); }), model_peak);
+    const Rate write_peak = RawPeak(*raw_spill, bytes, /*writes=*/true);
+    writes[0].Add(each([&](Bytes at) { return tier->Write(at, *aligned); }), write_peak);
+    writes[1].Add(each([&](Bytes at) { return tier->Write(at, *shifted); }), write_peak);
+  }
+  fmt::print("{} in transfers of {}, best of {} rounds; buffers {}\n", ToString(Bytes{bytes}),
+             ToString(Bytes{transfer}), rounds, ToString(DiskTier::BufferBytes(spec)));
+  for (const Line& line : reads) line.Print();
+  for (const Line& line : writes) line.Print();
+  Die(PosixEnv().RemoveTree(folder));
+}

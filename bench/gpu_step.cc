@@ -1,0 +1,168 @@
+// How fast are whole training steps on a GPU? A model's shape with random weights and rows of one document each,
+// through the same passes and the same executor as `temper train`; MFU is against the peak of matrix products measured
+// in this run, flops as CompiledRun::ModelFlops counts them.
+//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain]
+// ROWS of 2048 tokens are a micro-batch. One line on stdout.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "backend/gpu/gpu_device.h"
+#include "base/env.h"
+#include "base/philox.h"
+#include "cli/compiled_run.h"
+#include "cli/processor.h"
+#include "format/json.h"
+#include "program/buffer_names.h"
+#include "runtime/executor.h"
+#include "train/trainer.h"
+
+namespace temper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kRow = 2048;
+
+template <class T>
+T Must(Result<T> result) {
+  TEMPER_CHECK(result.ok()) << result.status().message();
+  return std::move(*result);
+}
+void Must(const Status& status) {
+  TEMPER_CHECK(status.ok()) << status.message();
+}
+
+struct Case {
+  std::string config;
+  bool lora = true;
+  int64_t rows = 1, micro_batches = 1;
+  bool recompute = false;
+  int steps = 8;
+  bool graphs = true;
+};
+
+RunConfig ConfigOf(const Case& c) {
+  RunConfig config;
+  config.model.method = c.lora ? TrainMethod::kLora : TrainMethod::kFull;
+  config.model.dtype = ComputeType::kBf16;
+  config.lora.r = 16;
+  config.lora.target_modules = std::string("all-linear");
+  config.data.max_seq_len = kRow;
+  config.batch.per_device_train_batch_size = c.rows;
+  config.batch.gradient_accumulation_steps = c.micro_batches;
+  config.machine.threads = 1;
+  config.machine.recompute = c.recompute ? Recompute::kBlock : Recompute::kNone;
+  return config;
+}
+
+// Weights as of a model that was just initialised: norms 1, all else N(0, 0.02^2), of a piece of an odd length.
+void FillWeights(const Executor& executor) {
+  std::vector<float> drawn(1000003);
+  for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = 0.02f * NormalAt({.seed = 1}, i);
+  HostWindow window;
+  for (size_t b = 0; b < executor.program().buffers.size(); ++b) {
+    const Buffer& buffer = executor.program().buffers[b];
+    const bool weight =
+        buffer.role == Role::kWeight || buffer.role == Role::kAdapter || buffer.name.starts_with(MasterName(""));
+    if (!weight) continue;
+    const bool norm = buffer.name.find("norm") != std::string::npos;
+    size_t next = 0;
+    Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& piece) {
+      DispatchFloat(piece.view.type.dtype, [&]<class T>() {
+        for (T& x : piece.view.as<T>()) x = FromFloat<T>(norm ? 1.0f : drawn[next++ % drawn.size()]);
+      });
+      return OkStatus();
+    }));
+  }
+}
+
+// Random tokens, every one supervised.
+void FillBatches(int64_t vocab, HostBatches* batches) {
+  for (int64_t m = 0; m < batches->micro_batches(); ++m) {
+    const BatchArrays arrays = batches->Arrays(m);
+    for (size_t t = 0; t < arrays.token_T.size(); ++t) {
+      const auto at = static_cast<int64_t>(t);
+      const auto draw = [&](uint64_t seed) {
+        return static_cast<int32_t>(UniformAt({.seed = seed, .step = static_cast<uint64_t>(m)}, t) *
+                                    static_cast<float>(vocab - 1));
+      };
+      arrays.token_T[t] = draw(2);
+      arrays.target_T[t] = draw(3);
+      arrays.position_T[t] = static_cast<int32_t>(at % kRow);
+      arrays.document_start_T[t] = static_cast<int32_t>(at / kRow * kRow);
+    }
+  }
+}
+
+int Main(const Case& c) {
+  auto opened = OpenGpu(0);
+  if (!opened.ok()) {
+    fmt::print(stderr, "{}\n", opened.status().message());
+    return 1;
+  }
+  Device& device = **opened;
+  const RunConfig config = ConfigOf(c);
+  const auto model = Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), c.config)), c.config));
+  const CompiledRun run = Must(CompileRun(*model, config));
+  const double peak = Must(MeasureProductPeak(device, DType::kBF16));
+  const auto arena = Must(Arena::On(device, run.train().arena_bytes));
+  const auto executor = Must(Executor::Create(run.train(), *arena, device.kernels()));
+  executor->set_replays(c.graphs);
+  FillWeights(*executor);
+  HostBatches batches(*executor, c.micro_batches);
+  FillBatches(model->facts().vocab, &batches);
+  const int scalars = run.train().FindBuffer(kScalarsBuffer);
+  const int64_t tokens = c.rows * c.micro_batches * kRow;
+  std::vector<double> seconds;
+  double loss = 0;
+  for (int step = 0; step < c.steps + 2; ++step) {
+    const auto begin = Clock::now();
+    double values[kNumScalars];
+    values[kScalarLearningRate] = 1e-4;
+    values[kScalarBiasCorrection1] = 0.1;
+    values[kScalarBiasCorrection2] = 0.001;
+    values[kScalarTokenCount] = static_cast<double>(tokens);
+    Must(executor->Write(scalars, std::as_bytes(std::span(values))));
+    Must(executor->Run(batches.io()));
+    if (step >= 2) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());  // loads, records
+    loss = 0;
+    for (const float x : batches.losses()) loss += x;
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
+  const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
+  const GpuFacts after = Must(ListGpus()).gpus[0];
+  fmt::print(
+      "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
+      "{:.1f}), "
+      "arena {}, in use on the card {}, loss {:.3f}\n",
+      c.config.substr(c.config.rfind('/') + 1), c.lora ? "LoRA r=16" : "full", c.micro_batches, c.rows, kRow,
+      c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
+      peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
+      ToString(after.memory - after.free), loss / static_cast<double>(tokens));
+  return 0;
+}
+
+}  // namespace
+}  // namespace temper
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fputs("usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain]\n",
+               stderr);
+    return 2;
+  }
+  temper::Case c{.config = argv[1],
+                 .lora = std::string_view(argv[2]) == "lora",
+                 .rows = std::atol(argv[3]),
+                 .micro_batches = std::atol(argv[4])};
+  if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";
+  if (argc > 6) c.steps = std::max(1, std::atoi(argv[6]));
+  if (argc > 7) c.graphs = std::string_view(argv[7]) != "plain";
+  return temper::Main(c);
+}

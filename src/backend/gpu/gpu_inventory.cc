@@ -1,0 +1,85 @@
+#include "backend/gpu/gpu_inventory.h"
+
+#include <fmt/format.h>
+
+namespace temper::gpu {
+namespace {
+
+// bf16 in matrix units: NVIDIA's from Ampere, AMD's from gfx90a (MI200) on.
+constexpr int kOldestMajor = 8;
+constexpr int kOldestGfx9 = 0x0a;  // of gfx90a; gfx942 is 9 and 0x42
+
+std::string DottedVersion(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string RefusalOf(const DriverReport& report, const DriverReport::Card& card) {
+  if (!report.products.ok()) return report.products.status().message();
+  if (report.amd) {
+    if (card.major > 9 || (card.major == 9 && card.minor >= kOldestGfx9)) return "";
+    return fmt::format(
+        "it is a gfx{}{:02x}; bf16 in matrix units needs gfx90a (MI200) or newer. `temper plan` works without it",
+        card.major, card.minor);
+  }
+  if (card.major >= kOldestMajor) return "";
+  return fmt::format(
+      "its compute capability is {}.{}; bf16 needs 8.0 or newer (A100, RTX 30). `temper plan` works without it",
+      card.major, card.minor);
+}
+
+}  // namespace
+
+Result<GpuInventory> InventoryOf(const DriverReport& report) {
+  const char* const vendor = report.amd ? "AMD's" : "NVIDIA's";
+  const char* const lister = report.amd ? "rocm-smi" : "nvidia-smi";
+  switch (report.state) {
+    case DriverState::kMissing:
+      return NotFound(fmt::format("no driver for a GPU was found: install {} ({} shows it)", vendor, lister));
+    case DriverState::kTooOld:
+      return Unsupported(fmt::format("the GPU's driver is too old: it serves {} {}, this build needs {}; update it",
+                                     report.amd ? "HIP" : "CUDA", DottedVersion(report.driver),
+                                     DottedVersion(report.runtime)));
+    case DriverState::kFailed:
+      return NotFound(fmt::format("the GPU's driver does not answer: {}; see what {} says", report.failure, lister));
+    case DriverState::kWorks:
+      break;
+  }
+  if (report.cards.empty()) {
+    return NotFound(fmt::format("no GPU was found ({} lists them; {} may hide them)", lister,
+                                report.amd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES"));
+  }
+  GpuInventory inventory;
+  inventory.libraries =
+      fmt::format("{} runtime {}, driver {}, {}", report.amd ? "HIP" : "CUDA", DottedVersion(report.runtime),
+                  DottedVersion(report.driver), report.products.ok() ? *report.products : "no matrix products");
+  for (const DriverReport::Card& card : report.cards) {
+    inventory.gpus.push_back({.name = card.name,
+                              .major = card.major,
+                              .minor = card.minor,
+                              .memory = card.memory,
+                              .free = card.free,
+                              .refused = RefusalOf(report, card)});
+  }
+  return inventory;
+}
+
+Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index) {
+  if (index < 0 || index >= static_cast<int>(inventory.gpus.size())) {
+    return NotFound(
+        fmt::format("there is no GPU {}: this machine has {}, numbered from 0", index, inventory.gpus.size()));
+  }
+  if (!report.products.ok()) return report.products.status();
+  const GpuFacts& gpu = inventory.gpus[static_cast<size_t>(index)];
+  if (gpu.refused.empty()) return OkStatus();
+  return Unsupported(fmt::format("GPU {} ({}): {}", index, gpu.name, gpu.refused));
+}
+
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total) {
+  return fmt::format(
+      "the run needs {} of {}, which has {} of {} free{}. Try --memory.recompute block, a smaller --max_seq_len or "
+      "--per_device_train_batch_size, or --method lora; `temper plan` shows the effect of each",
+      ToString(size), card, ToString(free), ToString(total),
+      size <= total ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)" : "");
+}
+
+}  // namespace temper::gpu

@@ -1,0 +1,37 @@
+// What a vendor's driver says of this machine, turned into what a user needs to know: the GPUs that can be used, and
+// one line for whatever cannot. Pure data, so that machines that nobody here has can be tested.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/gpu/gpu_device.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace temper::gpu {
+
+enum class DriverState { kWorks, kMissing, kTooOld, kFailed };
+
+struct DriverReport {
+  bool amd = false;  // else NVIDIA's
+  DriverState state = DriverState::kWorks;
+  std::string failure;          // of kFailed: what the driver said
+  int driver = 0, runtime = 0;  // versions as CUDA numbers them: 13000 is 13.0
+  struct Card {
+    std::string name;
+    int major = 0, minor = 0;  // compute capability; of AMD's, the digits of gfx942 as 9 and 42
+    Bytes memory, free;
+  };
+  std::vector<Card> cards;
+  Result<std::string> products = std::string();  // the version of the library of matrix products, or why there is none
+};
+
+// Errors: no driver, one too old, no GPU.
+Result<GpuInventory> InventoryOf(const DriverReport& report);
+// Whether GPU `index` can be opened.
+Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
+// An arena of `size` did not fit.
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total);
+
+}  // namespace temper::gpu

@@ -1,0 +1,125 @@
+#include "backend/gpu/hardware/gpu_stream.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace temper::gpu {
+namespace {
+
+constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
+constexpr size_t kMostArrivals = 256;  // reserved; more allocate
+
+class Graph final : public Recording {
+ public:
+  explicit Graph(gpuStream_t stream) : stream_(stream) {}
+  ~Graph() override {
+    if (executable_ != nullptr) (void)gpuGraphExecDestroy(executable_);
+    if (graph_ != nullptr) (void)gpuGraphDestroy(graph_);
+  }
+  Status Capture(const std::function<Status()>& enqueue) {
+    TEMPER_RETURN_IF_ERROR(
+        StatusOfCall(gpuStreamBeginCapture(stream_, gpuStreamCaptureModeThreadLocal), "a recording"));
+    const Status status = enqueue();
+    const gpuError_t ended = gpuStreamEndCapture(stream_, &graph_);
+    TEMPER_RETURN_IF_ERROR(status);
+    TEMPER_RETURN_IF_ERROR(StatusOfCall(ended, "the end of a recording"));
+    return StatusOfCall(gpuGraphInstantiate(&executable_, graph_), "making a graph");
+  }
+  Status Replay() override { return StatusOfCall(gpuGraphLaunch(executable_, stream_), "launching a graph"); }
+
+ private:
+  const gpuStream_t stream_;
+  gpuGraph_t graph_ = nullptr;
+  gpuGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+Status StatusOfCall(gpuError_t error, const char* what) {
+  if (error == gpuSuccess) return OkStatus();
+  return InvalidArgument(fmt::format("GPU: {}: {} ({})", what, gpuGetErrorString(error), static_cast<int>(error)));
+}
+
+Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, bool faults) {
+  std::unique_ptr<GpuStream> made(new GpuStream(device));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), "selecting"));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamCreateWithFlags(&made->stream_, gpuStreamNonBlocking), "a stream"));
+  TEMPER_RETURN_IF_ERROR(
+      StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->pinned_), kPinned), "pinned memory"));
+  made->arrivals_.reserve(kMostArrivals);
+  if (!faults) return made;
+  TEMPER_RETURN_IF_ERROR(
+      StatusOfCall(gpuMalloc(reinterpret_cast<void**>(&made->words_), kWordBytes), "memory of faults"));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->words_on_host_), kWordBytes),
+                                      "pinned memory of faults"));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemsetAsync(made->words_, 0, kWordBytes, made->stream_), "clearing"));
+  made->faults_ = std::make_unique<Faults>(made->words_);
+  return made;
+}
+
+GpuStream::~GpuStream() {
+  if (stream_ != nullptr) (void)gpuStreamSynchronize(stream_);
+  if (words_ != nullptr) (void)gpuFree(words_);
+  if (words_on_host_ != nullptr) (void)gpuFreeHost(words_on_host_);
+  if (pinned_ != nullptr) (void)gpuFreeHost(pinned_);
+  if (stream_ != nullptr) (void)gpuStreamDestroy(stream_);
+}
+
+std::span<std::byte> GpuStream::TakePinned(size_t bytes) {
+  constexpr size_t kAlign = 256;
+  const size_t rounded = (bytes + kAlign - 1) / kAlign * kAlign;
+  if (rounded > kPinned - taken_) return {};
+  const std::span<std::byte> taken(pinned_ + taken_, bytes);
+  taken_ += rounded;
+  return taken;
+}
+
+Status GpuStream::CopyToDevice(std::span<const std::byte> host, std::byte* device) {
+  if (!failed_.ok() || host.empty()) return failed_;
+  const std::span<std::byte> pinned = TakePinned(host.size());
+  if (!pinned.empty()) {
+    std::memcpy(pinned.data(), host.data(), host.size());
+    host = pinned;
+  }
+  failed_ =
+      StatusOfCall(gpuMemcpyAsync(device, host.data(), host.size(), gpuMemcpyHostToDevice, stream_), "copying to it");
+  return failed_;
+}
+
+Status GpuStream::CopyToHost(const std::byte* device, std::span<std::byte> host) {
+  if (!failed_.ok() || host.empty()) return failed_;
+  const std::span<std::byte> pinned = TakePinned(host.size());
+  if (!pinned.empty()) arrivals_.emplace_back(host, pinned.data());
+  std::byte* const to = pinned.empty() ? host.data() : pinned.data();
+  failed_ = StatusOfCall(gpuMemcpyAsync(to, device, host.size(), gpuMemcpyDeviceToHost, stream_), "copying from it");
+  return failed_;
+}
+
+Status GpuStream::Synchronize() {
+  if (!failed_.ok()) return failed_;
+  // The writer's thread of a save is not the one that opened the device.
+  failed_ = StatusOfCall(gpuSetDevice(device_), "selecting");
+  if (failed_.ok() && faults_ != nullptr) {
+    failed_ = StatusOfCall(gpuMemcpyAsync(words_on_host_, words_, kWordBytes, gpuMemcpyDeviceToHost, stream_),
+                           "copying faults");
+  }
+  if (failed_.ok()) failed_ = StatusOfCall(gpuStreamSynchronize(stream_), "a kernel");
+  for (const auto& [host, pinned] : arrivals_) {
+    if (failed_.ok()) std::memcpy(host.data(), pinned, host.size());
+  }
+  arrivals_.clear();
+  taken_ = 0;
+  if (failed_.ok() && faults_ != nullptr) {
+    failed_ = faults_->Check({words_on_host_, static_cast<size_t>(kMaxFaults)});
+  }
+  return failed_;
+}
+
+Result<std::unique_ptr<Recording>> GpuStream::Record(const std::function<Status()>& enqueue) {
+  auto graph = std::make_unique<Graph>(stream_);
+  TEMPER_RETURN_IF_ERROR(graph->Capture(enqueue));
+  return std::unique_ptr<Recording>(std::move(graph));
+}
+
+}  // namespace temper::gpu

@@ -1,0 +1,48 @@
+// A part of a tensor and whose memory it lies in; how the host fills and reads it, wherever that is. What is in the
+// host's memory is used in place; what is not goes through a window of the host's, piece by piece.
+//
+// Thread rule: the thread of the part's stream.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "device/device.h"
+#include "tensor/view.h"
+
+namespace temper {
+
+struct DevicePart {
+  PartView part;  // its data is an address of the stream's processor; null where there is no such part
+  Stream* stream = &HostStream();
+
+  DevicePart() = default;
+  DevicePart(const PartView& p) : part(p) {}  // NOLINT(google-explicit-constructor)
+  DevicePart(const View& v) : part(v) {}      // NOLINT(google-explicit-constructor)
+  DevicePart(const PartView& p, Stream& s) : part(p), stream(&s) {}
+
+  bool exists() const { return part.view.data != nullptr; }
+  bool on_host() const { return stream == &HostStream(); }
+};
+
+class HostWindow {
+ public:
+  // Large enough that a copy's start costs nothing beside it, small enough to be nothing beside a model.
+  static constexpr Bytes kBytes = MiB(4);
+
+  // Calls fill(piece) for pieces that cover `to`, in order, and puts what it wrote where it belongs. On the host there
+  // is one piece, `to` itself; else a piece is as many rows as fit in kBytes, one at least (of a vector: elements).
+  Status Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill);
+  // The same with one piece only: for those that cannot say a part of it. Memory: as large as `to`.
+  Status FillWhole(const DevicePart& to, const std::function<Status(const PartView& whole)>& fill);
+  // Calls take(bytes) with the bytes of `from`, in order, in runs of at most kBytes where it is not on the host.
+  Status Read(const DevicePart& from, const std::function<Status(std::span<const std::byte> bytes)>& take);
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace temper

@@ -1,0 +1,129 @@
+// Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
+#define TEMPER_PROGRAM "/proc/self/exe"
+#include "../command_line/temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class OnDevice : public Workplace {
+ protected:
+  Ended Run(Arguments arguments, const std::string& device, const std::string& cwd = "") const {
+    arguments.insert(arguments.begin(), "--temper");
+    arguments.insert(arguments.end(), {"--device", device});
+    return RunTemper(arguments, cwd.empty() ? folder() : cwd);
+  }
+  // The same relative paths in each folder: they are part of what is saved.
+  std::string Folder(const std::string& name) const {
+    TEMPER_CHECK(PosixEnv().CreateFolders(Path(name)).ok());
+    for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
+    return Path(name);
+  }
+  // What two runs leave is the same but for what says on which device they ran.
+  static void ExpectSameResults(const std::string& host, const std::string& device) {
+    const auto expected = BytesOf(host), got = BytesOf(device);
+    EXPECT_GT(expected.size(), 8u);
+    for (const auto& [name, bytes] : expected) {
+      if (name.ends_with("run.yaml") || name.ends_with("manifest.json")) continue;
+      const auto it = got.find(name);
+      ASSERT_NE(it, got.end()) << name;
+      EXPECT_TRUE(it->second == bytes) << name << " differs";
+    }
+  }
+  // Trains with a save in between, on the host and on the device; goes on from the save there; uses the result.
+  void GivesTheBytesOfTheHost(const Arguments& options) {
+    Arguments run = Train({"--max_steps", "8", "--save_steps", "4", "--eval_data", "e.jsonl", "--eval_steps", "4"});
+    run.insert(run.end(), options.begin(), options.end());
+    const std::string host = Folder("host"), device = Folder("device"), resumed = Folder("resumed");
+    const Ended on_host = Run(run, "cpu", host);
+    ASSERT_EQ(on_host.code, 0) << on_host.err;
+    const Ended on_device = Run(run, "gpu", device);
+    ASSERT_EQ(on_device.code, 0) << on_device.err;
+    EXPECT_NE(on_device.err.find("device      a device apart"), std::string::npos) << on_device.err;
+    ExpectSameResults(host + "/out", device + "/out");
+
+    // Checkpoints are interchangeable: what the host saved, the device goes on from.
+    Arguments on = run;
+    on.push_back("--resume=" + host + "/out/checkpoint-4");
+    const Ended went_on = Run(on, "gpu", resumed);
+    ASSERT_EQ(went_on.code, 0) << went_on.err;
+    for (const auto& [name, bytes] : BytesOf(host + "/out/checkpoint-8")) {
+      if (!name.ends_with(".safetensors")) continue;
+      EXPECT_TRUE(temper::Slurp(resumed + "/out/checkpoint-8/" + name) == bytes) << name << " differs";
+    }
+
+    const auto same_output = [&](const Arguments& arguments) {
+      const Ended want = Run(arguments, "cpu", host), got = Run(arguments, "gpu", device);
+      ASSERT_EQ(want.code, 0) << want.err;
+      ASSERT_EQ(got.code, 0) << got.err;
+      EXPECT_FALSE(want.out.empty());
+      EXPECT_EQ(got.out, want.out);
+    };
+    same_output({"generate", "--model", "out", "--prompt", "Ships", "--max_new_tokens", "12", "--threads", "1"});
+    same_output({"eval", "--model", "out", "--data", "e.jsonl", "--max_seq_len", "96", "--threads", "1"});
+  }
+};
+
+TEST_F(OnDevice, LoraIsTrainedResumedEvaluatedAndUsedWithTheBytesOfTheHost) {
+  GivesTheBytesOfTheHost({"--lora.dropout", "0.1", "--memory.recompute", "block"});
+}
+
+TEST_F(OnDevice, AllWeightsAreTrainedWithTheBytesOfTheHost) {
+  GivesTheBytesOfTheHost({"--method", "full", "--dtype", "bf16"});
+}
+
+TEST_F(OnDevice, AModelFromScratchStartsWithTheWeightsOfTheHost) {
+  const Arguments run = Train({"--method", "full", "--from_scratch", "true", "--max_steps", "2"});
+  const std::string host = Folder("host"), device = Folder("device");
+  const Ended on_host = Run(run, "cpu", host), on_device = Run(run, "gpu", device);
+  ASSERT_EQ(on_host.code, 0) << on_host.err;
+  ASSERT_EQ(on_device.code, 0) << on_device.err;
+  ExpectSameResults(host + "/out", device + "/out");
+}
+
+TEST_F(OnDevice, ReplayingChangesNothing) {
+  const std::string whole = Folder("whole"), piecewise = Folder("piecewise");
+  const Arguments run = Train({"--max_steps", "5"});
+  Arguments plain = run;
+  plain.insert(plain.end(), {"--graphs", "false"});
+  ASSERT_EQ(Run(run, "gpu", whole).code, 0);
+  ASSERT_EQ(Run(plain, "gpu", piecewise).code, 0);
+  ExpectSameResults(whole + "/out", piecewise + "/out");
+}
+
+TEST_F(OnDevice, TheDeviceIsTheDefaultWhereThereIsOne) {
+  Arguments run = Train({"--max_steps", "1"});
+  run.insert(run.begin(), "--temper");
+  const Ended found = RunTemper(run, Folder("found"));
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_NE(found.err.find("a device apart was found"), std::string::npos) << found.err;
+  setenv("APART_GPU", "none", 1);
+  const Ended none = RunTemper(run, Folder("none"));
+  setenv("APART_GPU", "old", 1);
+  const Ended old = RunTemper(run, Folder("old"));
+  unsetenv("APART_GPU");
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_EQ(none.err.find("device      "), std::string::npos) << none.err;
+  EXPECT_EQ(old.code, 0) << old.err;
+  EXPECT_NE(old.err.find("computing on the CPU: GPU 0 (a device apart): its compute capability is 7.0"),
+            std::string::npos)
+      << old.err;
+}
+
+TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
+  setenv("APART_GPU", "none", 1);
+  const Ended train = Run(Train({}), "gpu");
+  const Ended generate = Run({"generate", "--model", kModel, "--prompt", "x"}, "gpu");
+  setenv("APART_GPU", "old", 1);
+  const Ended old = Run({"eval", "--model", kModel, "--data", "e.jsonl"}, "gpu");
+  unsetenv("APART_GPU");
+  ExpectEnd(train, 1, {"no GPU was found"});
+  ExpectEnd(generate, 1, {"no GPU was found"});
+  ExpectEnd(old, 1, {"a device apart", "bf16 needs 8.0"});
+  EXPECT_EQ(train.err.find("load"), std::string::npos) << train.err;
+  const Ended ranks = Run(Train({"--nprocs", "2"}), "gpu");
+  EXPECT_NE(ranks.code, 0);
+  EXPECT_NE(ranks.err.find("one rank"), std::string::npos) << ranks.err;
+}
+
+}  // namespace
+}  // namespace temper::program
