@@ -137,7 +137,7 @@ Result<PipelineFacts> PipelineFactsOf(const Graph& forward, const MeshSpec& mesh
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
-                               const KeptDecisions& kept) {
+                               const KeptDecisions& kept, const MemorySpec* memory) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
   // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
@@ -162,6 +162,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
+  if (memory != nullptr) spec.memory = *memory;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(forward, run.mesh, spec, run.targets.empty()));
   }

@@ -40,9 +40,10 @@ DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
-// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from.
+// REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from. `memory`:
+// limits and rates of another machine; nullptr: what `config` says.
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
-                               const KeptDecisions& kept = {});
+                               const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);

@@ -52,6 +52,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
+                  .placement = run.memory.text.empty() ? "" : run.memory.ToString(),
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),

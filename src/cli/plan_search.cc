@@ -59,6 +59,8 @@ struct Setting {
   int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
   // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
   auto WithoutRows() const { return std::make_tuple(ranks, dp, fsdp, tp, recompute, reshard, overlap); }
+  // Alike in all but what is computed again: where less of that fits, more is only slower.
+  auto WithoutRecompute() const { return std::make_tuple(ranks, dp, fsdp, tp, rows, reshard, overlap); }
 };
 
 std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, SearchGoal goal) {
@@ -108,7 +110,9 @@ class Searcher {
   std::optional<Candidate> Look(const Setting& choice) const {
     Candidate c = Described(choice);
     const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
-    const RunConfig config = choice.Apply(config_, micro_batches);
+    RunConfig config = choice.Apply(config_, micro_batches);
+    // What the host takes over is not a line in the blocks: leaders that do not fit on the device are tried with it.
+    if (config.memory.placement == MemoryPlacement::kAuto) config.memory.placement = MemoryPlacement::kDevice;
     StepFigures figures;
     if (few_ == nullptr) {
       const auto all = Figures(planner_.model(), config, choice);
@@ -192,6 +196,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   // The fewest rows of a micro-batch with which a choice did not fit.
   using Key = decltype(Setting().WithoutRows());
   std::map<Key, int64_t> too_many;
+  std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fitted
   std::mutex mutex;
   const auto look = [&] {
     for (size_t i = next++; i < choices.size(); i = next++) {
@@ -199,7 +204,9 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
       {
         const std::lock_guard lock(mutex);
         const auto it = too_many.find(choice.WithoutRows());
-        if (it != too_many.end() && it->second <= choice.rows) {
+        const auto less = enough.find(choice.WithoutRecompute());
+        if ((it != too_many.end() && it->second <= choice.rows) ||
+            (less != enough.end() && less->second < choice.recompute)) {
           ++ruled_out;
           continue;
         }
@@ -207,8 +214,13 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
       found[i] = searcher.Look(choice);
       if (!found[i]) {
         ++ruled_out;
-      } else if (!found[i]->fits) {
-        const std::lock_guard lock(mutex);
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      if (found[i]->fits) {
+        const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
+        it->second = std::min(it->second, choice.recompute);
+      } else {
         const auto [it, fresh] = too_many.try_emplace(choice.WithoutRows(), choice.rows);
         it->second = std::min(it->second, choice.rows);
       }

@@ -23,6 +23,26 @@ int RanksOn(const Cluster& cluster, const RunConfig& config) {
   return named || cluster.shared ? RanksNamed(config) : cluster.devices();
 }
 
+namespace {
+
+// What a rank of that run may take of the cluster, and what moves cost there. On a machine that shares its memory: what
+// the run itself goes by, so that the plan is the run.
+MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
+  MemorySpec memory = MemorySpecOf(config);
+  if (cluster.shared || config.mesh.pp > 1) return memory;
+  const int on_host = std::min(ranks, cluster.devices_per_host);
+  memory.rates = cluster.ShareOf(on_host).rates;
+  memory.host_rates = cluster.HostRatesOf(on_host);
+  memory.links = cluster.LinksOf(on_host);
+  // What has to lie on the device is compiled without a limit: what it takes says whether it fits.
+  if (config.memory.placement == MemoryPlacement::kDevice) return memory;
+  if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
+  if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
+  return memory;
+}
+
+}  // namespace
+
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
@@ -31,7 +51,16 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
                     ranks, cluster_.name, cluster_.devices()));
   }
   PlannedRun planned;
-  TEMPER_ASSIGN_OR_RETURN(planned.run, CompileRun(model_, config, ranks));
+  MemorySpec memory = MemoryOn(cluster_, config, ranks);
+  Result<CompiledRun> run = CompileRun(model_, config, ranks, 0, {}, &memory);
+  if (!run.ok() && run.status().code() == StatusCode::kOutOfMemory && !cluster_.shared) {
+    // Not in any way: the plan says what it would take on devices that are large enough.
+    memory.placement = MemoryPlacement::kDevice;
+    memory.device = kNoLimit;
+    run = CompileRun(model_, config, ranks, 0, {}, &memory);
+  }
+  if (!run.ok()) return run.status();
+  planned.run = std::move(*run);
   planned.facts = StepFactsOf(planned.run, config);
   planned.forecast = ForecastOf(planned.run.train(), planned.run.mesh.mesh, cluster_, planned.facts, keep_events);
   return planned;
@@ -60,6 +89,12 @@ std::vector<Change> Changes(const Planner& planner) {
          if (c->machine.recompute == Recompute::kBlock) return false;
          c->machine.recompute = Recompute::kBlock;
          c->machine.recompute_blocks.reset();
+         return true;
+       }},
+      {"--memory.placement auto", "what the device does not hold lives in the host's memory",
+       [](RunConfig* c, int*) {
+         if (c->memory.placement != MemoryPlacement::kDevice) return false;
+         c->memory.placement = MemoryPlacement::kAuto;
          return true;
        }},
       {"--per_device_train_batch_size 1", "",

@@ -23,6 +23,7 @@ class Planner {
   // Both must outlive the planner.
   Planner(const Model& model, const Cluster& cluster) : model_(model), cluster_(cluster) {}
 
+  // Within the cluster's memory, as `config` places it; what fits in no way is compiled for devices that hold it all.
   // REQUIRES: `config` is resolved. Errors: what CompileRun refuses; more ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
 

@@ -9,6 +9,7 @@
 #include "compile/fuse.h"
 #include "compile/layout.h"
 #include "compile/place.h"
+#include "compile/step_estimate.h"
 #include "compile/train_step.h"
 #include "program/buffer_names.h"
 
@@ -294,10 +295,7 @@ class Policy {
       std::vector<Graph> graphs;
       const ResidencySpec spec = SpecOf(homes, leave, room);
       for (const GraphUse& use : graphs_) {
-        Resided resided = Reside(*use.graph, spec);
-        candidate.chosen.compute += Seconds{resided.compute.v * use.times};
-        candidate.chosen.stall += Seconds{resided.stall.v * use.times};
-        graphs.push_back(std::move(resided.graph));
+        graphs.push_back(Reside(*use.graph, spec).graph);
       }
       TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(graphs));
       const Program& program = candidate.programs[0];
@@ -331,7 +329,12 @@ class Policy {
     return dropped.v > 0;
   }
 
+  // If it is the fastest so far, by the walk of its first Program.
   void Keep(Candidate candidate) {
+    const StepEstimate step = EstimateStep(
+        candidate.programs[0], {.device = &memory_.rates, .host = &memory_.host_rates, .links = memory_.links});
+    candidate.chosen.stall = step.moves + step.stalled;
+    candidate.chosen.compute = {step.step.v - candidate.chosen.stall.v};
     if (best_ && best_->chosen.stall + best_->chosen.compute <= candidate.chosen.stall + candidate.chosen.compute)
       return;
     candidate.chosen.text = Describe(candidate.programs[0]);

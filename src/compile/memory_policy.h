@@ -29,7 +29,8 @@ struct MemorySpec {
   bool disk = false;  // whether there is a place on a disk to write to
   // Where a class of values lives, whatever the placement says.
   std::optional<Tier> weights, gradients, optimizer, activations;
-  DeviceRates rates = TypicalHost();  // of the device
+  DeviceRates rates = TypicalHost();       // of the device
+  DeviceRates host_rates = TypicalHost();  // of kernels on what lives in the host's memory
   LinkRates links = {
       .host_to_device = 8e9, .device_to_host = 8e9, .disk_read = 1e9, .disk_write = 1e9, .latency = {20e-6}};
 

@@ -82,8 +82,9 @@ class RankClock {
     ++total.runs;
     total.seconds += duration;
     if (keep_events_) {
-      s.events.push_back({instruction.op, segment.phase, binding.block, call.micro_batch, beside ? "communicate" : "compute",
-                          begin, duration, timed.cost.read + timed.cost.written, timed.cost.flops});
+      s.events.push_back({instruction.op, segment.phase, binding.block, call.micro_batch,
+                          beside ? "communicate" : "compute", begin, duration, timed.cost.read + timed.cost.written,
+                          timed.cost.flops});
     }
   }
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/quantity.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 #include "plan/cluster.h"
-#include "base/quantity.h"
 
 namespace temper {
 namespace {

@@ -13,10 +13,10 @@ struct StepFacts {
 };
 
 struct Forecast {
-  Bytes bytes;                  // of the device's memory that a rank's step reserves
-  Bytes limit;                  // that it may
+  Bytes bytes;                   // of the device's memory that a rank's step reserves
+  Bytes limit;                   // that it may
   Bytes host_bytes, host_limit;  // the same of the host's, beside the device's
-  Bytes disk_bytes;             // on a disk
+  Bytes disk_bytes;              // on a disk
   bool fits = false;
   StepEstimate simulation;
   double tokens_per_second = 0;

@@ -37,7 +37,9 @@ class Walker {
  public:
   explicit Walker(const Program& program) : steps_(StepsOf(program)) {
     // The temporary region is what lies between the last buffer and the workspace.
-    for (const Buffer& b : program.buffers) begin_ = std::max(begin_, b.offset + b.type.bytes());
+    for (const Buffer& b : program.buffers) {
+      if (b.tier() == Tier::kDevice) begin_ = std::max(begin_, b.offset + b.type.bytes());
+    }
   }
 
   // Backwards: what an instruction reads lives before it, what it makes does not, unless it updates it.
@@ -74,7 +76,7 @@ class Walker {
       const Step& s = steps_[i];
       for (const int k : s.instruction->outputs) {
         const Bytes offset = s.binding->offsets[static_cast<size_t>(k)];
-        if (offset < begin_) continue;
+        if (!IsTemporary(offset)) continue;
         made[offset.v] = {fmt::format("{} of {} {}", ToString(s.instruction->op), ToString(s.segment->phase),
                                       BlockName(s.binding->block)),
                           s.segment->operands[static_cast<size_t>(k)]};
@@ -101,9 +103,10 @@ class Walker {
     for (const int operand : operands) {
       const auto k = static_cast<size_t>(operand);
       const Bytes size = AlignUp(s.segment->operands[k].bytes(), kAlignment);
-      if (s.binding->offsets[k] >= begin_ && size.v > 0) f(s.binding->offsets[k], size);
+      if (IsTemporary(s.binding->offsets[k]) && size.v > 0) f(s.binding->offsets[k], size);
     }
   }
+  bool IsTemporary(Bytes offset) const { return offset >= begin_ && TierOf(offset) == Tier::kDevice; }
 
   const std::vector<Step> steps_;
   Bytes begin_;
@@ -115,7 +118,9 @@ LiveMemory FindLiveMemory(const Program& program, size_t tensors) {
   Walker walker(program);
   LiveMemory memory = walker.Run();
   if (!memory.temporaries.empty()) memory.at_fullest = walker.AliveAt(memory.fullest);
-  for (const Buffer& b : program.buffers) memory.at_fullest.push_back({b.name, b.type, b.role});
+  for (const Buffer& b : program.buffers) {
+    if (b.tier() == Tier::kDevice) memory.at_fullest.push_back({b.name, b.type, b.role});
+  }
   std::stable_sort(memory.at_fullest.begin(), memory.at_fullest.end(),
                    [](const LiveTensor& a, const LiveTensor& b) { return a.type.bytes() > b.type.bytes(); });
   if (memory.at_fullest.size() > tensors) memory.at_fullest.resize(tensors);

@@ -1,5 +1,5 @@
-// LiveMemory: what lives in the arena while a step runs, instruction by instruction, read from the Program itself: its
-// persistent buffers, and of its temporaries those that a later instruction still reads.
+// LiveMemory: what lives in the device's arena while a step runs, instruction by instruction, read from the Program
+// itself: its persistent buffers, and of its temporaries those that a later instruction still reads.
 #pragma once
 
 #include <string>

@@ -91,6 +91,14 @@ void Replace(std::string* text, std::string_view what, std::string_view with) {
   text->replace(at, what.size(), with);
 }
 
+// "5.10 GiB of 5.41 GiB, 24.0 GiB of the host's: fits".
+std::string FitText(const Forecast& f) {
+  std::string text = fmt::format("{} of {}", ToString(f.bytes), ToString(f.limit));
+  if (f.host_bytes.v > 0) text += fmt::format(", {} of the host's", ToString(f.host_bytes));
+  if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
+  return text + (f.fits ? ": fits" : ": does not fit");
+}
+
 }  // namespace
 
 std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnCluster& on,
@@ -107,18 +115,12 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
       {"step", fmt::format("{} micro-batches of {} x {} tokens, recompute {}", facts.micro_batches,
                            facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
-      {"memory", fmt::format("{} of {} of the device, {} of the host's, {} on disk: {}", ToString(f.bytes),
-                             ToString(f.limit), ToString(f.host_bytes), ToString(f.disk_bytes),
-                             f.fits ? "fits" : "does not fit")},
+      {"memory", FitText(f)},
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
-  data["parts"] = {{"arithmetic", s.arithmetic.v},
-                   {"memory", s.memory.v},
-                   {"launches", s.launches.v},
-                   {"collectives", s.collectives.v},
-                   {"waiting", s.waiting.v},
-                   {"moves", s.moves.v},
+  data["parts"] = {{"arithmetic", s.arithmetic.v},    {"memory", s.memory.v},   {"launches", s.launches.v},
+                   {"collectives", s.collectives.v},  {"waiting", s.waiting.v}, {"moves", s.moves.v},
                    {"waiting for moves", s.stalled.v}};
   data["step"] = s.step.v;
   data["planned"] = EventsJson(s.events);

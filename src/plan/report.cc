@@ -177,6 +177,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   const Bytes gaps = train.arena_bytes - train.peak.total();
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
+  if (!f.placement.empty()) text += fmt::format("placement   {}\n", f.placement);
   text += FarText(train);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
@@ -187,7 +188,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   if (on.forecast != nullptr) return text + SpeedText(on);
   if (f.available.v > 0) {
-    const bool fits = train.arena_bytes <= f.available;
+    const bool fits = train.arena_bytes + train.host.bytes <= f.available;
     text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available),
                         fits ? "fits" : "does not fit");
   }
@@ -245,7 +246,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     json["fits"] = on.forecast->fits;
     json.update(SpeedJson(on));
   } else if (f.available.v > 0) {
-    json["fits"] = train.arena_bytes <= f.available;
+    json["fits"] = train.arena_bytes + train.host.bytes <= f.available;
   }
   const std::vector<int64_t> runs = RunsOf(train);
   for (size_t i = 0; i < train.segments.size(); ++i) {

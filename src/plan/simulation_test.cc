@@ -37,7 +37,8 @@ Cluster FourDevices() {
   return *ParseCluster(kFourDevices, "test");
 }
 
-Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true) {
+Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
+                 const MemorySpec& memory = {}) {
   const auto model = Model::FromConfig(*ParseJson(kConfig, "c"), "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
@@ -45,7 +46,7 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   TrainAllWeights(&forward);
   ForwardSpec eval = spec;
   eval.training = false;
-  StepSpec step{.micro_batches = micro_batches, .recompute = recompute};
+  StepSpec step{.micro_batches = micro_batches, .recompute = recompute, .memory = memory};
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
   step.mesh.overlap = overlap;
   auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
@@ -60,7 +61,7 @@ Mesh Fsdp(int n) {
 }
 
 double SumOfTerms(const StepEstimate& s) {
-  return s.arithmetic.v + s.memory.v + s.launches.v + s.collectives.v + s.waiting.v;
+  return s.arithmetic.v + s.memory.v + s.launches.v + s.collectives.v + s.moves.v + s.waiting.v + s.stalled.v;
 }
 
 TEST(Simulate, OnOneDeviceAStepIsTheSumOfItsInstructions) {
@@ -95,6 +96,34 @@ TEST(Simulate, RanksThatShareACpuHideNothing) {
   const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), cluster);
   EXPECT_EQ(s.hidden.v + s.waiting.v, 0);
   EXPECT_GT(s.collectives.v, 0);
+}
+
+// No link is faster than it is, no wait is counted twice, and a faster link costs no time.
+TEST(Simulate, MovesTakeTheirLinkAndHideBesideKernels) {
+  Cluster cluster = FourDevices();
+  cluster.host_memory = GiB(64);
+  const Program all_there = Compiled(1, 2);
+  const StepEstimate device = Simulate(all_there, Mesh(), cluster);
+  EXPECT_EQ(device.moves.v + device.stalled.v, 0);
+  MemorySpec memory{.device = all_there.arena_bytes / 2};
+  memory.rates = cluster.ShareOf(1).rates;
+  double before = 1e9;
+  for (const double rate : {1e9, 10e9, 1e12}) {
+    cluster.to_device = cluster.from_device = rate;
+    memory.links = cluster.LinksOf(1);
+    const Program program = Compiled(1, 2, Recompute::kNone, true, memory);
+    EXPECT_LE(program.arena_bytes, memory.device);
+    EXPECT_GT(program.host.bytes.v, 0);
+    const StepEstimate s = Simulate(program, Mesh(), cluster);
+    EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-9);
+    ASSERT_FALSE(TrafficOfStep(program).empty());
+    for (const Traffic& t : TrafficOfStep(program)) EXPECT_GE(s.step.v, static_cast<double>(t.bytes.v) / rate);
+    EXPECT_LE(s.step.v, before);
+    before = s.step.v;
+    if (rate == 1e9) {
+      EXPECT_STREQ(s.Bottleneck(), "moves between memory tiers");
+    }
+  }
 }
 
 // Every queue does one thing at a time, and nothing runs before what it waits for.

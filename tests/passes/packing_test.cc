@@ -138,7 +138,7 @@ TEST(Packing, LosesAlmostNothingBetweenActivations) {
     const Graph first = StepOf(c, false), rest = StepOf(c, true);
     for (const Graph* graph : {&first, &rest}) {
       ASSERT_TRUE(Verify(*graph).ok()) << c.name << ": " << Verify(*graph).message();
-      const double span = static_cast<double>(LayOut(*graph, {}, 2).span.v);
+      const double span = static_cast<double>(LayOut(*graph, {}, 2).in(Tier::kDevice).span.v);
       const double bound = static_cast<double>(MostAlive(*graph).v);
       EXPECT_GE(span, bound) << c.name;
       EXPECT_LE(span, 1.005 * bound) << c.name << ", accumulating " << (graph == &rest);
