@@ -7,6 +7,7 @@
 // [ROUNDS].
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +64,27 @@ Rate Timed(int64_t bytes, const std::function<void()>& work) {
   return {gigabytes / seconds.count(), (ProcessorSeconds() - processor) / gigabytes};
 }
 
+// On huge pages, as the arena of a run is, from an address on that is a multiple of kBlock, plus `shift`.
+class Memory {
+ public:
+  Memory(int64_t size, int64_t shift) {
+    constexpr int64_t kHugePage = int64_t{2} << 20;
+    const auto whole = static_cast<size_t>(AlignUp(Bytes{size + shift}, kHugePage).v);
+    bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, whole)));
+    (void)madvise(bytes_.get(), whole, MADV_HUGEPAGE);
+    std::memset(bytes_.get(), 1, whole);
+    at_ = {bytes_.get() + shift, static_cast<size_t>(size)};
+  }
+  std::span<std::byte> operator*() const { return at_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  std::span<std::byte> at_;
+};
+
 // Threads in pread or pwrite of `piece` bytes each, in order.
 struct Way {
   int width;
@@ -73,15 +96,11 @@ Rate Raw(BlockFile& file, int64_t bytes, bool writes, Way way) {
   const int64_t piece = way.piece;
   std::atomic<int64_t> next = 0;
   std::vector<std::thread> threads;
-  std::vector<std::byte*> buffers;
-  for (int t = 0; t < way.width; ++t) {
-    buffers.push_back(static_cast<std::byte*>(std::aligned_alloc(kBlock, static_cast<size_t>(piece))));
-    std::memset(buffers.back(), t + 1, static_cast<size_t>(piece));
-  }
+  std::vector<Memory> buffers;
+  for (int t = 0; t < way.width; ++t) buffers.emplace_back(piece, 0);
   const Rate rate = Timed(bytes / piece * piece, [&] {
-    for (std::byte* buffer : buffers) {
-      threads.emplace_back([&, buffer] {
-        const std::span<std::byte> span(buffer, static_cast<size_t>(piece));
+    for (const Memory& buffer : buffers) {
+      threads.emplace_back([&, span = *buffer] {
         for (int64_t at; (at = next.fetch_add(piece)) + piece <= bytes;) {
           Die(writes ? file.WriteAt(at, span) : file.ReadAt(at, span));
         }
@@ -89,7 +108,6 @@ Rate Raw(BlockFile& file, int64_t bytes, bool writes, Way way) {
     }
     for (std::thread& thread : threads) thread.join();
   });
-  for (std::byte* buffer : buffers) std::free(buffer);
   return rate;
 }
 
@@ -103,20 +121,6 @@ Way Fastest(BlockFile& file, int64_t bytes, bool writes) {
   }
   return fastest;
 }
-
-// Whole blocks at addresses that are multiples of kBlock, plus `shift`.
-class Memory {
- public:
-  Memory(int64_t size, int64_t shift) : bytes_(static_cast<size_t>(size + shift + kBlock)) {
-    const auto off = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes_.data()) % kBlock);
-    at_ = std::span(bytes_).subspan(static_cast<size_t>((kBlock - off) % kBlock + shift), static_cast<size_t>(size));
-  }
-  std::span<std::byte> operator*() const { return at_; }
-
- private:
-  std::vector<std::byte> bytes_;
-  std::span<std::byte> at_;
-};
 
 // One line of the report, collected over rounds.
 struct Line {
