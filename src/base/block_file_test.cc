@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/env.h"
+#include "base/scratch_folder.h"
 
 namespace temper {
 namespace {
@@ -29,11 +30,9 @@ std::span<std::byte> Span(const std::unique_ptr<std::byte, FreeMemory>& p, int64
   return {p.get(), static_cast<size_t>(n * kBlock)};
 }
 
-std::string NewFile(const std::string& name, const std::string& text) {
-  const std::string path = JoinPath(testing::TempDir(), "block_file_" + name);
+void WriteText(const std::string& path, const std::string& text) {
   auto file = PosixEnv().OpenForWrite(path);
-  EXPECT_TRUE(file.ok() && (*file)->Append(text).ok() && (*file)->Close().ok());
-  return path;
+  ASSERT_TRUE(file.ok() && (*file)->Append(text).ok() && (*file)->Close().ok());
 }
 std::string Text(size_t n) {
   std::string text(n, '\0');
@@ -47,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Both, BlockFileTest, testing::Bool(),
 
 TEST_P(BlockFileTest, ReadsUpToAnEndThatIsNoWholeBlock) {
   const std::string text = Text(2 * kBlock + 1001);
-  const std::string path = NewFile("tail", text);
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  WriteText(path, text);
   auto file = OpenPosixBlocks(path, GetParam());
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ((*file)->size(), Bytes{2 * kBlock + 1001});
@@ -60,7 +61,9 @@ TEST_P(BlockFileTest, ReadsUpToAnEndThatIsNoWholeBlock) {
 }
 
 TEST_P(BlockFileTest, ATruncatedFileIsAnErrorThatNamesIt) {
-  const std::string path = NewFile("cut", Text(4 * kBlock));
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  WriteText(path, Text(4 * kBlock));
   auto file = OpenPosixBlocks(path, GetParam());
   ASSERT_TRUE(file.ok()) << file.status().message();
   const auto memory = Blocks(4);
@@ -73,22 +76,25 @@ TEST_P(BlockFileTest, ATruncatedFileIsAnErrorThatNamesIt) {
 }
 
 TEST_P(BlockFileTest, AVersionTellsWritesTruncationAndOtherFiles) {
-  const std::string path = NewFile("version", Text(kBlock)), other = NewFile("version_other", Text(kBlock));
+  const ScratchFolder folder;
+  const std::string path = folder / "file", other = folder / "other";
+  WriteText(path, Text(kBlock));
+  WriteText(other, Text(kBlock));
   auto file = OpenPosixBlocks(path, GetParam());
   ASSERT_TRUE(file.ok()) << file.status().message();
   const FileVersion opened = *(*file)->Version();
   EXPECT_EQ(opened, (*PosixEnv().OpenForRead(path))->version());
   EXPECT_NE(opened, (*PosixEnv().OpenForRead(other))->version());
   usleep(20'000);  // the clock of files may tick at 10 ms
-  NewFile("version", Text(kBlock));
+  WriteText(path, Text(kBlock));
   EXPECT_NE(*(*file)->Version(), opened) << "the same size, written again";
   ASSERT_TRUE(PosixEnv().Truncate(path, 5).ok());
   EXPECT_EQ((*file)->Version()->size, 5);
 }
 
 TEST_P(BlockFileTest, AnUnlinkedFileKeepsWhatIsWrittenAndIsInNoFolder) {
-  const std::string folder = JoinPath(testing::TempDir(), "block_file_unlinked");
-  ASSERT_TRUE(PosixEnv().RemoveTree(folder).ok() && PosixEnv().CreateFolders(folder).ok());
+  const ScratchFolder scratch;
+  const std::string& folder = scratch.path();
   auto file = CreatePosixUnlinked(folder, Bytes{3 * kBlock - 7}, GetParam());
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ((*file)->size(), Bytes{3 * kBlock});
@@ -134,7 +140,9 @@ TEST(BlockFile, WhatIsNoFileIsRefused) {
 
 // A read that may not wait for the disk gets only what is cached.
 TEST_P(BlockFileTest, LeavesNothingInThePageCache) {
-  const std::string path = NewFile("cache", Text(256 * kBlock));
+  const ScratchFolder folder;
+  const std::string path = folder / "file";
+  WriteText(path, Text(256 * kBlock));
   const int fd = open(path.c_str(), O_RDONLY);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(fsync(fd), 0);

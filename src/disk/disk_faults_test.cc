@@ -21,7 +21,7 @@ void ExpectSays(const Status& status, StatusCode code, std::initializer_list<std
 // A model of one tensor of 3 MiB, mapped at 0.
 class MappedFaults : public testing::Test {
  protected:
-  MappedFaults() : path_(JoinPath(scratch_.path(), "model.safetensors")) { WriteAnew(); }
+  MappedFaults() : path_(scratch_ / "model.safetensors") { WriteAnew(); }
   void WriteAnew() { WriteModelFile(path_, {{"w", {DType::kF32, {768, 1024}}}}); }
   Result<std::unique_ptr<DiskTier>> Open(Env& env) {
     const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch_.path()));
@@ -111,7 +111,7 @@ TEST(SpillFaults, ADiskThatIsTooSmallIsToldBeforeTheRun) {
 
 TEST(SpillFaults, AFolderThatCannotBeMadeIsTold) {
   const ScratchFolder scratch;
-  const std::string file = JoinPath(scratch.path(), "file");
+  const std::string file = scratch / "file";
   Must(WriteTextFileAtomically(PosixEnv(), file, "in the way"));
   ExpectSays(DiskTier::Create(PosixEnv(), {JoinPath(file, "spill"), KiB(4), {}}).status(), StatusCode::kIo, {file});
 }

@@ -15,13 +15,16 @@ namespace temper {
 namespace {
 
 // Chunks in flight, of reads and of writes each, and their bytes. A virtual disk and an NVMe reach what they give to
-// O_DIRECT with 2 to 4 MiB in flight, in chunks of which each costs a system call and two switches of threads
-// (bench/disk_stream.cc measures it).
-constexpr int kWidth = 4;
-constexpr int64_t kChunk = int64_t{1} << 20;
+// O_DIRECT with some MiB in flight (bench/disk_stream.cc measures it); more chunks than cores, because a thread that
+// has read waits for a core that training keeps busy before it can ask again. A chunk is 240 pages, so that it is one
+// request to a virtual disk even where they are scattered: a queue of virtio takes 254 pieces.
+constexpr int kWidth = 8;
 constexpr int64_t kBlock = BlockFile::kBlock;
-// A chunk whose ends lie within blocks: border() moves its begin up by less than an element.
-constexpr Bytes kBuffer{kChunk + kBlock};
+constexpr int64_t kChunk = 240 * kBlock;
+// A chunk whose ends lie within blocks (border() moves its begin up by less than an element), rounded up so that all
+// are whole huge pages.
+constexpr Bytes kBuffer = MiB(1);
+static_assert(kChunk + kBlock <= kBuffer.v);
 
 int64_t BlockBegin(int64_t offset) {
   return offset / kBlock * kBlock;

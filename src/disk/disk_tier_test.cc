@@ -109,7 +109,7 @@ TEST_P(SpillTest, AReaderAndAWriterMayBeAtWorkAtOnce) {
 
 TEST_P(SpillTest, TiersShareAFolder) {
   const ScratchFolder scratch(Parent());
-  const std::string folder = JoinPath(scratch.path(), "made/where/missing");
+  const std::string folder = scratch / "made/where/missing";
   std::vector<std::unique_ptr<DiskTier>> tiers;
   std::vector<std::byte> data(3 << 20), got(data.size());
   const Bytes size{static_cast<int64_t>(data.size())};
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(MappedTest, RegionsReadWhatLoadingReads) {
   const auto [stored, as, odd_header] = GetParam();
   const ScratchFolder scratch;
-  const std::string path = JoinPath(scratch.path(), "model.safetensors");
+  const std::string path = scratch / "model.safetensors";
   // Lengths that leave the second tensor, and its rows, off any block.
   const Shape shape{1237, 1301};
   WriteModelFile(path, {{"small", {stored, {33}}}, {"w", {stored, shape}}, {"z", {stored, {5, 7}}}}, odd_header);
@@ -188,7 +188,7 @@ TEST_P(MappedTest, RegionsReadWhatLoadingReads) {
 
 TEST(DiskTier, ShardsAndASpillFileAreOneSpace) {
   const ScratchFolder scratch;
-  DiskTier::Spec spec{JoinPath(scratch.path(), "spill"), Bytes{10'000}, {}};
+  DiskTier::Spec spec{scratch / "spill", Bytes{10'000}, {}};
   std::vector<ModelWeights> shards;
   Bytes at = spec.spill;
   for (const char* name : {"b", "a"}) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/scratch_folder.h"
 #include "format/conversion.h"
 #include "format/model_weights.h"
 #include "format/safetensors_writer.h"
@@ -23,26 +24,6 @@ T Must(Result<T> r) {
   TEMPER_CHECK(r.ok()) << r.status().message();
   return std::move(*r);
 }
-
-// A folder of this test's own, empty at first, gone at its end.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::string& parent = testing::TempDir()) {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = std::string(test->test_suite_name()) + "_" + test->name();
-    for (char& c : name) {
-      if (c == '/') c = '_';
-    }
-    path_ = JoinPath(parent, "disk_" + name);
-    Must(PosixEnv().RemoveTree(path_));
-    Must(PosixEnv().CreateFolders(path_));
-  }
-  ~ScratchFolder() { (void)PosixEnv().RemoveTree(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Random numbers of that type, none of them NaN (whose bits need not survive a conversion); of integers zeros.
 inline std::vector<std::byte> RandomTensor(TensorType type, uint64_t seed) {

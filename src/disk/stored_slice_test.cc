@@ -11,7 +11,7 @@ PartView Part(DType dtype, const Shape& box, const Shape& global, const Shape& b
 
 TEST(StoredSlice, RowsAreWhereTheyAreStoredAndColumnsAreRefused) {
   const ScratchFolder scratch;
-  const std::string path = JoinPath(scratch.path(), "model.safetensors");
+  const std::string path = scratch / "model.safetensors";
   WriteModelFile(path, {{"first", {DType::kBF16, {7}}}, {"w", {DType::kBF16, {10, 6}}}});
   const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch.path()));
   const ModelWeights::Entry w = Must(weights.Require("w"));
@@ -48,7 +48,7 @@ TEST(StoredSlice, RowsAreWhereTheyAreStoredAndColumnsAreRefused) {
 TEST(StoredSlice, BoxesOfManyDimsAreOneRunWhereTheirElementsFollowEachOther) {
   const ScratchFolder scratch;
   const Shape global{3, 4, 5};
-  WriteModelFile(JoinPath(scratch.path(), "model.safetensors"), {{"w", {DType::kF32, global}}});
+  WriteModelFile(scratch / "model.safetensors", {{"w", {DType::kF32, global}}});
   const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch.path()));
   const ModelWeights::Entry w = Must(weights.Require("w"));
   // Every box there is, against the places of its elements.
@@ -82,7 +82,7 @@ TEST(StoredSlice, BoxesOfManyDimsAreOneRunWhereTheirElementsFollowEachOther) {
 
 TEST(StoredSlice, PiecesAndTypesThatDoNotConvertAreRefused) {
   const ScratchFolder scratch;
-  const std::string path = JoinPath(scratch.path(), "model.safetensors");
+  const std::string path = scratch / "model.safetensors";
   WriteModelFile(path, {{"a", {DType::kF32, {2, 3}}}, {"b", {DType::kF32, {2, 3}}}, {"i", {DType::kI32, {4}}}});
   const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch.path()));
   const auto integers = FindSlice(Must(weights.Require("i")), View{nullptr, {DType::kF32, {4}}});

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "../tiny_run.h"
+#include "base/scratch_folder.h"
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
 #include "infer/decode_session.h"
@@ -208,9 +209,8 @@ TEST(Decoding, TokensAllocateNothing) {
 // Reads of the spill file and of weights (converted, in several chunks), and writes of whole blocks and of others.
 TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
-  const std::string folder = JoinPath(testing::TempDir(), "plan_is_run_disk");
-  Must(PosixEnv().RemoveTree(folder));
-  Must(PosixEnv().CreateFolders(folder));
+  const ScratchFolder scratch;
+  const std::string& folder = scratch.path();
   const TensorType stored{DType::kBF16, {2000, 1001}};
   std::vector<std::byte> memory(static_cast<size_t>(stored.bytes().v) * 2);
   auto writer = Must(SafetensorsWriter::Create(PosixEnv(), JoinPath(folder, "model.safetensors"), {{"w", stored}}));
@@ -240,7 +240,6 @@ TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
   for (int round = 0; round < 3; ++round) all();
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_EQ(MappedPages(), pages);
-  Must(PosixEnv().RemoveTree(folder));
 }
 
 // A model of about 100 MB of state: what the process holds beyond the plan is code, libraries and small change.

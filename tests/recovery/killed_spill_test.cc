@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/scratch_folder.h"
 #include "disk/disk_tier.h"
 
 namespace temper {
@@ -25,8 +26,8 @@ constexpr Bytes kSpill = MiB(256);
 }
 
 TEST(KilledSpill, LeavesNothingInItsFolderAndItsSpaceFree) {
-  const std::string folder = JoinPath(testing::TempDir(), "killed_spill");
-  ASSERT_TRUE(PosixEnv().RemoveTree(folder).ok() && PosixEnv().CreateFolders(folder).ok());
+  const ScratchFolder scratch;
+  const std::string& folder = scratch.path();
   const Bytes before = *PosixEnv().FreeSpace(folder);
   std::mt19937 random(7);
   constexpr int kKills = 20;
@@ -52,7 +53,6 @@ TEST(KilledSpill, LeavesNothingInItsFolderAndItsSpaceFree) {
   }
   // Had they kept their space, 5 GiB would be missing now; others write to this disk, too.
   EXPECT_GT(*PosixEnv().FreeSpace(folder), before - kSpill * (kKills / 2));
-  ASSERT_TRUE(PosixEnv().RemoveTree(folder).ok());
 }
 
 }  // namespace
