@@ -295,7 +295,7 @@ class Policy {
       std::vector<Graph> graphs;
       const ResidencySpec spec = SpecOf(homes, leave, room);
       for (const GraphUse& use : graphs_) {
-        graphs.push_back(Reside(*use.graph, spec).graph);
+        graphs.push_back(Reside(*use.graph, spec));
       }
       TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(graphs));
       const Program& program = candidate.programs[0];

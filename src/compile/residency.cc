@@ -54,12 +54,12 @@ class Residency {
     return least;
   }
 
-  Resided Run() {
+  Graph Run() {
     MeasureWorkingSets();
     MakeWindows();
     IssueFetches();
     Rewrite();
-    return {std::move(result_), compute_, stall_};
+    return std::move(result_);
   }
 
  private:
@@ -333,9 +333,7 @@ class Residency {
           if (w.first <= i) stalled += Seconds{std::max(0.0, free_at.v - now.v)};
         }
       }
-      stall_ += stalled;
     }
-    compute_ = starts.back();
   }
 
   // Takes room for a copy at nodes [begin, end), where there is so much.
@@ -462,7 +460,6 @@ class Residency {
   std::vector<Tier> home_;                          // per root
   std::array<std::vector<Bytes>, kNumTiers> used_;  // per tier and node
   std::vector<Window> windows_;
-  Seconds compute_, stall_;
   Graph result_;
   std::vector<ValueId> at_home_;          // per root: the value of the result that stands at home
   std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph that was made last
@@ -483,7 +480,7 @@ LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec) {
   return Residency(graph, spec).Least();
 }
 
-Resided Reside(const Graph& graph, const ResidencySpec& spec) {
+Graph Reside(const Graph& graph, const ResidencySpec& spec) {
   return Residency(graph, spec).Run();
 }
 

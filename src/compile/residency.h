@@ -50,14 +50,8 @@ struct LeastBytes {
 };
 LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec);
 
-struct Resided {
-  Graph graph;
-  // By the rates: of computing, and what it waits for fetches besides.
-  Seconds compute, stall;
-};
-
 // REQUIRES: the graph verifies, all its values are on the device, and nothing of it has been made to update in place
 // that the model does not (compile/fuse.h, UpdateInPlace, comes after).
-Resided Reside(const Graph& graph, const ResidencySpec& spec);
+Graph Reside(const Graph& graph, const ResidencySpec& spec);
 
 }  // namespace temper

@@ -61,7 +61,7 @@ std::string FarText(const Program& train) {
     }
     text += fmt::format("  {:<20} {:>12}\n", "in all", ToString(far->bytes));
   }
-  for (const Traffic& t : TrafficOfStep(train)) {
+  for (const LinkTraffic& t : TrafficOfStep(train)) {
     text += fmt::format("moves       {} from {} to {} per step\n", ToString(t.bytes), ToString(t.from), ToString(t.to));
   }
   return text;
@@ -235,7 +235,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     bytes["packing"] = (far->bytes - far->peak.total()).v;
     bytes["total"] = far->bytes.v;
   }
-  for (const Traffic& t : TrafficOfStep(train)) {
+  for (const LinkTraffic& t : TrafficOfStep(train)) {
     json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
   }
   json["peak_instruction"] = train.peak_instruction;

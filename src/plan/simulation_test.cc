@@ -117,7 +117,7 @@ TEST(Simulate, MovesTakeTheirLinkAndHideBesideKernels) {
     const StepEstimate s = Simulate(program, Mesh(), cluster);
     EXPECT_NEAR(s.step.v, SumOfTerms(s), 1e-9);
     ASSERT_FALSE(TrafficOfStep(program).empty());
-    for (const Traffic& t : TrafficOfStep(program)) EXPECT_GE(s.step.v, static_cast<double>(t.bytes.v) / rate);
+    for (const LinkTraffic& t : TrafficOfStep(program)) EXPECT_GE(s.step.v, static_cast<double>(t.bytes.v) / rate);
     EXPECT_LE(s.step.v, before);
     before = s.step.v;
     if (rate == 1e9) {

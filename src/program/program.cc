@@ -192,7 +192,7 @@ Cost CostOfStep(const Program& program) {
   return step;
 }
 
-std::vector<Traffic> TrafficOfStep(const Program& program) {
+std::vector<LinkTraffic> TrafficOfStep(const Program& program) {
   Bytes moved[kNumTiers][kNumTiers] = {};
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
@@ -205,7 +205,7 @@ std::vector<Traffic> TrafficOfStep(const Program& program) {
           segment.operands[from].bytes();
     }
   }
-  std::vector<Traffic> traffic;
+  std::vector<LinkTraffic> traffic;
   for (int from = 0; from < kNumTiers; ++from) {
     for (int to = 0; to < kNumTiers; ++to) {
       if (moved[from][to].v > 0) traffic.push_back({static_cast<Tier>(from), static_cast<Tier>(to), moved[from][to]});

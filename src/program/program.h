@@ -136,12 +136,12 @@ struct Program {
 Cost CostOfStep(const Program& program);
 
 // What one run of the schedule moves between two tiers.
-struct Traffic {
+struct LinkTraffic {
   Tier from, to;
   Bytes bytes;
 };
 // Of the pairs that anything is moved between.
-std::vector<Traffic> TrafficOfStep(const Program& program);
+std::vector<LinkTraffic> TrafficOfStep(const Program& program);
 
 // Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
 // misaligned, persistent buffers or the workspace overlapping each other, an operand across the edge of a buffer, an

@@ -54,7 +54,7 @@ Status NotARow(const std::string& path, int64_t line) {
 std::string TiersOf(const TrainingRow& r) {
   if (!r.tiers) return "";
   std::string links;
-  for (const Traffic& t : r.tiers->moved) {
+  for (const LinkTraffic& t : r.tiers->moved) {
     links += fmt::format(R"({}"{}_to_{}": {})", links.empty() ? "" : ", ", ToString(t.from), ToString(t.to), t.bytes.v);
   }
   return fmt::format(R"(, "host_peak_bytes": {}, "bytes_moved": {{{}}})", r.tiers->host_peak_bytes, links);

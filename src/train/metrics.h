@@ -33,7 +33,7 @@ struct RankRow {
 // Of a step that keeps values away from the device: "host_peak_bytes" and "bytes_moved", by link ("host_to_device").
 struct TiersRow {
   int64_t host_peak_bytes = 0;
-  std::vector<Traffic> moved;  // per step
+  std::vector<LinkTraffic> moved;  // per step
 };
 
 struct TrainingRow {
