@@ -88,7 +88,7 @@ class Executor {
   struct Piece;
   std::vector<std::vector<Piece>> pieces_;
   bool replays_ = true;
-  int64_t micro_batches_ = 0;                             // what the schedule loads or stores
+  int64_t micro_batches_ = 0;  // what the schedule loads or stores
   // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
   std::vector<LaneCounts> waits_;
   struct Lane {

@@ -188,6 +188,9 @@ TEMPER_GPU_FUNCTION(StreamSynchronize)
 TEMPER_GPU_FUNCTION(DriverGetVersion)
 TEMPER_GPU_FUNCTION(RuntimeGetVersion)
 #undef TEMPER_GPU_FUNCTION
+inline gpuError_t gpuGetDevice(int* index) {
+  return TEMPER_GPU_NAME(GetDevice)(index);
+}
 inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
   return TEMPER_GPU_NAME(Malloc)(memory, bytes);
 }
