@@ -25,9 +25,9 @@ void Must(const Status& status) {
 }
 
 // An instruction with random operands in the device's memory.
-class Instruction {
+class DeviceInstruction {
  public:
-  Instruction(Device& device, Op op, const Types& inputs, const Attributes& attributes)
+  DeviceInstruction(Device& device, Op op, const Types& inputs, const Attributes& attributes)
       : device_(device), spec_{.op = op, .inputs = inputs, .attributes = attributes} {
     spec_.outputs = Must(RuleOf(op).infer(spec_.inputs, spec_.attributes));
     if (const auto workspace = RuleOf(op).workspace) {
@@ -38,11 +38,11 @@ class Instruction {
     for (const TensorType& t : spec_.outputs) out_.push_back(Allocate(t.bytes()));
     workspace_ = Allocate(spec_.workspace);
   }
-  ~Instruction() {
+  ~DeviceInstruction() {
     Must(device_.stream().Synchronize());
     for (const auto memory : memory_) device_.Release(memory);
   }
-  Instruction(const Instruction&) = delete;
+  DeviceInstruction(const DeviceInstruction&) = delete;
 
   template <class T, class F>
   void Set(size_t input, const F& f) {
@@ -52,7 +52,7 @@ class Instruction {
     Must(device_.stream().Synchronize());
   }
   void InPlace(int output, int input) { out_[static_cast<size_t>(output)] = in_[static_cast<size_t>(input)]; }
-  void TakeOutput(size_t output, const Instruction& from, size_t input) { in_[input] = from.out_[output]; }
+  void TakeOutput(size_t output, const DeviceInstruction& from, size_t input) { in_[input] = from.out_[output]; }
   double Seconds() {
     return Must(EnqueuedSeconds(device_, [&] { return kernel_->Run({in_.data(), out_.data(), workspace_}); }));
   }
@@ -94,7 +94,7 @@ void MemoryBound(Device& device, double copy) {
   double least = 1e9;
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     for (const MemoryCase& c : MemoryCases(dtype, kT, kD)) {
-      Instruction instruction(device, c.op, c.inputs, c.attributes);
+      DeviceInstruction instruction(device, c.op, c.inputs, c.attributes);
       if (c.output >= 0) instruction.InPlace(c.output, c.input);
       if (c.op == Op::kAdamw) {
         for (const auto& [output, input] : {std::pair(0, 0), {1, 2}, {2, 3}, {3, 6}})
@@ -123,10 +123,10 @@ void Attention(Device& device, DType dtype, int64_t heads, int64_t kv_heads, int
   const Attributes attributes = {
       {"heads", heads}, {"kv_heads", kv_heads}, {"scale", 1 / std::sqrt(static_cast<double>(E))}};
   const auto start = [&](int64_t t) { return t / document * document; };
-  Instruction forward(device, Op::kAttention, {q, k, k, starts}, attributes);
+  DeviceInstruction forward(device, Op::kAttention, {q, k, k, starts}, attributes);
   forward.Set<int32_t>(3, start);
   const double f = forward.Seconds();
-  Instruction backward(device, Op::kAttentionBackward, {q, q, k, k, q, lse, starts}, attributes);
+  DeviceInstruction backward(device, Op::kAttentionBackward, {q, q, k, k, q, lse, starts}, attributes);
   backward.Set<int32_t>(6, start);
   backward.TakeOutput(0, forward, 4);
   backward.TakeOutput(1, forward, 5);

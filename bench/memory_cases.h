@@ -17,7 +17,7 @@ struct MemoryCase {
 };
 
 inline std::vector<MemoryCase> MemoryCases(DType dtype, int64_t T, int64_t D) {
-  const TensorType x{dtype, {T, D}}, w{dtype, {D}}, row{DType::kF32, {D}}, rows{DType::kF32, {T}};
+  const TensorType x{dtype, {T, D}}, w{dtype, {D}}, rows{DType::kF32, {T}};
   const TensorType table{DType::kF32, {T, 64}}, rng{DType::kI64, {kNumRngWords}}, index{DType::kI32, {T}};
   const TensorType f32{DType::kF32, {T, D}}, clip{DType::kF32, {2}}, scalars{DType::kF64, {kNumScalars}};
   const int64_t one = 1;

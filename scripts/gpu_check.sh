@@ -5,7 +5,8 @@
 #   scripts/gpu_check.sh                     with the libraries of the machine
 #   scripts/gpu_check.sh --packages FOLDER   with those of Debian's packages (*.deb) in FOLDER, unpacked, not installed
 #   scripts/gpu_check.sh --fetch FOLDER      only downloads these packages, on a Debian 12 that has a network
-# In the environment: GPU_CHECK_BUILD (build-gpu), GPU_CHECK_ARCH (90a-real), GPU_CHECK_ONLY (build, tests or speed).
+# In the environment: GPU_CHECK_BUILD (build-gpu), GPU_CHECK_ARCH (90a-real), GPU_CHECK_ONLY (build, tests or speed; or
+# peers, which the whole leaves out: the same steps by transformers and PEFT, where python3 has them).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -32,7 +33,7 @@ case "${1:-}" in
     LD_LIBRARY_PATH="$lib:${LD_LIBRARY_PATH:-}"
     PKG_CONFIG_SYSROOT_DIR=$prefix
     PKG_CONFIG_LIBDIR=$lib/pkgconfig:$prefix/usr/share/pkgconfig
-    export PATH LD_LIBRARY_PATH PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
+    export PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
     set -- "-DCMAKE_PREFIX_PATH=$prefix/usr" "-DCMAKE_LIBRARY_PATH=$lib"
     ;;
   *)
@@ -41,6 +42,13 @@ case "${1:-}" in
     ;;
 esac
 PATH="$PATH:/usr/local/cuda/bin"
+# CUDA's libraries may be Python packages, where neither compiler nor loader looks.
+for folder in /usr/local/cuda/lib64 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)"/nvidia/*/lib; do
+  [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$folder"
+  include=${folder%/lib*}/include
+  [ -f /usr/local/cuda/include/cublasLt.h ] || [ ! -f "$include/cublasLt.h" ] || export CPATH="${CPATH:-}:$include"
+done
+export PATH LD_LIBRARY_PATH
 
 started=$(date +%s)
 table=$build/table.txt
@@ -96,6 +104,12 @@ if [ -z "$only" ] || [ "$only" = speed ]; then
   step full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
   grep -h 'TFLOP/s\|at least' "$build/gpu_kernels.log" >>"$table" || true
   for log in lora_8b lora_8b_accumulated lora_8b_without_graphs full_1.5b; do tail -n 1 "$build/$log.log" >>"$table"; done
+fi
+if [ "$only" = peers ]; then
+  llama=tests/prediction/configs/llama-3.1-8b.json
+  step peers_lora_8b 300 python3 bench/peers/torch_gpu.py $llama lora 8 1
+  step peers_lora_8b_accumulated 300 python3 bench/peers/torch_gpu.py $llama lora 2 4
+  grep -h tokens/s "$build"/peers_*.log >>"$table" || true
 fi
 
 echo

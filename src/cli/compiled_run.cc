@@ -44,7 +44,8 @@ StepSpec StepSpecOf(const RunConfig& config) {
                     .eps = config.optimizer.adam_epsilon,
                     .weight_decay = config.optimizer.weight_decay,
                     .max_norm = config.optimizer.max_grad_norm},
-          .threads = static_cast<int>(*config.machine.threads),
+          // A device's kernels are enqueued by one thread; scratch per thread would be planned for nothing.
+          .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
           .memory = MemorySpecOf(config)};
 }
 

@@ -24,7 +24,7 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   const int64_t positions = model.opened.model().facts().max_positions;
   DecodeSpec spec{.dtype = options.ResolvedDType(model.choice),
                   .context = std::min(wanted_context, positions),
-                  .threads = options.ResolvedThreads()};
+                  .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   TEMPER_ASSIGN_OR_RETURN(model.session, DecodeSession::Create(model.opened.model(), spec, model.processor.kernels(),
                                                                model.processor.device()));

@@ -72,7 +72,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
-  TEMPER_ASSIGN_OR_RETURN(const auto programs, CompileForward({{"eval", &forward}}, threads));
+  TEMPER_ASSIGN_OR_RETURN(const auto programs, CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads));
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const auto executor, Executor::Create(programs[0], *arena, processor.kernels()));

@@ -116,7 +116,11 @@ Status ReserveOnGpu(Run& run) {
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu));
   TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
   TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
-  TEMPER_ASSIGN_OR_RETURN(run.peak, MeasureProductPeak(*run.gpu, ComputeDType(run.config())));
+  // Before the arena takes the memory that this needs for a moment. Without it MFU stays unknown; whether the run has
+  // room the arena will tell.
+  const Result<double> peak = MeasureProductPeak(*run.gpu, ComputeDType(run.config()));
+  if (!peak.ok() && peak.status().code() != StatusCode::kOutOfMemory) return peak.status();
+  run.peak = peak.ok() ? *peak : 0;
   TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::On(*run.gpu, run.compiled.train().arena_bytes));
   LogInfo(fmt::format("device      {}: {:.0f} TFLOP/s in matrix products of {}", run.gpu->name(), run.peak * 1e-12,
                       ToString(ComputeDType(run.config()))));

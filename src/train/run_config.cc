@@ -178,8 +178,7 @@ void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
   if (dtype == ComputeType::kAuto) {
     dtype = facts.has_bf16 ? ComputeType::kBf16 : ComputeType::kF32;
-    run.notes["dtype"] =
-        facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
+    run.notes["dtype"] = facts.processor + (facts.has_bf16 ? " has bf16 instructions" : " has no bf16 instructions");
   } else if (dtype == ComputeType::kBf16 && !facts.has_bf16) {
     run.warnings.push_back(facts.processor +
                            " has no bf16 instructions: dtype: bf16 saves memory, but is slower than f32");

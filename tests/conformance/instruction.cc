@@ -8,10 +8,10 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/gpu/gpus_under_test.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"
+#include "backend/gpu/gpus_under_test.h"
 #include "base/philox.h"
 
 #ifdef TEMPER_ADDRESS_SANITIZED

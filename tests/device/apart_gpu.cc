@@ -10,12 +10,22 @@
 namespace temper {
 namespace {
 
+// What the test wants this machine to have: APART_GPU is "none", "old", "full" or unset.
+std::string Machine() {
+  const char* const value = std::getenv("APART_GPU");
+  return value == nullptr ? "" : value;
+}
+
 class ApartGpu final : public Device {
  public:
   // As many threads as the commands compute with on the host: the same sums.
   ApartGpu() : kernels_(MakeCpuKernels({.threads = 1})), apart_(*kernels_) {}
   const std::string& name() const override { return apart_.name(); }
-  Result<std::span<std::byte>> Allocate(Bytes size) override { return apart_.Allocate(size); }
+  Result<std::span<std::byte>> Allocate(Bytes size) override {
+    if (Machine() == "full")
+      return OutOfMemory("the run needs " + ToString(size) + ": another process may hold the rest");
+    return apart_.Allocate(size);
+  }
   void Release(std::span<std::byte> memory) override { apart_.Release(memory); }
   Stream& stream() override { return apart_.stream(); }
   KernelTable& kernels() override { return apart_.kernels(); }
@@ -25,12 +35,6 @@ class ApartGpu final : public Device {
   const std::unique_ptr<KernelTable> kernels_;
   ApartDevice apart_;
 };
-
-// What the test wants this machine to have: APART_GPU is "none", "old" or unset.
-std::string Machine() {
-  const char* const value = std::getenv("APART_GPU");
-  return value == nullptr ? "" : value;
-}
 
 }  // namespace
 

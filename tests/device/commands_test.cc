@@ -115,7 +115,11 @@ TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
   const Ended generate = Run({"generate", "--model", kModel, "--prompt", "x"}, "gpu");
   setenv("APART_GPU", "old", 1);
   const Ended old = Run({"eval", "--model", kModel, "--data", "e.jsonl"}, "gpu");
+  setenv("APART_GPU", "full", 1);
+  const Ended full = Run(Train({}), "gpu");
   unsetenv("APART_GPU");
+  ExpectEnd(full, 1, {"another process may hold the rest"});
+  EXPECT_EQ(full.err.find("load"), std::string::npos) << full.err;
   ExpectEnd(train, 1, {"no GPU was found"});
   ExpectEnd(generate, 1, {"no GPU was found"});
   ExpectEnd(old, 1, {"a device apart", "bf16 needs 8.0"});

@@ -34,9 +34,7 @@ struct Setting {
     config.model.model = "config.json";
     config.batch.gradient_accumulation_steps = 1;
   }
-  RunConfig Resolved() {
-    return Must(Resolve(config, {.has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config;
-  }
+  RunConfig Resolved() { return Must(Resolve(config, {.has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config; }
   PlannedRun Plan() {
     const RunConfig resolved = Resolved();
     return Must(planner.Plan(resolved, RanksOn(cluster, resolved)));

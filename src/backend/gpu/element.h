@@ -2,6 +2,8 @@
 // kernels move 16 bytes per thread and instruction (kPack<T>), which is what it takes to reach a GPU's copy rate.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/gpu/gpu_api.h"
 #include "tensor/dtype.h"
 
@@ -10,8 +12,9 @@ namespace temper::gpu {
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
+// Read and written where elements of other types lie.
 template <class T, int kCount>
-struct alignas(sizeof(T) * kCount) Pack {
+struct alignas(sizeof(T) * kCount) [[gnu::may_alias]] Pack {
   T x[kCount];
 };
 
@@ -23,9 +26,15 @@ __device__ __forceinline__ void Load(const T* p, float (&x)[kCount]) {
 }
 template <int kCount, class T>
 __device__ __forceinline__ void Store(T* p, const float (&x)[kCount]) {
-  Pack<T, kCount> pack;
-  for (int i = 0; i < kCount; ++i) pack.x[i] = FromFloat<T>(x[i]);
-  *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
+  if constexpr (std::is_same_v<T, bf16> && kCount % 2 == 0) {
+    Pack<uint32_t, kCount / 2> pack;
+    for (int i = 0; i < kCount; i += 2) pack.x[i / 2] = PackBf16(x[i], x[i + 1]);
+    *reinterpret_cast<Pack<uint32_t, kCount / 2>*>(p) = pack;
+  } else {
+    Pack<T, kCount> pack;
+    for (int i = 0; i < kCount; ++i) pack.x[i] = FromFloat<T>(x[i]);
+    *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
+  }
 }
 template <class T>
 __device__ __forceinline__ float Get(const T* p) {

@@ -4,14 +4,17 @@
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
+//   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
 //   Exp, Exp2, Log, Erfc, Fma, Sqrt                         of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
+#include "tensor/dtype.h"
 
 #if defined(TEMPER_GPU_EMULATED)
 
@@ -188,6 +191,9 @@ TEMPER_GPU_FUNCTION(StreamSynchronize)
 TEMPER_GPU_FUNCTION(DriverGetVersion)
 TEMPER_GPU_FUNCTION(RuntimeGetVersion)
 #undef TEMPER_GPU_FUNCTION
+inline gpuError_t gpuGetDevice(int* index) {
+  return TEMPER_GPU_NAME(GetDevice)(index);
+}
 inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
   return TEMPER_GPU_NAME(Malloc)(memory, bytes);
 }
@@ -228,6 +234,17 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 #endif
 
 namespace temper::gpu {
+
+// Two bf16 in a word, `low` in its lower half; both rounded to the nearest, ties to even.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return uint32_t{ToBF16(low).bits} | uint32_t{ToBF16(high).bits} << 16;
+#endif
+}
 
 // Rounded once, and as IEEE 754 says: fma, square root and (in kernels' text) division.
 __device__ inline float Fma(float a, float b, float c) {

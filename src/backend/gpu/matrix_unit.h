@@ -50,14 +50,7 @@ __device__ __forceinline__ void CloseCopies();
 template <int kPending>
 __device__ __forceinline__ void AwaitCopies();
 
-// Both rounded to the nearest, ties to even.
-__device__ __forceinline__ uint32_t PackBf16(float low, float high);
-
 #if defined(TEMPER_GPU_EMULATED)
-
-uint32_t PackBf16(float low, float high) {
-  return uint32_t{FromFloat<bf16>(low).bits} | uint32_t{FromFloat<bf16>(high).bits} << 16;
-}
 
 // The terms in f32, one after the other.
 void MultiplyAdd(const FragmentA& a, const FragmentB& b, FragmentC& c) {
@@ -109,12 +102,6 @@ void AwaitCopies() {
 }
 
 #else
-
-__device__ uint32_t PackBf16(float low, float high) {
-  uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 
 __device__ void MultiplyAdd(const FragmentA& a, const FragmentB& b, FragmentC& c) {
   asm volatile(

@@ -112,7 +112,7 @@ class TileProducts final : public MatrixProducts {
       DispatchFloat(shape.out_dtype,
                     [&]<class Out>() { product = std::make_unique<TileProductKernel<In, Out>>(shape, stream_); });
     });
-    return product;
+    return Result<std::unique_ptr<MatrixProduct>>(std::move(product));
   }
 
  private:

@@ -42,9 +42,9 @@ struct Thread {
   context::fiber fiber;
   ThreadPlace place;
   State state = State::kReady;
-  int line = 0;         // where it waits
-  int exchanges = 0;    // shuffles so far
-  size_t declared = 0;  // shared arrays so far
+  int line = 0;                                             // where it waits
+  int exchanges = 0;                                        // shuffles so far
+  size_t declared = 0;                                      // shared arrays so far
   std::vector<std::function<void()>> open;                  // copies of the group that is not closed
   std::deque<std::vector<std::function<void()>>> deferred;  // groups that are, in order
 };

@@ -50,10 +50,13 @@ DriverReport AskDriver() {
   }
   if (error != gpuSuccess) return report;
   report.products = ProductsVersion();
+  int selected = 0;  // asking for free memory selects the card that is asked
+  (void)gpuGetDevice(&selected);
   for (int i = 0; i < count; ++i) {
     gpuDeviceProp properties;
     if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardAt(i, properties));
   }
+  (void)gpuSetDevice(selected);
   return report;
 }
 

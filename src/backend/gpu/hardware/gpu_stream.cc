@@ -8,6 +8,9 @@ namespace temper::gpu {
 namespace {
 
 constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
+// Before a copy: the writer's thread of a save is not the one that opened the device.
+constexpr char kSelecting[] = "selecting";
+constexpr char kKernel[] = "a kernel (--profile true waits for each one, and names it)";
 constexpr size_t kMostArrivals = 256;  // reserved; more allocate
 
 class Graph final : public Recording {
@@ -43,7 +46,7 @@ Status StatusOfCall(gpuError_t error, const char* what) {
 
 Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, bool faults) {
   std::unique_ptr<GpuStream> made(new GpuStream(device));
-  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), "selecting"));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamCreateWithFlags(&made->stream_, gpuStreamNonBlocking), "a stream"));
   TEMPER_RETURN_IF_ERROR(
       StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->pinned_), kPinned), "pinned memory"));
@@ -89,6 +92,8 @@ Status GpuStream::CopyToDevice(std::span<const std::byte> host, std::byte* devic
 
 Status GpuStream::CopyToHost(const std::byte* device, std::span<std::byte> host) {
   if (!failed_.ok() || host.empty()) return failed_;
+  failed_ = StatusOfCall(gpuSetDevice(device_), kSelecting);
+  if (!failed_.ok()) return failed_;
   const std::span<std::byte> pinned = TakePinned(host.size());
   if (!pinned.empty()) arrivals_.emplace_back(host, pinned.data());
   std::byte* const to = pinned.empty() ? host.data() : pinned.data();
@@ -98,13 +103,11 @@ Status GpuStream::CopyToHost(const std::byte* device, std::span<std::byte> host)
 
 Status GpuStream::Synchronize() {
   if (!failed_.ok()) return failed_;
-  // The writer's thread of a save is not the one that opened the device.
-  failed_ = StatusOfCall(gpuSetDevice(device_), "selecting");
-  if (failed_.ok() && faults_ != nullptr) {
+  if (faults_ != nullptr) {
     failed_ = StatusOfCall(gpuMemcpyAsync(words_on_host_, words_, kWordBytes, gpuMemcpyDeviceToHost, stream_),
                            "copying faults");
   }
-  if (failed_.ok()) failed_ = StatusOfCall(gpuStreamSynchronize(stream_), "a kernel");
+  if (failed_.ok()) failed_ = StatusOfCall(gpuStreamSynchronize(stream_), kKernel);
   for (const auto& [host, pinned] : arrivals_) {
     if (failed_.ok()) std::memcpy(host.data(), pinned, host.size());
   }
