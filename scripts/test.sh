@@ -1,7 +1,11 @@
 #!/bin/sh
 # What must hold before a change goes in. Ends with the seconds that each part took.
-#   scripts/test.sh            the sources are formatted, each layer includes only what it may, the tree builds (build/)
+#   scripts/test.sh            release and inputs: what CI runs
+#   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds (build/)
 #                              and every test passes
+#   scripts/test.sh inputs     what reads files passes its unit tests under AddressSanitizer and
+#                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
+#                              (build-inputs/)
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
@@ -48,6 +52,18 @@ release() {
   end
   tests release build
 }
+inputs() {
+  build inputs
+  begin 'tests (inputs)'
+  # On the tests' own data: with sanitizers and without an optimizer the outside data would take minutes.
+  for layer in base tensor format program data; do
+    env -u TEMPER_TEST_DATA "build-inputs/temper_${layer}_tests" --gtest_brief=1
+  done
+  end
+  begin 'fuzz targets (inputs)'
+  scripts/fuzz.sh --same
+  end
+}
 sanitize() {
   build sanitize
   # What clang's OpenMP keeps for threads that have ended is not ours.
@@ -83,10 +99,15 @@ tsan() {
 }
 
 scripts/setup.sh --checks
-case "${1:-release}" in
-  release | sanitize | fuzz | tidy | tsan | cuda) "${1:-release}" ;;
+case "${1:-}" in
+  '')
+    release
+    inputs
+    ;;
+  release | inputs | sanitize | fuzz | tidy | tsan | cuda) "$1" ;;
   all)
     release
+    inputs
     sanitize
     fuzz
     tidy

@@ -124,8 +124,7 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, memory));
       t.slices = {{file, stored.name, whole.begin, t.type.shape, ChecksumHex(memory)}};
     }
-    TEMPER_ASSIGN_OR_RETURN(Manifest::File entry, TensorFileEntry(file, writer));
-    manifest->files.push_back(std::move(entry));
+    manifest->files.push_back(TensorFileEntry(file, writer));
     TEMPER_RETURN_IF_ERROR(writer.Finish());
   }
   return OkStatus();

@@ -1,8 +1,7 @@
-// A small run's state with memory of its own, and a folder that vanishes with its test.
+// A small run's state with memory of its own.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <deque>
 #include <fstream>
@@ -10,23 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/scratch_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 
 namespace temper {
-
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::string& parent = testing::TempDir()) {
-    std::string pattern = parent + "/temper_checkpoint_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() { (void)PosixEnv().RemoveTree(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A value that must be there (a range-for over `*List(...)` would outlive its Result).
 template <class T>

@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/env.h"
 #include "base/philox.h"
 #include "compile/layout.h"
 
@@ -47,7 +48,8 @@ std::string BufferKey(const Value& root) {
   return by_type ? root.name + " " + root.type.ToString() : root.name;
 }
 
-// The persistent region, in order of first appearance.
+// The persistent region. Buffers of whole blocks of a disk come first and each begins at one, from where a checkpoint
+// goes to the disk without a copy (WriteMode::kDirect); else the order is that of first appearance.
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
@@ -56,8 +58,7 @@ class BufferTable {
       const Value& root = graph.value(graph.Root(id));
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
-        buffers_.push_back({root.name, root.type, root.role, root.trainable, end_, root.shard});
-        end_ = AlignUp(end_ + root.type.bytes(), kAlignment);
+        buffers_.push_back({root.name, root.type, root.role, root.trainable, Bytes{}, root.shard});
       }
       Buffer& known = buffers_[it->second];
       known.trainable |= root.trainable;
@@ -68,6 +69,16 @@ class BufferTable {
       }
     }
     return OkStatus();
+  }
+  // After the last Add.
+  void GiveOffsets() {
+    for (const bool whole : {true, false}) {
+      for (Buffer& buffer : buffers_) {
+        if ((buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
+        buffer.offset = end_;
+        end_ = AlignUp(end_ + buffer.type.bytes(), kAlignment);
+      }
+    }
   }
   size_t IndexOf(const Graph& graph, ValueId id) const { return index_.at(BufferKey(graph.value(graph.Root(id)))); }
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
@@ -199,6 +210,7 @@ class Placer {
         reach_ = std::max(reach_, alone);
       }
     }
+    table_.GiveOffsets();
     std::vector<Program> programs;
     for (const ProgramPlan& plan : plans_) {
       programs.push_back(Write(plan));

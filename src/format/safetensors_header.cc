@@ -10,6 +10,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -429,8 +430,8 @@ Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header) {
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
     return InvalidArgument(fmt::format("tensor {} is to be written twice", Quoted(*twice)));
   }
-  // Padded, the data starts at a multiple of 8: every element is aligned for a reader that maps the file.
-  json.append((8 - json.size() % 8) % 8, ' ');
+  constexpr size_t kBlock = kDirectBlock;
+  json.append((kBlock - (sizeof(uint64_t) + json.size()) % kBlock) % kBlock, ' ');
   if (static_cast<int64_t>(json.size()) > kMaxSafetensorsHeader) {
     return InvalidArgument(fmt::format("{} tensors need a header of {} bytes, more than a safetensors file may have",
                                        header.tensors.size(), json.size()));

@@ -39,8 +39,11 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which data must come: as declared, but wider elements first, so that each is aligned in the file.
-  const std::vector<StoredTensor>& order() const { return header_.tensors; }
+  // The order in which data must come (LayOutTensors).
+  const std::vector<StoredTensor>& order() const { return order_; }
+  // The bytes before the data, and the size of the whole file.
+  const std::string& head() const { return head_; }
+  Bytes file_size() const { return {std::ssize(head_) + (order_.empty() ? 0 : order_.back().end)}; }
 
   // The next bytes of tensor `name`. REQUIRES: it is the next unfinished tensor of order() that has bytes, and is not
   // overfilled. After an error every later call returns it.
@@ -51,21 +54,23 @@ class SafetensorsWriter {
   void Hurry() { file_->Hurry(); }
 
  private:
-  SafetensorsWriter(Env& env, std::string path, SafetensorsHeader header)
-      : env_(&env), path_(std::move(path)), header_(std::move(header)) {}
+  SafetensorsWriter(Env& env, std::string path, std::vector<StoredTensor> order, std::string head)
+      : env_(&env), path_(std::move(path)), order_(std::move(order)), head_(std::move(head)) {}
 
   Status Keep(Status status);
 
   Env* env_;
   std::string path_;
-  SafetensorsHeader header_;
+  std::vector<StoredTensor> order_;
+  std::string head_;
   std::unique_ptr<WritableFile> file_;  // null once finished or moved from
-  size_t current_ = 0;                  // index in order()
+  size_t current_ = 0;                  // index in order_
   int64_t filled_ = 0;                  // bytes of it that are written
   Status error_;                        // sticky
 };
 
-// The tensors as they will lie in a file: order and offsets.
+// The tensors as they will lie in a file, order and offsets: those of whole blocks (kDirectBlock) first, which so begin
+// at multiples of one; then wider elements first, so that each is aligned; else as declared.
 std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors);
 
 }  // namespace temper
