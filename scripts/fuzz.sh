@@ -4,7 +4,7 @@
 # failed belongs into tests/fuzz/NAME/.
 #   scripts/fuzz.sh [SECONDS [NAME...]]   each for SECONDS (10 unless given), also from what it learnt before
 #                                         (build-sanitize/corpus)
-#   scripts/fuzz.sh --same                those that read files, on the same inputs every time (build-inputs/); as in CI
+#   scripts/fuzz.sh --same                those that CI builds, on the same inputs every time
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,19 +12,19 @@ if ! command -v clang++-14 >/dev/null; then
   echo "fuzz: libFuzzer comes with clang: run scripts/setup.sh --checks" >&2
   exit 1
 fi
+folder=build-sanitize
+cmake --preset sanitize >/dev/null
 if [ "${1:-}" = --same ]; then
-  shift
-  folder=build-inputs
-  cmake --preset inputs >/dev/null
   cmake --build --preset inputs
-  rm -rf "$folder/corpus" "$folder/seeds"
-  # Half a minute of a processor on the slowest of them; a timeout that a busy machine does not make.
+  set -- safetensors yaml tokenizer records jinja program
+  corpus=same
+  # A timeout that a busy machine does not make.
   effort='-seed=1 -runs=4000 -timeout=120'
+  rm -rf "$folder/same" "$folder/seeds"
 else
-  folder=build-sanitize
+  corpus=corpus
   effort="-max_total_time=${1:-10} -timeout=10"
   [ $# -eq 0 ] || shift
-  cmake --preset sanitize >/dev/null
   cmake --build --preset sanitize --target fuzz
 fi
 
@@ -63,10 +63,10 @@ seeds() {
   esac
 }
 run() {
-  mkdir -p "corpus/$1"
+  mkdir -p "$corpus/$1"
   # shellcheck disable=SC2086  # a list of options
   if "./fuzz_$1" $effort -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
-      -artifact_prefix="./$1-" "corpus/$1" "seeds/$1" >"$1.log" 2>&1; then
+      -artifact_prefix="./$1-" "$corpus/$1" "seeds/$1" >"$1.log" 2>&1; then
     echo "fuzz: $1: $(sed -n 's/stat::number_of_executed_units: *//p' "$1.log") inputs, no fault"
   else
     tail -n 40 "$1.log" >&2

@@ -5,7 +5,7 @@
 #                              and every test passes
 #   scripts/test.sh inputs     what reads files passes its unit tests under AddressSanitizer and
 #                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
-#                              (build-inputs/)
+#                              (build-sanitize/)
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
@@ -53,11 +53,14 @@ release() {
   tests release build
 }
 inputs() {
-  build inputs
+  begin 'build (inputs)'
+  cmake --preset sanitize
+  cmake --build --preset inputs
+  end
   begin 'tests (inputs)'
-  # On the tests' own data: with sanitizers and without an optimizer the outside data would take minutes.
+  # On the tests' own data: under sanitizers the outside data would take minutes.
   for layer in base tensor format program data; do
-    env -u TEMPER_TEST_DATA "build-inputs/temper_${layer}_tests" --gtest_brief=1
+    env -u TEMPER_TEST_DATA "build-sanitize/temper_${layer}_tests" --gtest_brief=1
   done
   end
   begin 'fuzz targets (inputs)'

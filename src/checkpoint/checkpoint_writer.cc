@@ -216,7 +216,9 @@ void CheckContents(const CheckpointContents& contents) {
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {
   Bytes sum = KiB(64) + Bytes{kManifestBytesPerTensor} * static_cast<int64_t>(contents.tensors.size());
   for (const auto& [file, tensors] : ByFile(contents)) {
-    TEMPER_ASSIGN_OR_RETURN(const Bytes size, SafetensorsWriter::FileSize(Declarations(tensors, /*whole=*/true)));
+    TEMPER_ASSIGN_OR_RETURN(const Bytes size,
+                            SafetensorsWriter::FileSize(Declarations(tensors, /*whole=*/true),
+                                                        SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     sum += size;
   }
   for (const auto& text : contents.texts) sum += Bytes{static_cast<int64_t>(text.text.size())};

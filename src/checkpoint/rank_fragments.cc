@@ -114,7 +114,8 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
     std::vector<TensorDeclaration> declared;
     for (const auto& [stored_as, t] : tensors) declared.push_back({stored_as, t->type});
     TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                            SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared)));
+                            SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared),
+                                                      SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     std::vector<std::byte> memory;
     for (const StoredTensor& stored : writer.order()) {
       Manifest::Tensor& t = *tensors.at(stored.name);

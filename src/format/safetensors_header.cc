@@ -10,7 +10,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/env.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -408,7 +407,7 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t 
   return header;
 }
 
-Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header) {
+Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int64_t alignment) {
   std::vector<std::string_view> names;
   std::string json = "{";
   try {
@@ -430,8 +429,9 @@ Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header) {
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
     return InvalidArgument(fmt::format("tensor {} is to be written twice", Quoted(*twice)));
   }
-  constexpr size_t kBlock = kDirectBlock;
-  json.append((kBlock - (sizeof(uint64_t) + json.size()) % kBlock) % kBlock, ' ');
+  // Padded, the data starts aligned: so is every element for a reader that maps the file.
+  const auto unit = static_cast<size_t>(alignment);
+  json.append((unit - (sizeof(uint64_t) + json.size()) % unit) % unit, ' ');
   if (static_cast<int64_t>(json.size()) > kMaxSafetensorsHeader) {
     return InvalidArgument(fmt::format("{} tensors need a header of {} bytes, more than a safetensors file may have",
                                        header.tensors.size(), json.size()));

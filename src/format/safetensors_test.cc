@@ -73,11 +73,11 @@ TEST(Safetensors, WhatIsWrittenIsReadBackWhateverThePieces) {
 }
 
 // What reads or writes them around the page cache needs no copy then.
-TEST(Safetensors, TensorsOfWholeBlocksBeginAtOne) {
+TEST(Safetensors, WrittenDirectlyTensorsOfWholeBlocksBeginAtOne) {
   const TensorType odd{DType::kF32, {3}}, whole{DType::kBF16, {2, 3, 1024}}, both{DType::kF32, {3, 1024}};
   const std::vector<TensorDeclaration> declared = {{"a", odd}, {"b", whole}, {"c", odd}, {"d", both}};
   MemoryEnv env;
-  auto writer = SafetensorsWriter::Create(env, "f", declared);
+  auto writer = SafetensorsWriter::Create(env, "f", declared, SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect);
   ASSERT_TRUE(writer.ok());
   EXPECT_EQ(std::ssize(writer->head()) % kDirectBlock, 0);
   std::string order;
@@ -91,6 +91,8 @@ TEST(Safetensors, TensorsOfWholeBlocksBeginAtOne) {
   EXPECT_EQ(order, "dbac");
   ASSERT_TRUE(writer->Finish().ok());
   EXPECT_EQ((*env.OpenForRead("f"))->size(), writer->file_size());
+  EXPECT_EQ(*SafetensorsWriter::FileSize(declared, SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect),
+            writer->file_size());
 }
 
 TEST(Safetensors, ReadsRangesOfBytesAndElements) {

@@ -6,10 +6,18 @@
 #include "format/quoted.h"
 
 namespace temper {
+namespace {
 
-std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) {
-  const auto key = [](const TensorDeclaration& d) {
-    return std::pair(d.type.bytes().v % kDirectBlock != 0, -SizeOf(d.type.dtype));
+int64_t AlignmentFor(WriteMode mode) {
+  return mode == WriteMode::kDirect ? kDirectBlock : 8;
+}
+
+}  // namespace
+
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode) {
+  const auto key = [mode](const TensorDeclaration& d) {
+    const bool blocks = mode == WriteMode::kDirect && d.type.bytes().v % kDirectBlock == 0;
+    return std::pair(!blocks, -SizeOf(d.type.dtype));
   };
   std::stable_sort(tensors.begin(), tensors.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<StoredTensor> placed;
@@ -28,8 +36,8 @@ std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) 
 Result<SafetensorsWriter> SafetensorsWriter::Create(Env& env, const std::string& path,
                                                     std::vector<TensorDeclaration> tensors,
                                                     SafetensorsMetadata metadata, WriteMode mode) {
-  SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)};
-  auto head = FormatSafetensorsHeader(header);
+  SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors), mode), .metadata = std::move(metadata)};
+  auto head = FormatSafetensorsHeader(header, AlignmentFor(mode));
   if (!head.ok()) return head.status().WithContext(path);
   SafetensorsWriter writer(env, path, std::move(header.tensors), std::move(*head));
   TEMPER_ASSIGN_OR_RETURN(writer.file_, env.OpenForWrite(path + ".tmp", mode));
@@ -37,9 +45,10 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(Env& env, const std::string&
   return writer;
 }
 
-Result<Bytes> SafetensorsWriter::FileSize(std::vector<TensorDeclaration> tensors, SafetensorsMetadata metadata) {
-  const SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)};
-  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
+Result<Bytes> SafetensorsWriter::FileSize(std::vector<TensorDeclaration> tensors, SafetensorsMetadata metadata,
+                                          WriteMode mode) {
+  const SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors), mode), .metadata = std::move(metadata)};
+  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header, AlignmentFor(mode)));
   return Bytes{std::ssize(head) + (header.tensors.empty() ? 0 : header.tensors.back().end)};
 }
 

@@ -27,19 +27,21 @@ class SafetensorsWriter {
   // Older versions of transformers refuse a file that lacks it.
   static SafetensorsMetadata DefaultMetadata() { return {{"format", "pt"}}; }
 
-  // Creates the file and writes its header. `env` must outlive the writer.
+  // Creates the file and writes its header. `env` must outlive the writer. With kDirect the file is laid out for it:
+  // the data, and each tensor of whole blocks, begin at a multiple of kDirectBlock.
   static Result<SafetensorsWriter> Create(Env& env, const std::string& path, std::vector<TensorDeclaration> tensors,
                                           SafetensorsMetadata metadata = DefaultMetadata(),
                                           WriteMode mode = WriteMode::kReplace);
   // The size that the finished file will have: to find a full disk before the work.
   static Result<Bytes> FileSize(std::vector<TensorDeclaration> tensors,
-                                SafetensorsMetadata metadata = DefaultMetadata());
+                                SafetensorsMetadata metadata = DefaultMetadata(), WriteMode mode = WriteMode::kReplace);
 
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which data must come (LayOutTensors).
+  // The order in which data must come: wider elements first, so that each is aligned in the file, else as declared;
+  // with kDirect tensors of whole blocks before all others.
   const std::vector<StoredTensor>& order() const { return order_; }
   // The bytes before the data, and the size of the whole file.
   const std::string& head() const { return head_; }
@@ -69,8 +71,7 @@ class SafetensorsWriter {
   Status error_;                        // sticky
 };
 
-// The tensors as they will lie in a file, order and offsets: those of whole blocks (kDirectBlock) first, which so begin
-// at multiples of one; then wider elements first, so that each is aligned; else as declared.
-std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors);
+// The tensors as they will lie in a file: order and offsets.
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode = WriteMode::kReplace);
 
 }  // namespace temper
