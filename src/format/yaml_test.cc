@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "format/memory_env_for_test.h"
