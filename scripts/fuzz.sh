@@ -19,7 +19,7 @@ if [ "${1:-}" = --same ]; then
   set -- safetensors yaml tokenizer records jinja program
   corpus=same
   # A timeout that a busy machine does not make.
-  effort='-seed=1 -runs=4000 -timeout=120'
+  effort='-seed=1 -runs=10000 -timeout=120'
   rm -rf "$folder/same" "$folder/seeds"
 else
   corpus=corpus
