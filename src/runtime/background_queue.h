@@ -1,5 +1,5 @@
-// BackgroundQueue: a thread that runs kernels (collectives, transfers) in the order they are issued, beside those of the
-// thread that issues them.
+// BackgroundQueue: a thread that runs kernels (collectives, transfers) in the order they are issued, beside those of
+// the thread that issues them.
 //
 // Thread rule: one thread issues and waits. Nothing allocates after the constructor.
 #pragma once
