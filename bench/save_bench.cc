@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "bench/measure.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "runtime/arena.h"
 
 namespace temper::bench {
 namespace {
@@ -60,7 +62,7 @@ void Die(const Status& s) {
   std::exit(1);
 }
 
-using Memory = std::vector<std::vector<std::byte>>;
+using Memory = std::vector<std::span<std::byte>>;
 
 // Matrix products on all cores for about the time of a step.
 class Step {
@@ -128,7 +130,7 @@ SaveCost Save(Env& env, const std::string& folder, const Memory& memory, Step& s
   CheckpointContents contents;
   for (size_t i = 0; i < memory.size(); ++i) {
     const int64_t elements = static_cast<int64_t>(memory[i].size()) / 4;
-    const View view{const_cast<std::byte*>(memory[i].data()), {DType::kF32, {elements}}};
+    const View view{memory[i].data(), {DType::kF32, {elements}}};
     contents.tensors.push_back(
         {fmt::format("t{:04}", i), view, i % 3 ? "state.safetensors" : "model.safetensors", fmt::format("t{:04}", i)});
   }
@@ -187,10 +189,15 @@ int main(int argc, char** argv) {
   const double seconds = argc > 3 ? std::stod(argv[3]) : 1.8;
   const int rounds = argc > 4 ? std::stoi(argv[4]) : 5;
   constexpr int kTensors = 300;
-  Memory memory(kTensors);
+  // As a run's state lies: in one arena, each tensor at the start of a block of the disk.
+  const Bytes tensor = AlignUp({static_cast<int64_t>(gigabytes * 1e9 / kTensors)}, kDirectBlock);
+  auto arena = Arena::Create(tensor * kTensors);
+  Die(arena.status());
+  Memory memory;
   unsigned x = 1;
-  for (auto& m : memory) {
-    m.resize(static_cast<size_t>(gigabytes * 1e9 / kTensors / 4) * 4);
+  for (int64_t t = 0; t < kTensors; ++t) {
+    const std::span<std::byte> m((*arena)->At(tensor * t), static_cast<size_t>(tensor.v));
+    memory.push_back(m);
     for (size_t i = 0; i < m.size(); i += 64) std::memcpy(&m[i], &(x = x * 1664525 + 1013904223), 4);
   }
   Die(PrepareOutputFolder(PosixEnv(), folder, Bytes{static_cast<int64_t>(2e9 * gigabytes)}));

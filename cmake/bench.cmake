@@ -2,8 +2,8 @@
 # oneDNN, where it is installed, is a yardstick of gemm_bench.
 find_package(dnnl QUIET)
 
-# Those that only run kernels need not wait for the rest of the program to compile.
-set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench loss_bench)
+# Those that run kernels and little else need not wait for the rest of the program to compile.
+set(TEMPER_KERNEL_BENCHES attention_bench gemm_bench loss_bench save_bench)
 
 function(temper_benches)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.cc)
@@ -11,7 +11,7 @@ function(temper_benches)
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
     if(name IN_LIST TEMPER_KERNEL_BENCHES)
-      target_link_libraries(${name} PRIVATE temper_backend_cpu)
+      target_link_libraries(${name} PRIVATE temper_backend_cpu temper_checkpoint)
     elseif(name STREQUAL collectives)
       target_link_libraries(${name} PRIVATE temper_comm_mpi)
     elseif(name STREQUAL disk_stream)

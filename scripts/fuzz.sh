@@ -1,31 +1,44 @@
 #!/bin/sh
-# Builds the libFuzzer targets (*_fuzz.cc) and runs each for SECONDS (10 unless given), two at a time: from the tests' and
-# examples' own files, and from what it learnt before (build-sanitize/corpus). Fails where one fails; its input is then in
-# build-sanitize/ (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once failed belongs into tests/fuzz/NAME/.
-#   scripts/fuzz.sh [SECONDS [NAME...]]
+# Builds the libFuzzer targets (*_fuzz.cc) and runs them, two at a time, from the tests' and examples' own files. Fails
+# where one fails; its input is then in the build folder (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once
+# failed belongs into tests/fuzz/NAME/.
+#   scripts/fuzz.sh [SECONDS [NAME...]]   each for SECONDS (10 unless given), also from what it learnt before
+#                                         (build-sanitize/corpus)
+#   scripts/fuzz.sh --same                those that CI builds, on the same inputs every time
 set -eu
 cd "$(dirname "$0")/.."
-seconds=${1:-10}
-[ $# -eq 0 ] || shift
 
 if ! command -v clang++-14 >/dev/null; then
   echo "fuzz: libFuzzer comes with clang: run scripts/setup.sh --checks" >&2
   exit 1
 fi
+folder=build-sanitize
 cmake --preset sanitize >/dev/null
-cmake --build --preset sanitize --target fuzz
+if [ "${1:-}" = --same ]; then
+  cmake --build --preset inputs
+  set -- safetensors yaml tokenizer records jinja program
+  corpus=same
+  # A timeout that a busy machine does not make.
+  effort='-seed=1 -runs=10000 -timeout=120'
+  rm -rf "$folder/same" "$folder/seeds"
+else
+  corpus=corpus
+  effort="-max_total_time=${1:-10} -timeout=10"
+  [ $# -eq 0 ] || shift
+  cmake --build --preset sanitize --target fuzz
+fi
 
 # copy NAME PREFIX FILE...: the files, each behind the bytes that choose how the target reads it
 copy() {
-  folder=build-sanitize/seeds/$1 prefix=$2
+  to=$folder/seeds/$1 prefix=$2
   shift 2
   for file; do
     # shellcheck disable=SC2059  # the prefix is written as printf's escapes
-    { printf "$prefix"; head -c 60000 "$file"; } >"$folder/$(echo "$file" | tr / _)"
+    { printf "$prefix"; head -c 60000 "$file"; } >"$to/$(echo "$file" | tr / _)"
   done
 }
 seeds() {
-  mkdir -p "build-sanitize/seeds/$1"
+  mkdir -p "$folder/seeds/$1"
   [ ! -d "tests/fuzz/$1" ] || copy "$1" '' "tests/fuzz/$1"/*
   case $1 in
     safetensors) copy "$1" '' tests/format/golden.safetensors tests/parity/goldens/adapters/*/*.safetensors ;;
@@ -41,7 +54,7 @@ seeds() {
       copy "$1" '\362' README.md
       ;;
     jinja) # each template of the tests' cases becomes a file
-      awk -v folder="build-sanitize/seeds/$1" '/^"template": / {
+      awk -v folder="$folder/seeds/$1" '/^"template": / {
         sub(/^"template": "/, ""); sub(/",?$/, "")
         gsub(/\\n/, "\n"); gsub(/\\"/, "\""); gsub(/\\\\/, "\\")
         file = folder "/case" ++n; printf "%s", $0 >file; close(file)
@@ -50,20 +63,21 @@ seeds() {
   esac
 }
 run() {
-  mkdir -p "corpus/$1"
-  if "./fuzz_$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
-      -artifact_prefix="./$1-" "corpus/$1" "seeds/$1" >"$1.log" 2>&1; then
+  mkdir -p "$corpus/$1"
+  # shellcheck disable=SC2086  # a list of options
+  if "./fuzz_$1" $effort -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+      -artifact_prefix="./$1-" "$corpus/$1" "seeds/$1" >"$1.log" 2>&1; then
     echo "fuzz: $1: $(sed -n 's/stat::number_of_executed_units: *//p' "$1.log") inputs, no fault"
   else
     tail -n 40 "$1.log" >&2
-    echo "fuzz: $1 FAILED; the input lies in build-sanitize/$1-*, all of the output in build-sanitize/$1.log" >&2
+    echo "fuzz: $1 FAILED; the input lies in $folder/$1-*, all of the output in $folder/$1.log" >&2
     return 1
   fi
 }
 
-[ $# -gt 0 ] || set -- $(cd build-sanitize && ls | sed -n 's/^fuzz_//p')
+[ $# -gt 0 ] || set -- $(cd "$folder" && ls | sed -n 's/^fuzz_//p')
 for name; do seeds "$name"; done
-cd build-sanitize
+cd "$folder"
 failed=0
 while [ $# -gt 0 ]; do
   run "$1" & first=$!

@@ -1,7 +1,11 @@
 #!/bin/sh
 # What must hold before a change goes in. Ends with the seconds that each part took.
-#   scripts/test.sh            the sources are formatted, each layer includes only what it may, the tree builds (build/)
+#   scripts/test.sh            release and inputs: what CI runs
+#   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds (build/)
 #                              and every test passes
+#   scripts/test.sh inputs     what reads files passes its unit tests under AddressSanitizer and
+#                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
+#                              (build-sanitize/)
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
@@ -41,7 +45,7 @@ release() {
   begin 'format and layers'
   find src tests bench \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -exec clang-format-14 --dry-run --Werror {} +
   python3 tools/check_layers.py src tools/layers.txt
-  python3 tools/check_one_definition.py src
+  python3 tools/check_one_definition.py src tests bench
   end
   build release
   begin 'objects of one instruction set'
@@ -54,6 +58,21 @@ release() {
     build/temper_cuda doctor | grep '^gpu'
     end
   fi
+}
+inputs() {
+  begin 'build (inputs)'
+  cmake --preset sanitize
+  cmake --build --preset inputs
+  end
+  begin 'tests (inputs)'
+  # On the tests' own data: under sanitizers the outside data would take minutes.
+  for layer in base tensor format program data; do
+    env -u TEMPER_TEST_DATA "build-sanitize/temper_${layer}_tests" --gtest_brief=1
+  done
+  end
+  begin 'fuzz targets (inputs)'
+  scripts/fuzz.sh --same
+  end
 }
 sanitize() {
   build sanitize
@@ -97,10 +116,15 @@ tsan() {
 }
 
 scripts/setup.sh --checks
-case "${1:-release}" in
-  release | sanitize | fuzz | tidy | tsan | cuda | hip) "${1:-release}" ;;
+case "${1:-}" in
+  '')
+    release
+    inputs
+    ;;
+  release | inputs | sanitize | fuzz | tidy | tsan | cuda | hip) "$1" ;;
   all)
     release
+    inputs
     sanitize
     fuzz
     tidy

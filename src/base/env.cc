@@ -20,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of one call: Linux caps a read or write at 2 GiB - 4 KiB.
+constexpr size_t kMostAtOnce = size_t{1} << 30;
+
 Status Errno(const std::string& what, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
   if (error == ENOENT) return NotFound(text);
@@ -38,8 +41,7 @@ class PosixRandomAccessFile final : public RandomAccessFile {
   Status ReadAt(int64_t offset, std::span<std::byte> out) const override {
     size_t done = 0;
     while (done < out.size()) {
-      // One call moves at most 1 GiB: Linux caps a read at 2 GiB - 4 KiB.
-      const size_t want = std::min<size_t>(out.size() - done, size_t{1} << 30);
+      const size_t want = std::min(out.size() - done, kMostAtOnce);
       const ssize_t got = pread(fd_, out.data() + done, want, offset + static_cast<int64_t>(done));
       if (got < 0) {
         if (errno == EINTR) continue;
@@ -68,7 +70,7 @@ class PosixRandomAccessFile final : public RandomAccessFile {
 Status WriteAll(int fd, std::span<const std::byte> data, const std::string& path) {
   size_t done = 0;
   while (done < data.size()) {
-    const size_t want = std::min<size_t>(data.size() - done, size_t{1} << 30);
+    const size_t want = std::min(data.size() - done, kMostAtOnce);
     const ssize_t put = write(fd, data.data() + done, want);
     if (put < 0) {
       if (errno == EINTR) continue;
@@ -100,13 +102,13 @@ class PosixWritableFile final : public WritableFile {
   int fd_;
 };
 
-// O_DIRECT takes whole blocks from aligned memory at aligned places of the file, so data is gathered in a buffer of its
-// own: a copy, but one that stays in the processor's cache. What is no whole block at the end goes through the page
-// cache, and so does everything after Hurry, or where the file system turns out to want something else.
+// O_DIRECT takes whole blocks from aligned memory at aligned places of the file. Long data that lies so goes to the
+// disk from where it is, with no copy; the rest is gathered in a buffer. What is no whole block at the end goes through
+// the page cache, and so does everything after Hurry, or where the file system turns out to want something else.
 class PosixDirectFile final : public WritableFile {
  public:
-  // More than any block size; a disk reaches its full speed with pieces of this size.
-  static constexpr size_t kBlock = 4096, kBuffer = size_t{4} << 20;
+  // A disk reaches its full speed with pieces of kBuffer; those of kLong cost a call, but no more than their copy.
+  static constexpr size_t kBlock = static_cast<size_t>(kDirectBlock), kBuffer = size_t{4} << 20, kLong = kBuffer / 8;
 
   PosixDirectFile(std::string path, int fd)
       : path_(std::move(path)), fd_(fd), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlock, kBuffer))) {
@@ -122,11 +124,15 @@ class PosixDirectFile final : public WritableFile {
     while (!data.empty()) {
       if (direct_ && hurries_) TEMPER_RETURN_IF_ERROR(LeaveDirect());
       if (!direct_) return WriteAll(fd_, data, path_);
-      const size_t n = std::min(data.size(), kBuffer - filled_);
-      std::memcpy(buffer_ + filled_, data.data(), n);
-      filled_ += n;
-      data = data.subspan(n);
-      if (filled_ == kBuffer) TEMPER_RETURN_IF_ERROR(WriteBuffer());
+      const size_t to_block = (kBlock - filled_ % kBlock) % kBlock;  // of the file; the buffer's size is whole blocks
+      const bool from_place =
+          data.size() >= to_block + kLong && reinterpret_cast<uintptr_t>(data.data() + to_block) % kBlock == 0;
+      Gather(&data, from_place ? to_block : kBuffer - filled_);
+      if (filled_ == kBuffer || from_place) TEMPER_RETURN_IF_ERROR(WriteBuffer());
+      if (!from_place) continue;
+      const auto blocks = data.first(data.size() / kBlock * kBlock);
+      data = data.subspan(blocks.size());
+      TEMPER_RETURN_IF_ERROR(WriteBlocks(blocks));
     }
     return OkStatus();
   }
@@ -144,30 +150,37 @@ class PosixDirectFile final : public WritableFile {
   void Hurry() override { hurries_ = true; }
 
  private:
-  // The whole buffer, which is full.
-  Status WriteBuffer() {
-    ssize_t put;
-    do {
-      put = write(fd_, buffer_, kBuffer);
-    } while (put < 0 && errno == EINTR);
-    if (put == static_cast<ssize_t>(kBuffer)) {
-      filled_ = 0;
-      return OkStatus();
+  // Moves the first bytes of `data`, at most `limit`, into the buffer.
+  void Gather(std::span<const std::byte>* data, size_t limit) {
+    const size_t n = std::min(data->size(), limit);
+    std::memcpy(buffer_ + filled_, data->data(), n);
+    filled_ += n;
+    *data = data->subspan(n);
+  }
+  // REQUIRES: it holds whole blocks.
+  Status WriteBuffer() { return WriteBlocks({buffer_, std::exchange(filled_, 0)}); }
+
+  // REQUIRES: whole blocks, the buffer is empty. Where the file system wants another alignment, or has written a part
+  // of a block, the page cache takes the rest.
+  Status WriteBlocks(std::span<const std::byte> blocks) {
+    while (!blocks.empty()) {
+      const ssize_t put = write(fd_, blocks.data(), std::min(blocks.size(), kMostAtOnce));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0 && errno != EINVAL) return Errno("cannot write", path_, errno);
+      if (put > 0) blocks = blocks.subspan(static_cast<size_t>(put));
+      if (put <= 0 || blocks.size() % kBlock != 0) {
+        TEMPER_RETURN_IF_ERROR(LeaveDirect());
+        return WriteAll(fd_, blocks, path_);
+      }
     }
-    // A part (the disk is full), or alignment of another kind: the page cache takes the rest, or says what is wrong.
-    const size_t done = put > 0 ? static_cast<size_t>(put) : 0;
-    if (put < 0 && errno != EINVAL) return Errno("cannot write", path_, errno);
-    std::memmove(buffer_, buffer_ + done, kBuffer - done);
-    filled_ = kBuffer - done;
-    return LeaveDirect();
+    return OkStatus();
   }
 
   Status LeaveDirect() {
     const int flags = fcntl(fd_, F_GETFL);
     if (flags < 0 || fcntl(fd_, F_SETFL, flags & ~O_DIRECT) != 0) return Errno("cannot write", path_, errno);
     direct_ = false;
-    const size_t n = std::exchange(filled_, 0);
-    return WriteAll(fd_, {buffer_, n}, path_);
+    return WriteAll(fd_, {buffer_, std::exchange(filled_, 0)}, path_);
   }
 
   const std::string path_;

@@ -4,14 +4,8 @@
 
 namespace temper {
 
-Result<Manifest::File> TensorFileEntry(const std::string& name, const SafetensorsWriter& writer) {
-  const SafetensorsHeader header{.tensors = writer.order(), .metadata = SafetensorsWriter::DefaultMetadata()};
-  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
-  const int64_t data = writer.order().empty() ? 0 : writer.order().back().end;
-  return Manifest::File{name,
-                        {static_cast<int64_t>(head.size()) + data},
-                        ChecksumHex(std::as_bytes(std::span(head))),
-                        /*header_only=*/true};
+Manifest::File TensorFileEntry(const std::string& name, const SafetensorsWriter& writer) {
+  return {name, writer.file_size(), ChecksumHex(std::as_bytes(std::span(writer.head()))), /*header_only=*/true};
 }
 
 }  // namespace temper

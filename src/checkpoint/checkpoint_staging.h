@@ -13,6 +13,6 @@ inline constexpr std::string_view kStagingSuffix = ".tmp";      // being written
 inline constexpr std::string_view kRetiredSuffix = ".old.tmp";  // being deleted
 
 // The manifest's entry of a file of tensors that `writer` has written as `name`.
-Result<Manifest::File> TensorFileEntry(const std::string& name, const SafetensorsWriter& writer);
+Manifest::File TensorFileEntry(const std::string& name, const SafetensorsWriter& writer);
 
 }  // namespace temper

@@ -114,7 +114,8 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
     std::vector<TensorDeclaration> declared;
     for (const auto& [stored_as, t] : tensors) declared.push_back({stored_as, t->type});
     TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                            SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared)));
+                            SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared),
+                                                      SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));
     std::vector<std::byte> memory;
     for (const StoredTensor& stored : writer.order()) {
       Manifest::Tensor& t = *tensors.at(stored.name);
@@ -124,8 +125,7 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, memory));
       t.slices = {{file, stored.name, whole.begin, t.type.shape, ChecksumHex(memory)}};
     }
-    TEMPER_ASSIGN_OR_RETURN(Manifest::File entry, TensorFileEntry(file, writer));
-    manifest->files.push_back(std::move(entry));
+    manifest->files.push_back(TensorFileEntry(file, writer));
     TEMPER_RETURN_IF_ERROR(writer.Finish());
   }
   return OkStatus();

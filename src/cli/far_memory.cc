@@ -26,7 +26,7 @@ Bytes EndOfWritten(const Program& program) {
   Bytes end{};
   for (const Buffer& b : program.buffers) {
     if (b.tier() == Tier::kDisk && !IsFrozen(b)) {
-      end = std::max(end, AlignUp(b.offset - BaseOf(Tier::kDisk) + b.type.bytes(), kDiskAlignment));
+      end = std::max(end, AlignUp(b.offset - BaseOf(Tier::kDisk) + b.type.bytes(), kDirectBlock));
     }
   }
   return end;

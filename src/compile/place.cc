@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/env.h"
 #include "base/philox.h"
 #include "compile/layout.h"
 
@@ -47,7 +48,8 @@ std::string BufferKey(const Value& root) {
   return by_type ? root.name + " " + root.type.ToString() : root.name;
 }
 
-// The persistent region, in order of first appearance.
+// The persistent region. Buffers of whole blocks of a disk come first and each begins at one, from where a checkpoint
+// goes to the disk without a copy (WriteMode::kDirect); else the order is that of first appearance.
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
@@ -56,9 +58,7 @@ class BufferTable {
       const Value& root = graph.value(graph.Root(id));
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
-        Bytes& end = end_[static_cast<size_t>(root.tier)];
-        buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier) + end, root.shard});
-        end = AlignUp(end + root.type.bytes(), kAlignment);
+        buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
       }
       Buffer& known = buffers_[it->second];
       known.trainable |= root.trainable;
@@ -70,16 +70,24 @@ class BufferTable {
     }
     return OkStatus();
   }
-  // What lies on the disk: first what the run writes, which is one file, then frozen weights, which the model's own
-  // files hold. REQUIRES: all graphs are added.
-  void PlaceOnDisk() {
+  // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the model's
+  // own files hold.
+  void GiveOffsets() {
+    for (const bool whole : {true, false}) {
+      for (Buffer& buffer : buffers_) {
+        if (buffer.tier() == Tier::kDisk || (buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
+        Bytes& end = end_[static_cast<size_t>(buffer.tier())];
+        buffer.offset += end;
+        end = AlignUp(end + buffer.type.bytes(), kAlignment);
+      }
+    }
     Bytes next{};
     for (const bool frozen : {false, true}) {
-      for (Buffer& b : buffers_) {
-        if (b.tier() != Tier::kDisk || IsFrozen(b) != frozen) continue;
-        b.offset = BaseOf(Tier::kDisk) + next;
-        end_[static_cast<size_t>(Tier::kDisk)] = next + b.type.bytes();
-        next = AlignUp(next + b.type.bytes(), kDiskAlignment);
+      for (Buffer& buffer : buffers_) {
+        if (buffer.tier() != Tier::kDisk || IsFrozen(buffer) != frozen) continue;
+        buffer.offset += next;
+        end_[static_cast<size_t>(Tier::kDisk)] = next + buffer.type.bytes();
+        next = AlignUp(next + buffer.type.bytes(), kDirectBlock);
       }
     }
   }
@@ -216,7 +224,7 @@ class Placer {
         reach_[0] = std::max(reach_[0], alone);
       }
     }
-    table_.PlaceOnDisk();
+    table_.GiveOffsets();
     std::vector<Program> programs;
     for (const ProgramPlan& plan : plans_) {
       programs.push_back(Write(plan));

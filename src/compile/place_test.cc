@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/env.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "compile/train_step.h"
@@ -59,6 +60,21 @@ TEST(Place, TrainAndEvalShareWeightsAndOneArena) {
   }
   EXPECT_EQ(eval.FindBuffer(GradientName("table")), -1) << "evaluation has no gradients";
   EXPECT_EQ(eval.FindBuffer(AdamMName("table")), -1);
+}
+
+TEST(Place, BuffersOfWholeBlocksBeginAtOneAndOthersFillUp) {
+  const Program program = Compile(2048, 64, 3, {})[0];
+  Bytes sum;
+  int whole = 0;
+  for (const Buffer& b : program.buffers) {
+    const bool blocks = b.type.bytes().v % kDirectBlock == 0;
+    whole += blocks;
+    EXPECT_TRUE(!blocks || b.offset.v % kDirectBlock == 0) << b.name << " at " << b.offset.v;
+    sum += AlignUp(b.type.bytes(), kAlignment);
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_LT(whole, std::ssize(program.buffers));
+  for (const Buffer& b : program.buffers) EXPECT_LE(b.offset + b.type.bytes(), sum + KiB(16)) << b.name;
 }
 
 TEST(Place, InputsOfDifferentSizesAreDifferentBuffers) {

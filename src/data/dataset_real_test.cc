@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/scratch_folder.h"
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/records.h"
@@ -28,10 +29,9 @@ class RealData : public testing::Test {
   const Tokenizer& Load(const std::string& name) {
     std::string folder = Path(name);
     if (name.ends_with(".model")) {
-      folder = JoinPath(testing::TempDir(), "real_data_sentencepiece");
-      std::filesystem::remove_all(folder);
-      std::filesystem::create_directories(folder);
-      std::filesystem::create_symlink(Path(name), JoinPath(folder, "tokenizer.model"));
+      folder = scratch_.path();
+      std::filesystem::remove(scratch_ / "tokenizer.model");
+      std::filesystem::create_symlink(Path(name), scratch_ / "tokenizer.model");
     }
     auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
     TEMPER_CHECK(tokenizer.ok()) << tokenizer.status().message();
@@ -40,6 +40,7 @@ class RealData : public testing::Test {
   }
 
   std::string root_;
+  const ScratchFolder scratch_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/scratch_folder.h"
 #include "data/fake_tokenizer.h"
 #include "data/records.h"
 
@@ -12,7 +13,8 @@ namespace temper {
 namespace {
 
 std::string Write(const std::string& name, const std::string& text) {
-  const std::string path = JoinPath(testing::TempDir(), "dataset_" + name);
+  static const ScratchFolder folder;
+  const std::string path = folder / name;
   auto file = PosixEnv().OpenForWrite(path);
   EXPECT_TRUE(file.ok());
   EXPECT_TRUE((*file)->Append(text).ok() && (*file)->Close().ok());

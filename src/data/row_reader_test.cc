@@ -6,14 +6,17 @@
 #include <utility>
 
 #include "base/faulty_env.h"
+#include "base/scratch_folder.h"
 
 namespace temper {
 namespace {
 
 class RowReaderTest : public testing::Test {
  protected:
+  const ScratchFolder folder_;
+
   std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = JoinPath(testing::TempDir(), "row_reader_" + name);
+    const std::string path = folder_ / name;
     auto file = PosixEnv().OpenForWrite(path);
     EXPECT_TRUE(file.ok());
     EXPECT_TRUE((*file)->Append(text).ok() && (*file)->Close().ok());

@@ -407,7 +407,7 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t 
   return header;
 }
 
-Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header) {
+Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int64_t alignment) {
   std::vector<std::string_view> names;
   std::string json = "{";
   try {
@@ -429,8 +429,9 @@ Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header) {
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
     return InvalidArgument(fmt::format("tensor {} is to be written twice", Quoted(*twice)));
   }
-  // Padded, the data starts at a multiple of 8: every element is aligned for a reader that maps the file.
-  json.append((8 - json.size() % 8) % 8, ' ');
+  // Padded, the data starts aligned: so is every element for a reader that maps the file.
+  const auto unit = static_cast<size_t>(alignment);
+  json.append((unit - (sizeof(uint64_t) + json.size()) % unit) % unit, ' ');
   if (static_cast<int64_t>(json.size()) > kMaxSafetensorsHeader) {
     return InvalidArgument(fmt::format("{} tensors need a header of {} bytes, more than a safetensors file may have",
                                        header.tensors.size(), json.size()));

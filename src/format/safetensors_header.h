@@ -55,8 +55,8 @@ struct SafetensorsHeader {
 // times the header's size. `path` names the file in errors.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes, const std::string& path);
 
-// The bytes before the data: length, JSON, and spaces up to a multiple of 8. Deterministic.
+// The bytes before the data: length, JSON, and spaces up to a multiple of `alignment`, itself one of 8. Deterministic.
 // kInvalidArgument for a name that is used twice, reserved or not UTF-8.
-Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header);
+Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int64_t alignment = 8);
 
 }  // namespace temper

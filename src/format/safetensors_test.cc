@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/faulty_env.h"
+#include "base/scratch_folder.h"
 #include "format/conversion.h"
 #include "format/memory_env_for_test.h"
 #include "format/safetensors_writer.h"
@@ -21,20 +22,6 @@ std::vector<std::byte> RandomBytes(size_t n, uint32_t seed) {
   for (std::byte& b : bytes) b = static_cast<std::byte>(random());
   return bytes;
 }
-
-// A folder of the machine's file system that is gone after the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = testing::TempDir() + "/temper_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { (void)PosixEnv().RemoveTree(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 const std::vector<TensorDeclaration> kTensors = {
     {"bf", {DType::kBF16, {3, 5}}}, {"f", {DType::kF32, {7}}},       {"h", {DType::kF16, {2, 1, 3}}},
@@ -56,7 +43,7 @@ Status WriteAll(Env& env, const std::string& path, size_t piece) {
 }
 
 TEST(Safetensors, WhatIsWrittenIsReadBackWhateverThePieces) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const std::string path = folder / "w.safetensors";
   std::string first;
   for (size_t piece : {1000, 1, 3}) {
@@ -83,6 +70,29 @@ TEST(Safetensors, WhatIsWrittenIsReadBackWhateverThePieces) {
     EXPECT_EQ(SafetensorsWriter::FileSize(kTensors)->v, static_cast<int64_t>(bytes->size()));
   }
   EXPECT_EQ(PosixEnv().List(FolderOf(path))->size(), 1u) << "a temporary was left";
+}
+
+// What reads or writes them around the page cache needs no copy then.
+TEST(Safetensors, WrittenDirectlyTensorsOfWholeBlocksBeginAtOne) {
+  const TensorType odd{DType::kF32, {3}}, whole{DType::kBF16, {2, 3, 1024}}, both{DType::kF32, {3, 1024}};
+  const std::vector<TensorDeclaration> declared = {{"a", odd}, {"b", whole}, {"c", odd}, {"d", both}};
+  MemoryEnv env;
+  auto writer = SafetensorsWriter::Create(env, "f", declared, SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect);
+  ASSERT_TRUE(writer.ok());
+  EXPECT_EQ(std::ssize(writer->head()) % kDirectBlock, 0);
+  std::string order;
+  for (const StoredTensor& t : writer->order()) {
+    order += t.name;
+    if (t.bytes().v % kDirectBlock == 0) {
+      EXPECT_EQ(t.begin % kDirectBlock, 0) << t.name;
+    }
+    ASSERT_TRUE(writer->Append(t.name, RandomBytes(static_cast<size_t>(t.bytes().v), 1)).ok());
+  }
+  EXPECT_EQ(order, "dbac");
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ((*env.OpenForRead("f"))->size(), writer->file_size());
+  EXPECT_EQ(*SafetensorsWriter::FileSize(declared, SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect),
+            writer->file_size());
 }
 
 TEST(Safetensors, ReadsRangesOfBytesAndElements) {
@@ -150,7 +160,7 @@ TEST(Safetensors, ConvertsWhileReadingWhateverTheStaging) {
 }
 
 TEST(Safetensors, AFullDiskAtAnyWriteIsReportedAndLeavesTheOldFile) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const std::string path = folder / "w.safetensors";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, "what was there before").ok());
   bool finished = false;
@@ -212,7 +222,7 @@ TEST(Safetensors, AFailedReadAtAnyPointIsAnError) {
 }
 
 TEST(Safetensors, AFileThatShrinksAfterOpeningIsAnErrorNotASignal) {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   const std::string path = folder / "w.safetensors";
   ASSERT_TRUE(WriteAll(PosixEnv(), path, 100).ok());
   auto file = SafetensorsFile::Open(PosixEnv(), path);

@@ -6,11 +6,20 @@
 #include "format/quoted.h"
 
 namespace temper {
+namespace {
 
-std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorDeclaration& a, const TensorDeclaration& b) {
-    return SizeOf(a.type.dtype) > SizeOf(b.type.dtype);
-  });
+int64_t AlignmentFor(WriteMode mode) {
+  return mode == WriteMode::kDirect ? kDirectBlock : 8;
+}
+
+}  // namespace
+
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode) {
+  const auto key = [mode](const TensorDeclaration& d) {
+    const bool blocks = mode == WriteMode::kDirect && d.type.bytes().v % kDirectBlock == 0;
+    return std::pair(!blocks, -SizeOf(d.type.dtype));
+  };
+  std::stable_sort(tensors.begin(), tensors.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   std::vector<StoredTensor> placed;
   placed.reserve(tensors.size());
   int64_t offset = 0;
@@ -27,18 +36,20 @@ std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors) 
 Result<SafetensorsWriter> SafetensorsWriter::Create(Env& env, const std::string& path,
                                                     std::vector<TensorDeclaration> tensors,
                                                     SafetensorsMetadata metadata, WriteMode mode) {
-  SafetensorsWriter writer(env, path, {.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)});
-  auto head = FormatSafetensorsHeader(writer.header_);
+  SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors), mode), .metadata = std::move(metadata)};
+  auto head = FormatSafetensorsHeader(header, AlignmentFor(mode));
   if (!head.ok()) return head.status().WithContext(path);
+  SafetensorsWriter writer(env, path, std::move(header.tensors), std::move(*head));
   TEMPER_ASSIGN_OR_RETURN(writer.file_, env.OpenForWrite(path + ".tmp", mode));
-  TEMPER_RETURN_IF_ERROR(writer.file_->Append(*head));
+  TEMPER_RETURN_IF_ERROR(writer.file_->Append(writer.head_));
   return writer;
 }
 
-Result<Bytes> SafetensorsWriter::FileSize(std::vector<TensorDeclaration> tensors, SafetensorsMetadata metadata) {
-  const SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors)), .metadata = std::move(metadata)};
-  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header));
-  return Bytes{static_cast<int64_t>(head.size()) + (header.tensors.empty() ? 0 : header.tensors.back().end)};
+Result<Bytes> SafetensorsWriter::FileSize(std::vector<TensorDeclaration> tensors, SafetensorsMetadata metadata,
+                                          WriteMode mode) {
+  const SafetensorsHeader header{.tensors = LayOutTensors(std::move(tensors), mode), .metadata = std::move(metadata)};
+  TEMPER_ASSIGN_OR_RETURN(const std::string head, FormatSafetensorsHeader(header, AlignmentFor(mode)));
+  return Bytes{std::ssize(head) + (header.tensors.empty() ? 0 : header.tensors.back().end)};
 }
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
@@ -56,12 +67,12 @@ Status SafetensorsWriter::Keep(Status status) {
 
 Status SafetensorsWriter::Append(std::string_view name, std::span<const std::byte> bytes) {
   if (!error_.ok() || bytes.empty()) return error_;
-  while (current_ < order().size() && filled_ == order()[current_].bytes().v) {
+  while (current_ < order_.size() && filled_ == order_[current_].bytes().v) {
     ++current_;
     filled_ = 0;
   }
-  TEMPER_CHECK(file_ && current_ < order().size()) << path_ << " is complete, yet bytes of " << name << " come";
-  const StoredTensor& t = order()[current_];
+  TEMPER_CHECK(file_ && current_ < order_.size()) << path_ << " is complete, yet bytes of " << name << " come";
+  const StoredTensor& t = order_[current_];
   TEMPER_CHECK(t.name == name) << path_ << ": bytes of " << name << " come in " << t.name << "'s turn";
   TEMPER_CHECK(static_cast<int64_t>(bytes.size()) <= t.bytes().v - filled_)
       << path_ << ": " << name << " is " << t.ToString() << " but gets " << filled_ + bytes.size() << " bytes";
@@ -72,9 +83,9 @@ Status SafetensorsWriter::Append(std::string_view name, std::span<const std::byt
 Status SafetensorsWriter::Finish() {
   if (!error_.ok()) return error_;
   TEMPER_CHECK(file_ != nullptr) << path_ << " is finished already";
-  for (size_t i = current_; i < order().size(); ++i) {
-    TEMPER_CHECK(order()[i].bytes().v == (i == current_ ? filled_ : 0))
-        << path_ << ": " << order()[i].name << " lacks bytes";
+  for (size_t i = current_; i < order_.size(); ++i) {
+    TEMPER_CHECK(order_[i].bytes().v == (i == current_ ? filled_ : 0))
+        << path_ << ": " << order_[i].name << " lacks bytes";
   }
   TEMPER_RETURN_IF_ERROR(Keep(file_->Sync()));
   TEMPER_RETURN_IF_ERROR(Keep(file_->Close()));

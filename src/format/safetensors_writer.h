@@ -27,20 +27,25 @@ class SafetensorsWriter {
   // Older versions of transformers refuse a file that lacks it.
   static SafetensorsMetadata DefaultMetadata() { return {{"format", "pt"}}; }
 
-  // Creates the file and writes its header. `env` must outlive the writer.
+  // Creates the file and writes its header. `env` must outlive the writer. With kDirect the file is laid out for it:
+  // the data, and each tensor of whole blocks, begin at a multiple of kDirectBlock.
   static Result<SafetensorsWriter> Create(Env& env, const std::string& path, std::vector<TensorDeclaration> tensors,
                                           SafetensorsMetadata metadata = DefaultMetadata(),
                                           WriteMode mode = WriteMode::kReplace);
   // The size that the finished file will have: to find a full disk before the work.
   static Result<Bytes> FileSize(std::vector<TensorDeclaration> tensors,
-                                SafetensorsMetadata metadata = DefaultMetadata());
+                                SafetensorsMetadata metadata = DefaultMetadata(), WriteMode mode = WriteMode::kReplace);
 
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which data must come: as declared, but wider elements first, so that each is aligned in the file.
-  const std::vector<StoredTensor>& order() const { return header_.tensors; }
+  // The order in which data must come: wider elements first, so that each is aligned in the file, else as declared;
+  // with kDirect tensors of whole blocks before all others.
+  const std::vector<StoredTensor>& order() const { return order_; }
+  // The bytes before the data, and the size of the whole file.
+  const std::string& head() const { return head_; }
+  Bytes file_size() const { return {std::ssize(head_) + (order_.empty() ? 0 : order_.back().end)}; }
 
   // The next bytes of tensor `name`. REQUIRES: it is the next unfinished tensor of order() that has bytes, and is not
   // overfilled. After an error every later call returns it.
@@ -51,21 +56,22 @@ class SafetensorsWriter {
   void Hurry() { file_->Hurry(); }
 
  private:
-  SafetensorsWriter(Env& env, std::string path, SafetensorsHeader header)
-      : env_(&env), path_(std::move(path)), header_(std::move(header)) {}
+  SafetensorsWriter(Env& env, std::string path, std::vector<StoredTensor> order, std::string head)
+      : env_(&env), path_(std::move(path)), order_(std::move(order)), head_(std::move(head)) {}
 
   Status Keep(Status status);
 
   Env* env_;
   std::string path_;
-  SafetensorsHeader header_;
+  std::vector<StoredTensor> order_;
+  std::string head_;
   std::unique_ptr<WritableFile> file_;  // null once finished or moved from
-  size_t current_ = 0;                  // index in order()
+  size_t current_ = 0;                  // index in order_
   int64_t filled_ = 0;                  // bytes of it that are written
   Status error_;                        // sticky
 };
 
 // The tensors as they will lie in a file: order and offsets.
-std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors);
+std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode = WriteMode::kReplace);
 
 }  // namespace temper

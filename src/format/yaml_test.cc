@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "format/memory_env_for_test.h"
@@ -246,7 +246,7 @@ TEST(Yaml, CopiesAliasesOut) {
 }
 
 TEST(Yaml, HostileDocumentsEndSoonAndSmall) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: a busy machine takes nothing of it
   std::string laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n";
   for (int i = 1; i < 12; ++i) {
     std::string item = "*a" + std::to_string(i - 1);
@@ -275,8 +275,8 @@ TEST(Yaml, HostileDocumentsEndSoonAndSmall) {
   while (values.size() < 1'000'000) values += "1,";
   EXPECT_GT(Parsed(keys).size(), 90'000u);
   EXPECT_GT(Parsed(values + "]").size(), 490'000u);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 60.0);  // a second or two; minutes under a sanitizer would still mean O(n^2)
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 60.0);  // a second or two; minutes under a sanitizer would still mean O(n^2)
 }
 
 TEST(Yaml, AnEmptyDocumentIsNull) {

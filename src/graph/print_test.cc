@@ -2,6 +2,7 @@
 
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "graph/mutated_text_for_test.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -82,30 +83,10 @@ TEST(GraphText, EveryTruncationIsRefusedOrVerifies) {
 }
 
 TEST(GraphText, MutationsNeverCrashAndWhatIsAcceptedReadsBack) {
-  const std::string good = PrintGraph(Example());
-  uint64_t state = 3;
-  const auto next = [&] { return state = state * 6364136223846793005u + 1442695040888963407u, state >> 33; };
-  const std::string_view kAlphabet = "0123456789%-, ()[]{}\"=.\nabdefginoprstuw";
+  MutatedText mutated(PrintGraph(Example()), 3);
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
-    std::string text = good;
-    for (uint64_t k = 0; k <= next() % 3; ++k) {
-      const size_t at = next() % text.size();
-      switch (next() % 4) {
-        case 0:
-          text[at] = kAlphabet[next() % kAlphabet.size()];
-          break;
-        case 1:
-          text[at] = static_cast<char>(next());
-          break;
-        case 2:
-          text.insert(at, 1, kAlphabet[next() % kAlphabet.size()]);
-          break;
-        default:
-          text.erase(at, 1 + next() % 3);
-      }
-    }
-    const auto read = ReadGraph(text);
+    const auto read = ReadGraph(mutated.Next());
     if (!read.ok()) continue;
     ++accepted;
     const std::string printed = PrintGraph(*read);

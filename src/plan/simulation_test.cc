@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/scratch_folder.h"
 #include "compile/train_step.h"
 #include "format/json.h"
 #include "model/model.h"
@@ -179,7 +180,8 @@ TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
 // The simulated trace is one that could have been measured: read as such it is the step again.
 TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
   const StepEstimate s = Simulate(Compiled(4, 2), Fsdp(4), FourDevices(), true);
-  const std::string path = testing::TempDir() + "measured_step_test.json";
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, TraceText(s)).ok());
   const auto rows = ReadMeasuredStep(PosixEnv(), path);
   ASSERT_TRUE(rows.ok()) << rows.status().message();
@@ -191,7 +193,8 @@ TEST(MeasuredStep, ReadsWhatTheSimulationWrites) {
 }
 
 TEST(MeasuredStep, RefusesWhatIsNoTrace) {
-  const std::string path = testing::TempDir() + "no_trace.json";
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
   for (const char* text :
        {"[]", "{}", "{\"traceEvents\": 3}", "{\"traceEvents\": []}", "{\"traceEvents\": [{\"name\": \"x\"}]}",
         R"({"traceEvents": [{"name": "linear", "cat": "forward", "ts": -5, "dur": 1}]})"}) {

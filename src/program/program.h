@@ -23,9 +23,6 @@ namespace temper {
 // Every address handed to a kernel is a multiple of this: a cache line, and the widest vector.
 inline constexpr int64_t kAlignment = 64;
 
-// The same for the disk: blocks of a file that are read and written whole.
-inline constexpr int64_t kDiskAlignment = 4096;
-
 // Bounds of what a Program may say, far from where sums of sizes overflow.
 inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 50;
 inline constexpr int kMaxThreads = 1024;

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "graph/mutated_text_for_test.h"
+
 namespace temper {
 namespace {
 
@@ -178,30 +180,10 @@ TEST(ReadProgram, EveryTruncationIsRefusedOrVerifies) {
 }
 
 TEST(ReadProgram, MutationsNeverCrashAndWhatIsAcceptedReadsBack) {
-  const std::string good = PrintProgram(Example());
-  uint64_t state = 5;
-  const auto next = [&] { return state = state * 6364136223846793005u + 1442695040888963407u, state >> 33; };
-  const std::string_view kAlphabet = "0123456789%-, ()[]{}\"=.\nabdefginoprstuw";
+  MutatedText mutated(PrintProgram(Example()), 5);
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {
-    std::string text = good;
-    for (uint64_t k = 0; k <= next() % 3; ++k) {
-      const size_t at = next() % text.size();
-      switch (next() % 4) {
-        case 0:
-          text[at] = kAlphabet[next() % kAlphabet.size()];
-          break;
-        case 1:
-          text[at] = static_cast<char>(next());
-          break;
-        case 2:
-          text.insert(at, 1, kAlphabet[next() % kAlphabet.size()]);
-          break;
-        default:
-          text.erase(at, 1 + next() % 3);
-      }
-    }
-    const auto read = ReadProgram(text);
+    const auto read = ReadProgram(mutated.Next());
     if (!read.ok()) continue;
     ++accepted;
     const std::string printed = PrintProgram(*read);

@@ -1,10 +1,9 @@
-// BackgroundQueue: a thread that runs collectives in the order they are issued, beside the kernels of the thread that
-// issues them.
+// BackgroundQueue: a thread that runs kernels (collectives, transfers) in the order they are issued, beside those of
+// the thread that issues them.
 //
 // Thread rule: one thread issues and waits. Nothing allocates after the constructor.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>

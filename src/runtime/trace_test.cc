@@ -2,16 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/scratch_folder.h"
 #include "format/json.h"
 
 namespace temper {
 namespace {
 
 TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
-  const std::string path = testing::TempDir() + "trace_test.json";
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
   const auto start = std::chrono::steady_clock::now();
   Trace trace(3);
   for (int i = 0; i < 5; ++i) {
@@ -39,11 +40,11 @@ TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
   EXPECT_EQ(events[0]["args"]["micro_batch"], 7);
   EXPECT_EQ(events[0]["args"]["bytes"], 1024);
   EXPECT_NEAR(events[0]["args"]["gflops_per_second"].get<double>(), 10, 0.1) << "5e5 in 50 us";
-  std::filesystem::remove(path);
 }
 
 TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
-  const std::string path = testing::TempDir() + "trace_test_empty.json";
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
   Trace trace(1);
   ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
   EXPECT_TRUE(ReadJsonFile(PosixEnv(), path).ok());
@@ -53,7 +54,6 @@ TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
   const auto json = ReadJsonFile(PosixEnv(), path);
   ASSERT_TRUE(json.ok()) << json.status().message();
   EXPECT_EQ((*json)["traceEvents"][0]["args"]["block"], kBlockAfter);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

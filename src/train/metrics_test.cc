@@ -6,15 +6,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/faulty_env.h"
+#include "base/scratch_folder.h"
 #include "format/json.h"
 
 namespace temper {
 namespace {
 
 std::string FreshPath(const std::string& name) {
-  const std::string path = testing::TempDir() + name;
-  EXPECT_TRUE(PosixEnv().RemoveTree(path).ok());
-  return path;
+  static const ScratchFolder folder;
+  EXPECT_TRUE(PosixEnv().RemoveTree(folder / name).ok());
+  return folder / name;
 }
 
 std::string Read(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <regex>
 #include <set>
 
+#include "base/scratch_folder.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"
 #include "train/option_yaml.h"
@@ -117,7 +118,8 @@ TEST(RunOptions, ReadsCommandLinesOfEveryForm) {
 }
 
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {
-  const std::string path = testing::TempDir() + "run_options_test.yaml";
+  const ScratchFolder folder;
+  const std::string path = folder / "run.yaml";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, "learning_rate: 1\nseed: 5\n").ok());
   RunConfig config;
   const OptionSet options = RunOptions(config);

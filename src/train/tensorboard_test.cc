@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/scratch_folder.h"
 #include "train/crc32c.h"
 
 namespace temper {
@@ -57,9 +58,9 @@ TEST(TensorBoard, TagsAreThoseOfTransformers) {
 }
 
 TEST(TensorBoard, AResumedRunGoesOnInTheNewestFolder) {
-  const std::string output = testing::TempDir() + "tensorboard_resume";
+  const ScratchFolder folder;
+  const std::string& output = folder.path();
   Env& env = PosixEnv();
-  ASSERT_TRUE(env.RemoveTree(output).ok());
   std::string first, second;
   {
     auto a = TensorBoardWriter::Create(env, output, 1.7e9);
@@ -82,7 +83,8 @@ TEST(TensorBoard, AResumedRunGoesOnInTheNewestFolder) {
 }
 
 TEST(TensorBoard, AnUnwritableFolderIsAnError) {
-  const std::string output = testing::TempDir() + "tensorboard_is_a_file";
+  const ScratchFolder folder;
+  const std::string output = folder / "file";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), output, "").ok());
   EXPECT_FALSE(TensorBoardWriter::Create(PosixEnv(), output, 1.7e9).ok());
 }

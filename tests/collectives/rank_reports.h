@@ -9,20 +9,15 @@
 #include <sstream>
 #include <string>
 
+#include "base/scratch_folder.h"
+
 namespace temper::collectives {
 
 class RankProcesses : public testing::Test {
  protected:
-  RankProcesses() {
-    char name[] = "/tmp/temper_collectives.XXXXXX";
-    folder_ = mkdtemp(name);
-    shared_before_ = InDevShm();
-  }
-  ~RankProcesses() override { std::filesystem::remove_all(folder_); }
-
   void ExpectNothingInDevShm() const { EXPECT_EQ(InDevShm(), shared_before_) << "nothing may be left behind"; }
 
-  std::string out() const { return folder_ + "/out"; }
+  std::string out() const { return folder_ / "out"; }
   std::string Written(int rank) const {
     std::ifstream in(out() + "." + std::to_string(rank));
     std::stringstream text;
@@ -30,8 +25,8 @@ class RankProcesses : public testing::Test {
     return in ? text.str() : "wrote nothing";
   }
   void ForgetWritten() const {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
+    std::filesystem::remove_all(folder_.path());
+    std::filesystem::create_directory(folder_.path());
   }
 
   // What the ranks other than the culprit wrote.
@@ -69,8 +64,8 @@ class RankProcesses : public testing::Test {
     return names;
   }
 
-  std::string folder_;
-  std::set<std::string> shared_before_;
+  const ScratchFolder folder_;
+  const std::set<std::string> shared_before_ = InDevShm();
 };
 
 }  // namespace temper::collectives

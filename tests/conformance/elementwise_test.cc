@@ -7,7 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
-#include "instruction.h"
+#include "op_case.h"
 
 namespace temper {
 namespace {
@@ -45,7 +45,7 @@ double Underflow(double x) {
 TEST(Add, IsTheRoundedSum) {
   for (DType dtype : kCompute) {
     for (const Shape& shape : kShapes) {
-      const Instruction add{Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, shape}, 2, 100)}, {}};
+      const OpCase add{Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, shape}, 2, 100)}, {}};
       // With vcvtneps2bf16 a subnormal result is 0.
       ExpectConforms(add, [&](int, int64_t) { return dtype == DType::kBF16 ? kTiny : 0; });
     }
@@ -55,8 +55,7 @@ TEST(Add, IsTheRoundedSum) {
 TEST(Add, OfAVectorAddsItToEveryRow) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (const Shape& shape : kShapes) {
-      Instruction add{
-          Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, {shape.columns()}}, 2, 100)}, {}};
+      OpCase add{Op::kAdd, {Tensor::Random({dtype, shape}, 1), Tensor::Random({dtype, {shape.columns()}}, 2, 100)}, {}};
       add.may_lack_fast_kernel = dtype == DType::kF64;
       ExpectConforms(add, [&](int, int64_t) { return dtype == DType::kBF16 ? kTiny : 0; });
       const Tensor &a = add.inputs[0], &b = add.inputs[1];
@@ -74,7 +73,7 @@ TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
       const Attributes attributes{{"dtype", std::string(ToString(to))}};
       const bool rare = from == DType::kF64 || to == DType::kF64 || to == DType::kF16;
       for (const Shape& shape : kShapes) {
-        Instruction cast{Op::kCast, {Tensor::Random({from, shape}, 3, 1000)}, attributes};
+        OpCase cast{Op::kCast, {Tensor::Random({from, shape}, 3, 1000)}, attributes};
         cast.may_lack_fast_kernel = rare;
         ExpectConforms(cast, Exact);
         const auto want = RunOn(ReferenceKernels(), cast, 1);
@@ -83,7 +82,7 @@ TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
           EXPECT_TRUE(got[0].SameBytes(want[0])) << ToString(from) << " to " << ToString(to) << " on " << ToString(isa);
         }
       }
-      Instruction specials{Op::kCast, {Arguments(from)}, attributes};
+      OpCase specials{Op::kCast, {Arguments(from)}, attributes};
       specials.may_lack_fast_kernel = rare;
       ExpectConforms(specials, Exact);
     }
@@ -193,7 +192,7 @@ TEST(Dropout, DropsTheElementsThatItsTwinDrops) {
       for (const Shape& shape : kShapes) {
         const Tensor x = Tensor::Random({dtype, shape}, 12);
         for (int64_t first_token : {int64_t{0}, int64_t{13}, int64_t{1} << 36}) {
-          const Instruction dropout{
+          const OpCase dropout{
               Op::kDropout, {x, Rng(1234567, 42, first_token)}, {{"p", p}}, HashName("layers.3.q_proj.lora")};
           // 1 / (1-p) and the product are rounded once each.
           ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / (1 - p); });
@@ -261,10 +260,10 @@ TEST(Dropout, OfPartsIsThatOfTheWholeToTheBit) {
           for (auto [row, count] : {std::pair<int64_t, int64_t>{0, rows}, {rows / 3, rows / 2}, {2, 0}}) {
             const int64_t width = cuts[i + 1] - cuts[i];
             const Attributes attributes{{"p", 0.5}, {"row", row}, {"column", cuts[i]}, {"columns", columns}};
-            const Instruction dropout{Op::kDropout,
-                                      {Columns(Rows(whole, row, count), cuts[i], width), Rng(5, 6, kFirstToken)},
-                                      attributes,
-                                      7};
+            const OpCase dropout{Op::kDropout,
+                                 {Columns(Rows(whole, row, count), cuts[i], width), Rng(5, 6, kFirstToken)},
+                                 attributes,
+                                 7};
             const Tensor want = Columns(Rows(all, row, count), cuts[i], width);
             for (int threads : {1, 3}) {
               EXPECT_TRUE(RunOn(*kernels, dropout, threads)[0].SameBytes(want))
@@ -293,16 +292,16 @@ TEST(Dropout, OfDealtTokensIsThatOfTheWholeToTheBit) {
         for (int64_t i = 0; i < T * width; ++i) {
           x.Set(i, whole[part.PlaceOf(first + i / width) * columns + column + i % width]);
         }
-        const Instruction dropout{Op::kDropout,
-                                  {x, Rng(5, 6, kFirstToken)},
-                                  {{"p", 0.5},
-                                   {"row", first},
-                                   {"column", column},
-                                   {"columns", columns},
-                                   {"packed_row", kRow},
-                                   {"ranks", ranks},
-                                   {"index", ranks - 1}},
-                                  7};
+        const OpCase dropout{Op::kDropout,
+                             {x, Rng(5, 6, kFirstToken)},
+                             {{"p", 0.5},
+                              {"row", first},
+                              {"column", column},
+                              {"columns", columns},
+                              {"packed_row", kRow},
+                              {"ranks", ranks},
+                              {"index", ranks - 1}},
+                             7};
         const Tensor twin = RunOn(ReferenceKernels(), dropout, 1)[0];
         for (int64_t i = 0; i < T * width; ++i) {
           EXPECT_EQ(twin[i], all[part.PlaceOf(first + i / width) * columns + column + i % width]);
@@ -318,10 +317,10 @@ TEST(Dropout, OfAPartAgreesWithItsTwin) {
     for (auto [T, C, column, columns] : {std::array<int64_t, 4>{9, 7, 2, 10}, {33, 64, 64, 256}, {3, 5000, 17, 9999}}) {
       const Tensor x = Tensor::Random({dtype, {T, C}}, 15);
       for (int64_t first_token : {int64_t{0}, int64_t{1} << 36}) {
-        const Instruction dropout{Op::kDropout,
-                                  {x, Rng(77, 3, first_token)},
-                                  {{"p", 0.1}, {"row", int64_t{11}}, {"column", column}, {"columns", columns}},
-                                  HashName("layers.1.down_proj.lora")};
+        const OpCase dropout{Op::kDropout,
+                             {x, Rng(77, 3, first_token)},
+                             {{"p", 0.1}, {"row", int64_t{11}}, {"column", column}, {"columns", columns}},
+                             HashName("layers.1.down_proj.lora")};
         ExpectConforms(dropout, [&](int, int64_t i) { return 2 * kU * std::fabs(x[i]) / 0.9; });
       }
     }

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/reference/reference.h"
-#include "instruction.h"
+#include "op_case.h"
 
 namespace temper {
 namespace {
@@ -41,14 +41,14 @@ TEST(EmptyOperands, OfElementwiseOps) {
 TEST(EmptyOperands, OfTheUpdate) {
   for (const Shape& shape : {Shape{0}, Shape{0, 7}}) {
     for (DType dtype : kCompute) {
-      const Instruction sum{Op::kSumSquares, {Of(dtype, shape)}, {}};
+      const OpCase sum{Op::kSumSquares, {Of(dtype, shape)}, {}};
       ExpectConforms(sum, Exact);
       EXPECT_EQ(RunOn(ReferenceKernels(), sum, 1)[0][0], 0);
       const Tensor master = Of(DType::kF32, shape), clip = Tensor::Of({DType::kF32, {2}}, {1, 1});
       for (int64_t weight : {0, 1}) {
-        Instruction adamw{Op::kAdamw,
-                          {master, master, master, master, clip, Scalars()},
-                          {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", weight}}};
+        OpCase adamw{Op::kAdamw,
+                     {master, master, master, master, clip, Scalars()},
+                     {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", weight}}};
         if (weight) adamw.inputs.push_back(Of(dtype, shape));
         ExpectConforms(adamw, Exact);
       }
@@ -115,9 +115,9 @@ TEST(EmptyOperands, OfTheLoss) {
   for (DType dtype : kCompute) {
     const Tensor x = Of(dtype, {0, 5}), w = Of(dtype, {6, 5}), d_w = Of(DType::kF32, {6, 5});
     for (int64_t acc : {0, 1}) {
-      Instruction loss{Op::kLinearCrossEntropy,
-                       {x, w, Tensor::Ints({})},
-                       {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", acc}}};
+      OpCase loss{Op::kLinearCrossEntropy,
+                  {x, w, Tensor::Ints({})},
+                  {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", acc}}};
       if (acc) loss.inputs.push_back(d_w);
       ExpectConforms(loss, Exact);
     }

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "backend/cpu/reference/reference.h"
-#include "instruction.h"
+#include "op_case.h"
 #include "torch_goldens.h"
 
 namespace temper {

@@ -11,7 +11,7 @@
 #include "base/philox.h"
 #include "compile/differentiate.h"
 #include "graph/builder.h"
-#include "instruction.h"
+#include "op_case.h"
 #include "program/buffer_names.h"
 
 namespace temper {

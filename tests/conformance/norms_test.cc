@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/reference/reference.h"
-#include "instruction.h"
+#include "op_case.h"
 
 namespace temper {
 namespace {
@@ -26,7 +26,7 @@ TEST(RmsNorm, AgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, D] : kSizes) {
       const Tensor x = Tensor::Random({dtype, {T, D}}, 1, 3), w = Tensor::Random({dtype, {D}}, 2);
-      const Instruction norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}};
+      const OpCase norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}};
       const auto want = RunOn(ReferenceKernels(), norm, 1);
       // The sum of squares loses Row(D) roundoffs of itself, its root half of them; then rounding, and two products.
       ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
@@ -55,7 +55,7 @@ TEST(RmsNorm, BackwardAgreesWithItsTwin) {
       for (int flags = 0; flags < 8; ++flags) {
         const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1;
         if (acc_w && !grad_w) continue;
-        Instruction backward{
+        OpCase backward{
             Op::kRmsNormBackward, {c.d_y, c.x, c.w, rstd}, {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
         if (acc) backward.inputs.push_back(c.acc);
         if (acc_w) backward.inputs.push_back(c.acc_w);
@@ -83,7 +83,7 @@ TEST(LayerNorm, AgreesWithItsTwinAroundZeroAndFarFromIt) {
       for (auto [T, D] : kSizes) {
         const NormCase c(dtype, T, D, mean);
         const Tensor b = Tensor::Random({dtype, {D}}, 9);
-        const Instruction norm{Op::kLayerNorm, {c.x, c.w, b}, {{"eps", 1e-5}}};
+        const OpCase norm{Op::kLayerNorm, {c.x, c.w, b}, {{"eps", 1e-5}}};
         const auto want = RunOn(ReferenceKernels(), norm, 1);
         ExpectConforms(norm, [&, D = D](int k, int64_t i) {
           const int64_t t = k == 0 ? i / D : i;
@@ -116,9 +116,9 @@ TEST(LayerNorm, BackwardAgreesWithItsTwin) {
       for (int flags = 0; flags < 8; ++flags) {
         const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1;
         if (acc_w && !grad_w) continue;
-        Instruction backward{Op::kLayerNormBackward,
-                             {c.d_y, c.x, c.w, mean, rstd},
-                             {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
+        OpCase backward{Op::kLayerNormBackward,
+                        {c.d_y, c.x, c.w, mean, rstd},
+                        {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
         if (acc) backward.inputs.push_back(c.acc);
         if (acc_w) {
           backward.inputs.push_back(c.acc_w);

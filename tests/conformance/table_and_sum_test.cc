@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
-#include "instruction.h"
+#include "op_case.h"
 
 namespace temper {
 namespace {
@@ -64,7 +64,7 @@ TEST(Embedding, BackwardSumsTheTokensOfEachRow) {
     for (auto [T, V, D] : {std::array<int64_t, 3>{1, 1, 1}, {5, 3, 7}, {300, 50, 65}, {129, 1000, 200}}) {
       const Tensor d_x = Tensor::Random({dtype, {T, D}}, 4), index = RandomRows(T, V, 5);
       for (int64_t acc : {0, 1}) {
-        Instruction backward{
+        OpCase backward{
             Op::kEmbeddingBackward, {d_x, index}, {{"acc", acc}, {"offset", int64_t{0}}, {"vocab", int64_t{V}}}};
         if (acc) backward.inputs.push_back(Tensor::Random({DType::kF32, {V, D}}, 6));
         // n terms one after the other: n roundoffs of the sum of magnitudes.
@@ -88,14 +88,14 @@ TEST(Embedding, OfPartsOfItsTableSumsToThatOfTheWholeToTheBit) {
   constexpr int64_t T = 90, V = 50, D = 65, kOffset = 2;
   for (DType dtype : kCompute) {
     const Tensor table = Tensor::Random({dtype, {V, D}}, 1), index = RandomRows(T, V - kOffset, 2);
-    const Instruction whole{Op::kEmbedding, {table, index}, {{"offset", kOffset}}};
+    const OpCase whole{Op::kEmbedding, {table, index}, {{"offset", kOffset}}};
     const Tensor want = RunOn(ReferenceKernels(), whole, 1)[0];
     Tensor sum({dtype, {T, D}});
     for (int64_t i = 0; i < T * D; ++i) sum.Set(i, 0);
     for (auto [begin, end] : kParts) {
       Tensor rows({dtype, {end - begin, D}});
       for (int64_t i = 0; i < (end - begin) * D; ++i) rows.Set(i, table[begin * D + i]);
-      const Instruction part{Op::kEmbedding, {rows, index}, {{"offset", kOffset}, {"begin", begin}, {"whole", V}}};
+      const OpCase part{Op::kEmbedding, {rows, index}, {{"offset", kOffset}, {"begin", begin}, {"whole", V}}};
       ExpectConforms(part, Exact);
       const Tensor term = RunOn(*MakeCpuKernels({}), part, 1)[0];
       for (int64_t i = 0; i < T * D; ++i) {
@@ -115,14 +115,14 @@ TEST(Embedding, BackwardOfAPartOfItsTableIsThePartOfTheGradientToTheBit) {
     for (int64_t acc : {0, 1}) {
       for (Isa isa : RunnableIsas()) {
         const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
-        Instruction whole{Op::kEmbeddingBackward, {d_x, index}, {{"acc", acc}, {"offset", kOffset}, {"vocab", V}}};
+        OpCase whole{Op::kEmbeddingBackward, {d_x, index}, {{"acc", acc}, {"offset", kOffset}, {"vocab", V}}};
         if (acc) whole.inputs.push_back(before);
         const Tensor want = RunOn(*kernels, whole, 1)[0];
         for (auto [begin, end] : kParts) {
           const int64_t rows = end - begin;
-          Instruction part{Op::kEmbeddingBackward,
-                           {d_x, index},
-                           {{"acc", acc}, {"offset", kOffset}, {"vocab", rows}, {"begin", begin}, {"whole", V}}};
+          OpCase part{Op::kEmbeddingBackward,
+                      {d_x, index},
+                      {{"acc", acc}, {"offset", kOffset}, {"vocab", rows}, {"begin", begin}, {"whole", V}}};
           const auto slice = [&, begin = begin](const Tensor& t) {
             Tensor s({DType::kF32, {rows, D}});
             for (int64_t i = 0; i < rows * D; ++i) s.Set(i, t[begin * D + i]);
@@ -178,7 +178,7 @@ TEST(Rope, AgreesWithItsTwinAndItsInverseUndoesIt) {
           RunOn(ReferenceKernels(), {Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}}}, 1)[0];
       const Tensor x = Tensor::Random({dtype, {T, heads * E}}, 7);
       for (int64_t inverse : {0, 1}) {
-        const Instruction rope{Op::kRope, {x, table}, {{"head_dim", int64_t{E}}, {"inverse", inverse}}};
+        const OpCase rope{Op::kRope, {x, table}, {{"head_dim", int64_t{E}}, {"inverse", inverse}}};
         // Two products and a sum.
         ExpectConforms(rope, [&, E = E](int, int64_t i) {
           const int64_t e = i % E, pair = e < E / 2 ? i + E / 2 : i - E / 2;
@@ -198,7 +198,7 @@ TEST(SumRows, AgreesWithItsTwin) {
     for (auto [T, O] : {std::pair<int64_t, int64_t>{1, 1}, {7, 3}, {64, 64}, {65, 65}, {1000, 130}, {3, 3000}}) {
       const Tensor d_y = Tensor::Random({dtype, {T, O}}, 8);
       for (int64_t acc : {0, 1}) {
-        Instruction sum{Op::kSumRows, {d_y}, {{"acc", acc}}};
+        OpCase sum{Op::kSumRows, {d_y}, {{"acc", acc}}};
         if (acc) sum.inputs.push_back(Tensor::Random({DType::kF32, {O}}, 9, 10));
         std::vector<double> magnitude(O, 0);
         for (int64_t i = 0; i < T * O; ++i) magnitude[i % O] += std::fabs(d_y[i]);

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
-#include "instruction.h"
+#include "op_case.h"
 #include "torch_goldens.h"
 
 namespace temper {
@@ -21,7 +21,7 @@ Tensor Scalars(double learning_rate, int step, double tokens) {
 TEST(SumSquares, AgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (int64_t n : kCounts) {
-      const Instruction sum{Op::kSumSquares, {Tensor::Random({dtype, {n}}, 1, 1e18)}, {}};
+      const OpCase sum{Op::kSumSquares, {Tensor::Random({dtype, {n}}, 1, 1e18)}, {}};
       const double want = RunOn(ReferenceKernels(), sum, 1)[0][0];
       // Doubles, whose roundoff ExpectConforms counts twice: 4096 terms of a block (the twin's order) and the blocks.
       ExpectConforms(sum, [&](int, int64_t) { return 0x1p-53 * (4096 + static_cast<double>(n) / 4096) * want; });
@@ -31,9 +31,9 @@ TEST(SumSquares, AgreesWithItsTwin) {
 
 TEST(SumScalars, AddsUpInOrderAndIsZeroOfNone) {
   const auto sum = [](const std::vector<double>& terms) {
-    Instruction instruction{Op::kSumScalars, {}, {}};
-    for (const double x : terms) instruction.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {x}));
-    return RunOn(*MakeCpuKernels({}), instruction, 1)[0][0];
+    OpCase op_case{Op::kSumScalars, {}, {}};
+    for (const double x : terms) op_case.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {x}));
+    return RunOn(*MakeCpuKernels({}), op_case, 1)[0][0];
   };
   EXPECT_EQ(sum({}), 0);
   EXPECT_EQ(sum({0.1, 0.2, 0.3}), 0.1 + 0.2 + 0.3);
@@ -41,10 +41,10 @@ TEST(SumScalars, AddsUpInOrderAndIsZeroOfNone) {
 
 TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
   const auto clip = [](std::vector<double> sums, double tokens, double max_norm) {
-    Instruction instruction{Op::kClip, {}, {{"max_norm", max_norm}}};
-    for (double s : sums) instruction.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {s}));
-    instruction.inputs.push_back(Scalars(1e-3, 1, tokens));
-    const auto out = RunOn(*MakeCpuKernels({}), instruction, 1);
+    OpCase op_case{Op::kClip, {}, {{"max_norm", max_norm}}};
+    for (double s : sums) op_case.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {s}));
+    op_case.inputs.push_back(Scalars(1e-3, 1, tokens));
+    const auto out = RunOn(*MakeCpuKernels({}), op_case, 1);
     return std::pair(out[0][0], out[0][1]);
   };
   // Gradient of the sum over 10 tokens: (30, 40). The mean's: norm 5.
@@ -85,7 +85,7 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
       const TensorType f32{DType::kF32, {n}};
       Tensor v = Tensor::Random(f32, 4, 1e-3);
       for (int64_t i = 0; i < n; ++i) v.Set(i, i % 7 == 0 ? 0 : i % 11 == 0 ? 1e-42 : std::fabs(v[i]));
-      Instruction adamw{
+      OpCase adamw{
           Op::kAdamw,
           {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3, 0.1), v,
            Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},

@@ -1,91 +1,93 @@
-// Attention over packed rows. Work is divided into units: (a run of whole documents, a head of keys), and forward also
-// (a segment of its queries). A unit's keys and values are packed once into panels, which all query heads of the group
-// use; scores exist only as a tile. Units do not touch each other's results, so any thread may take any unit.
-#include <fmt/format.h>
-
+// Attention over packed rows, and the steps of a ring over dealt ones. Work is divided into units (attention_seen.h),
+// of a head of keys each, forward also into segments of their queries. A unit's keys and values are packed once into
+// panels, which all query heads of the group use; scores exist only as a tile. Units do not touch each other's results,
+// so any thread may take any unit.
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/attention_seen.h"
 #include "backend/cpu/attention_units.h"
 
 namespace temper {
 namespace {
 
-// Documents [begin, end) of tokens: one, or several short ones that share a tile's work.
-struct Unit {
-  int32_t begin, end;
-};
-
-// The units of a micro-batch, longest first; their number, or an error where document_start is not what it must be.
-Result<int64_t> MakeUnits(const int32_t* document_start, int64_t tokens, int64_t longest, Unit* units) {
-  int64_t n = 0;
-  for (int64_t begin = 0; begin < tokens;) {
-    int64_t end = begin + 1;
-    while (end < tokens && document_start[end] == begin) ++end;
-    if (document_start[begin] != begin || end - begin > longest) {
-      return Corrupt(
-          fmt::format("[attention] token {} says that its document starts at {}; documents are runs of at "
-                      "most {} tokens that all name their first",
-                      begin, document_start[begin], longest));
-    }
-    if (n > 0 && end - units[n - 1].begin <= kAttentionBlock) {
-      units[n - 1].end = static_cast<int32_t>(end);
-    } else {
-      units[n++] = {static_cast<int32_t>(begin), static_cast<int32_t>(end)};
-    }
-    begin = end;
-  }
-  std::sort(units, units + n, [](const Unit& a, const Unit& b) {
-    const int32_t la = a.end - a.begin, lb = b.end - b.begin;
-    return la != lb ? la > lb : a.begin < b.begin;
-  });
-  return n;
-}
-
-class AttentionKernel final : public Kernel {
- public:
-  AttentionKernel(const KernelSpec& spec, Isa isa)
-      : heads_(spec, spec.inputs[0], isa),
-        tokens_(spec.inputs[0].shape[0]),
+// What forward and backward have in common.
+class AttentionKernel : public Kernel {
+ protected:
+  AttentionKernel(const KernelSpec& spec, const TensorType& q, bool backward, Isa isa)
+      : tokens_(spec, q),
+        heads_(spec, q, isa),
+        scratch_(AttentionScratchOf(tokens_.dims(), backward, spec.threads)),
         threads_(spec.threads),
-        scratch_(AttentionScratchOf(AttentionDimsOf(spec.inputs[0], spec.attributes), false, threads_)) {
+        acc_(tokens_.is_step() && spec.attributes.Flag("acc")) {
     TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
   }
 
+  // Where this micro-batch's units and what queries see lie.
+  AttentionUnit* Units(const KernelArgs& args) const {
+    return reinterpret_cast<AttentionUnit*>(args.workspace + scratch_.units.v);
+  }
+  SeenKeys* Seen(const KernelArgs& args) const { return reinterpret_cast<SeenKeys*>(args.workspace + scratch_.seen.v); }
+  std::byte* ThreadScratch(const KernelArgs& args, int thread) const {
+    return args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread;
+  }
+  // An output that goes on from an input, unless it lies there already.
+  static void GoOnFrom(const std::byte* input, std::byte* output, int64_t bytes) {
+    if (output != input) std::memcpy(output, input, static_cast<size_t>(bytes));
+  }
+  static float* F32(std::byte* data) { return reinterpret_cast<float*>(data); }
+
+  const AttentionTokens tokens_;
+  const HeadLayout heads_;
+  const AttentionScratch scratch_;
+  const int threads_;
+  const bool acc_;  // a step that goes on from the results of those before
+  std::atomic<int64_t> next_{0};
+};
+
+class AttentionForwardKernel final : public AttentionKernel {
+ public:
+  AttentionForwardKernel(const KernelSpec& spec, Isa isa) : AttentionKernel(spec, spec.inputs[0], false, isa) {}
+
   Status Run(const KernelArgs& args) override {
-    const auto* document_start = reinterpret_cast<const int32_t*>(args.inputs[3]);
-    Unit* units = reinterpret_cast<Unit*>(args.workspace + scratch_.units.v);
-    TEMPER_ASSIGN_OR_RETURN(const int64_t n, MakeUnits(document_start, tokens_, scratch_.longest, units));
-    // Items: the segments of each unit, of each head of keys.
+    const AttentionUnit* units = Units(args);
+    TEMPER_ASSIGN_OR_RETURN(const int64_t n,
+                            tokens_.Prepare(reinterpret_cast<const int32_t*>(args.inputs[3]), Units(args), Seen(args)));
+    if (acc_) {
+      const int64_t rows = tokens_.dims().tokens;
+      GoOnFrom(args.inputs[4], args.outputs[0], rows * heads_.query_stride() * SizeOf(DType::kF32));
+      GoOnFrom(args.inputs[5], args.outputs[1], rows * heads_.heads * SizeOf(DType::kF32));
+    }
+    // Items: the segments of each unit, of each head of keys. Late queries see more keys: they come first.
     int64_t segments = 0;
     for (int64_t u = 0; u < n; ++u) segments += SegmentsOf(units[u]);
     ForEachUnit(threads_, segments * heads_.kv_heads, next_, [&](int64_t item, int thread) {
       int64_t segment = item / heads_.kv_heads, u = 0;
       for (; segment >= SegmentsOf(units[u]); ++u) segment -= SegmentsOf(units[u]);
-      const int64_t begin = units[u].begin + segment * kSegment;
-      RunSegment(args, document_start, begin, std::min<int64_t>(units[u].end, begin + kSegment), item % heads_.kv_heads,
-                 args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread);
+      const int64_t begin = units[u].begin + (SegmentsOf(units[u]) - 1 - segment) * kSegment;
+      RunSegment(args, begin, std::min<int64_t>(units[u].end, begin + kSegment), item % heads_.kv_heads,
+                 ThreadScratch(args, thread));
     });
     return OkStatus();
   }
 
  private:
-  static int64_t SegmentsOf(const Unit& unit) { return (unit.end - unit.begin + kSegment - 1) / kSegment; }
+  static int64_t SegmentsOf(const AttentionUnit& unit) { return (unit.end - unit.begin + kSegment - 1) / kSegment; }
 
-  void RunSegment(const KernelArgs& args, const int32_t* document_start, int64_t begin, int64_t end, int64_t kv,
-                  std::byte* scratch) {
+  // Queries [begin, end) of the heads that share key head `kv`.
+  void RunSegment(const KernelArgs& args, int64_t begin, int64_t end, int64_t kv, std::byte* scratch) {
     const HeadLayout& h = heads_;
-    const auto first_of = [&](int64_t t) {
-      return h.window > 0 ? std::max<int64_t>(document_start[t], t - h.window + 1) : document_start[t];
-    };
-    const int64_t origin = first_of(begin), keys = end - origin, at = origin * h.key_stride() + kv * h.E;
+    const SeenKeys* seen = Seen(args);
+    const int64_t origin = seen[begin].first, keys = seen[end - 1].last + 1 - origin;
+    if (keys <= 0) return;
+    const int64_t at = origin * h.key_stride() + kv * h.E;
     std::byte *k_panels = scratch + scratch_.k_panels.v, *v_panels = scratch + scratch_.v_panels.v;
     h.PackTokens(h.At(args.inputs[1], at), h.key_stride(), keys, k_panels);
     h.PackDepth(h.At(args.inputs[2], at), h.key_stride(), keys, v_panels);
     int32_t first[kSegment], last[kSegment];
     for (int64_t t = begin; t < end; ++t) {
-      first[t - begin] = static_cast<int32_t>(first_of(t) - origin);
-      last[t - begin] = static_cast<int32_t>(t - origin);
+      first[t - begin] = static_cast<int32_t>(seen[t].first - origin);
+      last[t - begin] = static_cast<int32_t>(seen[t].last - origin);
     }
     AttentionForwardTile tile = {.q_stride = h.query_stride(),
                                  .k_panels = k_panels,
@@ -96,57 +98,57 @@ class AttentionKernel final : public Kernel {
                                  .E = h.E,
                                  .scale = h.scale,
                                  .scratch = scratch + scratch_.tile.v,
+                                 .resume = acc_,
                                  .lse_stride = h.heads};
     for (int64_t head = kv * h.group; head < (kv + 1) * h.group; ++head) {
       for (int64_t t = begin; t < end; t += h.kernels->rows) {
+        const int64_t at_q = t * h.query_stride() + head * h.E;
         tile.rows = static_cast<int>(std::min<int64_t>(h.kernels->rows, end - t));
         tile.first = first + (t - begin);
         tile.last = last + (t - begin);
-        tile.q = h.At(args.inputs[0], t * h.query_stride() + head * h.E);
-        tile.o = h.At(args.outputs[0], t * h.query_stride() + head * h.E);
-        tile.lse = reinterpret_cast<float*>(args.outputs[1]) + t * h.heads + head;
+        tile.q = h.At(args.inputs[0], at_q);
+        if (tokens_.is_step()) {
+          tile.sums = F32(args.outputs[0]) + at_q;
+        } else {
+          tile.o = h.At(args.outputs[0], at_q);
+        }
+        tile.lse = F32(args.outputs[1]) + t * h.heads + head;
         h.kernels->forward(tile);
       }
     }
   }
-
-  const HeadLayout heads_;
-  const int64_t tokens_;
-  const int threads_;
-  const AttentionScratch scratch_;
-  std::atomic<int64_t> next_{0};
 };
 
-class AttentionBackwardKernel final : public Kernel {
+class AttentionBackwardKernel final : public AttentionKernel {
  public:
-  AttentionBackwardKernel(const KernelSpec& spec, Isa isa)
-      : heads_(spec, spec.inputs[1], isa),
-        tokens_(spec.inputs[1].shape[0]),
-        threads_(spec.threads),
-        scratch_(AttentionScratchOf(AttentionDimsOf(spec.inputs[1], spec.attributes), true, threads_)) {
-    TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
-  }
+  AttentionBackwardKernel(const KernelSpec& spec, Isa isa) : AttentionKernel(spec, spec.inputs[1], true, isa) {}
 
   Status Run(const KernelArgs& args) override {
-    const auto* document_start = reinterpret_cast<const int32_t*>(args.inputs[6]);
-    Unit* units = reinterpret_cast<Unit*>(args.workspace + scratch_.units.v);
-    TEMPER_ASSIGN_OR_RETURN(const int64_t n, MakeUnits(document_start, tokens_, scratch_.longest, units));
+    const AttentionUnit* units = Units(args);
+    TEMPER_ASSIGN_OR_RETURN(const int64_t n,
+                            tokens_.Prepare(reinterpret_cast<const int32_t*>(args.inputs[6]), Units(args), Seen(args)));
+    const int64_t d_q_bytes = tokens_.dims().tokens * heads_.query_stride() * SizeOf(DType::kF32);
+    if (acc_) {
+      GoOnFrom(args.inputs[7], args.outputs[0], d_q_bytes);
+    } else if (tokens_.is_step()) {
+      std::memset(args.outputs[0], 0, static_cast<size_t>(d_q_bytes));
+    }
     ForEachUnit(threads_, n * heads_.kv_heads, next_, [&](int64_t item, int thread) {
-      RunUnit(args, document_start, units[item / heads_.kv_heads], item % heads_.kv_heads,
-              args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread);
+      RunUnit(args, units[item / heads_.kv_heads], item % heads_.kv_heads, ThreadScratch(args, thread));
     });
     return OkStatus();
   }
 
  private:
-  void RunUnit(const KernelArgs& args, const int32_t* document_start, const Unit& unit, int64_t kv,
-               std::byte* scratch) {
+  void RunUnit(const KernelArgs& args, const AttentionUnit& unit, int64_t kv, std::byte* scratch) {
     const HeadLayout& h = heads_;
-    const int64_t L = unit.end - unit.begin, at = unit.begin * h.key_stride() + kv * h.E;
-    const int64_t sum_bytes = (L + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock * h.padded_E() * 4;
-    float* d_k = reinterpret_cast<float*>(scratch + scratch_.d_k.v);
-    float* d_v = reinterpret_cast<float*>(scratch + scratch_.d_v.v);
-    float* d_q = reinterpret_cast<float*>(scratch + scratch_.d_q.v);
+    const SeenKeys* seen = Seen(args) + unit.begin;
+    const int64_t length = unit.end - unit.begin, at = unit.begin * h.key_stride() + kv * h.E;
+    const int64_t L = seen[length - 1].last + 1 - unit.begin;  // keys behind these are seen by none
+    const int64_t sum_bytes = (length + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock * h.padded_E() * 4;
+    float* d_k = F32(scratch + scratch_.d_k.v);
+    float* d_v = F32(scratch + scratch_.d_v.v);
+    float* d_q = F32(scratch + scratch_.d_q.v);
     std::memset(d_k, 0, static_cast<size_t>(sum_bytes));
     std::memset(d_v, 0, static_cast<size_t>(sum_bytes));
     h.PackTokens(h.At(args.inputs[2], at), h.key_stride(), L, scratch + scratch_.k_panels.v);
@@ -173,9 +175,16 @@ class AttentionBackwardKernel final : public Kernel {
                                     .scratch = scratch + scratch_.tile.v,
                                     .d_q = d_q};
     for (int64_t head = kv * h.group; head < (kv + 1) * h.group; ++head) {
-      for (int64_t i = 0; i < L; i += kAttentionBlock) {
+      for (int64_t i = 0; i < length; i += kAttentionBlock) {
         const int64_t t = unit.begin + i, at_q = t * h.query_stride() + head * h.E;
-        block.rows = std::min(kAttentionBlock, L - i);
+        block.rows = std::min(kAttentionBlock, length - i);
+        for (int64_t r = 0; r < block.rows; ++r) {
+          first[r] = seen[i + r].first - unit.begin;
+          last[r] = seen[i + r].last - unit.begin;
+          lse[r] = reinterpret_cast<const float*>(args.inputs[5])[(t + r) * h.heads + head];
+        }
+        const int64_t end_key = last[block.rows - 1] + 1;
+        if (end_key <= first[0]) continue;
         block.row_panel_bytes = h.PanelBytes(block.rows);
         const std::byte *d_o = h.At(args.inputs[0], at_q), *q = h.At(args.inputs[1], at_q);
         h.kernels->copy_rows(q, h.query_stride(), block.rows, kAttentionBlock, h.E, scratch + scratch_.q_rows.v);
@@ -183,138 +192,55 @@ class AttentionBackwardKernel final : public Kernel {
         h.PackDepth(q, h.query_stride(), block.rows, scratch + scratch_.q_panels.v);
         h.PackDepth(d_o, h.query_stride(), block.rows, scratch + scratch_.d_o_panels.v);
         h.kernels->row_dots(d_o, h.At(args.inputs[4], at_q), h.query_stride(), block.rows, h.E, delta);
-        for (int64_t r = 0; r < block.rows; ++r) {
-          const int64_t start = document_start[t + r];
-          first[r] = static_cast<int32_t>((h.window > 0 ? std::max(start, t + r - h.window + 1) : start) - unit.begin);
-          last[r] = static_cast<int32_t>(i + r);
-          lse[r] = reinterpret_cast<const float*>(args.inputs[5])[(t + r) * h.heads + head];
-        }
         std::memset(d_q, 0, static_cast<size_t>(kAttentionBlock * h.padded_E() * 4));
-        for (int64_t j = first[0] / kAttentionBlock * kAttentionBlock; j <= i; j += kAttentionBlock) {
+        for (int64_t j = first[0] / kAttentionBlock * kAttentionBlock; j < end_key; j += kAttentionBlock) {
           block.first_key = j;
           block.keys = std::min(kAttentionBlock, L - j);
           block.d_k = d_k + j * h.padded_E();
           block.d_v = d_v + j * h.padded_E();
           h.kernels->backward(block);
         }
-        h.kernels->write_rows(d_q, h.scale, block.rows, h.E, h.At(args.outputs[0], at_q), h.query_stride());
+        Write(d_q, h.scale, block.rows, args.outputs[0], at_q, h.query_stride(), /*add=*/true);
       }
     }
-    h.kernels->write_rows(d_k, h.scale, L, h.E, h.At(args.outputs[1], at), h.key_stride());
-    h.kernels->write_rows(d_v, 1, L, h.E, h.At(args.outputs[2], at), h.key_stride());
+    Write(d_k, h.scale, length, args.outputs[1], at, h.key_stride(), /*add=*/false);
+    Write(d_v, 1, length, args.outputs[2], at, h.key_stride(), /*add=*/false);
   }
 
-  const HeadLayout heads_;
-  const int64_t tokens_;
-  const int threads_;
-  const AttentionScratch scratch_;
-  std::atomic<int64_t> next_{0};
+  // Rows of scale * sums: rounded, or of a step in f32, of which d_q adds up over the steps.
+  void Write(const float* sums, float scale, int64_t rows, std::byte* output, int64_t at, int64_t stride, bool add) {
+    const HeadLayout& h = heads_;
+    if (tokens_.is_step()) {
+      h.kernels->add_rows(sums, scale, rows, h.E, add, F32(output) + at, stride);
+    } else {
+      h.kernels->write_rows(sums, scale, rows, h.E, h.At(output, at), stride);
+    }
+  }
 };
 
-// New tokens against a cache. A query's heads of one group are rows of one tile: they see the same keys, and decoding
-// has no other rows.
-class AttentionCachedKernel final : public Kernel {
- public:
-  AttentionCachedKernel(const KernelSpec& spec, Isa isa)
-      : heads_(spec, spec.inputs[0], isa),
-        tokens_(spec.inputs[0].shape[0]),
-        cache_(spec.inputs[3].shape[0]),
-        threads_(spec.threads),
-        scratch_(AttentionScratchOf({.tokens = tokens_, .keys = cache_, .head_dim = heads_.E}, false, threads_)) {
-    TEMPER_CHECK(scratch_.bytes <= spec.workspace) << scratch_.bytes.v << " of " << spec.workspace.v;
-  }
-
-  Status Run(const KernelArgs& args) override {
-    const HeadLayout& h = heads_;
-    const int64_t length = *reinterpret_cast<const int32_t*>(args.inputs[5]);
-    if (length < 0 || length + tokens_ > cache_) {
-      return InvalidArgument(
-          fmt::format("{} new tokens do not fit behind {} in a cache of {}", tokens_, length, cache_));
-    }
-    const auto row = static_cast<size_t>(h.key_stride() * h.element);
-    for (int i = 0; i < 2; ++i) {
-      std::byte* cache = args.outputs[1 + i];
-      if (cache != args.inputs[3 + i]) std::memcpy(cache, args.inputs[3 + i], static_cast<size_t>(cache_) * row);
-      std::memcpy(cache + static_cast<size_t>(length) * row, args.inputs[1 + i], static_cast<size_t>(tokens_) * row);
-    }
-    const int64_t segments = (tokens_ + kSegment - 1) / kSegment;
-    ForEachUnit(threads_, segments * h.kv_heads, next_, [&](int64_t item, int thread) {
-      const int64_t begin = item / h.kv_heads * kSegment;
-      RunSegment(args, length, begin, std::min(tokens_, begin + kSegment), item % h.kv_heads,
-                 args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread);
-    });
-    return OkStatus();
-  }
-
- private:
-  void RunSegment(const KernelArgs& args, int64_t length, int64_t begin, int64_t end, int64_t kv, std::byte* scratch) {
-    const HeadLayout& h = heads_;
-    const auto first_of = [&](int64_t i) { return h.window > 0 ? std::max<int64_t>(0, length + i - h.window + 1) : 0; };
-    const int64_t origin = first_of(begin), keys = length + end - origin, at = origin * h.key_stride() + kv * h.E;
-    std::byte *k_panels = scratch + scratch_.k_panels.v, *v_panels = scratch + scratch_.v_panels.v;
-    h.PackTokens(h.At(args.outputs[1], at), h.key_stride(), keys, k_panels);
-    h.PackDepth(h.At(args.outputs[2], at), h.key_stride(), keys, v_panels);
-    AttentionForwardTile tile = {.k_panels = k_panels,
-                                 .v_panels = v_panels,
-                                 .k_panel_bytes = h.PanelBytes(h.E),
-                                 .v_panel_bytes = h.PanelBytes(keys),
-                                 .keys = keys,
-                                 .E = h.E,
-                                 .scale = h.scale,
-                                 .scratch = scratch + scratch_.tile.v};
-    int32_t first[kSegment], last[kSegment];
-    tile.first = first;
-    tile.last = last;
-    const auto run = [&](int64_t t, int64_t head, int64_t rows, int64_t stride) {
-      tile.q_stride = stride;
-      tile.rows = static_cast<int>(rows);
-      tile.q = h.At(args.inputs[0], t * h.query_stride() + head * h.E);
-      tile.o = h.At(args.outputs[0], t * h.query_stride() + head * h.E);
-      h.kernels->forward(tile);
-    };
-    const int64_t most = h.kernels->rows, head_end = (kv + 1) * h.group;
-    if (end - begin < h.group) {
-      for (int64_t t = begin; t < end; ++t) {
-        std::fill_n(first, most, static_cast<int32_t>(first_of(t) - origin));
-        std::fill_n(last, most, static_cast<int32_t>(length + t - origin));
-        for (int64_t head = kv * h.group; head < head_end; head += most) {
-          run(t, head, std::min(most, head_end - head), h.E);
-        }
-      }
-      return;
-    }
-    for (int64_t t = begin; t < end; t += most) {
-      const int64_t rows = std::min(most, end - t);
-      for (int64_t r = 0; r < rows; ++r) {
-        first[r] = static_cast<int32_t>(first_of(t + r) - origin);
-        last[r] = static_cast<int32_t>(length + t + r - origin);
-      }
-      for (int64_t head = kv * h.group; head < head_end; ++head) run(t, head, rows, h.query_stride());
-    }
-  }
-
-  const HeadLayout heads_;
-  const int64_t tokens_, cache_;
-  const int threads_;
-  const AttentionScratch scratch_;
-  std::atomic<int64_t> next_{0};
-};
-
-}  // namespace
-
-std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[0]) || spec.attributes.Has("axes")) return nullptr;
-  return std::make_unique<AttentionKernel>(spec, isa);
+std::unique_ptr<Kernel> MakeForward(const KernelSpec& spec, Isa isa) {
+  if (!Served(spec, spec.inputs[0])) return nullptr;
+  return std::make_unique<AttentionForwardKernel>(spec, isa);
 }
-
-std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[1]) || spec.attributes.Has("axes")) return nullptr;
+std::unique_ptr<Kernel> MakeBackward(const KernelSpec& spec, Isa isa) {
+  if (!Served(spec, spec.inputs[1])) return nullptr;
   return std::make_unique<AttentionBackwardKernel>(spec, isa);
 }
 
-std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, Isa isa) {
-  if (!Served(spec, spec.inputs[0])) return nullptr;
-  return std::make_unique<AttentionCachedKernel>(spec, isa);
+}  // namespace
+
+// Over dealt tokens (`axes`) attention stands for the steps of a ring, and is none of these.
+std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa) {
+  return spec.attributes.Has("axes") ? nullptr : MakeForward(spec, isa);
+}
+std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa) {
+  return spec.attributes.Has("axes") ? nullptr : MakeBackward(spec, isa);
+}
+std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, Isa isa) {
+  return MakeForward(spec, isa);
+}
+std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, Isa isa) {
+  return MakeBackward(spec, isa);
 }
 
 }  // namespace temper

@@ -2,8 +2,8 @@
 // with f32 sums and one rounding at the end. Packs blocks of both operands into panels (gemm_tile.h), so that all
 // layouts run alike.
 //
-// An element's sum runs over k in an order that depends on k alone: results do not depend on the number of threads, nor
-// on m and n.
+// An element's sum runs over k in blocks that depend on the planned shape alone: neither on the number of threads nor
+// on how much of the shape a call uses.
 #pragma once
 
 #include <cstddef>

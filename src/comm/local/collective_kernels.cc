@@ -15,7 +15,8 @@ namespace {
 
 // Sums up to this size are shown in mailboxes and added up by everybody: one wait instead of three.
 constexpr int64_t kSmallSum = 16 << 10;
-static_assert(kSmallSum <= kMailboxBytes.v);
+constexpr int64_t kTermAlignment = 8;  // of a tensor in a mailbox: the widest element
+static_assert(kSmallSum + kTermAlignment * kTensorsPerMeeting <= kMailboxBytes.v);
 
 Meeting MeetingOf(Op op) {
   switch (op) {
@@ -131,7 +132,7 @@ class HostCollective final : public Kernel {
       for (size_t t = 0; t < count; ++t) {
         const CollectiveTensor& tensor = plan_.tensors[first + t];
         body(tensor, first + t, at);
-        at += tensor.bytes().v;
+        at = AlignUp(Bytes{at} + tensor.bytes(), kTermAlignment).v;
       }
     };
     for_each([&](const CollectiveTensor& tensor, size_t t, int64_t at) {

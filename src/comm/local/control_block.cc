@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <climits>
 #include <cstring>
 
@@ -88,8 +89,15 @@ std::string ControlBlock::NameOf(int i) const {
 }
 
 bool ControlBlock::Stop(const Status& cause, int reporter) const {
-  uint32_t running = kRunning;
-  if (!header_->state.compare_exchange_strong(running, kStopping)) return false;
+  // Somebody else may just be writing his cause; one who was killed before it was complete is not waited for long.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  uint32_t state = kRunning;
+  while (!header_->state.compare_exchange_strong(state, kStopping)) {
+    if (state == kStopped) return false;
+    if (std::chrono::steady_clock::now() > patience) break;
+    state = kRunning;
+    sched_yield();
+  }
   const std::string& text = cause.message();
   header_->code = cause.code();
   header_->reporter = reporter;

@@ -94,7 +94,7 @@ class ControlBlock {
   std::string NameOf(int i) const;
 
   // Ends the run for all ranks, unless it is ended already: every wait returns `cause`. `reporter`: the rank that tells
-  // the user, or -1 (a launcher). True where this was the first.
+  // the user, or -1 (a launcher). True where this was the first. Either way the run has stopped on return.
   bool Stop(const Status& cause, int reporter) const;
   bool stopped() const;
   // Why. OK while the run goes on.

@@ -23,7 +23,6 @@ PeerWait::PeerWait(const ControlBlock& control, int self, Lane lane, bool proces
 
 Status PeerWait::Stop(const Status& cause) {
   control_.Stop(cause, control_.rank(self_).global_rank.load(std::memory_order_relaxed));
-  while (!control_.stopped()) sched_yield();  // somebody else is just writing his cause
   return control_.Cause();
 }
 

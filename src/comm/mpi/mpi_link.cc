@@ -31,7 +31,6 @@ MpiLink::MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, i
 
 Status MpiLink::Stop(const Status& cause) const {
   control_.Stop(cause, rank_);
-  while (!control_.stopped()) sched_yield();
   return control_.Cause();
 }
 

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "base/scratch_folder.h"
 
 namespace temper {
 namespace {
@@ -241,23 +242,17 @@ TEST(ChatTemplate, ReasoningIsFoundUnderEachOfItsNames) {
 
 class ChatTemplateFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("temper_chat_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_ / "additional_chat_templates");
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { ASSERT_TRUE(PosixEnv().CreateFolders(folder_ / "additional_chat_templates").ok()); }
   void Write(const std::string& name, std::string_view text) {
-    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), (folder_ / name).string(), text).ok());
+    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), folder_ / name, text).ok());
   }
   std::string Rendered(const OrderedJson& tools = nullptr) {
-    auto t = ChatTemplate::Load(PosixEnv(), folder_.string());
+    auto t = ChatTemplate::Load(PosixEnv(), folder_.path());
     if (!t.ok()) return t.status().message();
     if (!*t) return "(none)";
     return *(*t)->Render(TwoTurns(), tools, false);
   }
-  std::filesystem::path folder_;
+  const ScratchFolder folder_;
 };
 
 TEST_F(ChatTemplateFolder, HasNoneWhereNothingNamesOne) {

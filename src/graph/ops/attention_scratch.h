@@ -10,8 +10,8 @@ namespace temper {
 // Offsets into the workspace, 64-byte aligned. Scratch of threads lies thread_bytes apart from `threads` on; the
 // offsets after it count from a thread's own.
 struct AttentionScratch {
-  int64_t longest = 0;  // tokens of one document, at most
-  Bytes units;          // pairs of i32 [T]: runs of documents
+  Bytes units;  // pairs of i32 [T]: runs of documents
+  Bytes seen;   // pairs of i32 [T]: the keys that a query sees
   Bytes threads, thread_bytes;
   Bytes k_panels, v_panels;  // f32 (bf16 in half of it) [longest, E], E a multiple of 32
   Bytes k_depth_panels;      // the same; backward only, as what follows
@@ -48,11 +48,11 @@ inline AttentionScratch AttentionScratchOf(const AttentionDims& d, bool backward
     return at;
   };
   const auto padded = [](int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; };
-  s.longest = d.keys;
   // A unit of short documents may be as long as a block.
   const int64_t L = padded(std::max(d.keys, std::min(d.tokens, kAttentionBlockBound)), kAttentionBlockBound);
   const int64_t E = padded(d.head_dim, 32);
   s.units = take(d.tokens * 8);
+  s.seen = take(d.tokens * 8);
   s.threads = s.bytes;
   s.bytes = {};
   s.k_panels = take(L * E * 4 + kSlack);

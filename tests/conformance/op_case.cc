@@ -1,4 +1,4 @@
-#include "instruction.h"
+#include "op_case.h"
 
 #include <gtest/gtest.h>
 
@@ -39,8 +39,8 @@ const T& At(const std::byte* data, int64_t i) {
 }
 
 // The input that output 0 may be written over, or -1.
-int InPlaceInput(const Instruction& instruction) {
-  return OverwritableInput(instruction.op, instruction.attributes, static_cast<int>(instruction.inputs.size()), 0);
+int InPlaceInput(const OpCase& op_case) {
+  return OverwritableInput(op_case.op, op_case.attributes, static_cast<int>(op_case.inputs.size()), 0);
 }
 
 }  // namespace
@@ -139,10 +139,10 @@ bool Tensor::SameBytes(const Tensor& other) const {
   return bytes_ == other.bytes_ && (bytes_ == 0 || std::memcmp(data(), other.data(), bytes_) == 0);
 }
 
-KernelSpec SpecOf(const Instruction& instruction, int threads) {
-  const OpRule& rule = RuleOf(instruction.op);
-  KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = threads};
-  for (const Tensor& input : instruction.inputs) spec.inputs.push_back(input.type());
+KernelSpec SpecOf(const OpCase& op_case, int threads) {
+  const OpRule& rule = RuleOf(op_case.op);
+  KernelSpec spec{.op = op_case.op, .attributes = op_case.attributes, .threads = threads};
+  for (const Tensor& input : op_case.inputs) spec.inputs.push_back(input.type());
   Result<Types> types = rule.infer(spec.inputs, spec.attributes);
   TEMPER_CHECK(types.ok()) << types.status().message();
   spec.outputs = *types;
@@ -150,9 +150,9 @@ KernelSpec SpecOf(const Instruction& instruction, int threads) {
   return spec;
 }
 
-std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, int threads, bool in_place) {
-  const KernelSpec spec = SpecOf(instruction, threads);
-  std::vector<Tensor> inputs = instruction.inputs;
+std::vector<Tensor> RunOn(KernelTable& kernels, const OpCase& op_case, int threads, bool in_place) {
+  const KernelSpec spec = SpecOf(op_case, threads);
+  std::vector<Tensor> inputs = op_case.inputs;
   std::vector<Tensor> outputs;
   for (const TensorType& type : spec.outputs) outputs.emplace_back(type);
   Tensor workspace({DType::kBF16, {spec.workspace.v / 2}});
@@ -161,7 +161,7 @@ std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, 
   for (Tensor& t : inputs) in.push_back(t.data());
   for (Tensor& t : outputs) out.push_back(t.data());
   if (in_place) {
-    const auto target = static_cast<size_t>(InPlaceInput(instruction));
+    const auto target = static_cast<size_t>(InPlaceInput(op_case));
     outputs[0] = Tensor(inputs[target]);
     in[target] = out[0] = outputs[0].data();
   }
@@ -170,22 +170,22 @@ std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, 
   const Status status = (*kernel)->Run({.inputs = in.data(),
                                         .outputs = out.data(),
                                         .workspace = workspace.data(),
-                                        .rng_name_hash = instruction.rng_name_hash});
+                                        .rng_name_hash = op_case.rng_name_hash});
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(workspace.GuardsIntact()) << "workspace overrun";
   for (size_t k = 0; k < outputs.size(); ++k) EXPECT_TRUE(outputs[k].GuardsIntact()) << "output " << k << " overrun";
   for (size_t k = 0; k < inputs.size(); ++k) {
-    EXPECT_TRUE(inputs[k].SameBytes(instruction.inputs[k])) << "input " << k << " was written";
+    EXPECT_TRUE(inputs[k].SameBytes(op_case.inputs[k])) << "input " << k << " was written";
   }
   return outputs;
 }
 
 namespace {
 
-std::string Describe(const Instruction& instruction) {
-  std::string text(ToString(instruction.op));
-  for (const Tensor& t : instruction.inputs) text += " " + t.type().ToString();
-  return text + " " + instruction.attributes.ToString();
+std::string Describe(const OpCase& op_case) {
+  std::string text(ToString(op_case.op));
+  for (const Tensor& t : op_case.inputs) text += " " + t.type().ToString();
+  return text + " " + op_case.attributes.ToString();
 }
 
 void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want, const Bound& bound) {
@@ -208,20 +208,20 @@ void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want
 }
 
 // The GPU's kernel of it, where there is one: agrees with the twin; gives the same bits again, and in place.
-void ExpectGpuConforms(const Instruction& instruction, const std::vector<Tensor>& want, const Bound& bound) {
+void ExpectGpuConforms(const OpCase& op_case, const std::vector<Tensor>& want, const Bound& bound) {
   for (const GpuTables& gpu : GpusUnderTest()) {
-    SCOPED_TRACE(Describe(instruction) + " on " + gpu.table->name());
-    if (!gpu.table->Make(SpecOf(instruction, 1)).ok()) continue;
-    const std::vector<Tensor> got = RunOn(*gpu.table, instruction, 1);
+    SCOPED_TRACE(Describe(op_case) + " on " + gpu.table->name());
+    if (!gpu.table->Make(SpecOf(op_case, 1)).ok()) continue;
+    const std::vector<Tensor> got = RunOn(*gpu.table, op_case, 1);
     ExpectClose(got, want, bound);
-    const std::vector<Tensor> again = RunOn(*gpu.again, instruction, 1);
+    const std::vector<Tensor> again = RunOn(*gpu.again, op_case, 1);
     for (size_t k = 0; k < got.size(); ++k) {
       EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " is not the same again";
     }
-    const int target = RuleOf(instruction.op).in_place_input;
-    if (target >= 0 && target < static_cast<int>(instruction.inputs.size()) &&
-        instruction.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
-      const std::vector<Tensor> in_place = RunOn(*gpu.again, instruction, 1, /*in_place=*/true);
+    const int target = RuleOf(op_case.op).in_place_input;
+    if (target >= 0 && target < static_cast<int>(op_case.inputs.size()) &&
+        op_case.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
+      const std::vector<Tensor> in_place = RunOn(*gpu.again, op_case, 1, /*in_place=*/true);
       for (size_t k = 0; k < got.size(); ++k) {
         EXPECT_TRUE(in_place[k].SameBytes(got[k])) << "output " << k << " differs in place";
       }
@@ -231,26 +231,26 @@ void ExpectGpuConforms(const Instruction& instruction, const std::vector<Tensor>
 
 }  // namespace
 
-void ExpectConforms(const Instruction& instruction, const Bound& bound) {
-  const std::vector<Tensor> want = RunOn(ReferenceKernels(), instruction, 1);
-  ExpectGpuConforms(instruction, want, bound);
+void ExpectConforms(const OpCase& op_case, const Bound& bound) {
+  const std::vector<Tensor> want = RunOn(ReferenceKernels(), op_case, 1);
+  ExpectGpuConforms(op_case, want, bound);
   for (Isa isa : RunnableIsas()) {
-    SCOPED_TRACE(Describe(instruction) + " on " + std::string(ToString(isa)));
+    SCOPED_TRACE(Describe(op_case) + " on " + std::string(ToString(isa)));
     const auto kernels = MakeCpuKernels({.threads = 3, .isa = isa});
-    if (isa != Isa::kScalar && !instruction.may_lack_fast_kernel) {
-      EXPECT_NE(MakeFastKernel(SpecOf(instruction, 1), isa), nullptr) << "only the twin was tested";
+    if (isa != Isa::kScalar && !op_case.may_lack_fast_kernel) {
+      EXPECT_NE(MakeFastKernel(SpecOf(op_case, 1), isa), nullptr) << "only the twin was tested";
     }
-    const std::vector<Tensor> got = RunOn(*kernels, instruction, 1);
+    const std::vector<Tensor> got = RunOn(*kernels, op_case, 1);
     ExpectClose(got, want, bound);
     for (int threads : {2, 3}) {
-      const std::vector<Tensor> again = RunOn(*kernels, instruction, threads);
+      const std::vector<Tensor> again = RunOn(*kernels, op_case, threads);
       for (size_t k = 0; k < got.size(); ++k) {
         EXPECT_TRUE(again[k].SameBytes(got[k])) << "output " << k << " differs on " << threads << " threads";
       }
     }
-    const int target = InPlaceInput(instruction);
-    if (target >= 0 && instruction.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
-      const std::vector<Tensor> in_place = RunOn(*kernels, instruction, 2, /*in_place=*/true);
+    const int target = InPlaceInput(op_case);
+    if (target >= 0 && op_case.inputs[static_cast<size_t>(target)].type() == got[0].type()) {
+      const std::vector<Tensor> in_place = RunOn(*kernels, op_case, 2, /*in_place=*/true);
       for (size_t k = 0; k < got.size(); ++k) {
         EXPECT_TRUE(in_place[k].SameBytes(got[k])) << "output " << k << " differs in place";
       }

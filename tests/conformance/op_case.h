@@ -1,4 +1,4 @@
-// One instruction as a test sees it: operands on the host, run by any kernel table under supervision.
+// One case of an op as a test sees it: operands on the host, run by any kernel table under supervision.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class Tensor {
   std::unique_ptr<std::byte[]> memory_;
 };
 
-struct Instruction {
+struct OpCase {
   Op op;
   std::vector<Tensor> inputs;
   Attributes attributes;
@@ -50,12 +50,12 @@ struct Instruction {
   bool may_lack_fast_kernel = false;  // the twin may be all there is, e.g. for f64
 };
 
-// The instruction as a kernel is made for it, types and workspace by the op's rules.
-KernelSpec SpecOf(const Instruction& instruction, int threads);
+// The case as a kernel is made for it, types and workspace by the op's rules.
+KernelSpec SpecOf(const OpCase& op_case, int threads);
 
 // Runs it on poisoned outputs and a poisoned workspace of the size that the op's rule says. Expects success, all guard
 // bytes as they were and no input changed. `in_place`: output 0 over the input that the op's rule allows.
-std::vector<Tensor> RunOn(KernelTable& kernels, const Instruction& instruction, int threads, bool in_place = false);
+std::vector<Tensor> RunOn(KernelTable& kernels, const OpCase& op_case, int threads, bool in_place = false);
 
 // How far element i of output k may be from the twin's, beside the rounding of both to the output's dtype: what the
 // fast kernel's f32 arithmetic may lose. The test derives it.
@@ -63,7 +63,7 @@ using Bound = std::function<double(int k, int64_t i)>;
 
 // On every instruction set of this machine: there is a fast kernel (from AVX2 on); it agrees with its twin within the
 // bound, NaN for NaN; gives the same bits on 1, 2 and 3 threads; and the same bits in place.
-void ExpectConforms(const Instruction& instruction, const Bound& bound);
+void ExpectConforms(const OpCase& op_case, const Bound& bound);
 
 inline constexpr double kU = 0x1.0p-24;      // f32's unit roundoff
 inline constexpr double kTiny = 0x1.0p-126;  // its smallest normal number: what underflow may lose

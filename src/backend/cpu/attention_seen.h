@@ -1,0 +1,48 @@
+// Which keys each query of attention sees, and the units of work that follow: what differs between attention over whole
+// rows and a step of ring attention (graph/ops/attention_step.cc). For the rest a query is a row of a tile that sees
+// one run of keys, whoever holds them. Internal to backend/cpu/attention*.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "device/kernel.h"
+#include "graph/ops/attention_scratch.h"
+#include "tensor/context_part.h"
+
+namespace temper {
+
+// Queries [begin, end) that see only keys [begin, end): whole documents, several short ones that share a tile's work,
+// or a row that is dealt to ranks.
+struct AttentionUnit {
+  int32_t begin, end;
+};
+
+// Keys [first, last]; last < first: none.
+struct SeenKeys {
+  int32_t first, last;
+};
+
+class AttentionTokens {
+ public:
+  // REQUIRES: the op is one of attention, attention_step and their backwards.
+  AttentionTokens(const KernelSpec& spec, const TensorType& q);
+
+  bool is_step() const { return step_; }
+  const AttentionDims& dims() const { return dims_; }
+
+  // The units of a micro-batch, the costliest first, and what each of its queries sees; returns the number of units.
+  // Neither `first` nor `last` decreases from a query to the next of its unit. REQUIRES: both arrays have room for as
+  // many as there are tokens. kCorrupt where document_start is not what it must be.
+  Result<int64_t> Prepare(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
+
+ private:
+  Result<int64_t> PrepareDocuments(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
+  Result<int64_t> PrepareStep(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
+
+  const bool step_;
+  const int64_t window_;
+  const ContextPart queries_, keys_;  // of a step
+  const AttentionDims dims_;
+};
+
+}  // namespace temper
