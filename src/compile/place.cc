@@ -186,6 +186,7 @@ class Placer {
   Result<std::vector<Program>> Run() {
     for (const ProgramPlan& plan : plans_) {
       Bytes kept{}, span{};
+      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
       if (plan.pipeline) {
         for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
           TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
@@ -254,6 +255,7 @@ class Placer {
     program.workspace_bytes = workspace_;
     program.arena_bytes = program.workspace_offset + workspace_;
     std::vector<const Graph*> graphs;
+    if (plan.before != nullptr) graphs.push_back(plan.before);
     if (plan.pipeline) {
       for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) graphs.push_back(&graph->graph);
     }
@@ -262,6 +264,13 @@ class Placer {
     for (const Buffer& b : program.buffers) ClassOf(program.peak, b.role) += AlignUp(b.type.bytes(), kAlignment);
     SegmentWriter writer(&program, table_);
     Bytes peak_live{};
+    if (plan.before != nullptr) {
+      const Graph& graph = *plan.before;
+      for (const int b :
+           writer.Write(graph, 0, graph.nodes().size(), layouts_.at(&graph), {.temporaries = table_.end()})) {
+        program.schedule.push_back({.binding = b});
+      }
+    }
     if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
     for (const Stage& stage : plan.stages) {
       const Layout& layout = layouts_.at(stage.graph);

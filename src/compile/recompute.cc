@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "compile/collectives.h"
+
 namespace temper {
 namespace {
 
@@ -15,15 +17,12 @@ std::vector<int> ForwardMakers(const Graph& graph) {
   return makers;
 }
 
-bool GathersWeight(const Graph& graph, const Node& node) {
-  return node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
-}
-
 // Clones, into `out`, the forward nodes of one block that its backward nodes need.
 class BlockCloner {
  public:
-  BlockCloner(const Graph& graph, const std::vector<int>& makers, Recompute mode, int block, Graph* out)
-      : graph_(graph), makers_(makers), mode_(mode), block_(block), out_(out) {}
+  BlockCloner(const Graph& graph, const std::vector<int>& makers, const WeightMoves& moves, Recompute mode, int block,
+              Graph* out)
+      : graph_(graph), makers_(makers), moves_(moves), mode_(mode), block_(block), out_(out) {}
 
   // The value to use in the backward in place of `id`. Clones are made on first need, in dependency order.
   ValueId Replacement(ValueId id) {
@@ -45,11 +44,12 @@ class BlockCloner {
  private:
   bool IsCloned(const Node& node) const {
     const bool whole = mode_ == Recompute::kBlock && block_ >= 0;
-    return node.block == block_ && (whole || GathersWeight(graph_, node));
+    return node.block == block_ && (whole || moves_.gathers[static_cast<size_t>(&node - graph_.nodes().data())]);
   }
 
   const Graph& graph_;
   const std::vector<int>& makers_;
+  const WeightMoves& moves_;
   const Recompute mode_;
   const int block_;
   Graph* const out_;
@@ -61,6 +61,7 @@ class BlockCloner {
 Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
   if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
+  const WeightMoves moves = FindWeightMoves(graph);
   Graph result;
   for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
   std::map<int, BlockCloner> cloners;
@@ -69,7 +70,8 @@ Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
       result.AddNode(node);
       continue;
     }
-    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, spec.mode, node.block, &result).first->second;
+    BlockCloner& cloner =
+        cloners.try_emplace(node.block, graph, makers, moves, spec.mode, node.block, &result).first->second;
     Node backward = node;
     for (ValueId& input : backward.inputs) input = cloner.Replacement(input);
     result.AddNode(std::move(backward));

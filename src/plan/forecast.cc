@@ -4,12 +4,19 @@
 
 namespace temper {
 
-Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& cluster, const StepFacts& facts,
-                    bool keep_events) {
+Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
+                    const StepFacts& facts, bool keep_events) {
   const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
-  Forecast f{.bytes = train.arena_bytes,
-             .limit = cluster.MemoryOf(on_host),
-             .simulation = Simulate(train, mesh, cluster, keep_events)};
+  Forecast f{.limit = cluster.MemoryOf(on_host)};
+  for (const Program* const program : stages) f.bytes = std::max(f.bytes, program->arena_bytes);
+  std::vector<Simulation> simulations = Simulate(stages, mesh, cluster, keep_events);
+  Seconds waited, all;
+  for (const Simulation& s : simulations) {
+    waited += s.stages;
+    all += s.step;
+  }
+  if (all.v > 0) f.bubble = waited.v / all.v;
+  f.simulation = std::move(simulations[0]);
   f.fits = f.bytes <= f.limit;
   const double step = f.simulation.step.v;
   if (step <= 0) return f;

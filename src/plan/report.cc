@@ -22,6 +22,7 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"adapters", "adapters", m.adapters},
           {"gradients", "gradients", m.gradients},
           {"optimizer", "optimizer states", m.optimizer},
+          {"caches", "gathered weights", m.caches},
           {"activations", "activations", m.activations},
           {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
@@ -64,6 +65,10 @@ std::string SpeedText(const PlanOnCluster& on) {
       "  bound by {}: arithmetic {:.1f} %, memory {:.1f} %, launches {:.1f} %, collectives {:.1f} %, waiting for them "
       "{:.1f} %\n",
       s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting));
+  if (s.stages.v > 0) {
+    text += fmt::format("  the first stage waits for others {:.1f} % of the step, all stages on average {:.1f} %\n",
+                        share(s.stages), 100 * f.bubble);
+  }
   if (s.hidden.v > 0) text += fmt::format("  collectives hidden beside kernels: {}\n", Short(s.hidden));
   constexpr size_t kLongest = 6;
   for (size_t i = 0; i < std::min(kLongest, s.ops.size()); ++i) {
@@ -96,8 +101,11 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
   json["tokens_per_second"] = f.tokens_per_second;
   json["mfu"] = f.mfu;
   json["bottleneck"] = s.Bottleneck();
-  json["seconds"] = {{"arithmetic", s.arithmetic.v},   {"memory", s.memory.v},   {"launches", s.launches.v},
-                     {"collectives", s.collectives.v}, {"waiting", s.waiting.v}, {"hidden", s.hidden.v}};
+  if (f.bubble > 0) json["bubble"] = f.bubble;
+  json["seconds"] = {{"arithmetic", s.arithmetic.v}, {"memory", s.memory.v},
+                     {"launches", s.launches.v},     {"collectives", s.collectives.v},
+                     {"waiting", s.waiting.v},       {"stages", s.stages.v},
+                     {"hidden", s.hidden.v}};
   json["sent_bytes_by_link"] = {{"within_host", s.sent_within_host.v}, {"between_hosts", s.sent_between_hosts.v}};
   if (f.price_per_million_tokens > 0) {
     json["price_per_million_tokens"] = f.price_per_million_tokens;

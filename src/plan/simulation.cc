@@ -1,30 +1,21 @@
 #include "plan/simulation.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 #include "graph/ops/loss_scratch.h"
-#include "program/waits.h"
+#include "plan/rank_clock.h"
 
 namespace temper {
 namespace {
-
-// An instruction of a segment: the same for all its bindings.
-struct Timed {
-  OpSeconds kernel;
-  Seconds collective;  // to others
-  Cost cost;
-  Bytes between_hosts;  // of what is sent
-  bool background = false;
-  Seconds total() const { return kernel.total() + collective; }
-};
 
 int TurnsOf(Op op, int64_t ranks) {
   return static_cast<int>(op == Op::kAllReduce ? 2 * (ranks - 1) : ranks - 1);
 }
 
-Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh& mesh, const Cluster& cluster,
-             const DeviceRates& rates) {
+// Of a rank of that stage.
+Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh& mesh, int stage,
+             const Cluster& cluster, const DeviceRates& rates) {
   const auto types_of = [&](const std::vector<int>& operands) {
     Types types;
     types.reserve(operands.size());
@@ -36,9 +27,21 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh&
   Timed timed;
   timed.cost = RuleOf(instruction.op).cost(in, out, a);
   timed.background = a.Flag("background");
+  if (IsTransfer(instruction.op)) {
+    timed.peer = static_cast<int>(a.Int("peer"));
+    if (instruction.op == Op::kRecv) return timed;
+    const int stages = mesh.size(Axis::kPp), each = mesh.ranks() / stages;
+    const bool inside = stage * each / cluster.devices_per_host == timed.peer * each / cluster.devices_per_host;
+    const Link& link =
+        inside ? cluster.ShareOf(std::min(mesh.ranks(), cluster.devices_per_host)).link : cluster.between_hosts;
+    timed.collective = {static_cast<double>(timed.cost.sent.v) / link.bytes_per_second + link.latency.v};
+    if (!inside) timed.between_hosts = timed.cost.sent;
+    return timed;
+  }
   if (!IsCollective(instruction.op)) timed.kernel = rates.SecondsOf(instruction.op, in, out, a);
   if (timed.cost.sent.v > 0) {
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));  // rules have checked it
+    timed.meets_stages = axes.Has(Axis::kPp);
     const int64_t ranks = a.Int("ranks");
     const int turns = IsCollective(instruction.op)
                           ? TurnsOf(instruction.op, ranks)
@@ -50,74 +53,29 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Mesh&
   return timed;
 }
 
-// The two queues of a rank and what is issued to them.
-class RankClock {
- public:
-  RankClock(const Cluster& cluster, bool keep_events) : shared_(cluster.shared), keep_events_(keep_events) {}
-
-  void Run(const Instruction& instruction, const Segment& segment, const Timed& timed, const Call& call, int block,
-           uint32_t awaited) {
-    Simulation& s = result_;
-    const Seconds duration = timed.total();
-    Seconds begin;
-    // In the background of a shared machine a collective still takes a core from the kernels.
-    const bool beside = timed.background && !shared_;
-    if (beside) {
-      begin = std::max(now_, communicate_free_);
-      communicate_free_ = begin + duration;
-      done_.push_back(communicate_free_);
-      s.hidden += duration;
-    } else {
-      if (timed.background) done_.push_back(now_);
-      if (awaited > 0 && done_[awaited - 1] > now_) {
-        s.waiting += Seconds{done_[awaited - 1].v - now_.v};
-        now_ = done_[awaited - 1];
-      }
-      begin = now_;
-      now_ += duration;
-      s.arithmetic += timed.kernel.arithmetic;
-      s.memory += timed.kernel.memory;
-      s.launches += timed.kernel.launch;
-      s.collectives += timed.collective;
-    }
-    s.sent_between_hosts += timed.between_hosts;
-    s.sent_within_host += timed.cost.sent - timed.between_hosts;
-    OpTotal& total = totals_[{instruction.op, segment.phase}];
-    ++total.runs;
-    total.seconds += duration;
-    if (keep_events_) {
-      s.events.push_back({instruction.op, segment.phase, block, call.micro_batch, beside ? "communicate" : "compute",
-                          begin, duration, timed.cost.read + timed.cost.written, timed.cost.flops});
+// Those transfers that both ends have come to get their times, and stages that all wait for each other go on.
+bool Exchange(std::vector<RankClock>* clocks) {
+  constexpr size_t kSends = LaneOf(Op::kSend), kReceives = LaneOf(Op::kRecv);
+  bool moved = false;
+  for (size_t from = 0; from < clocks->size(); ++from) {
+    while (const auto send = (*clocks)[from].NextTransfer(kSends)) {
+      RankClock& to = (*clocks)[static_cast<size_t>(send->peer)];
+      const auto receive = to.NextTransfer(kReceives);
+      if (!receive || receive->peer != static_cast<int>(from)) break;
+      const Seconds begin = std::max(send->ready, receive->ready);
+      (*clocks)[from].FinishTransfer(kSends, begin, begin + send->duration);
+      to.FinishTransfer(kReceives, begin, begin + send->duration);
+      moved = true;
     }
   }
-
-  void EndMicroBatch() { result_.micro_batches.push_back(now_); }
-
-  Simulation Finish() {
-    Simulation& s = result_;
-    if (communicate_free_ > now_) {
-      s.waiting += Seconds{communicate_free_.v - now_.v};
-      now_ = communicate_free_;
-    }
-    s.step = now_;
-    s.hidden = {std::max(0.0, s.hidden.v - s.waiting.v)};
-    for (auto& [key, total] : totals_) {
-      total.op = key.first;
-      total.phase = key.second;
-      s.ops.push_back(total);
-    }
-    std::stable_sort(s.ops.begin(), s.ops.end(),
-                     [](const OpTotal& a, const OpTotal& b) { return a.seconds > b.seconds; });
-    return std::move(s);
+  Seconds last;
+  for (const RankClock& clock : *clocks) {
+    if (!clock.arrived()) return moved;
+    last = std::max(last, *clock.arrived());
   }
-
- private:
-  const bool shared_, keep_events_;
-  Seconds now_, communicate_free_;
-  std::vector<Seconds> done_;  // per background instruction issued: when it ends
-  std::map<std::pair<Op, Phase>, OpTotal> totals_;
-  Simulation result_;
-};
+  for (RankClock& clock : *clocks) clock.Meet(last);
+  return true;
+}
 
 }  // namespace
 
@@ -133,33 +91,41 @@ const char* Simulation::Bottleneck() const {
   const std::pair<Seconds, const char*> terms[] = {{arithmetic, "arithmetic"},
                                                    {memory, "memory bandwidth"},
                                                    {launches, "launching kernels"},
-                                                   {collectives + waiting, "communication"}};
+                                                   {collectives + waiting, "communication"},
+                                                   {stages, "waiting for other stages"}};
   return std::max_element(std::begin(terms), std::end(terms))->second;
 }
 
-Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events) {
-  TEMPER_CHECK(mesh.size(Axis::kPp) == 1) << mesh.ToString() << ": stages do not do alike";
+std::vector<Simulation> Simulate(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
+                                 bool keep_events) {
+  TEMPER_CHECK(static_cast<int>(stages.size()) == mesh.size(Axis::kPp))
+      << stages.size() << " programs for " << mesh.ToString();
   TEMPER_CHECK(mesh.ranks() <= cluster.devices()) << mesh.ToString() << " on " << cluster.devices() << " devices";
   const DeviceRates& rates = cluster.ShareOf(std::min(mesh.ranks(), cluster.devices_per_host)).rates;
-  std::vector<std::vector<Timed>> timed;
-  for (const Segment& segment : program.segments) {
-    timed.emplace_back();
-    for (const Instruction& i : segment.instructions) timed.back().push_back(TimeOf(i, segment, mesh, cluster, rates));
-  }
-  const std::vector<LaneCounts> waits = FindWaits(program);
-  RankClock clock(cluster, keep_events);
-  size_t at = 0;
-  for (const Call& call : program.schedule) {
-    if (call.kind == Call::Kind::kStoreOutputs) clock.EndMicroBatch();
-    if (call.kind != Call::Kind::kRun) continue;
-    const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
-    const auto s = static_cast<size_t>(binding.segment);
-    const Segment& segment = program.segments[s];
-    for (size_t i = 0; i < segment.instructions.size(); ++i, ++at) {
-      clock.Run(segment.instructions[i], segment, timed[s][i], call, binding.block, waits[at][LaneOf(Op::kAllReduce)]);
+  std::vector<std::vector<std::vector<Timed>>> timed(stages.size());
+  std::vector<RankClock> clocks;
+  clocks.reserve(stages.size());
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    for (const Segment& segment : stages[stage]->segments) {
+      auto& of_segment = timed[stage].emplace_back();
+      for (const Instruction& i : segment.instructions) {
+        of_segment.push_back(TimeOf(i, segment, mesh, static_cast<int>(stage), cluster, rates));
+      }
     }
+    clocks.emplace_back(*stages[stage], timed[stage], cluster.shared, keep_events);
   }
-  return clock.Finish();
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (RankClock& clock : clocks) moved |= clock.Advance();
+    moved |= Exchange(&clocks);
+  }
+  std::vector<Simulation> simulations;
+  for (RankClock& clock : clocks) simulations.push_back(clock.Finish());
+  return simulations;
+}
+
+Simulation Simulate(const Program& program, const Mesh& mesh, const Cluster& cluster, bool keep_events) {
+  return std::move(Simulate(std::array{&program}, mesh, cluster, keep_events)[0]);
 }
 
 }  // namespace temper

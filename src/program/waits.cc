@@ -10,10 +10,9 @@ struct Range {
   bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// The bytes that an instruction reads and writes, and whether it meets a group of ranks.
+// The bytes that an instruction reads and writes.
 struct Footprint {
   std::vector<Range> reads, writes;
-  bool meets = false;
 
   bool ConflictsWith(const Footprint& later) const {
     const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
@@ -21,8 +20,7 @@ struct Footprint {
         return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
       });
     };
-    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
-           meet(reads, later.writes);
+    return meet(writes, later.reads) || meet(writes, later.writes) || meet(reads, later.writes);
   }
 };
 
@@ -37,7 +35,6 @@ Footprint FootprintOf(const Instruction& instruction, const Segment& segment, co
   };
   add(instruction.inputs, &f.reads);
   add(instruction.outputs, &f.writes);
-  f.meets = instruction.attributes.Has("axes") && !IsTransfer(instruction.op);
   return f;
 }
 

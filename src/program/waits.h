@@ -20,8 +20,8 @@ using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in
 // which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background:
 // there it waits without being told to. An instruction waits for those that touch what it writes or write what it
-// touches, and, where both meet a group of ranks, for all: ranks must meet in the same order, whichever threads they
-// come on. Transfers have an order of their own.
+// touches, and for no others: collectives in the background meet their groups apart from those that are needed at once
+// (Communicator::Collectives).
 std::vector<LaneCounts> FindWaits(const Program& program);
 
 }  // namespace temper
