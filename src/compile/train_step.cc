@@ -228,7 +228,10 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
   }
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut, nullptr));
   TEMPER_RETURN_IF_ERROR(Verify(gathers));
-  const Graph update = BuildUpdate(first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
+  // Which weights a stage uses says the graph that still gathers them.
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(whole_first, cut));
+  const Graph update =
+      BuildUpdate(once ? uses.graph : first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(update));
 
   const PipelinedStep train_step{&first, spec.micro_batches > 1 ? &rest : nullptr,

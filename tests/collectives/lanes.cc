@@ -10,7 +10,7 @@
 namespace temper::collectives {
 namespace {
 
-constexpr int64_t kFew = 1000, kMany = 300'000;  // elements: shown in a mailbox, and read from arenas
+constexpr int64_t kFew = 1000, kMany = 30'000;  // elements: shown in a mailbox, and read from arenas
 
 // One collective over all ranks with its operands. `whole` elements, the same on all ranks where they are results.
 struct Collective {

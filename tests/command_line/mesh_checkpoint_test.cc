@@ -81,6 +81,22 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
 }
 
+// The feed-forward part's weights gathered over tensor ranks: a decision like others, and told by the plan.
+TEST_F(MeshCheckpoint, KeepsWhatTensorRanksExchange) {
+  const auto with = [&](const Arguments& more) { return Steps("full", "tp=2", "out", more); };
+  RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: as asked for");
+  const auto asked = Losses(Path("out"));
+  StopAtThree("out");
+  RunWell(with({"--resume"}), "mlp: weights, not activations: as in the run so far");
+  EXPECT_EQ(Losses(Path("out")), asked);
+  RunWell(with({"--overwrite"}), "mlp: activations, not weights: it moves less");
+  for (const auto& [step, loss] : Losses(Path("out"))) EXPECT_NEAR(loss, asked.at(step), 1e-5 * loss) << step;
+  const Ended plan = Temper({"plan", "--model", Model(), "--method", "lora", "--mesh", "tp=2", "--dtype", "f32",
+                             "--max_seq_len", "512", "--per_device_train_batch_size", "4"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("mlp: weights, not activations: it moves less"), std::string::npos) << plan.out;
+}
+
 // Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
 TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
   for (const char* method : {"full", "lora"}) {

@@ -77,9 +77,14 @@ TEST_F(MeshModels, OfAPublishedLlama) {
   const char* const data = std::getenv("TEMPER_TEST_DATA");
   if (data == nullptr) GTEST_SKIP() << "TEMPER_TEST_DATA is not set";
   const std::string model = std::string(data) + "/models/tinystories-656k";
-  ExpectLossesOfOneRank({"--method", "full", "--model", model});
+  std::string rows;  // plain text: the model has no chat template
+  for (int i = 0; i < 60; ++i) {
+    rows += fmt::format("{{\"text\": \"Once there was a little dog. It ran {} times around the big tree.\"}}\n", i);
+  }
+  Spill("t.jsonl", rows);
+  ExpectLossesOfOneRank({"--method", "full", "--model", model, "--data", "t.jsonl"});
   for (const char* out : {"alone", "several"}) ASSERT_TRUE(PosixEnv().RemoveTree(Path(out)).ok());
-  ExpectLossesOfOneRank({"--method", "lora", "--model", model});
+  ExpectLossesOfOneRank({"--method", "lora", "--model", model, "--data", "t.jsonl"});
 }
 
 }  // namespace
