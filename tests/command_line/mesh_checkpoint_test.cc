@@ -2,6 +2,7 @@
 // losses; and what else reads their checkpoints.
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "checkpoint/manifest.h"
 #include "temper_program.h"
@@ -115,7 +116,9 @@ TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
 
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
-    for (const char* mesh : {"fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"}) {
+    for (const std::string mesh : {"fsdp=2", "tp=2", "pp=2", "dp=2", "cp=2"}) {
+      // What an adapter adds is how it is saved, which dp and cp do as fsdp does.
+      if (method == std::string("lora") && (mesh == "dp=2" || mesh == "cp=2")) continue;
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       RunWell(Steps(method, mesh, "out"));
@@ -128,22 +131,19 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 }
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
-  const std::vector<std::string> meshes = {"", "fsdp=2", "tp=2", "dp=2", "cp=2", "pp=2"};
+  using Ways = std::vector<std::pair<std::string, std::string>>;
+  const Ways of_full = {{"fsdp=2", ""},   {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"},   {"cp=2", ""},
+                        {"tp=2", "cp=2"}, {"pp=2", ""},   {"", "pp=2"},       {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}};
+  const Ways of_lora = {{"fsdp=2", ""}, {"", "tp=2"}, {"cp=2", ""}, {"pp=2", "fsdp=2"}};
   for (const char* method : {"full", "lora"}) {
+    const Ways& ways = method == std::string("full") ? of_full : of_lora;
+    std::set<std::string> meshes = {""};
+    for (const auto& [from, to] : ways) meshes.insert(from);
     for (const std::string& mesh : meshes) RunWell(Steps(method, mesh, fmt::format("{}-{}", method, mesh)));
     const auto expected = Losses(Path(fmt::format("{}-", method)));
     ASSERT_EQ(expected.size(), 6u);
     EXPECT_NE(expected.at(1), expected.at(6)) << "nothing was learnt";
-    for (const auto& [from, to] : {std::pair{"fsdp=2", ""},
-                                   {"", "fsdp=2"},
-                                   {"tp=2", "fsdp=2"},
-                                   {"dp=2", "tp=2"},
-                                   {"cp=2", ""},
-                                   {"tp=2", "cp=2"},
-                                   {"pp=2", ""},
-                                   {"", "pp=2"},
-                                   {"pp=2", "fsdp=2"},
-                                   {"fsdp=2", "pp=2"}}) {
+    for (const auto& [from, to] : ways) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
