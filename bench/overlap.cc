@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 
@@ -97,7 +98,7 @@ void RunRank(Communicator& communicator, const Options& options) {
   DelayedTable collectives(communicator.Collectives(mesh.mesh), &delay);
   const auto step_of = [&](bool overlap) {
     bench::StepOf of{
-        .config = kConfig, .rows = 4 * mesh.mesh.size(DataAxes(mesh.mesh)), .threads = options.threads, .mesh = mesh};
+        .config = kConfig, .rows = 2 * mesh.mesh.size(DataAxes(mesh.mesh)), .threads = options.threads, .mesh = mesh};
     of.mesh.overlap = overlap;
     return std::make_unique<bench::ModelStep>(of, &communicator, &collectives);
   };
@@ -108,6 +109,7 @@ void RunRank(Communicator& communicator, const Options& options) {
   if (communicator.rank() == 0) {
     fmt::print("{} ranks of {} threads, mesh {}; without delays {:.0f} ms a step\n", options.ranks, options.threads,
                mesh.mesh.ToString(), computing * 1e3);
+    std::fflush(stdout);
   }
   for (const double ratio : {0.25, 0.5, 1.0, 2.0}) {
     delay.per_byte = ratio * computing / sent;
@@ -117,6 +119,7 @@ void RunRank(Communicator& communicator, const Options& options) {
     const double limit = std::max(computing, delayed);
     fmt::print("delays of {:6.0f} ms: {:6.0f} ms a step, {:4.2f} x the larger; {:6.0f} ms without overlap\n",
                delayed * 1e3, seconds * 1e3, seconds / limit, without_overlap * 1e3);
+    std::fflush(stdout);
   }
 }
 
