@@ -1,5 +1,8 @@
 #include "cli/compiled_run.h"
 
+#include <numeric>
+
+#include "compile/pipeline_balance.h"
 #include "train/mesh_options.h"
 
 namespace temper {
@@ -112,19 +115,17 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
   return AddLora(forward, *targets, dropout);
 }
 
-Result<PipelineFacts> PipelineFactsOf(const Graph& forward, const MeshSpec& mesh, const StepSpec& step, bool full) {
+Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, const StepSpec& step, bool full) {
   const PipelineSpec& spec = mesh.pipeline;
-  const int stages = mesh.mesh.size(Axis::kPp), chunks = stages * spec.chunks_per_stage;
+  const int stages = mesh.mesh.size(Axis::kPp);
   PipelineFacts facts{
       .schedule = std::string(ToString(spec.kind)), .stages = stages, .micro_batches = step.micro_batches};
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<int> chunk_of, ChunkOfBlocks(NumBlocks(forward), chunks, spec.layers));
-  facts.layers.assign(static_cast<size_t>(chunks), 0);
-  for (const int chunk : chunk_of) ++facts.layers[static_cast<size_t>(chunk)];
+  facts.layers = spec.layers;
   TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
                           MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, step.micro_batches));
   // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
   // A block that is computed again adds another forward; what is cheap adds next to nothing.
-  const int blocks = static_cast<int>(chunk_of.size());
+  const int blocks = std::accumulate(facts.layers.begin(), facts.layers.end(), 0);
   const int again = step.recompute == Recompute::kBlock ? std::min(step.recompute_blocks, blocks) : 0;
   const WorkTimes times{.backward = 1.0 + static_cast<double>(again) / blocks, .weights = full ? 1.0 : 0.0};
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, times));
@@ -160,12 +161,20 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
   }
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    PipelineSpec& pipeline = run.mesh.pipeline;
+    const int chunks = run.mesh.mesh.size(Axis::kPp) * pipeline.chunks_per_stage;
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int> chunk_of,
+                            ChunkOfBlocks(CostsOfBlocks(forward), chunks, pipeline.layers));
+    pipeline.layers.assign(static_cast<size_t>(chunks), 0);
+    for (const int chunk : chunk_of) ++pipeline.layers[static_cast<size_t>(chunk)];
+  }
   StepSpec spec = StepSpecOf(config);
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
   if (memory != nullptr) spec.memory = *memory;
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
-    TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(forward, run.mesh, spec, run.targets.empty()));
+    TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(run.mesh, spec, run.targets.empty()));
   }
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
   return run;

@@ -15,7 +15,7 @@
 namespace temper {
 
 struct CompiledRun {
-  MeshSpec mesh;
+  MeshSpec mesh;                     // with the blocks of each stage, where there are several
   std::vector<LoraTarget> targets;   // empty for full fine-tuning
   std::vector<Program> programs;     // "train", "eval"
   std::vector<Decision> decisions;   // made by cost

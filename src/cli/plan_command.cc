@@ -14,6 +14,7 @@
 #include "cli/plan_search.h"
 #include "cli/planner.h"
 #include "cli/train_setup.h"
+#include "compile/pipeline_balance.h"
 #include "compile/verify_agreement.h"
 #include "format/quoted.h"
 #include "plan/measured_step.h"
@@ -73,7 +74,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   const PipelineSpec& pipeline = run.mesh.pipeline;
   PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};
-  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(forward), cut.chunks(), pipeline.layers));
+  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
@@ -191,10 +192,8 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine: a mesh larger than it, or a pipeline, is planned without seconds.
-  if (options.cluster.empty() && cluster && (RanksOn(*cluster, config) > cluster->devices() || config.mesh.pp > 1)) {
-    cluster.reset();
-  }
+  // Nobody named this machine: a mesh larger than it is planned without seconds.
+  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");
@@ -211,11 +210,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
                stdout);
     return 0;
   }
-  if (config.mesh.pp > 1) {
-    return InvalidArgument(fmt::format(
-        "mesh.pp is {}: the seconds of a pipeline are not simulated yet, whose stages do different work and "
-        "wait for each other; leave out --cluster for its memory and its bubble, or do without mesh.pp",
-        config.mesh.pp));
+  if (config.mesh.pp > 1 && !options.search.empty()) {
+    return InvalidArgument(
+        fmt::format("search looks at meshes without stages, but mesh.pp is {}: leave one of them out", config.mesh.pp));
   }
   const Planner planner(setup->model.model(), *cluster);
   if (!options.search.empty()) return PrintSearch(planner, *setup, options);

@@ -62,7 +62,17 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   if (!run.ok()) return run.status();
   planned.run = std::move(*run);
   planned.facts = StepFactsOf(planned.run, config);
-  planned.forecast = ForecastOf(planned.run.train(), planned.run.mesh.mesh, cluster_, planned.facts, keep_events);
+  const Mesh& mesh = planned.run.mesh.mesh;
+  const int stages = mesh.size(Axis::kPp);
+  std::vector<CompiledRun> others;
+  std::vector<const Program*> programs = {&planned.run.train()};
+  others.reserve(static_cast<size_t>(stages));
+  for (int stage = 1; stage < stages; ++stage) {
+    TEMPER_ASSIGN_OR_RETURN(CompiledRun other, CompileRun(model_, config, ranks, stage * (ranks / stages)));
+    others.push_back(std::move(other));
+    programs.push_back(&others.back().train());
+  }
+  planned.forecast = ForecastOf(programs, mesh, cluster_, planned.facts, keep_events);
   return planned;
 }
 

@@ -104,6 +104,10 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
     return std::optional<TrainSetup>();
   }
 
+  if (!ranks.alone()) {
+    ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
+  }
+
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {

@@ -7,16 +7,6 @@
 namespace temper {
 namespace {
 
-bool IsPersistent(const Graph& graph, ValueId id) {
-  return graph.value(graph.Root(id)).role != Role::kActivation;
-}
-bool GathersWeight(const Graph& graph, const Node& node) {
-  return node.op == Op::kAllGather && IsPersistent(graph, node.inputs[0]);
-}
-bool ReducesGradient(const Graph& graph, const Node& node) {
-  return node.op == Op::kReduceScatter && graph.value(node.outputs[0]).role == Role::kGradient;
-}
-
 // Nodes of one phase and block that stand together: what a segment will be.
 struct Run {
   size_t begin = 0, end = 0;
@@ -34,7 +24,8 @@ std::vector<Run> RunsOf(const std::vector<Node>& nodes) {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& graph, const CollectivesSpec& spec) : graph_(graph), spec_(spec) {}
+  Scheduler(const Graph& graph, const CollectivesSpec& spec)
+      : graph_(graph), spec_(spec), moves_(FindWeightMoves(graph)) {}
 
   Graph Run() {
     for (ValueId id = 0; id < graph_.num_values(); ++id) result_.AddValue(graph_.value(id));
@@ -44,31 +35,29 @@ class Scheduler {
       if (r == 0 || !spec_.background) AddGathers(runs[r], runs[r]);
       if (spec_.background && r + 1 < runs.size()) AddGathers(runs[r + 1], runs[r]);
       for (size_t i = runs[r].begin; i < runs[r].end; ++i) {
-        const Node& node = graph_.nodes()[i];
-        if (!GathersWeight(graph_, node) && !ReducesGradient(graph_, node)) result_.AddNode(node);
+        if (!moves_.gathers[i] && !moves_.reduces[i]) result_.AddNode(graph_.nodes()[i]);
       }
-      Coalesce(runs[r], runs[r], [&](const Node& node) { return ReducesGradient(graph_, node); });
+      Coalesce(runs[r], runs[r], moves_.reduces);
     }
     return std::move(result_);
   }
 
  private:
   // The gathers of run `of`, as part of run `at`, whose phase and block they take: they stand in its segment.
-  void AddGathers(const temper::Run& of, const temper::Run& at) {
-    Coalesce(of, at, [&](const Node& node) { return GathersWeight(graph_, node); });
-  }
+  void AddGathers(const temper::Run& of, const temper::Run& at) { Coalesce(of, at, moves_.gathers); }
 
-  template <class Selects>
-  void Coalesce(const temper::Run& of, const temper::Run& at, const Selects& selects) {
+  void Coalesce(const temper::Run& of, const temper::Run& at, const std::vector<bool>& selected) {
     using Key = std::tuple<int, std::string, int64_t, int64_t, DType>;  // turn, axes, dim, acc, dtype
     std::map<Key, std::vector<const Node*>> groups;
-    std::map<ValueId, int> turn_of;  // of gradients: what adds to one takes the turn after it
+    std::map<ValueId, int> turn_of;  // of what they give: who takes it, or adds to it, has the turn after
     for (size_t i = of.begin; i < of.end; ++i) {
       const Node& node = graph_.nodes()[i];
-      if (!selects(node)) continue;
+      if (!selected[i]) continue;
       const bool acc = node.attributes.IntOr("acc", 0) != 0;
-      const auto before = acc ? turn_of.find(node.inputs[1]) : turn_of.end();
-      const int turn = before == turn_of.end() ? 0 : before->second + 1;
+      int turn = 0;
+      for (const ValueId id : node.inputs) {
+        if (const auto before = turn_of.find(id); before != turn_of.end()) turn = std::max(turn, before->second + 1);
+      }
       turn_of[node.outputs[0]] = turn;
       groups[{turn, node.attributes.String("axes"), node.attributes.Int("dim"), acc,
               graph_.value(node.inputs[0]).type.dtype}]
@@ -98,10 +87,33 @@ class Scheduler {
 
   const Graph& graph_;
   const CollectivesSpec& spec_;
+  const WeightMoves moves_;
   Graph result_;
 };
 
 }  // namespace
+
+WeightMoves FindWeightMoves(const Graph& graph) {
+  const auto& nodes = graph.nodes();
+  WeightMoves moves{std::vector<bool>(nodes.size()), std::vector<bool>(nodes.size())};
+  std::vector<bool> gathered(static_cast<size_t>(graph.num_values())), reduced(gathered);
+  std::vector<int> users(gathered.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (const ValueId id : nodes[i].inputs) ++users[static_cast<size_t>(id)];
+    if (nodes[i].op != Op::kAllGather) continue;
+    const ValueId from = nodes[i].inputs[0];
+    moves.gathers[i] = graph.value(graph.Root(from)).role != Role::kActivation || gathered[static_cast<size_t>(from)];
+    gathered[static_cast<size_t>(nodes[i].outputs[0])] = moves.gathers[i];
+  }
+  for (size_t i = nodes.size(); i-- > 0;) {
+    if (nodes[i].op != Op::kReduceScatter) continue;
+    const ValueId to = nodes[i].outputs[0];
+    moves.reduces[i] = graph.value(to).role == Role::kGradient || reduced[static_cast<size_t>(to)];
+    const ValueId term = nodes[i].inputs[0];
+    reduced[static_cast<size_t>(term)] = moves.reduces[i] && users[static_cast<size_t>(term)] == 1;
+  }
+  return moves;
+}
 
 Graph ScheduleCollectives(const Graph& graph, const CollectivesSpec& spec) {
   return Scheduler(graph, spec).Run();

@@ -1,8 +1,7 @@
 // collectives: where a rank's program talks to others, and when.
 //
 //   coalesce   a block's weights are gathered by one node, its gradients reduced by one: a synchronisation per block,
-//   not
-//              per tensor
+//              not per tensor
 //   background those nodes leave the order of computing: a gather is issued while the block before is computed, a
 //              reduction ends while the block after is. Attribute `background`; place keeps their operands alive for
 //              that long, the executor runs them beside the kernels.
@@ -10,9 +9,19 @@
 // Collectives of activations stay where they are: what they give is needed at once.
 #pragma once
 
+#include <vector>
+
 #include "graph/graph.h"
 
 namespace temper {
+
+// Nodes, by their index, that move weights and gradients of weights between ranks; also those of several that do so one
+// after the other, along an axis each.
+struct WeightMoves {
+  std::vector<bool> gathers;  // a weight, or what of it has been gathered already
+  std::vector<bool> reduces;  // the gradient of a whole weight, down to a rank's part of it
+};
+WeightMoves FindWeightMoves(const Graph& graph);
 
 struct CollectivesSpec {
   bool background = true;

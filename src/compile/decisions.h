@@ -27,17 +27,25 @@ enum class EmbeddingMove : uint8_t {
   kRows,   // every rank looks all tokens up in its part, and the results are added up
 };
 
+// What tensor ranks that share the tokens of the residual stream exchange for the feed-forward part of a block.
+enum class MlpMove : uint8_t {
+  kAuto,
+  kActivations,  // all tokens are gathered, their results added up: each rank computes some columns for all
+  kWeights,      // the weights are gathered: each rank computes all columns for its tokens
+};
+
 // Of an earlier run: what was chosen, by `Decision::what`.
 using KeptDecisions = std::map<std::string, std::string>;
 
 struct DecisionOptions {
   GradSync grad_sync = GradSync::kAuto;
   EmbeddingMove embedding = EmbeddingMove::kAuto;
+  MlpMove mlp = MlpMove::kAuto;
   KeptDecisions kept;  // where an option is kAuto
 };
 
 struct Decision {
-  std::string what;              // "grad_sync", "embedding model.embed_tokens.weight"
+  std::string what;              // "grad_sync", "mlp", "embedding model.embed_tokens.weight"
   std::string chosen, rejected;  // "step", "micro_batch": values of the option that overrides it
   Bytes sent, sent_otherwise;    // by a rank, per step
   Seconds time, time_otherwise;  // of that, at the rates below

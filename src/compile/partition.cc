@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
+#include "compile/feed_forward.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -24,7 +26,9 @@ bool IsInput(Role role) {
 class Partitioner final : public ShardingSink {
  public:
   Partitioner(const Graph& forward, const PartitionSpec& spec)
-      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), tokens_(TokenAxes(spec.mesh)) {}
+      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), tokens_(TokenAxes(spec.mesh)) {
+    if (spec.options.mlp == MlpMove::kWeights) whole_weights_ = FeedForwardProducts(forward, *spec.weights);
+  }
 
   Result<Graph> Run() {
     TEMPER_RETURN_IF_ERROR(DealRows());
@@ -147,6 +151,8 @@ class Partitioner final : public ShardingSink {
     }
     return second;
   }
+
+  bool TakesWholeWeight() const override { return whole_weights_.contains(node_); }
 
   void Refuse(std::string why) override {
     if (refused_.ok()) {
@@ -356,6 +362,7 @@ class Partitioner final : public ShardingSink {
   const Graph& graph_;
   const PartitionSpec& spec_;
   const AxisSet axes_, tokens_;
+  std::set<const Node*> whole_weights_;  // feed-forward products that take their weight whole
   ContextPart context_;
   const Node* node_ = nullptr;
   Graph local_;

@@ -31,6 +31,7 @@ struct PartitionSpec {
   const std::map<std::string, Placement>* weights = nullptr;
   // For errors: of weights that a rule of the user placed, by name, what that rule is called. May be nullptr.
   const std::map<std::string, std::string>* given_rules = nullptr;
+  // Who wants `mlp` to be decided decides before (train_step): here kAuto is kActivations.
   DecisionOptions options = {};
   int micro_batches = 1;                       // of a step: what decisions are counted for
   std::vector<Decision>* decisions = nullptr;  // filled where there was a choice; may be nullptr

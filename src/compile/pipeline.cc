@@ -1,10 +1,8 @@
 #include "compile/pipeline.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "tensor/mesh.h"
@@ -253,44 +251,6 @@ int PipelineCut::ChunkOf(int block) const {
   if (block == kBlockBefore) return 0;
   if (block == kBlockAfter) return chunks() - 1;
   return chunk_of_block[static_cast<size_t>(block)];
-}
-
-int NumBlocks(const Graph& graph) {
-  int blocks = 0;
-  for (const Node& node : graph.nodes()) blocks = std::max(blocks, node.block + 1);
-  return blocks;
-}
-
-Result<std::vector<int>> ChunkOfBlocks(int blocks, int chunks, const std::vector<int>& layers) {
-  std::vector<int> counts = layers;
-  if (layers.empty()) {
-    if (blocks < chunks) {
-      return InvalidArgument(
-          fmt::format("mesh.pp: {} blocks are too few for {} runs of blocks (mesh.pp x "
-                      "mesh.pp_chunks); at most {} work",
-                      blocks, chunks, blocks));
-    }
-    for (int c = 0; c < chunks; ++c) counts.push_back(static_cast<int>(PartOf(blocks, chunks, c).count));
-  }
-  const int sum = std::accumulate(counts.begin(), counts.end(), 0);
-  if (static_cast<int>(counts.size()) != chunks || sum != blocks) {
-    return InvalidArgument(
-        fmt::format("mesh.pp_layers: {} for {} runs of blocks (mesh.pp x mesh.pp_chunks) add up to "
-                    "{}; the model has {} blocks",
-                    fmt::join(counts, ", "), chunks, sum, blocks));
-  }
-  for (int c = 0; c < chunks; ++c) {
-    // The ends have embedding and head to do; a run in between would have nothing.
-    const int at_least = c == 0 || c + 1 == chunks ? 0 : 1;
-    if (counts[static_cast<size_t>(c)] < at_least) {
-      return InvalidArgument(fmt::format("mesh.pp_layers: {}: run {} needs at least {} block(s)",
-                                         fmt::join(counts, ", "), c + 1, at_least));
-    }
-  }
-  std::vector<int> chunk_of;
-  for (int c = 0; c < chunks; ++c)
-    chunk_of.insert(chunk_of.end(), static_cast<size_t>(counts[static_cast<size_t>(c)]), c);
-  return chunk_of;
 }
 
 std::map<std::string, std::vector<int>> StagesOfWeights(const Graph& graph, const PipelineCut& cut) {

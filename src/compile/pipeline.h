@@ -25,15 +25,8 @@ namespace temper {
 struct PipelineSpec {
   PipelineKind kind = PipelineKind::kOneForwardOneBackward;
   int chunks_per_stage = 1;      // interleaved: 2 or more
-  std::vector<int> layers = {};  // blocks of each chunk; empty: as even as they can be
+  std::vector<int> layers = {};  // blocks of each chunk; empty: by cost (pipeline_balance.h)
 };
-
-// Blocks of the model that belong to each chunk: `layers` or as even as can be. Errors: more chunks than blocks, layers
-// that do not add up, a chunk between two others without a block; with what would work.
-Result<std::vector<int>> ChunkOfBlocks(int blocks, int chunks, const std::vector<int>& layers);
-
-// Number of the model's blocks.
-int NumBlocks(const Graph& graph);
 
 struct PipelineCut {
   int stage = 0, stages = 1;

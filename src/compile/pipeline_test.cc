@@ -8,6 +8,7 @@
 
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
+#include "compile/pipeline_balance.h"
 #include "compile/recompute.h"
 #include "graph/builder.h"
 
@@ -41,6 +42,11 @@ Graph Net(int blocks) {
   return graph;
 }
 
+// Blocks of equal cost with nothing around them.
+BlockCosts Alike(size_t blocks) {
+  return {.blocks = std::vector<double>(blocks, 1.0)};
+}
+
 struct Stages {
   std::map<std::string, std::vector<int>> holders;
   Graph whole;
@@ -48,7 +54,7 @@ struct Stages {
 };
 
 Stages Cut(const Graph& net, PipelineCut cut, bool accumulate = false, Recompute recompute = Recompute::kNone) {
-  cut.chunk_of_block = *ChunkOfBlocks(NumBlocks(net), cut.chunks(), {});
+  cut.chunk_of_block = *ChunkOfBlocks(Alike(CostsOfBlocks(net).blocks.size()), cut.chunks(), {});
   Stages stages;
   const Graph split = SplitSharedWeights(net, cut, &stages.holders);
   stages.whole = RecomputeBlocks(Differentiate(Fuse(split), accumulate), {.mode = recompute});
@@ -178,22 +184,6 @@ TEST(CutPipeline, RefusesAValueThatSkipsAStage) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().message(),
             "a pipeline hands values on from one run of blocks to the next, but block 2 uses block0.sum of block 0");
-}
-
-TEST(ChunkOfBlocks, IsEvenOrAsAskedForAndSaysWhatDoesNotFit) {
-  EXPECT_EQ(*ChunkOfBlocks(5, 2, {}), (std::vector<int>{0, 0, 1, 1, 1}));
-  EXPECT_EQ(*ChunkOfBlocks(5, 2, {4, 1}), (std::vector<int>{0, 0, 0, 0, 1}));
-  EXPECT_EQ(*ChunkOfBlocks(3, 3, {0, 3, 0}), (std::vector<int>{1, 1, 1})) << "the ends have table and head";
-  const auto error = [](int blocks, int chunks, std::vector<int> layers) {
-    const auto result = ChunkOfBlocks(blocks, chunks, layers);
-    return result.ok() ? "" : result.status().message();
-  };
-  EXPECT_EQ(error(3, 4, {}),
-            "mesh.pp: 3 blocks are too few for 4 runs of blocks (mesh.pp x mesh.pp_chunks); at most 3 work");
-  EXPECT_EQ(error(5, 2, {2, 2}),
-            "mesh.pp_layers: 2, 2 for 2 runs of blocks (mesh.pp x mesh.pp_chunks) add up to 4; the model has 5 blocks");
-  EXPECT_NE(error(5, 2, {5}), "");
-  EXPECT_EQ(error(4, 3, {2, 0, 2}), "mesh.pp_layers: 2, 0, 2: run 2 needs at least 1 block(s)");
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ class BufferTable {
     }
     return OkStatus();
   }
-  // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the model's
-  // own files hold.
+  // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the
+  // model's own files hold.
   void GiveOffsets() {
     for (const bool whole : {true, false}) {
       for (Buffer& buffer : buffers_) {
@@ -211,6 +211,7 @@ class Placer {
   Result<std::vector<Program>> Run() {
     for (const ProgramPlan& plan : plans_) {
       Bytes kept{}, span{};
+      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_[0]));
       if (plan.pipeline) {
         for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
           TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
@@ -290,6 +291,7 @@ class Placer {
       if (workspace_[t].v > 0) far->workspace_offset = BaseOf(tier) + table_.end(tier) + reach_[t];
     }
     std::vector<const Graph*> graphs;
+    if (plan.before != nullptr) graphs.push_back(plan.before);
     if (plan.pipeline) {
       for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) graphs.push_back(&graph->graph);
     }
@@ -300,6 +302,13 @@ class Placer {
     }
     SegmentWriter writer(&program, table_);
     std::array<Bytes, kNumTiers> peak_live = {};
+    if (plan.before != nullptr) {
+      const Graph& graph = *plan.before;
+      for (const int b :
+           writer.Write(graph, 0, graph.nodes().size(), layouts_.at(&graph), {.temporaries = TemporariesFrom({})})) {
+        program.schedule.push_back({.binding = b});
+      }
+    }
     if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
     for (const Stage& stage : plan.stages) {
       const Layout& layout = layouts_.at(stage.graph);

@@ -36,6 +36,7 @@ struct ProgramPlan {
   std::string name;
   std::vector<Stage> stages;
   std::optional<PipelinedStep> pipeline = {};  // runs before the stages
+  const Graph* before = nullptr;               // runs once, before all others
 };
 
 // REQUIRES: all graphs verify. `threads` fixes how reductions are split.

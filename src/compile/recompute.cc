@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "compile/collectives.h"
 #include "compile/selective.h"
 
 namespace temper {
@@ -17,18 +18,15 @@ std::vector<int> ForwardMakers(const Graph& graph) {
   return makers;
 }
 
-bool GathersWeight(const Graph& graph, const Node& node) {
-  return node.op == Op::kAllGather && graph.value(node.inputs[0]).role != Role::kActivation;
-}
-
 // Per node: whether it is run again.
 std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   const auto& nodes = graph.nodes();
+  const WeightMoves moves = FindWeightMoves(graph);
   std::vector<bool> again(nodes.size(), spec.mode == Recompute::kBlock);
   if (spec.mode == Recompute::kSelective) again = CheapToRecompute(graph);
   for (size_t i = 0; i < nodes.size(); ++i) {
     const bool in_range = nodes[i].phase == Phase::kForward && 0 <= nodes[i].block && nodes[i].block < spec.blocks;
-    again[i] = (again[i] && in_range) || (spec.gather_weights_again && GathersWeight(graph, nodes[i]));
+    again[i] = (again[i] && in_range) || (spec.gather_weights_again && moves.gathers[i]);
   }
   return again;
 }

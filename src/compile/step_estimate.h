@@ -22,7 +22,7 @@ struct StepRates {
   const DeviceRates* device = nullptr;
   const DeviceRates* host = nullptr;  // of kernels on what lies in the host's memory; nullptr: as the device's
   LinkRates links;                    // between tiers; not asked where nothing moves
-  // Of a collective, or of what an op gives other ranks along the way. Empty: one rank.
+  // Of a collective or a send, or of what an op gives other ranks along the way. Empty: one rank.
   struct Exchange {
     Seconds seconds;
     Bytes between_hosts;  // of what is sent
@@ -48,6 +48,7 @@ struct StepEstimate {
   Seconds moves;                               // between tiers, needed at once
   Seconds waiting;                             // for collectives in the background
   Seconds stalled;                             // for moves in the background
+  Seconds stages;                              // waiting for other stages: the bubble
   Seconds hidden;                              // of what runs in the background, beside kernels
   Bytes sent_within_host, sent_between_hosts;  // by a rank, on average
   std::vector<OpTotal> ops;                    // longest first

@@ -4,13 +4,17 @@
 
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
+#include "compile/feed_forward.h"
 #include "compile/fuse.h"
+#include "compile/gather_once.h"
 #include "compile/grad_sync.h"
+#include "compile/pipeline_balance.h"
 #include "compile/place.h"
 #include "compile/ring.h"
 #include "compile/update.h"
 #include "compile/verify_placement.h"
 #include "compile/verify_ring.h"
+#include "graph/rule.h"
 
 namespace temper {
 namespace {
@@ -71,9 +75,15 @@ class StepCompiler {
   }
   Graph Evaluation(const Graph& local_eval) const { return ScheduleCollectives(Forward(local_eval), collectives()); }
 
-  // Of a stage: collectives are scheduled within parts, because other micro-batches come between these.
-  Result<PipelinedGraph> OfStage(const Graph& whole, const PipelineCut& cut) const {
-    TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph stage, CutPipeline(whole, cut));
+  // Of a stage: collectives are scheduled within parts, because other micro-batches come between these. `gathers`:
+  // where weights are gathered once per step, told how; nullptr: they are gathered wherever they are used.
+  Result<PipelinedGraph> OfStage(const Graph& whole, const PipelineCut& cut, Graph* gathers) const {
+    TEMPER_ASSIGN_OR_RETURN(PipelinedGraph stage, CutPipeline(whole, cut));
+    if (gathers != nullptr) {
+      GatheredOnce once = GatherOnce(stage);
+      stage = std::move(once.stage);
+      *gathers = ScheduleCollectives(once.gathers, collectives());
+    }
     PipelinedGraph result;
     for (ValueId id = 0; id < stage.graph.num_values(); ++id) result.graph.AddValue(stage.graph.value(id));
     for (const PipelinePart& part : stage.parts) {
@@ -95,7 +105,7 @@ class StepCompiler {
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
                                   .gather_weights_again = spec_.mesh.reshard_after_forward,
-                                  .outside_blocks = pipelined};
+                                  .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
   Graph Forward(const Graph& local_eval) const { return LowerRings(Fuse(local_eval), rings()); }
@@ -114,13 +124,68 @@ class StepCompiler {
   const bool once_;
 };
 
-// What keeps more in a pipeline than its micro-batches in flight leave room for.
-Status RefuseInPipeline(const MeshSpec& spec) {
-  if (!spec.reshard_after_forward && spec.mesh.size(Axis::kFsdp) > 1) {
-    return InvalidArgument(
-        "mesh.reshard_after_forward: false in a pipeline would keep the gathered weights of every micro-batch in "
-        "flight; leave it out, or do without mesh.fsdp");
+// Bytes that rank 0 sends in the micro-batches and the update of a step, and the axes it sends them along.
+struct Sent {
+  Bytes bytes;
+  AxisSet axes;
+};
+Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec) {
+  TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, 0, nullptr));
+  std::vector<Decision> ignored;
+  const bool once = spec.mesh.mesh.size(Axis::kPp) == 1 &&
+                    DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
+  const Graph step = StepCompiler(spec, once).Differentiated(Fuse(local), false);
+  const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh), once);
+  Sent sent;
+  for (const Graph* const graph : {&step, &update}) {
+    for (const Node& node : graph->nodes()) {
+      const Bytes bytes = CostOf(*graph, node).sent;
+      if (bytes == Bytes{}) continue;
+      sent.bytes += bytes * (graph == &step ? spec.micro_batches : 1);
+      sent.axes |= *AxisSet::Parse(node.attributes.String("axes"));  // rules have checked it
+    }
   }
+  return sent;
+}
+
+// Where tensor ranks share tokens: what they exchange for feed-forward parts, by what all of a step's collectives come
+// to either way. For rank 0, so that all ranks decide alike.
+Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, std::vector<Decision>* decisions) {
+  const MeshSpec& mesh = spec.mesh;
+  if (mesh.residual != ResidualSplit::kTokens || (mesh.mesh.axes() & kTensorAxes).empty()) return MlpMove::kActivations;
+  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
+                          PlaceWeights(forward, MeshOfStage(mesh.mesh), WithDefaults(mesh.rules, mesh.residual)));
+  if (FeedForwardProducts(forward, placed.placements).empty()) return MlpMove::kActivations;
+  StepSpec way = spec;
+  way.mesh.rank = 0;
+  way.mesh.decisions.mlp = MlpMove::kActivations;
+  TEMPER_ASSIGN_OR_RETURN(const Sent activations, SentPerStep(forward, way));
+  way.mesh.decisions.mlp = MlpMove::kWeights;
+  TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way));
+  bool takes_weights = weights.bytes < activations.bytes;
+  std::string reason = "it moves less";
+  const auto earlier = mesh.decisions.kept.find("mlp");
+  if (mesh.decisions.mlp != MlpMove::kAuto) {
+    takes_weights = mesh.decisions.mlp == MlpMove::kWeights;
+    reason = "as asked for";
+  } else if (earlier != mesh.decisions.kept.end()) {
+    takes_weights = earlier->second == "weights";
+    reason = "as in the run so far";
+  }
+  const Sent& taken = takes_weights ? weights : activations;
+  const Sent& other = takes_weights ? activations : weights;
+  decisions->push_back({.what = "mlp",
+                        .chosen = takes_weights ? "weights" : "activations",
+                        .rejected = takes_weights ? "activations" : "weights",
+                        .sent = taken.bytes,
+                        .sent_otherwise = other.bytes,
+                        .time = LinkTime(taken.bytes, taken.axes),
+                        .time_otherwise = LinkTime(other.bytes, other.axes),
+                        .reason = std::move(reason)});
+  return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
+}
+
+Status RefuseInPipeline(const MeshSpec& spec) {
   if (spec.decisions.grad_sync == GradSync::kStep) {
     return InvalidArgument(
         "mesh.grad_sync: step is not there in a pipeline, whose stages reduce gradients after every micro-batch; leave "
@@ -137,7 +202,7 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
                   .stages = mesh.size(Axis::kPp),
                   .chunks_per_stage = pipeline.chunks_per_stage};
-  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(NumBlocks(local), cut.chunks(), pipeline.layers));
+  TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
                           MakePipelineSchedule(pipeline.kind, cut.stages, cut.chunks_per_stage, spec.micro_batches));
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, WorkTimes()));
@@ -154,26 +219,37 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
   TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
 
   PipelinedGraph first, rest;
-  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(whole_first, cut));
+  Graph gathers, gathers_of_rest;
+  const bool once = !spec.mesh.reshard_after_forward;
+  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(whole_first, cut, once ? &gathers : nullptr));
   if (spec.micro_batches > 1) {
-    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(whole_rest, cut));
+    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(whole_rest, cut, once ? &gathers_of_rest : nullptr));
   }
-  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut));
-  const Graph update = BuildUpdate(first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut, nullptr));
+  TEMPER_RETURN_IF_ERROR(Verify(gathers));
+  // Which weights a stage uses says the graph that still gathers them.
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(whole_first, cut));
+  const Graph update =
+      BuildUpdate(once ? uses.graph : first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(update));
 
   const PipelinedStep train_step{&first, spec.micro_batches > 1 ? &rest : nullptr,
                                  CallsOfStage(schedule, simulated, cut.stage)};
   const PipelinedStep eval_step{&eval, nullptr, CallsOfStage(eval_schedule, eval_simulated, cut.stage)};
-  return Place(std::vector<ProgramPlan>{{"train", {{&update, 0, 1}}, train_step}, {"eval", {}, eval_step}},
-               spec.threads);
+  return Place(
+      std::vector<ProgramPlan>{
+          {.name = "train", .stages = {{&update, 0, 1}}, .pipeline = train_step, .before = once ? &gathers : nullptr},
+          {.name = "eval", .pipeline = eval_step}},
+      spec.threads);
 }
 
 }  // namespace
 
-Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,
+Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& given,
                                              std::vector<Decision>* decisions, ChosenMemory* memory) {
   std::vector<Decision> made;
+  StepSpec spec = given;
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, given, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
   if (spec.mesh.mesh.size(Axis::kPp) > 1) {

@@ -28,6 +28,15 @@ class Exchange {
   virtual Status AllGather(std::span<const float> mine, std::span<float> all) = 0;
 };
 
+// With ranks that others wait for.
+struct Patience {
+  // How long one that neither computes nor reads nor writes is waited for. With what it takes to tell all others and to
+  // end them, a rank that hangs ends the run within 30 s.
+  Seconds idle{15};
+  // How long any is waited for, however busy it looks.
+  Seconds busy{3600};
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -42,9 +51,10 @@ class Communicator {
   // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
   // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole;
   // sums are made in that order, too, in f32 (f64 for f64), then acc, and rounded once. Making a kernel is a collective
-  // call of its group, but for send and recv. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: one
-  // thread each for collectives, sends and receives, all in an order in which members of a group, and both ends of a
-  // transfer, find each other.
+  // call of its group, but for send and recv. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: four
+  // lanes with one thread each: collectives that are needed at once, those with the attribute `background`, sends, and
+  // receives. In each lane members of a group, and both ends of a transfer, find each other by their order; what
+  // waits in one lane holds up nothing in another.
   virtual std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) = 0;
   // Collective over the group. For kernels that exchange numbers while they run.
   virtual Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) = 0;
@@ -60,12 +70,15 @@ class Communicator {
   virtual Status AllReduceMax(std::span<double> values) = 0;  // NaN where any is
   virtual Status Broadcast(std::span<std::byte> bytes, int root) = 0;
 
+  // From here on; all ranks set the same. Thread rule: as Barrier.
+  virtual void SetPatience(const Patience& patience) = 0;
+
   // This rank cannot go on: all others are told why and return from what they wait in. Any thread.
   virtual void Abort(const Status& cause) = 0;
   // After a failure: whether this is the rank that should tell the user, which is one at most (a launcher may do it).
   virtual bool ReportsFailure() const = 0;
 
-  // Bytes that this rank's collectives have sent to other ranks so far, by the rules in graph/ops/collectives.cc.
+  // Bytes that this rank's collectives and exchanges have sent to other ranks so far, by the cost rules of graph/ops.
   virtual Bytes bytes_sent() const = 0;
 };
 

@@ -33,7 +33,7 @@ enum class Role : uint8_t {
   kActivation,      // lives within a step
   kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
   kOptimizerState,  // f32 master copies and moments
-  kCache,           // keys and values of earlier tokens
+  kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/gather_once.h)
 };
 std::string_view ToString(Role role);
 std::optional<Role> ParseRole(std::string_view text);

@@ -98,6 +98,9 @@ class ShardingSink {
   virtual void Deliver(int output, ValueId local) = 0;
   // Whether the second way is to be taken. The sizes must be those of all ranks, so that all decide alike.
   virtual bool TakesSecond(const Alternatives& ways) = 0;
+  // Whether a product is to take its weight whole where tensor ranks share the tokens of what it multiplies: ranks then
+  // make their own tokens' rows of it, instead of all rows of their part of its columns.
+  virtual bool TakesWholeWeight() const = 0;
   // The run cannot be sharded in this way; the message says what does not divide what, and what would work.
   virtual void Refuse(std::string why) = 0;
 };

@@ -4,15 +4,23 @@
 
 namespace temper {
 
-Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& cluster, const StepFacts& facts,
-                    bool keep_events) {
+Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
+                    const StepFacts& facts, bool keep_events) {
   const int on_host = std::min(mesh.ranks(), cluster.devices_per_host);
-  Forecast f{.bytes = train.arena_bytes,
-             .limit = cluster.MemoryOf(on_host),
-             .host_bytes = train.host.bytes,
-             .host_limit = cluster.HostMemoryOf(on_host),
-             .disk_bytes = train.disk.bytes,
-             .simulation = Simulate(train, mesh, cluster, keep_events)};
+  Forecast f{.limit = cluster.MemoryOf(on_host), .host_limit = cluster.HostMemoryOf(on_host)};
+  for (const Program* const program : stages) {
+    f.bytes = std::max(f.bytes, program->arena_bytes);
+    f.host_bytes = std::max(f.host_bytes, program->host.bytes);
+    f.disk_bytes = std::max(f.disk_bytes, program->disk.bytes);
+  }
+  std::vector<StepEstimate> simulations = Simulate(stages, mesh, cluster, keep_events);
+  Seconds waited, all;
+  for (const StepEstimate& s : simulations) {
+    waited += s.stages;
+    all += s.step;
+  }
+  if (all.v > 0) f.bubble = waited.v / all.v;
+  f.simulation = std::move(simulations[0]);
   // On a machine whose host and device share one memory the host's part comes out of the same.
   f.fits = cluster.shared ? f.bytes + f.host_bytes <= f.limit : f.bytes <= f.limit && f.host_bytes <= f.host_limit;
   const double step = f.simulation.step.v;

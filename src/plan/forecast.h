@@ -13,19 +13,20 @@ struct StepFacts {
 };
 
 struct Forecast {
-  Bytes bytes;                   // of the device's memory that a rank's step reserves
+  Bytes bytes;                   // of the device's memory that a rank's step reserves; of stages, the most
   Bytes limit;                   // that it may
   Bytes host_bytes, host_limit;  // the same of the host's, beside the device's
   Bytes disk_bytes;              // on a disk
   bool fits = false;
-  StepEstimate simulation;
+  StepEstimate simulation;  // of the first stage, where there are several
+  double bubble = 0;        // share of the stages' time in which they wait for each other
   double tokens_per_second = 0;
   double mfu = 0;                       // model_flops over what the devices could compute in that time
   double price_per_million_tokens = 0;  // 0: the cluster has no price
 };
 
-// REQUIRES: `mesh` has at most as many ranks as the cluster devices.
-Forecast ForecastOf(const Program& train, const Mesh& mesh, const Cluster& cluster, const StepFacts& facts,
-                    bool keep_events = false);
+// `stages`: as for Simulate (plan/simulation.h).
+Forecast ForecastOf(std::span<const Program* const> stages, const Mesh& mesh, const Cluster& cluster,
+                    const StepFacts& facts, bool keep_events = false);
 
 }  // namespace temper

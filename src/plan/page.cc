@@ -119,9 +119,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
-  data["parts"] = {{"arithmetic", s.arithmetic.v},    {"memory", s.memory.v},   {"launches", s.launches.v},
-                   {"collectives", s.collectives.v},  {"waiting", s.waiting.v}, {"moves", s.moves.v},
-                   {"waiting for moves", s.stalled.v}};
+  data["parts"] = {{"arithmetic", s.arithmetic.v},     {"memory", s.memory.v},      {"launches", s.launches.v},
+                   {"collectives", s.collectives.v},   {"waiting", s.waiting.v},    {"moves", s.moves.v},
+                   {"waiting for moves", s.stalled.v}, {"other stages", s.stages.v}};
   data["step"] = s.step.v;
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));

@@ -22,6 +22,7 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"adapters", "adapters", m.adapters},
           {"gradients", "gradients", m.gradients},
           {"optimizer", "optimizer states", m.optimizer},
+          {"caches", "gathered weights", m.caches},
           {"activations", "activations", m.activations},
           {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
@@ -84,6 +85,10 @@ std::string SpeedText(const PlanOnCluster& on) {
       "{:.1f} %, moves and waiting for them {:.1f} %\n",
       s.Bottleneck(), share(s.arithmetic), share(s.memory), share(s.launches), share(s.collectives), share(s.waiting),
       share(s.moves + s.stalled));
+  if (s.stages.v > 0) {
+    text += fmt::format("  the first stage waits for others {:.1f} % of the step, all stages on average {:.1f} %\n",
+                        share(s.stages), 100 * f.bubble);
+  }
   if (s.hidden.v > 0) text += fmt::format("  collectives and moves hidden beside kernels: {}\n", Short(s.hidden));
   constexpr size_t kLongest = 6;
   for (size_t i = 0; i < std::min(kLongest, s.ops.size()); ++i) {
@@ -122,9 +127,10 @@ nlohmann::ordered_json SpeedJson(const PlanOnCluster& on) {
   json["tokens_per_second"] = f.tokens_per_second;
   json["mfu"] = f.mfu;
   json["bottleneck"] = s.Bottleneck();
+  if (f.bubble > 0) json["bubble"] = f.bubble;
   json["seconds"] = {{"arithmetic", s.arithmetic.v},   {"memory", s.memory.v},   {"launches", s.launches.v},
                      {"collectives", s.collectives.v}, {"waiting", s.waiting.v}, {"moves", s.moves.v},
-                     {"stalled", s.stalled.v},         {"hidden", s.hidden.v}};
+                     {"stalled", s.stalled.v},         {"stages", s.stages.v},   {"hidden", s.hidden.v}};
   json["sent_bytes_by_link"] = {{"within_host", s.sent_within_host.v}, {"between_hosts", s.sent_between_hosts.v}};
   if (f.price_per_million_tokens > 0) {
     json["price_per_million_tokens"] = f.price_per_million_tokens;

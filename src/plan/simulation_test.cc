@@ -39,8 +39,8 @@ Cluster FourDevices() {
 }
 
 Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
-                 const MemorySpec& memory = {}) {
-  const auto model = Model::FromConfig(*ParseJson(kConfig, "c"), "c");
+                 const MemorySpec& memory = {}, const char* config = kConfig) {
+  const auto model = Model::FromConfig(*ParseJson(config, "c"), "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
   Graph forward = (*model)->Forward(spec);
@@ -88,6 +88,30 @@ TEST(Simulate, CollectivesInTheBackgroundHideBesideKernels) {
   EXPECT_NEAR(with.step.v, SumOfTerms(with), 1e-12);
   // What is hidden or waited for is what the other waits for in line.
   EXPECT_NEAR(with.collectives.v + with.waiting.v + with.hidden.v, without.collectives.v, 0.02 * without.collectives.v);
+}
+
+// A step is not the sum of what it computes and what it moves: of a model of many blocks, of whose collectives only the
+// first and the last have nothing to run beside, it is the larger of the two.
+TEST(Simulate, WithADelayOnItsLinksAStepTakesTheLargerOfComputingAndMoving) {
+  constexpr char kDeep[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 128,
+      "num_hidden_layers": 40, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 256,
+      "max_position_embeddings": 1024})";
+  const Program overlapped = Compiled(4, 2, Recompute::kNone, true, {}, kDeep);
+  const Program in_line = Compiled(4, 2, Recompute::kNone, false, {}, kDeep);
+  Cluster cluster = FourDevices();
+  Link& link = cluster.shares[1].link;
+  link = {.bytes_per_second = 1e9, .latency = {}};
+  const double moved_at_1e9 = Simulate(in_line, Fsdp(4), cluster).collectives.v;
+  for (const double ratio : {0.25, 0.5, 0.75, 1.0, 1.5, 3.0}) {
+    const StepEstimate once = Simulate(in_line, Fsdp(4), cluster);
+    const double computing = once.step.v - once.collectives.v, moving = ratio * computing;
+    link.bytes_per_second = 1e9 * moved_at_1e9 / moving;
+    const double step = Simulate(overlapped, Fsdp(4), cluster).step.v;
+    EXPECT_LE(step, 1.10 * std::max(computing, moving)) << "moving " << ratio << " of computing";
+    EXPECT_GE(step, std::max(computing, moving) * (1 - 1e-9));
+    EXPECT_NEAR(Simulate(in_line, Fsdp(4), cluster).step.v, computing + moving, 1e-9 * step)
+        << "without overlap the sum";
+  }
 }
 
 TEST(Simulate, RanksThatShareACpuHideNothing) {
@@ -149,6 +173,92 @@ TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
   EXPECT_NEAR(five.step.v, two.step.v + 3 * each, 0.02 * five.step.v);
 }
 
+// The programs of all stages of a model whose blocks are nearly all there is of it.
+std::vector<Program> CompiledStages(int stages, int micro_batches, PipelineKind kind) {
+  const auto model = Model::FromConfig(*ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8,
+      "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
+      "intermediate_size": 512, "max_position_embeddings": 1024})",
+                                                  "c"),
+                                       "c");
+  TEMPER_CHECK(model.ok()) << model.status().message();
+  const ForwardSpec spec{.tokens = 512, .row = 128, .training = true};
+  Graph forward = (*model)->Forward(spec);
+  TrainAllWeights(&forward);
+  ForwardSpec eval = spec;
+  eval.training = false;
+  std::vector<Program> programs;
+  for (int stage = 0; stage < stages; ++stage) {
+    StepSpec step{.micro_batches = micro_batches};
+    step.mesh.mesh.set_size(Axis::kPp, stages);
+    step.mesh.rank = stage;
+    step.mesh.pipeline = {.kind = kind, .chunks_per_stage = kind == PipelineKind::kInterleaved ? 2 : 1};
+    auto compiled = CompileTraining(forward, (*model)->Forward(eval), step);
+    TEMPER_CHECK(compiled.ok()) << compiled.status().message();
+    programs.push_back(std::move((*compiled)[0]));
+  }
+  return programs;
+}
+
+std::vector<StepEstimate> SimulateStages(const std::vector<Program>& programs, const Cluster& cluster) {
+  std::vector<const Program*> stages;
+  for (const Program& program : programs) stages.push_back(&program);
+  Mesh mesh;
+  mesh.set_size(Axis::kPp, static_cast<int>(stages.size()));
+  return Simulate(stages, mesh, cluster, /*keep_events=*/true);
+}
+
+Cluster WithFreeLinks() {
+  Cluster cluster = FourDevices();
+  cluster.shares[1].link = {.bytes_per_second = 1e18, .latency = {}};
+  return cluster;
+}
+
+// When the last micro-batch has left the first stage: the pipeline without the update.
+double EndOfBackward(const StepEstimate& first_stage) {
+  double end = 0;
+  for (const TraceRow& e : first_stage.events) {
+    if (e.phase == Phase::kBackward && std::string_view(e.queue) == "compute")
+      end = std::max(end, e.begin.v + e.duration.v);
+  }
+  return end;
+}
+
+TEST(SimulateStages, BubblesAreThoseOfTheClosedForms) {
+  for (const int p : {2, 4}) {
+    for (const int m : {4, 8}) {
+      for (const auto& [kind, chunks] :
+           {std::pair(PipelineKind::kOneForwardOneBackward, 1), std::pair(PipelineKind::kInterleaved, 2),
+            std::pair(PipelineKind::kGpipe, 1)}) {
+        SCOPED_TRACE(std::string(ToString(kind)) + " " + std::to_string(p) + " stages, " + std::to_string(m));
+        const auto stages = SimulateStages(CompiledStages(p, m, kind), WithFreeLinks());
+        const double span = EndOfBackward(stages[0]);
+        double busy = 0;
+        for (const TraceRow& e : stages[0].events) {
+          if (e.phase != Phase::kUpdate && std::string_view(e.queue) == "compute") busy += e.duration.v;
+        }
+        EXPECT_NEAR(1 - busy / span, (p - 1.0) / (chunks * m + p - 1.0), 0.02);
+        for (const StepEstimate& s : stages) {
+          EXPECT_NEAR(s.step.v, stages[0].step.v, 1e-3 * s.step.v)
+              << "the norm is that of all: then each updates its own";
+          EXPECT_NEAR(s.step.v, SumOfTerms(s) + s.stages.v, 1e-12);
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateStages, SlowLinksAreWaitedFor) {
+  const auto programs = CompiledStages(2, 4, PipelineKind::kOneForwardOneBackward);
+  Cluster slow = WithFreeLinks();
+  const double free = SimulateStages(programs, slow)[0].step.v;
+  slow.shares[1].link.latency = {free};  // longer than all that could hide it
+  const auto stages = SimulateStages(programs, slow);
+  // There and back, at least, for the first micro-batch; of the others no two are on one way at once.
+  EXPECT_GT(stages[0].step.v, free * 3);
+  EXPECT_GT(stages[0].stages.v, free * 2);
+  EXPECT_GT(stages[0].sent_within_host.v, 4 * 512 * 256 * 4) << "a micro-batch's activations";
+}
+
 TEST(LiveMemory, PeaksWhereTheProgramSaysItDoes) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
     const Program program = Compiled(1, 2, recompute);
@@ -167,10 +277,11 @@ TEST(Forecast, FitsWhereTheArenaIsNoLargerThanTheDevice) {
   const Program program = Compiled(1, 1);
   cluster.memory = program.arena_bytes;
   const StepFacts facts{.tokens = 256, .model_flops = {1e9}};
-  EXPECT_TRUE(ForecastOf(program, Mesh(), cluster, facts).fits);
+  const std::vector<const Program*> alone = {&program};
+  EXPECT_TRUE(ForecastOf(alone, Mesh(), cluster, facts).fits);
   cluster.memory = program.arena_bytes - Bytes{1};
   cluster.price_per_device_hour = 3.6;
-  const Forecast f = ForecastOf(program, Mesh(), cluster, facts);
+  const Forecast f = ForecastOf(alone, Mesh(), cluster, facts);
   EXPECT_FALSE(f.fits);
   EXPECT_NEAR(f.tokens_per_second, 256 / f.simulation.step.v, 1e-6);
   EXPECT_NEAR(f.mfu, 1e9 / (1e12 * f.simulation.step.v), 1e-9);

@@ -16,7 +16,7 @@ struct TraceRow {
   Op op;
   Phase phase;
   int block = 0, micro_batch = 0;
-  const char* queue = "compute";  // or "communicate": beside the kernels
+  const char* queue = "compute";  // or, beside the kernels, "communicate", "send", "receive"
   Seconds begin, duration;
   Bytes bytes;
   Flops flops;

@@ -10,10 +10,9 @@ struct Range {
   bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// The bytes that an instruction reads and writes, and whether it meets a group of ranks.
+// The bytes that an instruction reads and writes.
 struct Footprint {
   std::vector<Range> reads, writes;
-  bool meets = false;
 
   bool ConflictsWith(const Footprint& later) const {
     const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
@@ -21,8 +20,7 @@ struct Footprint {
         return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.Overlaps(y); });
       });
     };
-    return (meets && later.meets) || meet(writes, later.reads) || meet(writes, later.writes) ||
-           meet(reads, later.writes);
+    return meet(writes, later.reads) || meet(writes, later.writes) || meet(reads, later.writes);
   }
 };
 
@@ -37,20 +35,19 @@ Footprint FootprintOf(const Instruction& instruction, const Segment& segment, co
   };
   add(instruction.inputs, &f.reads);
   add(instruction.outputs, &f.writes);
-  f.meets = instruction.attributes.Has("axes") && !IsTransfer(instruction.op);
   return f;
 }
 
 }  // namespace
 
 size_t LaneOf(const Instruction& instruction, const Binding& binding) {
-  if (instruction.op == Op::kSend) return 1;
-  if (instruction.op == Op::kRecv) return 2;
-  if (!IsMove(instruction.op)) return 0;
+  if (instruction.op == Op::kSend) return kSendLane;
+  if (instruction.op == Op::kRecv) return kReceiveLane;
+  if (!IsMove(instruction.op)) return kCollectiveLane;
   const bool fetches = instruction.op == Op::kFetch;
   const int far = fetches ? instruction.inputs[0] : instruction.outputs[0];
   const bool disk = TierOf(binding.offsets[static_cast<size_t>(far)]) == Tier::kDisk;
-  return 3 + (fetches ? 0u : 1u) + (disk ? 2u : 0u);
+  return kFirstMoveLane + (fetches ? 0u : 1u) + (disk ? 2u : 0u);
 }
 
 std::vector<LaneCounts> FindWaits(const Program& program) {

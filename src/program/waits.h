@@ -12,15 +12,15 @@ namespace temper {
 
 // What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives, and moves:
 // fetches and evictions, of the host and of the disk.
-inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kFirstMoveLane = 3;
+inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kSendLane = 1, kReceiveLane = 2, kFirstMoveLane = 3;
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in
 // which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background:
 // there it waits without being told to. An instruction waits for those that touch what it writes or write what it
-// touches, and, where both meet a group of ranks, for all: ranks must meet in the same order, whichever threads they
-// come on. Transfers have an order of their own.
+// touches, and for no others: collectives in the background meet their groups apart from those that are needed at once
+// (Communicator::Collectives).
 std::vector<LaneCounts> FindWaits(const Program& program);
 
 }  // namespace temper

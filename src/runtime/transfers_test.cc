@@ -1,5 +1,5 @@
-// Transfers beside kernels: what waits for them and what does not. Here relu copies, a recv writes sevens, a send notes
-// what it reads.
+// Transfers and collectives beside kernels: what waits for them and what does not. Here relu copies, a recv writes
+// sevens, a send notes what it reads, and a gather, in the background, takes place when there has been a sum.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,6 +22,7 @@ struct World {
   std::atomic<int> received{0};
   bool send_after_recv = false;  // a send takes place when something has been received
   std::vector<float> sent;
+  std::atomic<int> sums{0};
 };
 
 // Until `reached`, or for as long as nobody should wait.
@@ -44,6 +45,11 @@ class Watched final : public Kernel {
       std::this_thread::sleep_for(milliseconds(20));
       world_.sent.push_back(*floats(args.inputs[0]));
     } else {
+      if (op_ == Op::kAllGather) {
+        TEMPER_RETURN_IF_ERROR(Await([&] { return world_.sums > 0; }));
+        std::this_thread::sleep_for(milliseconds(20));
+      }
+      if (op_ == Op::kAllReduce) ++world_.sums;
       std::copy_n(floats(args.inputs[0]), 4, floats(args.outputs[0]));
       ++world_.kernels;
     }
@@ -79,6 +85,19 @@ Instruction Receive(int operand) {
   i.attributes.Set("dtype", std::string("f32"));
   i.attributes.Set("shape", std::vector<double>{4});
   return i;
+}
+Instruction Gather(int from, int to) {
+  return {Op::kAllGather,
+          {from},
+          {to},
+          {{"axes", std::string("fsdp")},
+           {"ranks", int64_t{2}},
+           {"dim", int64_t{0}},
+           {"sizes", std::vector<double>{4}},
+           {"background", int64_t{1}}}};
+}
+Instruction Sum(int from, int to) {
+  return {Op::kAllReduce, {from}, {to}, {{"axes", std::string("tp")}, {"ranks", int64_t{2}}}};
 }
 Instruction Copy(int from, int to) {
   return {Op::kRelu, {from}, {to}, {}};
@@ -124,6 +143,18 @@ TEST(Transfers, ASendDoesNotHoldUpAReceive) {
   World world{.send_after_recv = true};
   EXPECT_EQ(*RunOnce({Send(0), Receive(1), Copy(1, 3)}, world), 7);
   EXPECT_EQ(world.sent, (std::vector<float>{1}));
+}
+
+// Of a step on fsdp and tp: weights are gathered for the next block while this one adds up its activations.
+TEST(BackgroundCollectives, ASumThatIsNeededAtOnceDoesNotWaitForThem) {
+  World world;
+  EXPECT_EQ(*RunOnce({Gather(0, 1), Sum(0, 2), Copy(1, 3)}, world), 1);
+  EXPECT_EQ(world.sums, 1);
+}
+
+TEST(BackgroundCollectives, ASumOfWhatTheyGiveWaitsForThem) {
+  World world{.sums = 1};
+  EXPECT_EQ(*RunOnce({Gather(0, 1), Sum(1, 3)}, world), 1);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ std::vector<ForeignName> ForeignNames() {
       {"peft_type", "method", "lora or full"},
       {"use_peft", "method", "method: lora"},
       {"full_finetuning", "method", "method: full"},
+      {"ddp_timeout", "watch.busy_seconds", ""},
       {"bf16", "dtype", "dtype: bf16"},
       {"pure_bf16", "dtype", "dtype: bf16"},
       {"torch_dtype", "dtype", "bf16 or f32"},

@@ -95,7 +95,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   MeshSpec spec{.rank = rank,
                 .reshard_after_forward = options.reshard_after_forward,
                 .overlap = options.overlap,
-                .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding}};
+                .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding, .mlp = options.mlp}};
   TEMPER_RETURN_IF_ERROR(SetPipeline(options, &spec));
   for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));

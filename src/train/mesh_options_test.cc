@@ -55,12 +55,14 @@ TEST(MeshOptions, ShardingHasItsGrades) {
   config.mesh.reshard_after_forward = false;
   config.mesh.grad_sync = GradSync::kStep;
   config.mesh.embedding = EmbeddingMove::kRows;
+  config.mesh.mlp = MlpMove::kWeights;
   config.mesh.placement = {{"lm_head", "fsdp,-"}};
   const auto spec = MeshOf(config, 2, 1, {8, 4});
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_FALSE(spec->reshard_after_forward);
   EXPECT_EQ(spec->decisions.grad_sync, GradSync::kStep);
   EXPECT_EQ(spec->decisions.embedding, EmbeddingMove::kRows);
+  EXPECT_EQ(spec->decisions.mlp, MlpMove::kWeights);
   ASSERT_EQ(spec->rules.size(), 1u);
   EXPECT_EQ(spec->rules[0].pattern, "lm_head");
 }

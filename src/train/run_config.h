@@ -147,7 +147,13 @@ struct RunConfig {
     bool overlap = true;
     GradSync grad_sync = GradSync::kAuto;
     EmbeddingMove embedding = EmbeddingMove::kAuto;
+    MlpMove mlp = MlpMove::kAuto;
     TextPairs placement;  // (regular expression, spec): compile/placement_rules.h
+  };
+
+  // How long ranks wait for each other (device/communicator.h: Patience).
+  struct Watch {
+    double idle_seconds = 15, busy_seconds = 3600;
   };
 
   Model model;
@@ -160,6 +166,7 @@ struct RunConfig {
   Machine machine;
   Memory memory;
   Mesh mesh;
+  Watch watch;
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };

@@ -14,27 +14,18 @@ const std::vector<std::string_view> kRamps = {"linear", "cosine", "1-sqrt"};
 
 // Options that say where and how to run; two runs that differ only here compute the same.
 bool IsCircumstance(const std::string& name) {
-  static const std::vector<std::string_view> kNames = {"model",
-                                                       "base",
-                                                       "adapter",
-                                                       "data",
-                                                       "eval_data",
-                                                       "output_dir",
-                                                       "resume",
-                                                       "overwrite",
-                                                       "save_steps",
-                                                       "profile",
-                                                       "tensorboard",
-                                                       "logging_steps",
-                                                       "eval_steps",
-                                                       "save_total_limit",
-                                                       "threads",
-                                                       "device",
-                                                       "graphs",
-                                                       "nprocs",
-                                                       "placement",
-                                                       "per_device_eval_batch_size"};
-  return name.starts_with("mesh.") || name.starts_with("memory.") || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  static const std::vector<std::string_view> kNames = {"model",       "base",
+                                                       "adapter",     "data",
+                                                       "eval_data",   "output_dir",
+                                                       "resume",      "overwrite",
+                                                       "save_steps",  "profile",
+                                                       "tensorboard", "logging_steps",
+                                                       "eval_steps",  "save_total_limit",
+                                                       "threads",     "device",
+                                                       "graphs",      "nprocs",
+                                                       "placement",   "per_device_eval_batch_size"};
+  return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 }  // namespace
@@ -233,6 +224,17 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
            {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
             "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+           {"mesh.mlp", ChoiceOf(c.mesh.mlp, {"auto", "activations", "weights"}),
+            "tp 1d: gather tokens for the feed-forward part of a block and add up what comes of it, or gather its "
+            "weights"},
+           {"watch.idle_seconds",
+            &c.watch.idle_seconds,
+            "how long a rank that others wait for may do nothing before the run ends",
+            {.at_least = 1}},
+           {"watch.busy_seconds",
+            &c.watch.busy_seconds,
+            "how long a rank that others wait for may take, whatever it does",
+            {.at_least = 1}},
            {.name = "placement",
             .target = &c.mesh.placement,
             .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "

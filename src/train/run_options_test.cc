@@ -362,6 +362,8 @@ TEST(RunOptions, ReadsListsOfWholeNumbers) {
   EXPECT_EQ(SetFromText(layers, "5,,7", "test").message(), "test: mesh.pp_layers should be a whole number, but is ''");
   EXPECT_FALSE(SetFromText(layers, "{a: 2}", "test").ok());
   EXPECT_EQ(ParseRunConfig("mesh: {pp: 2, pp_layers: [3, 5]}", "run.yaml")->mesh.pp_layers, (IntList{3, 5}));
+  EXPECT_EQ(ParseRunConfig("watch: {idle_seconds: 60}", "run.yaml")->watch.idle_seconds, 60);
+  EXPECT_HAS(ParseRunConfig("watch: {busy_seconds: 0}", "run.yaml").status().message(), "should be at least 1");
 }
 
 // Every option can be set to something else, and that shows in the printed text: no two options share a variable, and
@@ -380,7 +382,7 @@ TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
       const std::string before = ValueAsYaml(target);
       bool changed = false;
       for (const char* value : {"3", "0.5", "true", "false", "f32", "cpu", "full", "linear", "cosine", "block", "2d",
-                                "gpipe", "step", "rows", "{a: 2}", "[[a, \"-\"]]"}) {
+                                "gpipe", "step", "rows", "weights", "{a: 2}", "[[a, \"-\"]]"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;
@@ -421,6 +423,7 @@ TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
   b.output.output_dir = "elsewhere";
   b.output.save_steps = 3;
   b.machine.recompute = Recompute::kBlock;
+  b.watch.idle_seconds = 60;
   EXPECT_TRUE(ResultChangingDifferences(a, b).empty());
   b.machine.seed = 1;
   b.lora.r = 2;

@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "graph/rule.h"
+#include "lanes.h"
 #include "transfers.h"
 
 namespace temper::collectives {
@@ -457,6 +458,7 @@ class Conformance {
         mine[i] = static_cast<float>(communicator_.rank() * 100'000) + static_cast<float>(i);
       const Status status = (*exchange)->AllGather(mine, all);
       if (!status.ok()) return Fail("exchange: " + status.message());
+      sent_ += static_cast<int64_t>(count * sizeof(float) * (group.size() - 1));
       for (size_t m = 0; m < group.size(); ++m) {
         for (size_t i = 0; i < count; ++i) {
           if (all[m * count + i] != static_cast<float>(group[m] * 100'000) + static_cast<float>(i)) {
@@ -529,6 +531,7 @@ class Conformance {
 std::vector<std::string> CheckConformance(Communicator& communicator, int ranks_per_host) {
   std::vector<std::string> failures = Conformance(communicator, ranks_per_host).Run();
   if (failures.empty()) failures = CheckTransfers(communicator);
+  if (failures.empty()) failures = CheckLanes(communicator);
   return failures;
 }
 

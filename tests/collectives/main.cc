@@ -50,16 +50,14 @@ int main(int argc, char** argv) {
   using namespace temper;
   if (const auto launched = RankFromEnvironment()) {
     TEMPER_CHECK(argc == 4) << "usage: PROGRAM CASE CULPRIT OUT";
-    const collectives::Join join = [&](const Patience& patience) -> Result<std::unique_ptr<Communicator>> {
-      TEMPER_ASSIGN_OR_RETURN(auto communicator, JoinLaunched(*launched, patience));
+    const collectives::Join join = [&]() -> Result<std::unique_ptr<Communicator>> {
+      TEMPER_ASSIGN_OR_RETURN(auto communicator, JoinLaunched(*launched));
       return std::unique_ptr<Communicator>(std::move(communicator));
     };
     return collectives::RunRank(join, argv[1], std::atoi(argv[2]), argv[3]);
   }
   if (argc == 6 && std::string_view(argv[1]) == "--mpi") {  // RANKS_PER_HOST CASE CULPRIT OUT
-    const collectives::Join join = [&](const Patience& patience) {
-      return JoinMpi({.patience = patience, .ranks_per_host = std::atoi(argv[2])});
-    };
+    const collectives::Join join = [&] { return JoinMpi({.ranks_per_host = std::atoi(argv[2])}); };
     return collectives::RunRank(join, argv[3], std::atoi(argv[4]), argv[5], std::atoi(argv[2]));
   }
   testing::InitGoogleTest(&argc, argv);

@@ -5,19 +5,19 @@
 #include <memory>
 #include <string>
 
-#include "comm/local/peer_watch.h"
 #include "device/communicator.h"
 
 namespace temper::collectives {
 
-using Join = std::function<Result<std::unique_ptr<Communicator>>(const Patience&)>;
+using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 
 // Writes what it found to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure where a call failed.
 // Cases: "conformance", "digest", "steps" (for ever), and "<mishap> <rank>", where that rank does
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
 //   hang    sleeps for ever
-// after some steps, while the others go on until a call fails; what it said is what they write.
+// after some steps, while the others go on until a call fails; what it said is what they write. Steps are sums by all;
+// "stages_<mishap>": transfers from rank to rank, as in a pipeline.
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);
 
 // Calls of operator new in this process so far.

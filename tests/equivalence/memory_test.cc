@@ -2,7 +2,7 @@
 // of a run that has everything on the device.
 #include <gtest/gtest.h>
 
-#include "tests/tiny_run.h"
+#include "../tiny_run.h"
 
 namespace temper {
 namespace {

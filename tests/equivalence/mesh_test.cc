@@ -80,6 +80,11 @@ MeshSpec NotResharded(MeshSpec spec) {
   return spec;
 }
 
+MeshSpec GatheringMlp(MeshSpec spec) {
+  spec.decisions.mlp = MlpMove::kWeights;
+  return spec;
+}
+
 struct Case {
   const char* name;
   MeshSpec mesh;
@@ -96,6 +101,11 @@ Case Pipeline(const char* name, std::initializer_list<std::pair<Axis, int>> size
   const bool interleaved = kind == PipelineKind::kInterleaved;
   mesh.pipeline = {.kind = kind, .chunks_per_stage = interleaved ? 2 : 1, .layers = std::move(layers)};
   return {name, mesh, /*grouped_heads_only=*/false, /*few=*/true, /*micro_batches=*/4, recompute};
+}
+
+Case KeepingGathered(Case c) {
+  c.mesh = NotResharded(GatheringMlp(c.mesh));
+  return c;
 }
 
 const std::vector<Case>& Cases() {
@@ -132,6 +142,17 @@ const std::vector<Case>& Cases() {
        Deciding(MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), GradSync::kStep,
                 EmbeddingMove::kAuto),
        false, true},
+      // The feed-forward part's weights gathered instead of its activations, also along two axes one after the other.
+      {"tp2_mlp_weights", GatheringMlp(MeshOf({{Axis::kTp, 2}}))},
+      {"tp4_two_kv_heads_mlp_weights", GatheringMlp(MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}})), true, true},
+      {"fsdp2_tp2_mlp_weights", GatheringMlp(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})), false, true},
+      {"fsdp2_tp2_mlp_weights_recompute", GatheringMlp(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})), false, true, 2,
+       kAgain},
+      {"fsdp2_tp2_mlp_weights_not_resharded", NotResharded(GatheringMlp(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}))),
+       false, true},
+      {"fsdp2_tp2_mlp_weights_grad_sync_per_step",
+       GatheringMlp(Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), GradSync::kStep, EmbeddingMove::kRows)), false,
+       true},
       // A table over both axes that deal rows, its outer one too.
       {"rules_on_both_data_axes",
        WithRules(Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), GradSync::kStep, EmbeddingMove::kRows),
@@ -160,6 +181,11 @@ const std::vector<Case>& Cases() {
       Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, k1f1b, {}, kAgain),
       Pipeline("pp2_cp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kCp, 2}}, kZeroBubble),
       Pipeline("pp2_fsdp2_tp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}, k1f1b),
+      KeepingGathered(Pipeline("pp2_fsdp2_not_resharded", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, k1f1b)),
+      KeepingGathered(Pipeline("pp2_fsdp2_interleaved_not_resharded_recompute", {{Axis::kPp, 2}, {Axis::kFsdp, 2}},
+                               kInterleaved, {0, 1, 1, 1}, kAgain)),
+      KeepingGathered(Pipeline("pp2_fsdp2_tp2_zero_bubble_not_resharded",
+                               {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}, kZeroBubble)),
   };
   return cases;
 }
@@ -233,6 +259,17 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
       EXPECT_NEAR(mesh.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
     }
   }
+}
+
+// Slots of memory are taken again while what lies in them may still be on its way, on all stages at once.
+TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
+  RunSpec spec{
+      .config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8), .micro_batches = 8, .threads = 1, .adam_eps = 1e-5};
+  const Curve one = Train(spec);
+  spec.mesh = MeshOf({{Axis::kPp, 4}});
+  spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};
+  const Curve mesh = TrainOnMesh(spec);
+  for (size_t s = 0; s < kSteps; ++s) EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
 }
 
 // What runs beside what, and what is made again, changes no bit of a ring.

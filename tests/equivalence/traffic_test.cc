@@ -3,6 +3,7 @@
 // know the model's sizes and nothing of collectives.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -32,7 +33,8 @@ RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit 
   RunSpec spec{
       .config = LlamaConfigText(/*tied=*/false), .dtype = DType::kBF16, .row = kRow, .micro_batches = kMicroBatches};
   spec.mesh.residual = residual;
-  spec.mesh.decisions = {.grad_sync = GradSync::kMicroBatch, .embedding = EmbeddingMove::kTable};
+  spec.mesh.decisions = {
+      .grad_sync = GradSync::kMicroBatch, .embedding = EmbeddingMove::kTable, .mlp = MlpMove::kActivations};
   for (const auto& [axis, size] : sizes) spec.mesh.mesh.set_size(axis, size);
   spec.rows_per_micro_batch = spec.mesh.mesh.size(DataAxes(spec.mesh.mesh));
   spec.threads = 1;
@@ -40,28 +42,11 @@ RunSpec SpecOn(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit 
 }
 
 struct Counted {
-  double planned = 0;        // bytes a rank sends, from the Program
-  double of_statistics = 0;  // of these: by losses whose vocabulary is split
-  double sent = 0;           // counted by the communicator, in a step
-  double moved = 0;          // read from other ranks' memory in fact; mean of the ranks
+  double planned = 0;       // bytes a rank sends, from the Program
+  double sent = 0;          // counted by the communicator, in a step
+  double moved = 0;         // read from other ranks' memory in fact; mean of the ranks
+  double unsupervised = 0;  // tokens that have no loss
 };
-
-Cost CostOfLosses(const Program& program) {
-  Cost cost;
-  for (const Call& call : program.schedule) {
-    if (call.kind != Call::Kind::kRun) continue;
-    const Segment& segment =
-        program.segments[static_cast<size_t>(program.bindings[static_cast<size_t>(call.binding)].segment)];
-    for (const Instruction& i : segment.instructions) {
-      if (i.op != Op::kLinearCrossEntropy) continue;
-      Types in, out;
-      for (int k : i.inputs) in.push_back(segment.operands[static_cast<size_t>(k)]);
-      for (int k : i.outputs) out.push_back(segment.operands[static_cast<size_t>(k)]);
-      cost += RuleOf(i.op).cost(in, out, i.attributes);
-    }
-  }
-  return cost;
-}
 
 // Of rank 0.
 Counted Count(const RunSpec& spec) {
@@ -85,7 +70,7 @@ Counted Count(const RunSpec& spec) {
       if (rank != 0) return;
       counted.sent = static_cast<double>((communicator->bytes_sent() - sent).v);
       counted.planned = static_cast<double>(CostOfStep(run.train()).sent.v);
-      counted.of_statistics = static_cast<double>(CostOfLosses(run.train()).sent.v);
+      counted.unsupervised = static_cast<double>(std::count(batch.target.begin(), batch.target.end(), -1));
     });
   }
   for (std::thread& t : threads) t.join();
@@ -93,13 +78,14 @@ Counted Count(const RunSpec& spec) {
   return counted;
 }
 
+// `statistics`: of that, what a token's loss takes where the vocabulary is split. Tokens without a loss are planned
+// for, but not exchanged.
 void ExpectTraffic(const RunSpec& spec, double formula, double statistics = 0) {
   SCOPED_TRACE(spec.mesh.mesh.ToString());
   const Counted counted = Count(spec);
   // Each collective of parts that do not divide may round a byte away.
-  EXPECT_NEAR(counted.planned, formula + statistics, 1e-4 * formula) << "planned, and by formula";
-  EXPECT_EQ(counted.of_statistics, statistics);
-  EXPECT_EQ(counted.sent, counted.planned - counted.of_statistics) << "counted while it ran, and planned";
+  EXPECT_NEAR(counted.planned, formula, 1e-4 * formula) << "planned, and by formula";
+  EXPECT_EQ(counted.sent, counted.planned - statistics * counted.unsupervised) << "counted while it ran, and planned";
   // Sums of a few bytes are shown to everybody instead of passed around.
   EXPECT_NEAR(counted.moved, counted.sent, 0.02 * counted.sent) << "read in fact";
 }
@@ -175,16 +161,47 @@ TEST(Traffic, OfHybridShardingIsThatOfFsdpAndThePartsOfGradientsOncePerStep) {
 // whole or scattered and gathered. Before the blocks the same once (embeddings), behind them once (the head).
 TEST(Traffic, OfTensorParallelismIsFourActivationsForwardAndBackwardPerBlock) {
   const double activation = kBf16 * kRow * kHidden;
-  const double statistics = kMicroBatches * kRow * (2 - 1) * 3 * kF32;  // of each row: largest, sum, target's
-  const int64_t split = kBlocks * 7 + 2;                                // all matrices
+  const double of_token = (2 - 1) * 3 * kF32;  // largest, sum, target's
+  const double statistics = kMicroBatches * kRow * of_token;
+  const int64_t split = kBlocks * 7 + 2;  // all matrices
   // Norms see a part of the tokens: their gradients are added up.
   const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, 2);
-  ExpectTraffic(SpecOn({{Axis::kTp, 2}}),
-                kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + norms + NormTraffic(split, 2),
-                statistics);
+  ExpectTraffic(
+      SpecOn({{Axis::kTp, 2}}),
+      kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + norms + NormTraffic(split, 2) + statistics,
+      of_token);
   // Summed up whole: two of them per sum, but nothing backward at the embeddings, nothing forward at the head.
   ExpectTraffic(SpecOn({{Axis::kTp, 2}}, ResidualSplit::kWhole),
-                kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + NormTraffic(split, 2), statistics);
+                kMicroBatches * Part((8 * kBlocks + 2 + 2) * activation, 2) + NormTraffic(split, 2) + statistics,
+                of_token);
+}
+
+// Where the feed-forward part's weights are gathered instead, its activations stay: twice its weights, as under fsdp,
+// and its gradients once.
+TEST(Traffic, OfTensorParallelismThatGathersTheFeedForwardIsItsWeights) {
+  const double activation = kBf16 * kRow * kHidden;
+  const double of_token = (2 - 1) * 3 * kF32, statistics = kMicroBatches * kRow * of_token;
+  const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, 2);
+  RunSpec spec = SpecOn({{Axis::kTp, 2}});
+  spec.mesh.decisions.mlp = MlpMove::kWeights;
+  ExpectTraffic(spec,
+                kMicroBatches * Part((4 * kBlocks + 2 + 2) * activation + (2 * kBf16 + kF32) * kBlocks * kMlp, 2) +
+                    norms + NormTraffic(kBlocks * 7 + 2, 2) + statistics,
+                of_token);
+}
+
+// A stage's weights once per step instead of forward and backward (but for the table, which only its forward reads) in
+// each micro-batch; nothing else.
+TEST(Traffic, OfAPipelineThatKeepsGatheredWeightsIsOneGatherPerStep) {
+  RunSpec spec = SpecOn({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
+  spec.mesh.pipeline.layers = {2, 1};
+  const Counted again = Count(spec);
+  spec.mesh.reshard_after_forward = false;
+  const Counted once = Count(spec);
+  const double blocks = kBf16 * 2 * kBlock, table = kBf16 * kVocab * kHidden;
+  const double spared = kMicroBatches * Part(2 * blocks + table, 2) - Part(blocks + table, 2);
+  EXPECT_NEAR(again.planned - once.planned, spared, 1e-4 * spared);
+  for (const Counted& counted : {again, once}) EXPECT_EQ(counted.sent, counted.planned);
 }
 
 // q x q ranks (and d of these): every product gathers x over its row of ranks and w over its column, its gradients go
@@ -201,11 +218,11 @@ TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
     const double d_w = kF32 * matrices / q;
     const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, q * q * depth);
     const double d_w_over_depth = 2 * Part(kF32 * matrices / (q * q), depth);
-    const double statistics = kMicroBatches * kRow * (q - 1) * 3 * kF32;
+    const double of_token = (q - 1) * 3 * kF32, statistics = kMicroBatches * kRow * of_token;
     ExpectTraffic(SpecOn({{Axis::kDepth, depth}, {Axis::kRow, q}, {Axis::kTp, q}}, ResidualSplit::kHidden),
                   kMicroBatches * Part(2 * (kBlocks * x + edges) + w + d_w, q) + norms + d_w_over_depth +
-                      NormTraffic(kBlocks * 7 + 2, q * q),
-                  statistics);
+                      NormTraffic(kBlocks * 7 + 2, q * q) + statistics,
+                  of_token);
   }
 }
 

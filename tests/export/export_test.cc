@@ -344,7 +344,7 @@ TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
   for (const WeightSpec& w : OpenModel(base)->Weights()) {
     EXPECT_EQ(ours.Find(w.name).tensor->dtype->dtype, DType::kBF16);
     const auto rounded = Floats(ours, w.name);
-    const std::span<float> master = lookup(MasterName(w.name)).view.as<float>();
+    const std::span<float> master = lookup(MasterName(w.name)).part.view.as<float>();
     for (size_t i = 0; i < rounded.size(); ++i) ASSERT_EQ(rounded[i], ToFloat(ToBF16(master[i])));
   }
   EXPECT_TRUE(Slurp(base + "/config.json") == Slurp(spec.output_dir + "/config.json"));

@@ -33,9 +33,8 @@ Meeting MeetingOf(Op op) {
 
 class HostCollective final : public Kernel {
  public:
-  HostCollective(HostRank& rank, const HostGroup& group, CollectivePlan plan, Traffic& traffic)
-      : rank_(rank),
-        peers_(rank, group, plan.tensors.size(), plan.op == Op::kAllReduce),
+  HostCollective(HostRank& rank, Lane lane, const HostGroup& group, CollectivePlan plan, Traffic& traffic)
+      : peers_(rank, lane, group, plan.tensors.size(), plan.op == Op::kAllReduce),
         plan_(std::move(plan)),
         traffic_(traffic) {}
 
@@ -56,7 +55,7 @@ class HostCollective final : public Kernel {
   int index() const { return group().index; }
 
   Status Meet(const KernelArgs& args, size_t first, size_t count) {
-    Rendezvous& rendezvous = rank_.rendezvous();
+    Rendezvous& rendezvous = peers_.rendezvous();
     TEMPER_RETURN_IF_ERROR(peers_.Open(MeetingOf(plan_.op), plan_, args, first, count));
     if (plan_.op == Op::kAllGather) {
       Gather(args, first, count, /*from_outputs=*/false);
@@ -125,7 +124,7 @@ class HostCollective final : public Kernel {
 
   // All tensors of the node in one mailbox each: outputs may be their inputs, so the terms are shown as a copy.
   Status SmallSum(const KernelArgs& args, size_t first, size_t count) {
-    Rendezvous& meeting = rank_.rendezvous();
+    Rendezvous& meeting = peers_.rendezvous();
     TEMPER_RETURN_IF_ERROR(meeting.Publish(Meeting::kAllReduce, plan_.fingerprint));
     const auto for_each = [&](const auto& body) {
       int64_t at = 0;
@@ -161,7 +160,6 @@ class HostCollective final : public Kernel {
     traffic_.moved.fetch_add(moved, std::memory_order_relaxed);
   }
 
-  HostRank& rank_;
   PeerOperands peers_;
   const CollectivePlan plan_;
   Traffic& traffic_;
@@ -183,6 +181,10 @@ class BroadcastKernel final : public Kernel {
 
 }  // namespace
 
+Lane MeetingLane(const KernelSpec& spec) {
+  return spec.attributes.Flag("background") ? Lane::kBackground : Lane::kInline;
+}
+
 Result<std::unique_ptr<Kernel>> MakeHostCollective(HostRank& rank, const HostGroup& group, const KernelSpec& spec,
                                                    Traffic& traffic) {
   // Members first find out that they make the same kernel, then what parts they have.
@@ -193,16 +195,17 @@ Result<std::unique_ptr<Kernel>> MakeHostCollective(HostRank& rank, const HostGro
                                         std::as_writable_bytes(std::span(prints))));
   for (size_t m = 0; m < members; ++m) {
     if (prints[m] == mine) continue;
-    return rank.rendezvous().Stop(InvalidArgument(fmt::format(
-        "{} makes {}, but {} makes another collective: ranks must run the same program",
-        rank.control().NameOf(rank.self()), DescribeCollective(spec), rank.control().NameOf(group.members[m]))));
+    return rank.rendezvous(Lane::kInline)
+        .Stop(InvalidArgument(fmt::format(
+            "{} makes {}, but {} makes another collective: ranks must run the same program",
+            rank.control().NameOf(rank.self()), DescribeCollective(spec), rank.control().NameOf(group.members[m]))));
   }
   const std::vector<int64_t> own = OwnPartSizes(spec);
   std::vector<int64_t> sizes(own.size() * members);
   TEMPER_RETURN_IF_ERROR(rank.AllGather(group, Meeting::kMakeKernel, std::as_bytes(std::span(own)),
                                         std::as_writable_bytes(std::span(sizes))));
   TEMPER_ASSIGN_OR_RETURN(CollectivePlan plan, PlanCollective(spec, group.size(), sizes));
-  return std::unique_ptr<Kernel>(new HostCollective(rank, group, std::move(plan), traffic));
+  return std::unique_ptr<Kernel>(new HostCollective(rank, MeetingLane(spec), group, std::move(plan), traffic));
 }
 
 std::unique_ptr<Kernel> MakeBroadcast(const KernelSpec& spec) {

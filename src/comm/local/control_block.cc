@@ -31,6 +31,7 @@ struct ControlBlock::Header {
   int32_t reporter;
   uint32_t length;
   char text[kTextBytes];
+  std::atomic<double> idle, busy;  // seconds; 0: not set
   alignas(64) std::atomic<uint64_t> processors[kProcessorWords];
 };
 
@@ -64,7 +65,7 @@ const char* ToString(Meeting meeting) {
 
 Bytes ControlBlock::SizeFor(int ranks) {
   const auto n = static_cast<int64_t>(ranks);
-  const auto pairs = static_cast<int64_t>(sizeof(TransferSlot) + sizeof(std::atomic<uint32_t>)) * n * n;
+  const auto pairs = static_cast<int64_t>(sizeof(TransferSlot) + kMeetingLanes * sizeof(std::atomic<uint32_t>)) * n * n;
   return AlignUp({static_cast<int64_t>(sizeof(Header) + sizeof(RankBlock) * static_cast<size_t>(ranks)) + pairs}, 4096);
 }
 
@@ -125,6 +126,18 @@ int ControlBlock::reporter() const {
 
 bool ControlBlock::ClaimForwarding() const {
   return header_->forwarded.exchange(1) == 0;
+}
+
+void ControlBlock::SetPatience(const Patience& patience) const {
+  header_->idle.store(patience.idle.v);
+  header_->busy.store(patience.busy.v);
+}
+
+Patience ControlBlock::patience() const {
+  Patience patience;
+  if (const double idle = header_->idle.load(); idle > 0) patience.idle = {idle};
+  if (const double busy = header_->busy.load(); busy > 0) patience.busy = {busy};
+  return patience;
 }
 
 void ControlBlock::SetLaunched() const {

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "device/communicator.h"
 
 namespace temper {
 
@@ -42,9 +43,14 @@ struct Extent {
   uint64_t offset, size;
 };
 
-// What a rank does beside each other, each on one thread at a time.
-enum class Lane : uint32_t { kCollectives, kSends, kReceives };
-inline constexpr int kNumLanes = 3;
+// What a rank does beside each other, each on one thread at a time: collectives whose result is needed at once, those
+// beside the kernels, and transfers. Ranks meet in the first two, each of which has signals and a place to publish of
+// its own, so that a group of one lane can meet while a rank of it still waits in the other.
+enum class Lane : uint32_t { kInline, kBackground, kSends, kReceives };
+inline constexpr int kNumLanes = 4, kMeetingLanes = 2;
+constexpr bool IsMeetingLane(Lane lane) {
+  return lane == Lane::kInline || lane == Lane::kBackground;
+}
 
 // A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
 struct Sleeper {
@@ -60,6 +66,15 @@ struct alignas(64) TransferSlot {
   uint64_t address, fingerprint;
 };
 
+// What a rank shows those it meets; written by the rank while no peer reads it (Rendezvous::Publish).
+struct Published {
+  alignas(64) Meeting meeting;
+  uint32_t size;         // bytes in the mailbox
+  uint64_t fingerprint;  // of what the call works on: peers must show the same
+  uint64_t addresses[2 * kTensorsPerMeeting];
+  alignas(64) std::byte mailbox[kMailboxBytes.v];
+};
+
 struct alignas(64) RankBlock {
   Sleeper sleepers[kNumLanes];
   // Who it is; 0: has not joined yet.
@@ -69,12 +84,7 @@ struct alignas(64) RankBlock {
   std::atomic<uint32_t> num_extents;
   Extent extents[kMaxExtents];
 
-  // Published: written by the rank while no peer reads it (Rendezvous::Publish).
-  alignas(64) Meeting meeting;
-  uint32_t size;         // bytes in the mailbox
-  uint64_t fingerprint;  // of what the call works on: peers must show the same
-  uint64_t addresses[2 * kTensorsPerMeeting];
-  alignas(64) std::byte mailbox[kMailboxBytes.v];
+  Published published[kMeetingLanes];
 };
 
 class ControlBlock {
@@ -85,10 +95,14 @@ class ControlBlock {
 
   int ranks() const { return ranks_; }
   RankBlock& rank(int i) const { return blocks_[i]; }
-  // How often `from` has signalled `to`. Written by `from` alone.
-  std::atomic<uint32_t>& signals(int to, int from) const { return counters_[to * ranks_ + from]; }
+  // How often `from` has signalled `to` in a lane of meetings. Written by `from` alone.
+  std::atomic<uint32_t>& signals(Lane lane, int to, int from) const {
+    return counters_[(static_cast<int>(lane) * ranks_ + to) * ranks_ + from];
+  }
   // Written by `from` and `to` alone.
   TransferSlot& transfer(int from, int to) const { return transfers_[from * ranks_ + to]; }
+  // REQUIRES: IsMeetingLane(lane).
+  Published& published(int i, Lane lane) const { return rank(i).published[static_cast<size_t>(lane)]; }
   Sleeper& sleeper(int i, Lane lane) const { return rank(i).sleepers[static_cast<size_t>(lane)]; }
   // "rank 3 (process 4711)".
   std::string NameOf(int i) const;
@@ -102,6 +116,10 @@ class ControlBlock {
   int reporter() const;
   // True for the first who asks: who tells other hosts of the stop.
   bool ClaimForwarding() const;
+
+  // Of all ranks of this host with each other; the default where nobody has set it.
+  void SetPatience(const Patience& patience) const;
+  Patience patience() const;
 
   // A launcher watches the ranks: it knows best how one of them died.
   void SetLaunched() const;

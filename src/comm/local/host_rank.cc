@@ -38,12 +38,13 @@ Status InMailboxes(size_t size, const Body& body) {
 
 }  // namespace
 
-HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank, const Patience& patience)
+HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank)
     : memory_(std::move(memory)),
       everybody_(Everybody(control().ranks(), self)),
-      rendezvous_(control(), self, memory_->shared(), patience),
+      inline_(control(), self, Lane::kInline, memory_->shared()),
+      background_(control(), self, Lane::kBackground, memory_->shared()),
       arenas_(*memory_, self),
-      transfers_(control(), arenas_, self, memory_->shared(), patience) {
+      transfers_(control(), arenas_, self, memory_->shared()) {
   TEMPER_CHECK(self >= 0 && self < control().ranks()) << self << " of " << control().ranks();
   RankBlock& block = control().rank(self);
   block.global_rank.store(global_rank);
@@ -60,25 +61,25 @@ Status HostRank::AllGather(const HostGroup& group, Meeting meeting, std::span<co
                            std::span<std::byte> all) {
   TEMPER_CHECK(all.size() == mine.size() * group.members.size()) << all.size() << " of " << mine.size();
   return InMailboxes(mine.size(), [&](size_t at, size_t count) -> Status {
-    TEMPER_RETURN_IF_ERROR(rendezvous_.Publish(meeting, mine.size()));
-    if (count > 0) std::memcpy(rendezvous_.own().mailbox, mine.data() + at, count);
-    TEMPER_RETURN_IF_ERROR(rendezvous_.Arrive(group));
+    TEMPER_RETURN_IF_ERROR(inline_.Publish(meeting, mine.size()));
+    if (count > 0) std::memcpy(inline_.own().mailbox, mine.data() + at, count);
+    TEMPER_RETURN_IF_ERROR(inline_.Arrive(group));
     for (int i = 0; i < group.size() && count > 0; ++i) {
-      std::memcpy(all.data() + static_cast<size_t>(i) * mine.size() + at, rendezvous_.of(group, i).mailbox, count);
+      std::memcpy(all.data() + static_cast<size_t>(i) * mine.size() + at, inline_.of(group, i).mailbox, count);
     }
-    rendezvous_.Leave(group);
+    inline_.Leave(group);
     return OkStatus();
   });
 }
 
 Status HostRank::AllReduce(const HostGroup& group, Meeting meeting, std::span<double> values) {
   return InMailboxes(values.size_bytes(), [&](size_t at, size_t count) -> Status {
-    TEMPER_RETURN_IF_ERROR(rendezvous_.Publish(meeting, values.size()));
+    TEMPER_RETURN_IF_ERROR(inline_.Publish(meeting, values.size()));
     const std::span<double> part = values.subspan(at / sizeof(double), count / sizeof(double));
-    if (count > 0) std::memcpy(rendezvous_.own().mailbox, part.data(), count);
-    TEMPER_RETURN_IF_ERROR(rendezvous_.Arrive(group));
+    if (count > 0) std::memcpy(inline_.own().mailbox, part.data(), count);
+    TEMPER_RETURN_IF_ERROR(inline_.Arrive(group));
     for (int i = 0; i < group.size(); ++i) {
-      const auto* const theirs = reinterpret_cast<const double*>(rendezvous_.of(group, i).mailbox);
+      const auto* const theirs = reinterpret_cast<const double*>(inline_.of(group, i).mailbox);
       for (size_t k = 0; k < part.size(); ++k) {
         if (i == 0) {
           part[k] = theirs[k];
@@ -87,7 +88,7 @@ Status HostRank::AllReduce(const HostGroup& group, Meeting meeting, std::span<do
         }
       }
     }
-    rendezvous_.Leave(group);
+    inline_.Leave(group);
     return OkStatus();
   });
 }
@@ -96,13 +97,13 @@ Status HostRank::Broadcast(const HostGroup& group, std::span<std::byte> bytes, i
   TEMPER_CHECK(root >= 0 && root < group.size()) << root << " of " << group.size();
   return InMailboxes(bytes.size(), [&](size_t at, size_t count) -> Status {
     TEMPER_RETURN_IF_ERROR(
-        rendezvous_.Publish(Meeting::kBroadcastBytes, bytes.size() * kMaxHostRanks + static_cast<size_t>(root)));
-    if (group.index == root && count > 0) std::memcpy(rendezvous_.own().mailbox, bytes.data() + at, count);
-    TEMPER_RETURN_IF_ERROR(rendezvous_.Arrive(group));
+        inline_.Publish(Meeting::kBroadcastBytes, bytes.size() * kMaxHostRanks + static_cast<size_t>(root)));
+    if (group.index == root && count > 0) std::memcpy(inline_.own().mailbox, bytes.data() + at, count);
+    TEMPER_RETURN_IF_ERROR(inline_.Arrive(group));
     if (group.index != root && count > 0) {
-      std::memcpy(bytes.data() + at, rendezvous_.of(group, root).mailbox, count);
+      std::memcpy(bytes.data() + at, inline_.of(group, root).mailbox, count);
     }
-    rendezvous_.Leave(group);
+    inline_.Leave(group);
     return OkStatus();
   });
 }

@@ -17,20 +17,22 @@ namespace temper {
 class HostRank {
  public:
   // Called by the thread that will run the rank.
-  HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank, const Patience& patience);
+  HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank);
   // Peers that still wait for this rank learn that it has left.
   ~HostRank();
   HostRank(const HostRank&) = delete;
   HostRank& operator=(const HostRank&) = delete;
 
-  int self() const { return rendezvous_.self(); }
+  int self() const { return inline_.self(); }
   const ControlBlock& control() const { return memory_->control(); }
-  Rendezvous& rendezvous() { return rendezvous_; }
+  // Of one lane of meetings. What allocates, agrees or makes kernels meets in the inline one.
+  Rendezvous& rendezvous(Lane lane) { return lane == Lane::kInline ? inline_ : background_; }
   SharedArenas& arenas() { return arenas_; }
   Transfers& transfers() { return transfers_; }
   const HostGroup& everybody() const { return everybody_; }
 
-  // all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates nothing.
+  // In the inline lane: all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates
+  // nothing.
   Status AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine, std::span<std::byte> all);
   // Elementwise over the members, in their order: everybody gets the same bits.
   Status AllReduce(const HostGroup& group, Meeting meeting, std::span<double> values);
@@ -39,7 +41,7 @@ class HostRank {
  private:
   const std::shared_ptr<HostMemory> memory_;
   HostGroup everybody_;
-  Rendezvous rendezvous_;
+  Rendezvous inline_, background_;
   SharedArenas arenas_;
   Transfers transfers_;
 };

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kVariable = "TEMPER_LAUNCHED_RANK";  // "rank size descriptor"
 constexpr int kNotStarted = 127;                           // as shells have it
-constexpr std::chrono::seconds kBetweenTermAndKill{5};
+constexpr std::chrono::seconds kBetweenTermAndKill{3};
 
 std::vector<std::string> OwnArguments() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);

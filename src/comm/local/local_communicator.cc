@@ -47,16 +47,19 @@ class HostCollectives final : public KernelTable {
 
 class HostExchange final : public Exchange {
  public:
-  HostExchange(HostRank& host, HostGroup group) : host_(host), group_(std::move(group)) {}
+  HostExchange(HostRank& host, HostGroup group, Traffic& traffic)
+      : host_(host), group_(std::move(group)), traffic_(traffic) {}
   int index() const override { return group_.index; }
   int size() const override { return group_.size(); }
   Status AllGather(std::span<const float> mine, std::span<float> all) override {
+    traffic_.CountExchange(mine.size_bytes(), group_.size());
     return host_.AllGather(group_, Meeting::kExchange, std::as_bytes(mine), std::as_writable_bytes(all));
   }
 
  private:
   HostRank& host_;
   const HostGroup group_;
+  Traffic& traffic_;
 };
 
 }  // namespace
@@ -68,7 +71,7 @@ std::unique_ptr<KernelTable> LocalCommunicator::Collectives(const Mesh& mesh) {
 
 Result<std::unique_ptr<Exchange>> LocalCommunicator::MakeExchange(const Mesh& mesh, AxisSet axes) {
   TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
-  return MakeHostExchange(*host_, GroupOf(mesh, axes, rank()));
+  return MakeHostExchange(*host_, GroupOf(mesh, axes, rank()), traffic_);
 }
 
 void LocalCommunicator::Abort(const Status& cause) {
@@ -76,25 +79,27 @@ void LocalCommunicator::Abort(const Status& cause) {
   host_->control().Stop(cause.WithContext(host_->control().NameOf(host_->self())), rank());
 }
 
-std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group) {
-  return std::make_unique<HostExchange>(host, std::move(group));
+std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group, Traffic& traffic) {
+  return std::make_unique<HostExchange>(host, std::move(group), traffic);
 }
 
 ThreadWorld::ThreadWorld(int ranks, const Patience& patience)
-    : patience_(patience), memory_([ranks] {
+    : memory_([ranks] {
         auto memory = HostMemory::Private(ranks);
         TEMPER_CHECK(memory.ok()) << memory.status().message();
         return *memory;
-      }()) {}
-
-std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
-  return std::make_unique<LocalCommunicator>(std::make_unique<HostRank>(memory_, rank, rank, patience_));
+      }()) {
+  memory_->control().SetPatience(patience);
 }
 
-Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched, const Patience& patience) {
+std::unique_ptr<LocalCommunicator> ThreadWorld::Join(int rank) {
+  return std::make_unique<LocalCommunicator>(std::make_unique<HostRank>(memory_, rank, rank));
+}
+
+Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched) {
   TEMPER_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, HostMemory::OpenShared(launched.file, launched.size));
   return std::make_unique<LocalCommunicator>(
-      std::make_unique<HostRank>(std::move(memory), launched.rank, launched.rank, patience));
+      std::make_unique<HostRank>(std::move(memory), launched.rank, launched.rank));
 }
 
 }  // namespace temper

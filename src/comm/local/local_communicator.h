@@ -33,6 +33,7 @@ class LocalCommunicator final : public Communicator {
   Status Broadcast(std::span<std::byte> bytes, int root) override {
     return host_->Broadcast(host_->everybody(), bytes, root);
   }
+  void SetPatience(const Patience& patience) override { host_->control().SetPatience(patience); }
   void Abort(const Status& cause) override;
   bool ReportsFailure() const override { return host_->control().reporter() == rank(); }
   Bytes bytes_sent() const override { return {traffic_.sent.load(std::memory_order_relaxed)}; }
@@ -44,8 +45,8 @@ class LocalCommunicator final : public Communicator {
   Traffic traffic_;
 };
 
-// Exchanges between members of a group on one host. `host` must outlive it.
-std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group);
+// Exchanges between members of a group on one host. `host` and `traffic` must outlive it.
+std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group, Traffic& traffic);
 
 // Ranks that are threads of this process.
 class ThreadWorld {
@@ -55,11 +56,10 @@ class ThreadWorld {
   std::unique_ptr<LocalCommunicator> Join(int rank);
 
  private:
-  const Patience patience_;
   const std::shared_ptr<HostMemory> memory_;
 };
 
 // The communicator of a rank that Launch has started.
-Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched, const Patience& patience = {});
+Result<std::unique_ptr<LocalCommunicator>> JoinLaunched(const LaunchedRank& launched);
 
 }  // namespace temper

@@ -4,8 +4,9 @@
 
 namespace temper {
 
-PeerOperands::PeerOperands(HostRank& rank, HostGroup group, size_t tensors, bool outputs)
-    : rank_(rank),
+PeerOperands::PeerOperands(HostRank& rank, Lane lane, HostGroup group, size_t tensors, bool outputs)
+    : rendezvous_(rank.rendezvous(lane)),
+      arenas_(rank.arenas()),
       group_(std::move(group)),
       stride_(std::min(tensors, static_cast<size_t>(kTensorsPerMeeting))),
       outputs_(outputs),
@@ -13,19 +14,17 @@ PeerOperands::PeerOperands(HostRank& rank, HostGroup group, size_t tensors, bool
 
 Status PeerOperands::Open(Meeting meeting, const CollectivePlan& plan, const KernelArgs& args, size_t first,
                           size_t count) {
-  Rendezvous& rendezvous = rank_.rendezvous();
-  SharedArenas& arenas = rank_.arenas();
-  TEMPER_RETURN_IF_ERROR(rendezvous.Publish(meeting, plan.fingerprint));
+  TEMPER_RETURN_IF_ERROR(rendezvous_.Publish(meeting, plan.fingerprint));
   const auto empty = [&](size_t t) { return plan.tensors[first + t].bytes() == Bytes{}; };
-  RankBlock& own = rendezvous.own();
+  Published& own = rendezvous_.own();
   for (size_t t = 0; t < count && group_.size() > 1; ++t) {
-    own.addresses[2 * t] = empty(t) ? 0 : arenas.AddressOf(args.inputs[first + t]);
-    own.addresses[2 * t + 1] = empty(t) || !outputs_ ? 0 : arenas.AddressOf(args.outputs[first + t]);
+    own.addresses[2 * t] = empty(t) ? 0 : arenas_.AddressOf(args.inputs[first + t]);
+    own.addresses[2 * t + 1] = empty(t) || !outputs_ ? 0 : arenas_.AddressOf(args.outputs[first + t]);
   }
-  TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group_));
+  TEMPER_RETURN_IF_ERROR(rendezvous_.Arrive(group_));
   for (int i = 0; i < group_.size(); ++i) {
     const int peer = group_.members[static_cast<size_t>(i)];
-    const RankBlock& block = rendezvous.of(group_, i);
+    const Published& block = rendezvous_.of(group_, i);
     for (size_t t = 0; t < count; ++t) {
       std::byte** const to = &addresses_[Index(i, t)];
       if (i == group_.index) {
@@ -34,8 +33,8 @@ Status PeerOperands::Open(Meeting meeting, const CollectivePlan& plan, const Ker
       }
       if (i == group_.index || empty(t)) continue;
       for (int k = 0; k < (outputs_ ? 2 : 1); ++k) {
-        auto address = arenas.At(peer, block.addresses[2 * t + static_cast<size_t>(k)]);
-        if (!address.ok()) return rendezvous.Stop(address.status());
+        auto address = arenas_.At(peer, block.addresses[2 * t + static_cast<size_t>(k)]);
+        if (!address.ok()) return rendezvous_.Stop(address.status());
         to[k] = *address;
       }
     }

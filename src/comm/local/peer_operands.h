@@ -11,8 +11,8 @@ namespace temper {
 
 class PeerOperands {
  public:
-  // For nodes of `tensors` tensors. `outputs`: whether peers read each other's outputs, too.
-  PeerOperands(HostRank& rank, HostGroup group, size_t tensors, bool outputs);
+  // For nodes of `tensors` tensors that meet in `lane`. `outputs`: whether peers read each other's outputs, too.
+  PeerOperands(HostRank& rank, Lane lane, HostGroup group, size_t tensors, bool outputs);
 
   // Meets the others: shows them this rank's operands for the tensors [first, first + count) of the plan, and waits
   // until they have shown theirs. REQUIRES: count <= kTensorsPerMeeting.
@@ -22,10 +22,13 @@ class PeerOperands {
   std::byte* input(int i, size_t t) const { return addresses_[Index(i, t)]; }
   std::byte* output(int i, size_t t) const { return addresses_[Index(i, t) + 1]; }
   const HostGroup& group() const { return group_; }
+  // Where they meet.
+  Rendezvous& rendezvous() const { return rendezvous_; }
 
  private:
   size_t Index(int i, size_t t) const { return 2 * (static_cast<size_t>(i) * stride_ + t); }
-  HostRank& rank_;
+  Rendezvous& rendezvous_;
+  SharedArenas& arenas_;
   const HostGroup group_;
   const size_t stride_;
   const bool outputs_;

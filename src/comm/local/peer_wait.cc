@@ -18,8 +18,8 @@ constexpr long kSleepNanoseconds = 100'000'000;
 
 }  // namespace
 
-PeerWait::PeerWait(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience)
-    : control_(control), self_(self), lane_(lane), watch_(control, self, lane, processes, patience) {}
+PeerWait::PeerWait(const ControlBlock& control, int self, Lane lane, bool processes)
+    : control_(control), self_(self), lane_(lane), watch_(control, self, lane, processes) {}
 
 Status PeerWait::Stop(const Status& cause) {
   control_.Stop(cause, control_.rank(self_).global_rank.load(std::memory_order_relaxed));
@@ -30,7 +30,7 @@ Status PeerWait::Until(int peer, FunctionRef<bool()> reached) {
   if (reached()) return OkStatus();
   if (spin_.count() == 0) {
     // Who waits for another stage waits long, beside a thread that computes.
-    const bool alone = lane_ == Lane::kCollectives && control_.processors() >= control_.ranks();
+    const bool alone = IsMeetingLane(lane_) && control_.processors() >= control_.ranks();
     spin_ = alone ? kSpinAlone : kSpinCrowded;
   }
   const auto start = std::chrono::steady_clock::now();

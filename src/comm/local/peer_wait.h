@@ -15,7 +15,7 @@ namespace temper {
 
 class PeerWait {
  public:
-  PeerWait(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience);
+  PeerWait(const ControlBlock& control, int self, Lane lane, bool processes);
 
   // Until `reached`, which `peer` brings about before it rings the lane's doorbell.
   Status Until(int peer, FunctionRef<bool()> reached);

@@ -21,12 +21,11 @@ double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::stea
 
 }  // namespace
 
-PeerWatch::PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience)
+PeerWatch::PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes)
     : control_(control),
       self_(self),
       lane_(lane),
       processes_(processes),
-      patience_(patience),
       pidfds_(static_cast<size_t>(control.ranks()), -1) {}
 
 PeerWatch::~PeerWatch() {
@@ -60,6 +59,7 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
   }
   const RankBlock& block = control_.rank(peer);
   const char* const here = Matter(self_);
+  const Patience patience = control_.patience();
   if (block.left.load(std::memory_order_acquire) != 0) {
     return IoError(fmt::format("{} has left the run while {} waits for it in {}", control_.NameOf(peer),
                                control_.NameOf(self_), here));
@@ -71,25 +71,25 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
     return IoError(
         fmt::format("{} has died; {} was waiting for it in {}", control_.NameOf(peer), control_.NameOf(self_), here));
   }
-  if (waited.v > patience_.busy.v) {
+  if (waited.v > patience.busy.v) {
     return IoError(fmt::format("{} has waited for {} in {} for {}", control_.NameOf(self_), control_.NameOf(peer), here,
                                ToString(waited)));
   }
   // Stages that have something for each other may all be computing still.
-  const bool circle = lane_ == Lane::kCollectives && WaitInACircle(peer);
+  const bool circle = IsMeetingLane(lane_) && WaitInACircle(peer);
   if (circle && !circle_) circle_since_ = now;
   circle_ = circle;
-  if (circle_ && SecondsBetween(circle_since_, now) > patience_.idle.v) {
+  if (circle_ && SecondsBetween(circle_since_, now) > patience.idle.v) {
     if (const int stopped = StoppedInTheCircle(peer); stopped >= 0) {
       return IoError(fmt::format("{} gives no sign of life for {} (it is stopped), and {} waits for it in {}",
-                                 control_.NameOf(stopped), ToString(patience_.idle), control_.NameOf(self_), here));
+                                 control_.NameOf(stopped), ToString(patience.idle), control_.NameOf(self_), here));
     }
     return IoError(fmt::format("ranks wait for each other: {} in {}, {} in {}: they do not run the same program",
                                control_.NameOf(self_), here, control_.NameOf(peer), Matter(peer)));
   }
   if (now < next_sample_) return OkStatus();
   next_sample_ = now + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(std::min(1.0, patience_.idle.v / 5)));
+                           std::chrono::duration<double>(std::min(1.0, patience.idle.v / 5)));
   return JudgeActivity(peer, now);
 }
 
@@ -106,7 +106,7 @@ Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
     mark_time_ = now;
     return OkStatus();
   }
-  if (seconds < patience_.idle.v) return OkStatus();
+  if (seconds < control_.patience().idle.v) return OkStatus();
   return IoError(fmt::format("{} gives no sign of life for {} ({}), and {} waits for it in {}", control_.NameOf(peer),
                              ToString(Seconds{seconds}), activity.stopped() ? "it is stopped" : "it sleeps",
                              control_.NameOf(self_), Matter(self_)));

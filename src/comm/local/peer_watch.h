@@ -15,17 +15,10 @@
 
 namespace temper {
 
-struct Patience {
-  // How long a peer that neither computes nor reads nor writes is waited for.
-  Seconds idle{20};
-  // How long any peer is waited for, however busy it looks.
-  Seconds busy{3600};
-};
-
 class PeerWatch {
  public:
   // `processes`: ranks are processes, not threads of this one.
-  PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes, const Patience& patience);
+  PeerWatch(const ControlBlock& control, int self, Lane lane, bool processes);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
@@ -42,14 +35,13 @@ class PeerWatch {
   int StoppedInTheCircle(int peer) const;
   // What rank `i` has come for.
   const char* Matter(int i) const {
-    return lane_ == Lane::kCollectives ? ToString(control_.rank(i).meeting) : "a transfer between stages";
+    return IsMeetingLane(lane_) ? ToString(control_.published(i, lane_).meeting) : "a transfer between stages";
   }
 
   const ControlBlock control_;
   const int self_;
   const Lane lane_;
   const bool processes_;
-  const Patience patience_;
   std::vector<int> pidfds_;  // -1 until there is somebody
 
   // Of the wait in progress.

@@ -4,10 +4,11 @@
 
 namespace temper {
 
-Rendezvous::Rendezvous(const ControlBlock& control, int self, bool processes, const Patience& patience)
+Rendezvous::Rendezvous(const ControlBlock& control, int self, Lane lane, bool processes)
     : control_(control),
       self_(self),
-      wait_(control, self, Lane::kCollectives, processes, patience),
+      lane_(lane),
+      wait_(control, self, lane, processes),
       expected_(static_cast<size_t>(control.ranks()), 0) {
   readers_.reserve(static_cast<size_t>(control.ranks()));
 }
@@ -16,19 +17,18 @@ Status Rendezvous::Publish(Meeting meeting, uint64_t fingerprint) {
   TEMPER_RETURN_IF_ERROR(Check());
   for (const int peer : readers_) TEMPER_RETURN_IF_ERROR(Await(peer));
   readers_.clear();
-  RankBlock& block = own();
-  block.meeting = meeting;
-  block.fingerprint = fingerprint;
+  own().meeting = meeting;
+  own().fingerprint = fingerprint;
   return OkStatus();
 }
 
 void Rendezvous::Signal(const HostGroup& group) {
   for (const int peer : group.members) {
     if (peer == self_) continue;
-    std::atomic<uint32_t>& count = control_.signals(peer, self_);
+    std::atomic<uint32_t>& count = control_.signals(lane_, peer, self_);
     // Sequentially consistent, as the sleeper's flag and its second look are: one of the two sees the other.
     count.store(count.load(std::memory_order_relaxed) + 1);
-    Sleeper& sleeper = control_.sleeper(peer, Lane::kCollectives);
+    Sleeper& sleeper = control_.sleeper(peer, lane_);
     if (sleeper.sleeping.load() != 0) RingDoorbell(sleeper);
     ++expected_[static_cast<size_t>(peer)];
   }
@@ -36,11 +36,11 @@ void Rendezvous::Signal(const HostGroup& group) {
 
 Status Rendezvous::Arrive(const HostGroup& group) {
   Signal(group);
-  const RankBlock& mine = own();
+  const Published& mine = own();
   for (const int peer : group.members) {
     if (peer == self_) continue;
     TEMPER_RETURN_IF_ERROR(Await(peer));
-    const RankBlock& theirs = control_.rank(peer);
+    const Published& theirs = control_.published(peer, lane_);
     if (theirs.meeting != mine.meeting || theirs.fingerprint != mine.fingerprint) {
       return Stop(InvalidArgument(fmt::format(
           "{} is in {}, {} in {}{}: ranks must run the same program", control_.NameOf(self_), ToString(mine.meeting),

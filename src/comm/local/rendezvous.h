@@ -1,10 +1,12 @@
 // Rendezvous: how a rank meets others of its host. A meeting has three parts:
 //   Publish  writes what peers shall see of this rank, once nobody reads what it showed before
-//   Arrive   says so, and waits until all members of the group have: their RankBlocks may be read
+//   Arrive   says so, and waits until all members of the group have: what they publish may be read
 //   Depart   says that this rank has read what it wanted, and waits until all have read from it; or
 //   Leave    says so and goes on: the next Publish waits
 // Arrive again between them is a barrier. Each rank of a pair counts the other's signals, so groups may overlap in any
 // way as long as any two ranks meet in the same order.
+//
+// One Rendezvous per lane of meetings: they know nothing of each other.
 //
 // Every wait ends, with the run's cause where it was stopped, or with one of its own where a peer will not come
 // (PeerWait), which then stops the run for all. Thread rule: one thread at a time. Allocates nothing but error
@@ -28,7 +30,8 @@ struct HostGroup {
 
 class Rendezvous {
  public:
-  Rendezvous(const ControlBlock& control, int self, bool processes, const Patience& patience);
+  // REQUIRES: IsMeetingLane(lane).
+  Rendezvous(const ControlBlock& control, int self, Lane lane, bool processes);
 
   Status Publish(Meeting meeting, uint64_t fingerprint);
   // Errors: a member has come for something else.
@@ -41,9 +44,9 @@ class Rendezvous {
   // OK while the run goes on.
   Status Check() const { return wait_.Check(); }
 
-  RankBlock& own() const { return control_.rank(self_); }
-  const RankBlock& of(const HostGroup& group, int i) const {
-    return control_.rank(group.members[static_cast<size_t>(i)]);
+  Published& own() const { return control_.published(self_, lane_); }
+  const Published& of(const HostGroup& group, int i) const {
+    return control_.published(group.members[static_cast<size_t>(i)], lane_);
   }
   const ControlBlock& control() const { return control_; }
   int self() const { return self_; }
@@ -55,12 +58,13 @@ class Rendezvous {
   }
   // Whether all that `peer` was expected to signal has come.
   bool Reached(int peer) const {
-    const uint32_t have = control_.signals(self_, peer).load(std::memory_order_acquire);
+    const uint32_t have = control_.signals(lane_, self_, peer).load(std::memory_order_acquire);
     return static_cast<int32_t>(have - expected_[static_cast<size_t>(peer)]) >= 0;
   }
 
   const ControlBlock control_;
   const int self_;
+  const Lane lane_;
   PeerWait wait_;
   std::vector<uint32_t> expected_;  // per rank: signals from it that this rank has waited or will wait for
   std::vector<int> readers_;        // who may still read what is published

@@ -14,12 +14,12 @@ namespace temper {
 
 class Transfers {
  public:
-  Transfers(const ControlBlock& control, SharedArenas& arenas, int self, bool processes, const Patience& patience)
+  Transfers(const ControlBlock& control, SharedArenas& arenas, int self, bool processes)
       : control_(control),
         arenas_(arenas),
         self_(self),
-        sends_(control, self, Lane::kSends, processes, patience),
-        receives_(control, self, Lane::kReceives, processes, patience) {}
+        sends_(control, self, Lane::kSends, processes),
+        receives_(control, self, Lane::kReceives, processes) {}
 
   // Until rank `peer` of this host has copied `bytes`. `fingerprint`: both ends must give the same.
   Status Send(int peer, const std::byte* bytes, uint64_t fingerprint);

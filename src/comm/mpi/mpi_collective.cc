@@ -31,11 +31,14 @@ Meeting MeetingOf(Op op) {
 
 class MpiCollective final : public Kernel {
  public:
-  MpiCollective(const MpiContext& context, const GroupLayout& group, CollectivePlan plan)
-      : context_(context),
+  MpiCollective(const MpiContext& context, Lane lane, const GroupLayout& group, CollectivePlan plan)
+      : link_(context.link(lane)),
+        staging_(context.staging(lane)),
+        traffic_(context.traffic),
         group_(group),
         plan_(std::move(plan)),
-        peers_(context.host, MembersHere(group, context.hosts), plan_.tensors.size(), plan_.op != Op::kReduceScatter),
+        peers_(context.host, lane, MembersHere(group, context.hosts), plan_.tensors.size(),
+               plan_.op != Op::kReduceScatter),
         charges_(group.ChargesOf(group.index())),
         deputies_(group.DeputiesFor(group.index())) {
     const bool gathers = plan_.op != Op::kReduceScatter, sums = plan_.op != Op::kAllGather;
@@ -47,8 +50,9 @@ class MpiCollective final : public Kernel {
       if (sums) terms_.emplace_back(plan_, first, count, wide_, ChunkBytes(group_));
     }
     for (auto* window : {&incoming_, &outgoing_}) {
-      window->resize(kWindow);
-      for (Messages& m : *window) m.Reserve(charges_.size() + deputies_.size());
+      for (int64_t k = 0; k < kWindow; ++k) {
+        window->emplace_back(MatterOf(lane)).Reserve(charges_.size() + deputies_.size());
+      }
     }
   }
 
@@ -62,12 +66,12 @@ class MpiCollective final : public Kernel {
       if (plan_.op != Op::kAllGather) TEMPER_RETURN_IF_ERROR(SumBetweenHosts(terms_[r]));
       if (plan_.op != Op::kReduceScatter) {
         TEMPER_RETURN_IF_ERROR(GatherBetweenHosts(parts_[r]));
-        TEMPER_RETURN_IF_ERROR(context_.host.rendezvous().Arrive(peers_.group()));
+        TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Arrive(peers_.group()));
         GatherHere();
       }
-      TEMPER_RETURN_IF_ERROR(context_.host.rendezvous().Depart(peers_.group()));
+      TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Depart(peers_.group()));
     }
-    context_.traffic.sent.fetch_add(plan_.sent.v, std::memory_order_relaxed);
+    traffic_.sent.fetch_add(plan_.sent.v, std::memory_order_relaxed);
     return OkStatus();
   }
 
@@ -81,37 +85,35 @@ class MpiCollective final : public Kernel {
   std::byte* Slot(const WirePlan& wire, int64_t c, size_t stream) {
     const size_t streams = charges_.size() + deputies_.size() + 1;
     const size_t slot = static_cast<size_t>(c % kWindow) * streams + stream;
-    return context_.staging.memory() + slot * static_cast<size_t>(wire.chunk_bytes());
+    return staging_.memory() + slot * static_cast<size_t>(wire.chunk_bytes());
   }
 
   // The exchange of streams in chunks. For each chunk: wait until the slots it takes are free, post(c), which sends and
   // receives, and for chunks that have come, take(c).
   template <class PostChunk, class TakeChunk>
   Status Stream(int64_t chunks, const PostChunk& post, const TakeChunk& take) {
-    MpiLink& link = context_.link;
     for (int64_t c = 0; c < chunks + kWindow - 1; ++c) {
       if (c < chunks) {
-        TEMPER_RETURN_IF_ERROR(link.Wait(&outgoing_[static_cast<size_t>(c % kWindow)]));
+        TEMPER_RETURN_IF_ERROR(link_.Wait(&outgoing_[static_cast<size_t>(c % kWindow)]));
         TEMPER_RETURN_IF_ERROR(post(c));
       }
       if (const int64_t come = c - (kWindow - 1); come >= 0) {
-        TEMPER_RETURN_IF_ERROR(link.Wait(&incoming_[static_cast<size_t>(come % kWindow)]));
+        TEMPER_RETURN_IF_ERROR(link_.Wait(&incoming_[static_cast<size_t>(come % kWindow)]));
         take(come);
       }
     }
-    for (Messages& m : outgoing_) TEMPER_RETURN_IF_ERROR(link.Wait(&m));
+    for (Messages& m : outgoing_) TEMPER_RETURN_IF_ERROR(link_.Wait(&m));
     return OkStatus();
   }
 
   Status Send(const WirePlan& wire, int owner, int64_t c, const std::byte* data, int to) {
     const int64_t bytes = wire.bytes_of_chunk(owner, c);
-    context_.traffic.moved.fetch_add(bytes, std::memory_order_relaxed);
-    return context_.link.Send(data, static_cast<size_t>(bytes), RankOf(to),
-                              &outgoing_[static_cast<size_t>(c % kWindow)]);
+    traffic_.moved.fetch_add(bytes, std::memory_order_relaxed);
+    return link_.Send(data, static_cast<size_t>(bytes), RankOf(to), &outgoing_[static_cast<size_t>(c % kWindow)]);
   }
   Status Receive(const WirePlan& wire, int owner, int64_t c, std::byte* data, int from) {
-    return context_.link.Receive(data, static_cast<size_t>(wire.bytes_of_chunk(owner, c)), RankOf(from),
-                                 &incoming_[static_cast<size_t>(c % kWindow)]);
+    return link_.Receive(data, static_cast<size_t>(wire.bytes_of_chunk(owner, c)), RankOf(from),
+                         &incoming_[static_cast<size_t>(c % kWindow)]);
   }
 
   // Each owner gets the sum of its part into its output.
@@ -161,7 +163,7 @@ class MpiCollective final : public Kernel {
         });
       });
     });
-    if (here > 1) context_.traffic.moved.fetch_add(BytesHere(wire, owner, c) * (here - 1), std::memory_order_relaxed);
+    if (here > 1) traffic_.moved.fetch_add(BytesHere(wire, owner, c) * (here - 1), std::memory_order_relaxed);
   }
 
   int64_t BytesHere(const WirePlan& wire, int owner, int64_t c) const {
@@ -307,10 +309,12 @@ class MpiCollective final : public Kernel {
         moved += tensor(t).outer * tensor(t).row(m) * tensor(t).element_bytes();
       }
     }
-    context_.traffic.moved.fetch_add(moved, std::memory_order_relaxed);
+    traffic_.moved.fetch_add(moved, std::memory_order_relaxed);
   }
 
-  const MpiContext context_;
+  MpiLink& link_;
+  Staging& staging_;
+  Traffic& traffic_;
   const GroupLayout group_;
   const CollectivePlan plan_;
   PeerOperands peers_;
@@ -367,21 +371,22 @@ Result<std::unique_ptr<Kernel>> MakeMpiCollective(const MpiContext& context, con
   const std::string description = DescribeCollective(spec);
   const uint64_t mine = HashName(description);
   const auto members = static_cast<size_t>(group.size());
-  GroupGather gather(context.link, group);
+  MpiLink& link = context.link(Lane::kInline);
+  GroupGather gather(link, group);
   std::vector<uint64_t> prints(members);
   TEMPER_RETURN_IF_ERROR(gather.Gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(prints))));
   for (size_t m = 0; m < members; ++m) {
     if (prints[m] == mine) continue;
-    return context.link.Stop(InvalidArgument(
+    return link.Stop(InvalidArgument(
         fmt::format("rank {} makes {}, but rank {} makes another collective: ranks must run the same program",
-                    context.link.rank(), description, group.ranks()[m])));
+                    link.rank(), description, group.ranks()[m])));
   }
   const std::vector<int64_t> own = OwnPartSizes(spec);
   std::vector<int64_t> sizes(own.size() * members);
   TEMPER_RETURN_IF_ERROR(gather.Gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(sizes))));
   TEMPER_ASSIGN_OR_RETURN(CollectivePlan plan, PlanCollective(spec, group.size(), sizes));
-  if (spec.op == Op::kShift) return MakeMpiShift(context, group, std::move(plan));
-  return std::unique_ptr<Kernel>(new MpiCollective(context, group, std::move(plan)));
+  if (spec.op == Op::kShift) return MakeMpiShift(context, MeetingLane(spec), group, std::move(plan));
+  return std::unique_ptr<Kernel>(new MpiCollective(context, MeetingLane(spec), group, std::move(plan)));
 }
 
 }  // namespace temper

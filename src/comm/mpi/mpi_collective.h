@@ -5,6 +5,7 @@
 // each host adds up its own terms first.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "comm/local/collective_kernels.h"
@@ -13,7 +14,7 @@
 
 namespace temper {
 
-// Memory that chunks of messages pass through; one per rank, its kernels take turns.
+// Memory that chunks of messages pass through; one per lane, whose kernels take turns.
 class Staging {
  public:
   static constexpr Bytes kSize = MiB(16);
@@ -23,13 +24,17 @@ class Staging {
   std::unique_ptr<std::byte[]> memory_;
 };
 
+// What the kernels of a rank work with.
 struct MpiContext {
-  MpiLink& link;
+  MpiLinks& links;
+  std::array<Staging, kMeetingLanes>& stagings;
   HostRank& host;
   const HostLayout& hosts;
-  Staging& staging;
   Traffic& traffic;
-  MpiLink &sends, &receives;  // of transfers
+
+  MpiLink& link(Lane lane) const { return links[static_cast<size_t>(lane)]; }
+  // REQUIRES: IsMeetingLane(lane).
+  Staging& staging(Lane lane) const { return stagings[static_cast<size_t>(lane)]; }
 };
 
 // The members of the group that share this rank's host.

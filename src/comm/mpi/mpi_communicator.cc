@@ -42,15 +42,18 @@ struct Head {
 
 class MpiExchange final : public Exchange {
  public:
-  MpiExchange(MpiLink& link, GroupLayout group) : gather_(link, std::move(group)) {}
+  MpiExchange(MpiLink& link, GroupLayout group, Traffic& traffic)
+      : gather_(link, std::move(group)), traffic_(traffic) {}
   int index() const override { return gather_.group().index(); }
   int size() const override { return gather_.group().size(); }
   Status AllGather(std::span<const float> mine, std::span<float> all) override {
+    traffic_.CountExchange(mine.size_bytes(), size());
     return gather_.Gather(std::as_bytes(mine), std::as_writable_bytes(all));
   }
 
  private:
   GroupGather gather_;
+  Traffic& traffic_;
 };
 
 class MpiCollectives final : public KernelTable {
@@ -62,7 +65,8 @@ class MpiCollectives final : public KernelTable {
     if (spec.op == Op::kBroadcast) return MakeBroadcast(spec);
     TEMPER_CHECK(IsCollective(spec.op)) << ToString(spec.op);
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
-    const GroupLayout group(context_.hosts, mesh_.Group(axes, context_.link.rank()), context_.link.rank());
+    const int rank = context_.link(Lane::kInline).rank();
+    const GroupLayout group(context_.hosts, mesh_.Group(axes, rank), rank);
     if (IsTransfer(spec.op)) return MakeTransfer(spec, group);
     if (group.size() != spec.attributes.Int("ranks")) {
       return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
@@ -91,7 +95,8 @@ class MpiCollectives final : public KernelTable {
     if (group.host_of(static_cast<int>(index)) == group.own_host()) {
       return MakeHostTransfer(context_.host, context_.hosts.place(peer), spec, context_.traffic);
     }
-    return MakeMpiTransfer(spec.op == Op::kSend ? context_.sends : context_.receives, peer, spec, context_.traffic);
+    const Lane lane = spec.op == Op::kSend ? Lane::kSends : Lane::kReceives;
+    return MakeMpiTransfer(context_.link(lane), peer, spec, context_.traffic);
   }
 
   const MpiContext context_;
@@ -110,24 +115,16 @@ struct World {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(World world, const Patience& patience)
+  explicit MpiCommunicator(World world)
       : world_(std::move(world)),
         control_(world_.memory->control()),
-        host_(std::make_unique<HostRank>(world_.memory, world_.hosts.place(world_.rank), world_.rank, patience)),
-        link_(world_.messages, lock_, control_, world_.rank, world_.size, control_.processors() < control_.ranks()),
-        // Who waits for another stage leaves the processor to the thread that computes.
-        sends_(world_.messages, lock_, control_, world_.rank, world_.size, /*crowded=*/true),
-        receives_(world_.messages, lock_, control_, world_.rank, world_.size, /*crowded=*/true),
-        watch_(std::make_unique<MpiWatch>(world_.letters, lock_, control_, world_.hosts, world_.names,
-                                          MpiWatch::Links{link_, sends_, receives_}, patience)) {
-    link_.set_judge([this](int peer, Seconds waited) { return watch_->Judge(peer, waited); });
-    // A stage may compute for long; one that has died is missed by those of its host.
-    for (MpiLink* const link : {&sends_, &receives_}) {
-      link->set_judge([this, patience](int peer, Seconds waited) {
-        if (waited.v <= patience.busy.v) return OkStatus();
-        return IoError(fmt::format("rank {} has waited for rank {} in a transfer between stages for {}", world_.rank,
-                                   peer, ToString(waited)));
-      });
+        host_(std::make_unique<HostRank>(world_.memory, world_.hosts.place(world_.rank), world_.rank)),
+        links_{MakeLink(Lane::kInline), MakeLink(Lane::kBackground), MakeLink(Lane::kSends), MakeLink(Lane::kReceives)},
+        link_(links_[0]),
+        watch_(std::make_unique<MpiWatch>(world_.letters, lock_, control_, world_.hosts, world_.names, links_)) {
+    for (int lane = 0; lane < kNumLanes; ++lane) {
+      links_[static_cast<size_t>(lane)].set_judge(
+          [this, lane](int peer, Seconds waited) { return watch_->Judge(static_cast<Lane>(lane), peer, waited); });
     }
   }
 
@@ -153,15 +150,14 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
-    return std::make_unique<MpiCollectives>(
-        MpiContext{link_, *host_, world_.hosts, staging_, traffic_, sends_, receives_}, mesh);
+    return std::make_unique<MpiCollectives>(MpiContext{links_, stagings_, *host_, world_.hosts, traffic_}, mesh);
   }
 
   Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override {
     TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
     GroupLayout group(world_.hosts, mesh.Group(axes, rank()), rank());
-    if (group.one_host()) return MakeHostExchange(*host_, MpiCollectives::OnThisHost(world_.hosts, group));
-    return std::unique_ptr<Exchange>(new MpiExchange(link_, std::move(group)));
+    if (group.one_host()) return MakeHostExchange(*host_, MpiCollectives::OnThisHost(world_.hosts, group), traffic_);
+    return std::unique_ptr<Exchange>(new MpiExchange(link_, std::move(group), traffic_));
   }
 
   Result<std::span<std::byte>> AllocateArena(Bytes size) override { return host_->arenas().Allocate(size); }
@@ -185,6 +181,8 @@ class MpiCommunicator final : public Communicator {
     return OkStatus();
   }
 
+  void SetPatience(const Patience& patience) override { control_.SetPatience(patience); }
+
   void Abort(const Status& cause) override {
     TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
     control_.Stop(cause.WithContext(fmt::format("rank {}", rank())), rank());
@@ -195,6 +193,12 @@ class MpiCommunicator final : public Communicator {
 
  private:
   static constexpr size_t kMostPerMessage = size_t{64} << 20;
+
+  MpiLink MakeLink(Lane lane) {
+    // Who waits for another stage leaves the processor to the thread that computes.
+    const bool crowded = !IsMeetingLane(lane) || control_.processors() < control_.ranks();
+    return MpiLink(world_.messages, lock_, control_, world_.rank, world_.size, crowded);
+  }
 
   // Rank 0 sees what everybody has come for before anything is exchanged.
   Status CheckHeads(const Head& head, Messages* messages) {
@@ -252,10 +256,11 @@ class MpiCommunicator final : public Communicator {
   const ControlBlock control_;
   std::mutex lock_;  // of all calls of MPI
   std::unique_ptr<HostRank> host_;
-  MpiLink link_, sends_, receives_;  // of collectives and agreements, and of transfers
+  MpiLinks links_;
+  MpiLink& link_;  // of agreements, inline
   std::unique_ptr<MpiWatch> watch_;
   Messages pending_{Matter::kAgreement};
-  Staging staging_;
+  std::array<Staging, kMeetingLanes> stagings_;
   Traffic traffic_;
 };
 
@@ -362,7 +367,7 @@ Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
     return Unsupported("this MPI can be called by one thread only; temper needs MPI_THREAD_SERIALIZED");
   }
   TEMPER_ASSIGN_OR_RETURN(World world, MakeWorld(options));
-  auto communicator = std::make_unique<MpiCommunicator>(std::move(world), options.patience);
+  auto communicator = std::make_unique<MpiCommunicator>(std::move(world));
   // Whoever dies from here on is missed by the others.
   TEMPER_RETURN_IF_ERROR(communicator->Barrier());
   return std::unique_ptr<Communicator>(std::move(communicator));

@@ -5,7 +5,6 @@
 
 #include <memory>
 
-#include "comm/local/peer_watch.h"
 #include "device/communicator.h"
 
 namespace temper {
@@ -18,7 +17,6 @@ bool StartedByMpi();
 bool HasMpi();
 
 struct MpiOptions {
-  Patience patience;
   // Not 0: at most so many ranks share memory, as if others were on other hosts. For tests on one machine.
   int ranks_per_host = 0;
 };

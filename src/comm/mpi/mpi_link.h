@@ -1,12 +1,13 @@
 // MpiLink: MPI as the rest of this folder uses it: messages between pairs of ranks that are posted and then polled for.
 // No wait blocks: each looks at why the run may have been stopped, and at whether those it waits for are alive.
 //
-// Thread rule: posting and waiting by the rank's thread; every call of MPI is made under one lock, because the watch
-// (mpi_watch.h) makes some from its own thread.
+// Thread rule: one link per lane, and one thread at a time that posts and waits there; every call of MPI is made under
+// one lock, because lanes and the watch (mpi_watch.h) have threads of their own.
 #pragma once
 
 #include <mpi.h>
 
+#include <array>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -22,7 +23,11 @@ namespace temper {
 Status FromMpi(int code, const char* what);
 
 // What a message belongs to. Ranks that have come for different things do not take each other's bytes for theirs.
-enum class Matter : int { kStep = 1, kAgreement, kFarewell, kTransfer };
+enum class Matter : int { kStep = 1, kBackground, kAgreement, kFarewell, kTransfer };
+// Of the collectives of a lane of meetings.
+constexpr Matter MatterOf(Lane lane) {
+  return lane == Lane::kBackground ? Matter::kBackground : Matter::kStep;
+}
 
 // Messages that were posted and are waited for together. Both ends post those of a pair in the same order.
 struct Messages {
@@ -74,5 +79,8 @@ class MpiLink {
   std::atomic<int> waiting_for_{0};
   std::vector<int> indices_;
 };
+
+// One per lane, in their order.
+using MpiLinks = std::array<MpiLink, kNumLanes>;
 
 }  // namespace temper

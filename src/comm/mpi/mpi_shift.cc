@@ -13,13 +13,15 @@ constexpr int64_t kMostPerMessage = int64_t{1} << 26;
 
 class MpiShift final : public Kernel {
  public:
-  MpiShift(const MpiContext& context, const GroupLayout& group, CollectivePlan plan)
-      : context_(context),
+  MpiShift(const MpiContext& context, Lane lane, const GroupLayout& group, CollectivePlan plan)
+      : link_(context.link(lane)),
+        traffic_(context.traffic),
         group_(group),
         plan_(std::move(plan)),
-        peers_(context.host, MembersHere(group, context.hosts), plan_.tensors.size(), /*outputs=*/false),
+        peers_(context.host, lane, MembersHere(group, context.hosts), plan_.tensors.size(), /*outputs=*/false),
         before_((group.index() + group.size() - 1) % group.size()),
-        behind_((group.index() + 1) % group.size()) {
+        behind_((group.index() + 1) % group.size()),
+        messages_(MatterOf(lane)) {
     size_t messages = 0;
     for (const CollectiveTensor& t : plan_.tensors) {
       messages += static_cast<size_t>((t.bytes().v + kMostPerMessage - 1) / kMostPerMessage);
@@ -33,10 +35,10 @@ class MpiShift final : public Kernel {
       TEMPER_RETURN_IF_ERROR(peers_.Open(Meeting::kShift, plan_, args, first, count));
       TEMPER_RETURN_IF_ERROR(Post(args, first, count));
       if (IsHere(before_)) CopyFromBefore(args, first, count);
-      TEMPER_RETURN_IF_ERROR(context_.link.Wait(&messages_));
-      TEMPER_RETURN_IF_ERROR(context_.host.rendezvous().Depart(peers_.group()));
+      TEMPER_RETURN_IF_ERROR(link_.Wait(&messages_));
+      TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Depart(peers_.group()));
     }
-    context_.traffic.sent.fetch_add(plan_.sent.v, std::memory_order_relaxed);
+    traffic_.sent.fetch_add(plan_.sent.v, std::memory_order_relaxed);
     return OkStatus();
   }
 
@@ -50,11 +52,11 @@ class MpiShift final : public Kernel {
       for (int64_t at = 0; at < bytes; at += kMostPerMessage) {
         const auto n = static_cast<size_t>(std::min(bytes - at, kMostPerMessage));
         if (!IsHere(before_)) {
-          TEMPER_RETURN_IF_ERROR(context_.link.Receive(args.outputs[t] + at, n, RankOf(before_), &messages_));
+          TEMPER_RETURN_IF_ERROR(link_.Receive(args.outputs[t] + at, n, RankOf(before_), &messages_));
         }
         if (IsHere(behind_)) continue;
-        TEMPER_RETURN_IF_ERROR(context_.link.Send(args.inputs[t] + at, n, RankOf(behind_), &messages_));
-        context_.traffic.moved.fetch_add(static_cast<int64_t>(n), std::memory_order_relaxed);
+        TEMPER_RETURN_IF_ERROR(link_.Send(args.inputs[t] + at, n, RankOf(behind_), &messages_));
+        traffic_.moved.fetch_add(static_cast<int64_t>(n), std::memory_order_relaxed);
       }
     }
     return OkStatus();
@@ -69,10 +71,11 @@ class MpiShift final : public Kernel {
     });
     int64_t bytes = 0;
     for (size_t t = first; t < first + count; ++t) bytes += plan_.tensors[t].bytes().v;
-    context_.traffic.moved.fetch_add(bytes, std::memory_order_relaxed);
+    traffic_.moved.fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  const MpiContext context_;
+  MpiLink& link_;
+  Traffic& traffic_;
   const GroupLayout group_;
   const CollectivePlan plan_;
   PeerOperands peers_;
@@ -82,8 +85,9 @@ class MpiShift final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeMpiShift(const MpiContext& context, const GroupLayout& group, CollectivePlan plan) {
-  return std::make_unique<MpiShift>(context, group, std::move(plan));
+std::unique_ptr<Kernel> MakeMpiShift(const MpiContext& context, Lane lane, const GroupLayout& group,
+                                     CollectivePlan plan) {
+  return std::make_unique<MpiShift>(context, lane, group, std::move(plan));
 }
 
 }  // namespace temper

@@ -9,6 +9,7 @@
 namespace temper {
 
 // `plan`: what all members of the group have agreed on (MakeMpiCollective).
-std::unique_ptr<Kernel> MakeMpiShift(const MpiContext& context, const GroupLayout& group, CollectivePlan plan);
+std::unique_ptr<Kernel> MakeMpiShift(const MpiContext& context, Lane lane, const GroupLayout& group,
+                                     CollectivePlan plan);
 
 }  // namespace temper

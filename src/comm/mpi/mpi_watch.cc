@@ -19,16 +19,15 @@ double SecondsBetween(std::chrono::steady_clock::time_point a, std::chrono::stea
 }  // namespace
 
 MpiWatch::MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
-                   const std::vector<std::string>& names, const Links& links, const Patience& patience)
+                   const std::vector<std::string>& names, const MpiLinks& links)
     : comm_(comm),
       mpi_lock_(lock),
       control_(control),
       hosts_(hosts),
       names_(names),
       links_(links),
-      link_(links.collectives),
-      patience_(patience),
-      host_watch_(control, hosts.place(link_.rank()), Lane::kCollectives, /*processes=*/true, patience),
+      rank_(links[0].rank()),
+      host_watch_(control, hosts.place(rank_), Lane::kInline, /*processes=*/true),
       thread_([this] { Run(); }) {}
 
 MpiWatch::~MpiWatch() {
@@ -53,10 +52,10 @@ void MpiWatch::Hurry() {
 }
 
 bool MpiWatch::Reports() {
-  if (control_.reporter() != link_.rank()) return false;
+  if (control_.reporter() != rank_) return false;
   Hurry();
   std::this_thread::sleep_for(kLettersTake);
-  return reporter_elsewhere_.load() > link_.rank();
+  return reporter_elsewhere_.load() > rank_;
 }
 
 void MpiWatch::Run() {
@@ -74,11 +73,17 @@ void MpiWatch::Look() {
   ReadLetters();
   WatchHost();
   if (control_.stopped()) TellOthers();
-  const int ask = link_.waiting_for().load() != 0 ? ask_.load() : -1;
   const Clock::time_point now = Clock::now();
-  if (ask >= 0 && now >= next_ask_ && Flushed()) {
-    next_ask_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(AskingTime()));
-    Post(ask, {.kind = Letter::kAsk});
+  if (now >= next_ask_ && Flushed()) {
+    std::array<int, kNumLanes> asked;
+    auto end = asked.begin();
+    for (size_t lane = 0; lane < kNumLanes; ++lane) {
+      const int ask = links_[lane].waiting_for().load() != 0 ? waits_[lane].ask.load() : -1;
+      if (ask < 0 || std::find(asked.begin(), end, ask) != end) continue;
+      *end++ = ask;
+      next_ask_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(AskingTime()));
+      Post(ask, {.kind = Letter::kAsk});
+    }
   }
   (void)Flushed();
 }
@@ -100,9 +105,12 @@ void MpiWatch::ReadLetters() {
         break;
       case Letter::kAnswer: {
         const std::lock_guard held(mutex_);
-        answered_ = from.MPI_SOURCE;
-        pulse_ = letter.pulse;
-        answer_time_ = Clock::now();
+        for (Wait& wait : waits_) {
+          if (wait.ask.load() != from.MPI_SOURCE) continue;
+          wait.answered = from.MPI_SOURCE;
+          wait.pulse = letter.pulse;
+          wait.answer_time = Clock::now();
+        }
         break;
       }
       case Letter::kStopped:
@@ -120,11 +128,11 @@ void MpiWatch::ReadLetters() {
 void MpiWatch::WatchHost() {
   if (control_.stopped()) return;
   for (int i = 0; i < control_.ranks(); ++i) {
-    if (i == hosts_.place(link_.rank()) || control_.rank(i).left.load() != 0 || !host_watch_.Died(i)) continue;
+    if (i == hosts_.place(rank_) || control_.rank(i).left.load() != 0 || !host_watch_.Died(i)) continue;
     if (control_.rank(i).left.load() != 0) continue;  // it left between the two questions
     const RankBlock& dead = control_.rank(i);
     control_.Stop(IoError(fmt::format("{} (process {}) has died", NameOf(dead.global_rank.load()), dead.pid.load())),
-                  link_.rank());
+                  rank_);
   }
 }
 
@@ -135,8 +143,8 @@ void MpiWatch::TellOthers() {
                 .code = static_cast<int32_t>(cause.code()),
                 .reporter = static_cast<int32_t>(control_.reporter())};
   std::strncpy(letter.text, cause.message().c_str(), sizeof letter.text - 1);
-  const int own_host = hosts_.host_of[static_cast<size_t>(link_.rank())];
-  for (int r = 0; r < link_.size(); ++r) {
+  const int own_host = hosts_.host_of[static_cast<size_t>(rank_)];
+  for (int r = 0; r < links_[0].size(); ++r) {
     if (hosts_.host_of[static_cast<size_t>(r)] != own_host) Post(r, letter);
   }
 }
@@ -160,73 +168,75 @@ bool MpiWatch::Flushed() {
 }
 
 double MpiWatch::AskingTime() const {
-  return std::min(1.0, patience_.idle.v / 5);
+  return std::min(1.0, control_.patience().idle.v / 5);
 }
 
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
-  const RankBlock& own = control_.rank(hosts_.place(link_.rank()));
-  Pulse pulse{.activity = ActivityOf(getpid()), .waiting_for = link_.waiting_for().load(), .left = left_.load()};
-  const int here = own.sleepers[static_cast<size_t>(Lane::kCollectives)].waiting_for.load();
-  if (here != 0) pulse.waiting_for = control_.rank(here - 1).global_rank.load() + 1;
-  const auto transfers = {links_.sends.waiting_for().load(), links_.receives.waiting_for().load(),
-                          own.sleepers[static_cast<size_t>(Lane::kSends)].waiting_for.load(),
-                          own.sleepers[static_cast<size_t>(Lane::kReceives)].waiting_for.load()};
-  const bool waits = std::any_of(transfers.begin(), transfers.end(), [](int peer) { return peer != 0; });
-  if (waits && pulse.waiting_for == 0) pulse.waiting_for = kAnotherStage;
+  const RankBlock& own = control_.rank(hosts_.place(rank_));
+  Pulse pulse{.activity = ActivityOf(getpid()), .left = left_.load()};
+  for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    const int here = own.sleepers[lane].waiting_for.load();
+    pulse.waiting_for[lane] =
+        here != 0 ? control_.rank(here - 1).global_rank.load() + 1 : links_[lane].waiting_for().load();
+  }
   return pulse;
 }
 
-Status MpiWatch::Judge(int peer, Seconds waited) {
+Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
+  Wait& wait = waits_[static_cast<size_t>(lane)];
   const Clock::time_point now = Clock::now();
   // Where this process itself was stopped or its machine slept, the silence means nothing.
-  if (peer != peer_ || waited.v < 0.2 || now - last_look_ > kLongSleep) {
-    peer_ = peer;
-    marked_ = false;
-    first_look_ = mark_time_ = left_since_ = now;
+  if (peer != wait.peer || waited.v < 0.2 || now - wait.last_look > kLongSleep) {
+    wait.peer = peer;
+    wait.marked = false;
+    wait.first_look = wait.mark_time = wait.left_since = now;
   }
-  last_look_ = now;
+  wait.last_look = now;
   if (waited.v < AskingTime()) return OkStatus();
-  ask_.store(peer);
-  if (waited.v > patience_.busy.v) {
-    return IoError(fmt::format("{} has waited for {} for {}", NameOf(link_.rank()), NameOf(peer), ToString(waited)));
+  wait.ask.store(peer);
+  if (waited.v > control_.patience().busy.v) {
+    return IoError(fmt::format("{} has waited for {} for {}", NameOf(rank_), NameOf(peer), ToString(waited)));
   }
   Pulse pulse;
-  Clock::time_point answer_time = first_look_;
+  Clock::time_point answer_time = wait.first_look;
   {
     const std::lock_guard held(mutex_);
-    if (answered_ == peer && answer_time_ > first_look_) {
-      pulse = pulse_;
-      answer_time = answer_time_;
+    if (wait.answered == peer && wait.answer_time > wait.first_look) {
+      pulse = wait.pulse;
+      answer_time = wait.answer_time;
     }
   }
-  const bool answered = answer_time > first_look_;
-  if (SecondsBetween(answer_time, now) > patience_.idle.v) {
+  const bool answered = answer_time > wait.first_look;
+  if (SecondsBetween(answer_time, now) > control_.patience().idle.v) {
     return IoError(fmt::format("{} does not answer for {}, and {} waits for it", NameOf(peer),
-                               ToString(Seconds{SecondsBetween(answer_time, now)}), NameOf(link_.rank())));
+                               ToString(Seconds{SecondsBetween(answer_time, now)}), NameOf(rank_)));
   }
   if (!answered) return OkStatus();
   // The last thing it sent may be on its way.
-  if (pulse.left == 0) left_since_ = now;
-  if (pulse.left != 0 && !left_.load() && now - left_since_ > kMessagesTake) {
-    return IoError(fmt::format("{} has left the run while {} waits for it", NameOf(peer), NameOf(link_.rank())));
+  if (pulse.left == 0) wait.left_since = now;
+  if (pulse.left != 0 && !left_.load() && now - wait.left_since > kMessagesTake) {
+    return IoError(fmt::format("{} has left the run while {} waits for it", NameOf(peer), NameOf(rank_)));
   }
-  // Who waits for somebody else is judged by him; two that wait for each other would do so for ever.
-  const bool for_me = pulse.waiting_for == link_.rank() + 1;
-  const double seconds = SecondsBetween(mark_time_, now);
-  const bool busy = pulse.activity.WorkedSince(mark_.activity, seconds);
-  if (!marked_ || (pulse.waiting_for != 0 && !for_me) || (busy && !for_me)) {
-    mark_ = pulse;
-    marked_ = true;
-    mark_time_ = now;
+  // Who waits for somebody else is judged by him; two that wait for each other in one lane would do so for ever. Stages
+  // that have something for each other may both be computing still.
+  const auto& waiting_for = pulse.waiting_for;
+  const bool for_me = IsMeetingLane(lane) && waiting_for[static_cast<size_t>(lane)] == rank_ + 1;
+  const bool waits = std::any_of(waiting_for.begin(), waiting_for.end(), [](int32_t rank) { return rank != 0; });
+  const double seconds = SecondsBetween(wait.mark_time, now);
+  const bool busy = pulse.activity.WorkedSince(wait.mark.activity, seconds);
+  if (!wait.marked || ((waits || busy) && !for_me)) {
+    wait.mark = pulse;
+    wait.marked = true;
+    wait.mark_time = now;
     return OkStatus();
   }
-  if (seconds < patience_.idle.v) return OkStatus();
+  if (seconds < control_.patience().idle.v) return OkStatus();
   if (for_me) {
-    return IoError(fmt::format("{} and {} wait for each other: they do not run the same program", NameOf(link_.rank()),
-                               NameOf(peer)));
+    return IoError(
+        fmt::format("{} and {} wait for each other: they do not run the same program", NameOf(rank_), NameOf(peer)));
   }
   return IoError(fmt::format("{} gives no sign of life for {}, and {} waits for it", NameOf(peer),
-                             ToString(Seconds{seconds}), NameOf(link_.rank())));
+                             ToString(Seconds{seconds}), NameOf(rank_)));
 }
 
 }  // namespace temper

@@ -2,11 +2,12 @@
 // tells other hosts why the run was stopped, stops it where a rank of this host has died, and answers for this rank
 // when another one that waits for it asks whether it still works.
 //
-// Thread rule: Judge by the rank's own thread, the rest by any.
+// Thread rule: Judge by the thread that waits in the lane, the rest by any.
 #pragma once
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <climits>
 #include <condition_variable>
@@ -25,20 +26,17 @@ namespace temper {
 
 class MpiWatch {
  public:
-  // What this rank waits in: for collectives, and beside these for transfers.
-  struct Links {
-    const MpiLink &collectives, &sends, &receives;
-  };
   // `comm` is of all ranks and used for nothing else. `names`: of all ranks, for messages. All must outlive the watch.
   MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
-           const std::vector<std::string>& names, const Links& links, const Patience& patience);
+           const std::vector<std::string>& names, const MpiLinks& links);
   // Where the run was stopped, tells the other hosts first, for some seconds at most.
   ~MpiWatch();
   MpiWatch(const MpiWatch&) = delete;
   MpiWatch& operator=(const MpiWatch&) = delete;
 
-  // Whether rank `peer`, of any host, will still send what this one has waited for so long: as PeerWatch::Judge.
-  Status Judge(int peer, Seconds waited);
+  // Whether rank `peer`, of any host, will still send what this one has waited for so long in `lane`: as
+  // PeerWatch::Judge.
+  Status Judge(Lane lane, int peer, Seconds waited);
   // From here on this rank answers that it has left, and what it still waits for is that all others leave.
   void SetLeft() { left_.store(true); }
   // The run was stopped on this host: others need not wait for the next look.
@@ -49,13 +47,24 @@ class MpiWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Whoever it is: not one that a circle of waiting goes through.
-  static constexpr int32_t kAnotherStage = INT32_MAX;
   // What a rank answers for itself.
   struct Pulse {
     ProcessActivity activity;
-    int32_t waiting_for = 0;  // global rank + 1, or kAnotherStage
+    std::array<int32_t, kNumLanes> waiting_for = {};  // per lane: global rank + 1
     int32_t left = 0;
+  };
+  // One lane's wait in progress.
+  struct Wait {
+    std::atomic<int> ask{-1};  // the rank to be asked for a sign of life
+    // Protected by mutex_.
+    int answered = -1;  // whose pulse this is
+    Pulse pulse;
+    Clock::time_point answer_time;
+    // Of the thread that waits.
+    int peer = -1;
+    Pulse mark;
+    bool marked = false;
+    Clock::time_point first_look, last_look, mark_time, left_since;
   };
   struct Letter {
     enum Kind : int32_t { kAsk, kAnswer, kStopped } kind;
@@ -85,31 +94,22 @@ class MpiWatch {
   const ControlBlock control_;
   const HostLayout& hosts_;
   const std::vector<std::string>& names_;
-  const Links links_;
-  const MpiLink& link_;
-  const Patience patience_;
+  const MpiLinks& links_;
+  const int rank_;
   PeerWatch host_watch_;
   std::list<Outgoing> outgoing_;
   std::atomic<bool> left_{false};
-  std::atomic<int> ask_{-1};                      // the rank to be asked for a sign of life
   std::atomic<int> reporter_elsewhere_{INT_MAX};  // the lowest rank of another host that reports why the run ended
 
   // Protected by mutex_.
   std::mutex mutex_;
   std::condition_variable wake_;
   bool quit_ = false, hurry_ = false;
-  int answered_ = -1;  // whose pulse this is
-  Pulse pulse_;
-  Clock::time_point answer_time_;
 
   // Of the watch's thread.
   Clock::time_point next_ask_;
 
-  // Of the rank's thread: the wait in progress.
-  int peer_ = -1;
-  Pulse mark_;
-  bool marked_ = false;
-  Clock::time_point first_look_, last_look_, mark_time_, left_since_;
+  std::array<Wait, kNumLanes> waits_;
 
   std::thread thread_;
 };

@@ -51,19 +51,21 @@ void Gradient(GradientSink& sink) {
   if (node.attributes.Flag("acc") && sink.Needs(next)) sink.Contribute(next, d_y);
 }
 
-// Along each axis, one of: rows of x are split (then w is gathered); the output dim of w is split (then x is made to
-// vary); the input dim of both is split (then y is a term of a sum); neither is.
+// Along each axis, one of: rows of x are split (then w is gathered, along tensor axes only where that is decided); the
+// output dim of w is split (then x is made to vary); the input dim of both is split (then y is a term of a sum);
+// neither is.
 void Sharding(ShardingSink& sink) {
   const Node& node = sink.node();
   Placement x = sink.placement(0), w = sink.placement(1), y;
   // Tokens that tensor ranks share are gathered among all of them, also those that hold copies of KV heads.
-  if (!(w.split(0) & kTensorAxes).empty()) {
+  const bool whole_weight = sink.TakesWholeWeight();
+  if (!whole_weight && !(w.split(0) & kTensorAxes).empty()) {
     for (const Axis axis : (x.split(0) & kTensorAxes).axes()) x = Gathered(x, 0, axis);
   }
   for (const Axis axis : sink.mesh().axes().axes()) {
     int of_x = x.DimOf(axis);
     int of_w = w.DimOf(axis);
-    if (of_x == 0 && of_w >= 0 && !kTensorAxes.Has(axis)) {
+    if (of_x == 0 && of_w >= 0 && (whole_weight || !kTensorAxes.Has(axis))) {
       w = Gathered(w, of_w, axis);
       of_w = -1;
     } else if (of_x >= 0 && of_w >= 0 && !(of_x == 1 && of_w == 1)) {

@@ -1,0 +1,137 @@
+#include "lanes.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/check.h"
+
+namespace temper::collectives {
+namespace {
+
+constexpr int64_t kFew = 1000, kMany = 30'000;  // elements: shown in a mailbox, and read from arenas
+
+// One collective over all ranks with its operands. `whole` elements, the same on all ranks where they are results.
+struct Collective {
+  std::unique_ptr<Kernel> kernel;
+  Op op = Op::kAllReduce;
+  float *in = nullptr, *out = nullptr;
+  int64_t in_size = 0, out_size = 0;
+  int64_t first = 0;  // of the whole, in the part that this rank has
+  Status status;
+  std::string wrong;
+
+  // As step `round` of rank `rank`.
+  void Run(int rank, int ranks, int round) {
+    const auto term = [round](int64_t r, int64_t i) { return static_cast<float>((r + 1) * (i % 97) + round); };
+    for (int64_t i = 0; i < in_size; ++i) in[i] = op == Op::kAllGather ? term(0, i + first) : term(rank, i);
+    auto* input = reinterpret_cast<std::byte*>(in);
+    auto* output = reinterpret_cast<std::byte*>(out);
+    status = kernel->Run({.inputs = &input, .outputs = &output});
+    for (int64_t i = 0; i < out_size && status.ok() && wrong.empty(); ++i) {
+      float want = 0;
+      if (op == Op::kAllGather) want = term(0, i);
+      if (op == Op::kShift) want = term((rank + ranks - 1) % ranks, i);
+      // Sums of small integers: exact, in any order.
+      for (int r = 0; r < ranks && (op == Op::kReduceScatter || op == Op::kAllReduce); ++r) {
+        want += term(r, op == Op::kReduceScatter ? i + first : i);
+      }
+      if (out[i] != want) wrong = fmt::format("{} round {}: element {} is {}", ToString(op), round, i, out[i]);
+    }
+  }
+};
+
+class Maker {
+ public:
+  Maker(Communicator& communicator, std::span<std::byte> arena)
+      : rank_(communicator.rank()), ranks_(communicator.size()), arena_(arena) {
+    mesh_.set_size(Axis::kDp, ranks_);
+    table_ = communicator.Collectives(mesh_);
+  }
+
+  Collective Make(Op op, int64_t elements, bool background) {
+    const Part part = PartOf(elements, ranks_, rank_);
+    const bool gathers = op == Op::kAllGather, scatters = op == Op::kReduceScatter;
+    Collective c{.op = op, .in_size = gathers ? part.count : elements, .out_size = scatters ? part.count : elements};
+    if (gathers || scatters) c.first = part.begin;
+    KernelSpec spec{.op = op, .attributes = {{"axes", "dp"}, {"ranks", int64_t{ranks_}}}};
+    spec.inputs = {{DType::kF32, {c.in_size}}};
+    spec.outputs = {{DType::kF32, {c.out_size}}};
+    if (gathers || scatters) {
+      spec.attributes.Set("dim", int64_t{0});
+      spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(c.out_size)});
+    }
+    if (scatters) spec.attributes.Set("acc", int64_t{0});
+    if (background) spec.attributes.Set("background", int64_t{1});
+    auto kernel = table_->Make(spec);
+    TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    c.kernel = std::move(*kernel);
+    c.in = Take(c.in_size);
+    c.out = Take(c.out_size);
+    return c;
+  }
+
+ private:
+  float* Take(int64_t elements) {
+    std::byte* const piece = arena_.data() + used_;
+    used_ += static_cast<size_t>(AlignUp({elements * 4}, 64).v);
+    TEMPER_CHECK(used_ <= arena_.size()) << "a larger arena is needed";
+    return reinterpret_cast<float*>(piece);
+  }
+
+  const int rank_, ranks_;
+  const std::span<std::byte> arena_;
+  size_t used_ = 0;
+  Mesh mesh_;
+  std::unique_ptr<KernelTable> table_;
+};
+
+}  // namespace
+
+std::vector<std::string> CheckLanes(Communicator& communicator) {
+  const int n = communicator.size(), rank = communicator.rank();
+  if (n < 2) return {};
+  const auto arena = communicator.AllocateArena(MiB(24));
+  if (!arena.ok()) return {arena.status().message()};
+  std::vector<std::string> failures;
+  const auto note = [&](const Collective& c, const char* where) {
+    if (!c.status.ok()) failures.push_back(fmt::format("{}: {}", where, c.status.message()));
+    if (!c.wrong.empty()) failures.push_back(fmt::format("{}: {}", where, c.wrong));
+  };
+  for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kShift}) {
+    for (const int64_t elements : {kFew, kMany}) {
+      Maker pieces(communicator, *arena);
+      Collective beside = pieces.Make(op, elements, /*background=*/true);
+      Collective at_once = pieces.Make(Op::kAllReduce, elements, /*background=*/false);
+      // Ranks of odd number do one after the other; the others are in both, and get out of the second only if the
+      // first, in which they still wait for those, does not hold it up.
+      for (Collective* const late : {&beside, &at_once}) {
+        Collective* const early = late == &beside ? &at_once : &beside;
+        if (rank % 2 == 1) {
+          early->Run(rank, n, 1);
+          late->Run(rank, n, 1);
+        } else {
+          std::thread other([&] { late->Run(rank, n, 1); });
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely it waits by now
+          early->Run(rank, n, 1);
+          other.join();
+        }
+        note(beside, "in the background");
+        note(at_once, "at once");
+        if (!failures.empty()) return failures;
+      }
+      std::thread other([&] {
+        for (int round = 0; round < 20 && beside.status.ok(); ++round) beside.Run(rank, n, round);
+      });
+      for (int round = 0; round < 20 && at_once.status.ok(); ++round) at_once.Run(rank, n, round);
+      other.join();
+      note(beside, "in the background, many times");
+      note(at_once, "at once, many times");
+      if (!failures.empty()) return failures;
+    }
+  }
+  return failures;
+}
+
+}  // namespace temper::collectives
