@@ -29,7 +29,7 @@ class SafetensorsFile {
   const std::string& path() const { return file_->path(); }
   Bytes size() const { return file_->size(); }
   FileVersion version() const { return file_->version(); }  // whose header was read
-  int64_t data_begin() const { return data_begin_; }  // of byte 0 of the data, from the file's start
+  int64_t data_begin() const { return data_begin_; }        // of byte 0 of the data, from the file's start
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }  // in the order of their data
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
 

@@ -52,7 +52,8 @@ struct Value {
   TensorType type;
   Role role = Role::kActivation;
   bool trainable = false;
-  Tier tier = Tier::kDevice;  // where it lies: on the disk only sources, what updates them, and nothing a kernel touches
+  Tier tier =
+      Tier::kDevice;  // where it lies: on the disk only sources, what updates them, and nothing a kernel touches
   // This value overwrites that one, whose last use is the node that makes this. Both share an address.
   ValueId updates = kNoValue;
   // Of a source that is a part of a larger tensor, or of which other ranks hold a copy: nullopt where there is one

@@ -119,7 +119,7 @@ struct RunConfig {
     bool graphs = true;
     Recompute recompute = Recompute::kNone;
     std::optional<int64_t> recompute_blocks;  // the first so many only
-    std::optional<int64_t> threads;  // of a rank
+    std::optional<int64_t> threads;           // of a rank
     int64_t seed = 42;
     int64_t nprocs = 1;  // ranks to start on this machine
   };
