@@ -142,7 +142,8 @@ class Exporter {
     return OkStatus();
   }
 
-  // Which tensors the export has, in the order of the base's files so that these are read in order.
+  // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
+  // out.
   Status PlanTensors() {
     std::map<std::string, const AdapterModule*> modules;  // by the weight's name
     for (const AdapterModule& m : spec_.modules) modules[m.module + ".weight"] = &m;
@@ -174,9 +175,7 @@ class Exporter {
       report_.notices.push_back(
           fmt::format("tensor {} is not of this architecture and is left out", Quoted(e.tensor->name)));
     }
-    std::stable_sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
-      return std::pair(a.from.file, a.from.begin()) < std::pair(b.from.file, b.from.begin());
-    });
+    std::sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.name < b.name; });
     report_.tensors = static_cast<int64_t>(jobs_.size());
     return OkStatus();
   }

@@ -28,7 +28,7 @@ constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
 
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
-constexpr int kTries = 8;
+constexpr int kTries = 9;
 
 // Values that live in one tier together.
 struct Group {
@@ -286,11 +286,15 @@ class Policy {
     double scale = kFirstGuess;
     host_ = memory_.host;
     for (int attempt = 0; attempt < kTries; ++attempt) {
+      // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
+      const bool last = attempt + 1 == kTries;
+      if (last) resident.assign(resident.size(), false);
       TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
       Bytes held = always;
       for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
-      const Bytes room = limited ? Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)}
-                                 : memory_.device;
+      const Bytes room = !limited ? memory_.device
+                         : last   ? Bytes{}
+                                  : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       Candidate candidate;
       std::vector<Graph> graphs;
       const ResidencySpec spec = SpecOf(homes, leave, room);
@@ -308,6 +312,7 @@ class Policy {
         return OkStatus();
       }
       const Bytes over = program.arena_bytes - memory_.device;
+      if (last) break;
       if (room - over > least.bytes) {
         scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
       } else if (!DropResidents(over, &resident)) {

@@ -271,8 +271,9 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
                   .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
                   .eval = compiler.Evaluation(local_eval),
                   .micro_batches = spec.micro_batches};
-  std::vector<const Graph*> graphs = {&step.first, &step.update, &step.eval};
+  std::vector<const Graph*> graphs = {&step.first};  // in the order of the step
   if (spec.micro_batches > 1) graphs.push_back(&step.rest);
+  graphs.insert(graphs.end(), {&step.update, &step.eval});
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
   TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
   return PlaceWithin(spec.memory, step, spec.threads, memory);

@@ -139,6 +139,8 @@ std::vector<Case> Cases() {
        {kMaster, kMaster, kMaster, kMaster, kClip, kScalars, kW},
        {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", kOne}},
        "f32[10, 8], f32[10, 8], f32[10, 8], bf16[10, 8]"},
+      {Op::kFetch, {kX}, {}, "bf16[6, 8]"},
+      {Op::kEvict, {kGradW}, {{"background", kOne}}, "f32[10, 8]"},
       {Op::kAllGather,
        {kX, kD},
        With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({11, 16})}}),

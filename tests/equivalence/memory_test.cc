@@ -108,7 +108,7 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.gradients = Tier::kHost}, "gradients at the host");
   ExpectSameBits({.weights = Tier::kHost}, "weights at the host");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
-  for (const double share : {0.9, 0.7}) {
+  for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
     ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
     ExpectSameBits({.device = limit, .host = limit / 4, .disk = true}, fmt::format("auto, disk, {} %", share * 100));
