@@ -219,7 +219,7 @@ TEST(Rule, RefusesOperandsOfAnotherKindOrRank) {
       Types inputs = c.inputs;
       inputs[k].dtype = c.inputs[k].dtype == DType::kI64 ? DType::kI32 : DType::kI64;
       const bool moves_anything =
-          c.op == Op::kAllGather || c.op == Op::kBroadcast || c.op == Op::kShift || c.op == Op::kSend;
+          IsMove(c.op) || c.op == Op::kAllGather || c.op == Op::kBroadcast || c.op == Op::kShift || c.op == Op::kSend;
       if (!moves_anything) {
         EXPECT_FALSE(InferTypes(c.op, inputs, c.attributes).ok()) << "operand " << k << " of integers";
       }
