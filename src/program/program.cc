@@ -65,8 +65,9 @@ Result<std::vector<Region>> PersistentRegions(const Program& program) {
   std::vector<Region> regions;
   const auto add_workspace = [&](Tier tier, Bytes begin, Bytes size) {
     if (size.v == 0) return true;
+    if (size.v < 0 || IsOutside(program, begin, size) || TierOf(begin) != tier) return false;
     regions.push_back({begin, begin + size});
-    return size.v > 0 && !IsOutside(program, begin, size) && TierOf(begin) == tier;
+    return true;
   };
   if (!add_workspace(Tier::kDevice, program.workspace_offset, program.workspace_bytes) ||
       !add_workspace(Tier::kHost, program.host.workspace_offset, program.host.workspace_bytes) ||
