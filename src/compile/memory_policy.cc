@@ -20,7 +20,8 @@ struct GraphUse {
   const Graph* graph;
   int times;  // in a step
 };
-using Placer = std::function<Result<std::vector<Program>>(const std::vector<Graph>&)>;
+// Programs from the graphs, in the order of the uses.
+using Placer = std::function<Result<std::vector<Program>>(const std::vector<const Graph*>&)>;
 
 // What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
 // of the moves; residents spare moves.
@@ -29,6 +30,8 @@ constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
+
+constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size, or memory.recompute: block";
 
 // Values that live in one tier together.
 struct Group {
@@ -46,17 +49,22 @@ class Policy {
       : memory_(memory), graphs_(std::move(graphs)), threads_(threads), place_(std::move(place)), host_(memory.host) {}
 
   Result<std::vector<Program>> Run(ChosenMemory* chosen) {
+    if (memory_.IsOpen()) return PlaceAsIs();
     FindGroups();
     if (memory_.placement != MemoryPlacement::kHost && FixedAreOnDevice()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       if (programs[0].arena_bytes <= memory_.device) return programs;
       if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
     }
-    std::vector<bool> leaving = {false, true};
-    if (memory_.activations) leaving = {*memory_.activations != Tier::kDevice};
+    std::vector<std::optional<Tier>> activations = {memory_.activations};
+    if (!memory_.activations) {
+      activations = {Tier::kDevice};
+      const bool may_leave = memory_.placement != MemoryPlacement::kDevice && memory_.device != kNoLimit;
+      if (may_leave) activations.push_back(std::nullopt);
+    }
     Status refused = OkStatus();
-    for (const bool leave : leaving) {
-      const Status status = TryRooms(leave);
+    for (const std::optional<Tier> where : activations) {
+      const Status status = TryRooms(where);
       if (!status.ok() && refused.ok()) refused = status;
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
     }
@@ -78,16 +86,15 @@ class Policy {
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<Graph> graphs;
-    for (const GraphUse& use : graphs_) graphs.push_back(*use.graph);
+    std::vector<const Graph*> graphs;
+    for (const GraphUse& use : graphs_) graphs.push_back(use.graph);
     return place_(graphs);
   }
 
   Status TooLarge(const Program& program) const {
     return OutOfMemory(
         fmt::format("the run needs {} of device memory, most at {}, and memory.device is {}. Try memory.placement: "
-                    "auto, which moves "
-                    "to the host what does not fit, or memory.recompute: block",
+                    "auto, which moves to the host what does not fit, or memory.recompute: block",
                     ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device)));
   }
 
@@ -148,9 +155,9 @@ class Policy {
   // The weight that a state is of.
   static std::string ValueNameOf(const std::string& state) { return state.substr(state.find(':') + 1); }
 
-  ResidencySpec SpecOf(const Homes& homes, bool leave, Bytes device) const {
+  ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device) const {
     return {.homes = &homes,
-            .activations_leave = leave,
+            .activations = activations,
             .keep = memory_.placement != MemoryPlacement::kHost,
             .device = device,
             .host = HostStaging(homes),
@@ -194,36 +201,37 @@ class Policy {
       host += Bytes{-g.bytes.v};
       if (!g.frozen) copies = std::max(copies, g.bytes);
     }
-    if (host + copies > host_) {
-      return OutOfMemory(
-          fmt::format("weights, gradients and optimizer states need {} of host memory beside what the device holds, "
-                      "and memory.host "
-                      "is {}. Name a folder with memory.disk, to which the rest can go",
-                      ToString(host + copies), ToString(memory_.host)));
-    }
+    if (host + copies > host_) return HostTooSmall(host + copies);
     return homes;
   }
 
-  Status TryRooms(bool leave) {
+  Status HostTooSmall(Bytes needed) const {
+    return OutOfMemory(fmt::format(
+        "what the device does not hold needs {} of host memory, and memory.host is {}. {}", ToString(needed),
+        ToString(memory_.host),
+        memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
+  }
+
+  Status TryRooms(std::optional<Tier> activations) {
     std::vector<bool> none(groups_.size(), false);
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none));
     LeastBytes least;
     const Graph* at = nullptr;
     for (const GraphUse& use : graphs_) {
-      const LeastBytes of_graph = LeastOnDevice(*use.graph, SpecOf(all_far, leave, memory_.device));
+      const LeastBytes of_graph = LeastOnDevice(*use.graph, SpecOf(all_far, activations, memory_.device));
       if (of_graph.bytes > least.bytes) {
         least = of_graph;
         at = use.graph;
       }
     }
     const Bytes always = AlwaysOnDevice();
-    if (memory_.device == kNoLimit || memory_.placement == MemoryPlacement::kHost) {
+    if (memory_.device == kNoLimit || memory_.placement != MemoryPlacement::kAuto) {
       // Nothing wants residents: all that is left open is parked, or stays.
       std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
       for (size_t k = 0; k < groups_.size(); ++k) {
         if (groups_[k].fixed) resident[k] = groups_[k].fixed == Tier::kDevice;
       }
-      return TryResidents(resident, leave, least, always, at);
+      return TryResidents(resident, activations, least, always);
     }
     if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
     for (const double room : kRooms) {
@@ -237,7 +245,7 @@ class Policy {
         resident[k] = true;
         left = left - g.bytes;
       }
-      TEMPER_RETURN_IF_ERROR(TryResidents(resident, leave, least, always, at));
+      TEMPER_RETURN_IF_ERROR(TryResidents(resident, activations, least, always));
       if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
     }
     return OkStatus();
@@ -254,12 +262,11 @@ class Policy {
         largest = fmt::format("{} {}", graph->value(id).name, graph->value(id).type.ToString());
       }
     }
-    return OutOfMemory(fmt::format(
-        "memory.device is {}, and {} {} of block {} alone needs {} on the device (largest operand {}), beside {} that "
-        "are "
-        "always there. Try a smaller max_seq_len or per_device_train_batch_size, or memory.recompute: block",
-        ToString(memory_.device), ToString(node.phase), ToString(node.op), node.block, ToString(least.bytes), largest,
-        ToString(always)));
+    return OutOfMemory(
+        fmt::format("memory.device is {}, and {} {} of block {} alone needs {} on the device (largest operand {}), "
+                    "beside {} that are always there. {}",
+                    ToString(memory_.device), ToString(node.phase), ToString(node.op), node.block,
+                    ToString(least.bytes), largest, ToString(always), kRemedies));
   }
 
   // Inputs, outputs, constants and caches, and what an option says.
@@ -281,14 +288,16 @@ class Policy {
     return sum;
   }
 
-  Status TryResidents(std::vector<bool> resident, bool leave, const LeastBytes& least, Bytes always, const Graph* at) {
+  Status TryResidents(std::vector<bool> resident, std::optional<Tier> activations, const LeastBytes& least,
+                      Bytes always) {
     const bool limited = memory_.device != kNoLimit;
     double scale = kFirstGuess;
     host_ = memory_.host;
+    Status refused = OkStatus();
     for (int attempt = 0; attempt < kTries; ++attempt) {
       // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
       const bool last = attempt + 1 == kTries;
-      if (last) resident.assign(resident.size(), false);
+      if (last && memory_.placement == MemoryPlacement::kAuto) resident.assign(resident.size(), false);
       TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
       Bytes held = always;
       for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
@@ -297,13 +306,16 @@ class Policy {
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       Candidate candidate;
       std::vector<Graph> graphs;
-      const ResidencySpec spec = SpecOf(homes, leave, room);
+      const ResidencySpec spec = SpecOf(homes, activations, room);
       for (const GraphUse& use : graphs_) {
         graphs.push_back(Reside(*use.graph, spec));
       }
-      TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(graphs));
+      std::vector<const Graph*> placed;
+      for (const Graph& graph : graphs) placed.push_back(&graph);
+      TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(placed));
       const Program& program = candidate.programs[0];
       if (program.host.bytes > memory_.host) {
+        refused = HostTooSmall(program.host.bytes);
         host_ = host_ - (program.host.bytes - memory_.host);
         continue;
       }
@@ -311,16 +323,18 @@ class Policy {
         Keep(std::move(candidate));
         return OkStatus();
       }
+      refused = OutOfMemory(fmt::format("memory.device is {}, and the step takes {} of the device, most at {}. {}",
+                                        ToString(memory_.device), ToString(program.arena_bytes),
+                                        program.peak_instruction, kRemedies));
       const Bytes over = program.arena_bytes - memory_.device;
-      if (last) break;
       if (room - over > least.bytes) {
         scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
-      } else if (!DropResidents(over, &resident)) {
+      } else if (memory_.placement != MemoryPlacement::kAuto || !DropResidents(over, &resident)) {
         // Copies and activations take more than their sum: packing, and what moves hold on to.
         scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
       }
     }
-    return TooSmall(least, always, at);
+    return refused;
   }
 
   // Those that spare the least, until `over` bytes are free. False where there are none.
@@ -374,12 +388,14 @@ class Policy {
   std::optional<Candidate> best_;
 };
 
-Status InPlace(std::vector<Graph>* graphs) {
-  for (Graph& graph : *graphs) {
-    graph = UpdateInPlace(graph);
-    TEMPER_RETURN_IF_ERROR(Verify(graph));
+Result<std::vector<Graph>> InPlace(const std::vector<const Graph*>& graphs) {
+  std::vector<Graph> ready;
+  ready.reserve(graphs.size());
+  for (const Graph* graph : graphs) {
+    ready.push_back(UpdateInPlace(*graph));
+    TEMPER_RETURN_IF_ERROR(Verify(ready.back()));
   }
-  return OkStatus();
+  return ready;
 }
 
 }  // namespace
@@ -393,19 +409,15 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGra
                                          ChosenMemory* chosen) {
   std::vector<GraphUse> graphs = {{&step.first, 1}, {&step.update, 1}, {&step.eval, 0}};
   if (step.micro_batches > 1) graphs.push_back({&step.rest, step.micro_batches - 1});
-  const Placer place = [&](const std::vector<Graph>& placed) -> Result<std::vector<Program>> {
-    std::vector<Graph> ready = placed;
-    TEMPER_RETURN_IF_ERROR(InPlace(&ready));
+  const Placer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
     std::vector<Stage> stages = {{&ready[0], 0, 1}};
     if (step.micro_batches > 1) stages.push_back({&ready[3], 1, step.micro_batches});
     stages.push_back({&ready[1], 0, 1});
-    return Place(std::vector<ProgramPlan>{{"train", stages}, {"eval", {{&ready[2], 0, 1}}}}, threads);
+    return Place(
+        std::vector<ProgramPlan>{{.name = "train", .stages = stages}, {.name = "eval", .stages = {{&ready[2], 0, 1}}}},
+        threads);
   };
-  if (memory.IsOpen()) {
-    std::vector<Graph> as_is = {step.first, step.update, step.eval};
-    if (step.micro_batches > 1) as_is.push_back(step.rest);
-    return place(as_is);
-  }
   return Policy(memory, std::move(graphs), threads, place).Run(chosen);
 }
 
@@ -413,18 +425,14 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
                                          ChosenMemory* chosen) {
   std::vector<GraphUse> uses;
   for (const NamedGraph& named : graphs) uses.push_back({named.graph, 1});
-  const Placer place = [&](const std::vector<Graph>& placed) -> Result<std::vector<Program>> {
-    std::vector<Graph> ready = placed;
-    TEMPER_RETURN_IF_ERROR(InPlace(&ready));
+  const Placer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
     std::vector<ProgramPlan> plans;
-    for (size_t k = 0; k < ready.size(); ++k) plans.push_back({graphs[k].name, {{&ready[k], 0, 1}}});
+    for (size_t k = 0; k < ready.size(); ++k) {
+      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k], 0, 1}}});
+    }
     return Place(plans, threads);
   };
-  if (memory.IsOpen()) {
-    std::vector<Graph> as_is;
-    for (const NamedGraph& named : graphs) as_is.push_back(*named.graph);
-    return place(as_is);
-  }
   return Policy(memory, std::move(uses), threads, place).Run(chosen);
 }
 

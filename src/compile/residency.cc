@@ -11,9 +11,6 @@
 namespace temper {
 namespace {
 
-// Smaller activations are not worth the latency of two moves.
-constexpr Bytes kLeastThatLeaves = KiB(64);
-
 // Fetches are issued ahead by this many times what they and those before them take: estimates err.
 constexpr double kAhead = 1.5;
 
@@ -141,9 +138,7 @@ class Residency {
 
   // An activation that the backward pass comes back to.
   bool Leaves(ValueId id) const {
-    if (!spec_.activations_leave || graph_.value(id).role != Role::kActivation || SizeOf(id) < kLeastThatLeaves) {
-      return false;
-    }
+    if (spec_.activations == Tier::kDevice || graph_.value(id).role != Role::kActivation) return false;
     const std::vector<Touch>& touches = touches_[At(id)];
     const auto phase = [&](const Touch& t) { return NodeAt(t.node).phase; };
     return std::all_of(touches.begin(), touches.end(),
@@ -207,7 +202,7 @@ class Residency {
     std::map<std::pair<ValueId, size_t>, bool> kept;
     for (size_t k = 0; k < gaps.size(); ++k) {
       const bool next_to_each_other = gaps[k].end == gaps[k].begin + 1;
-      const bool keep = chosen[k] || next_to_each_other;
+      const bool keep = (chosen[k] || next_to_each_other) && !MustLeave(betweens[k].root, gaps[k]);
       kept[{betweens[k].root, betweens[k].touch}] = keep;
       if (!keep) continue;
       for (int i = gaps[k].begin + 1; i < gaps[k].end; ++i) {
@@ -222,6 +217,12 @@ class Residency {
     for (Window& w : windows_) {
       if (w.writes_back) w.holds = Reserve(w, w.last + 1, EndOfNextSegment(w.last));
     }
+  }
+
+  // An activation between the forward and the backward pass, where an option says that it waits at the host.
+  bool MustLeave(ValueId root, const Gap& gap) const {
+    return spec_.activations == Tier::kHost && Leaves(root) && NodeAt(gap.begin).phase == Phase::kForward &&
+           NodeAt(gap.end).phase == Phase::kBackward;
   }
 
   // What moves in the background reads stays until then (compile/layout.cc).

@@ -10,8 +10,8 @@
 // What is moved are bytes: no placement changes a result.
 #pragma once
 
-#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "compile/device_rates.h"
@@ -33,8 +33,9 @@ using Homes = std::map<std::string, Tier>;
 
 struct ResidencySpec {
   const Homes* homes = nullptr;
-  bool activations_leave = false;  // whether activations may
-  bool keep = true;                // whether copies may serve more than one stretch of touches
+  // Where activations wait for the backward pass; nullopt: on the device where there is room, else at the host.
+  std::optional<Tier> activations = Tier::kDevice;
+  bool keep = true;  // whether copies may serve more than one stretch of touches
   // What activations, copies and scratch may take of the device, and copies of the host.
   Bytes device, host;
   const DeviceRates* rates = nullptr;

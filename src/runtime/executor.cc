@@ -92,21 +92,9 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
   check(Tier::kHost, far.host != nullptr ? far.host->size() : Bytes{});
   check(Tier::kDisk, far.disk != nullptr ? far.disk->size() : Bytes{});
   std::unique_ptr<Executor> executor(new Executor(program, arena, far));
-  // Of each segment: whether it is the host that it runs on.
-  std::vector<std::vector<bool>> on_host(program.segments.size());
-  for (const Binding& binding : program.bindings) {
-    const auto s = static_cast<size_t>(binding.segment);
-    on_host[s].clear();
-    for (const Instruction& i : program.segments[s].instructions) {
-      const std::vector<int>& operands = i.outputs.empty() ? i.inputs : i.outputs;
-      on_host[s].push_back(!operands.empty() &&
-                           TierOf(binding.offsets[static_cast<size_t>(operands[0])]) == Tier::kHost);
-    }
-  }
   std::vector<size_t> first_kernel;  // per segment
   std::vector<std::vector<Cost>> costs;
   for (const Segment& segment : program.segments) {
-    const std::vector<bool>& hosted = on_host[first_kernel.size()];
     first_kernel.push_back(executor->kernels_.size());
     costs.emplace_back();
     for (const Instruction& instruction : segment.instructions) {
@@ -122,9 +110,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
       }
       const bool collective = IsCollective(spec.op);
       TEMPER_CHECK(!collective || collectives != nullptr) << ToString(spec.op) << " without a communicator";
-      const size_t at = costs.back().size() - 1;
-      const bool on_other = at < hosted.size() && hosted[at] && far.host_kernels != nullptr;
-      auto kernel = (collective ? *collectives : on_other ? *far.host_kernels : kernels).Make(spec);
+      auto kernel = (collective ? *collectives : kernels).Make(spec);
       if (!kernel.ok()) return kernel.status().WithContext(fmt::format("{}: {}", segment.name, ToString(spec.op)));
       executor->kernels_.push_back(std::move(*kernel));
     }

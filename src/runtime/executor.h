@@ -36,7 +36,6 @@ struct HostArray {
 // The memory beside an arena of a Program that does not have everything there. All outlive the executor.
 struct FarTiers {
   Arena* host = nullptr;
-  KernelTable* host_kernels = nullptr;  // of kernels whose operands are the host's; null: the arena's own
   Store* disk = nullptr;
 };
 

@@ -106,6 +106,7 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.optimizer = Tier::kHost}, "optimizer at the host");
   ExpectSameBits({.optimizer = Tier::kDisk}, "optimizer on the disk");
   ExpectSameBits({.gradients = Tier::kHost}, "gradients at the host");
+  ExpectSameBits({.activations = Tier::kHost}, "activations at the host");
   ExpectSameBits({.weights = Tier::kHost}, "weights at the host");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
   for (const double share : {0.9, 0.8}) {
