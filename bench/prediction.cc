@@ -1,6 +1,6 @@
 // How far is the planner's step time from the measured one? For configurations that calibration never saw (calibration
-// times kernels, no step), `temper plan --cluster this --json` and `temper train --from_scratch` are run one after the
-// other; the measured figure is the median of the steps after the first two.
+// times kernels, no step), `temper plan --cluster this --json` and `temper train` are run one after the other; the
+// measured figure is the median of the steps after the first two.
 //   temper doctor --calibrate && bench/prediction [--steps 9] [--work FOLDER]
 // Takes a few minutes on an idle machine.
 #include <fmt/format.h>
@@ -137,7 +137,19 @@ void Main(int argc, char** argv) {
   const fs::path temper = fs::canonical("/proc/self/exe").parent_path().parent_path() / "temper";
   fs::create_directories(work);
   WriteData(work / "text.jsonl");
-  for (const Model& m : kModels) WriteModel(work / m.name, m);
+  const std::string log = (work / "log").string();
+  const auto train = [&](const std::string& options, const fs::path& out) {
+    const std::string command =
+        fmt::format("{} train {} --data {} --output_dir {} --overwrite --save_steps 0 --tensorboard false > {} 2>&1",
+                    temper.string(), options, (work / "text.jsonl").string(), out.string(), log);
+    TEMPER_CHECK(Run(command) == 0) << Read(log);
+  };
+  for (const Model& m : kModels) {
+    const fs::path shape = work / "shape";
+    WriteModel(shape, m);
+    train(fmt::format("--model {} --from_scratch --method full --max_steps 1 --max_seq_len 64", shape.string()),
+          work / m.name);
+  }
 
   std::vector<double> errors;
   fmt::print("{:<32} {:>10} {:>10} {:>8}\n", "configuration", "predicted", "measured", "ratio");
@@ -145,15 +157,10 @@ void Main(int argc, char** argv) {
     std::string options = fmt::format("--model {} {}", (work / kModels[c.model].name).string(), c.options);
     if (options.find("gradient_accumulation_steps") == std::string::npos) options += " --gradient_accumulation_steps 1";
     const fs::path plan = work / "plan.json", out = work / "out";
-    const std::string log = (work / "log").string();
     TEMPER_CHECK(Run(fmt::format("{} plan {} --cluster this --json > {} 2> {}", temper.string(), options, plan.string(),
                                  log)) == 0)
         << Read(log);
-    TEMPER_CHECK(Run(fmt::format("{} train {} --from_scratch --data {} --output_dir {} --overwrite --max_steps {} "
-                                 "--save_steps 0 --tensorboard false --packing true > {} 2>&1",
-                                 temper.string(), options, (work / "text.jsonl").string(), out.string(), steps, log)) ==
-                 0)
-        << Read(log);
+    train(fmt::format("{} --max_steps {}", options, steps), out);
     const double predicted = Parse(Read(plan), "plan")["step_seconds"].get<double>();
     const double measured = MeasuredStep(out / "metrics.jsonl");
     errors.push_back(std::abs(predicted / measured - 1));
