@@ -1,5 +1,5 @@
-// copies: when a value is away from home. The touches of a value where it does not live are cut into windows, each served
-// by one copy, and the copies' fetches are issued ahead, as far as there is room.
+// copies: when a value is away from home. The touches of a value where it does not live are cut into windows, each
+// served by one copy, and the copies' fetches are issued ahead, as far as there is room.
 #pragma once
 
 #include <array>

@@ -111,7 +111,8 @@ class LayoutMaker {
     std::vector<Interval> intervals;
     std::vector<ValueId> owners;
     std::vector<size_t> nodes;  // that take scratch: theirs are the intervals after those of the owners
-    for (auto* change : {&live_change_, &staged_change_, &scratch_change_}) change->assign(graph_.nodes().size() + 1, 0);
+    for (auto* change : {&live_change_, &staged_change_, &scratch_change_})
+      change->assign(graph_.nodes().size() + 1, 0);
     const auto count = [&](std::vector<int64_t>* change) {
       (*change)[static_cast<size_t>(intervals.back().begin)] += intervals.back().size.v;
       (*change)[static_cast<size_t>(intervals.back().end) + 1] -= intervals.back().size.v;

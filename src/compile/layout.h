@@ -2,8 +2,9 @@
 // them in.
 //
 // A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
-// after another and share one region. Scratch lives as long as its node: it is packed with the temporaries. What lives from one part to another must be there for each micro-batch in flight:
-// it has a place in its chunk's slots (pipeline_schedule.h). Each tier has regions of its own; slots are the device's.
+// after another and share one region. Scratch lives as long as its node: it is packed with the temporaries. What lives
+// from one part to another must be there for each micro-batch in flight: it has a place in its chunk's slots
+// (pipeline_schedule.h). Each tier has regions of its own; slots are the device's.
 #pragma once
 
 #include <array>

@@ -29,7 +29,7 @@ Result<std::vector<Graph>> InPlace(const std::vector<const Graph*>& graphs) {
   return ready;
 }
 
-Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads,
+Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
                                  const std::string& remedies) {
   std::vector<GraphUse> graphs = {{&step.first, 1}, {&step.update, 1}, {&step.eval, 0}};
   if (step.micro_batches > 1) graphs.push_back({&step.rest, step.micro_batches - 1});
@@ -42,7 +42,7 @@ Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& ste
         std::vector<ProgramPlan>{{.name = "train", .stages = stages}, {.name = "eval", .stages = {{&ready[2], 0, 1}}}},
         threads);
   };
-  return SearchPlacement(memory, std::move(graphs), threads, place, remedies);
+  return SearchPlacement(memory, std::move(graphs), threads, place, effort, remedies);
 }
 
 // What the micro-batches take at least, wherever anything lives: their kernels alone.
@@ -51,8 +51,8 @@ Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
     Seconds sum{};
     for (const Node& node : graph.nodes()) {
       if (IsCollective(node.op)) continue;
-      sum += rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes)
-                 .total();
+      sum +=
+          rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes).total();
     }
     return sum.v;
   };
@@ -77,14 +77,13 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits.
+// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best then in all.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
       : memory_(memory), choices_(choices), make_(make), threads_(threads), remedies_(kRemedies) {
-    const bool auto_recompute =
-        std::any_of(choices.begin(), choices.end(),
-                    [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
+    const bool auto_recompute = std::any_of(
+        choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
     if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
   }
 
@@ -99,6 +98,7 @@ class StepChooser {
       if (best_ && best_seconds_.stall.v <= 0) break;
     }
     if (!best_) return refused;
+    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(Refine());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
@@ -106,37 +106,46 @@ class StepChooser {
  private:
   Status Look(const StepChoice& choice) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
-    StepOption option{.choice = choice};
-    if (!options_.empty()) {
-      option.step = ComputingAlone(step, memory_.rates);
-      if (best_ && option.step >= best_seconds_.total()) {
-        options_.push_back(option);
-        return OkStatus();
-      }
-    }
+    StepOption& option = options_.emplace_back(StepOption{.choice = choice});
+    const bool alone = options_.size() == 1;
+    if (!alone) option.step = ComputingAlone(step, memory_.rates);
+    if (best_ && option.step >= best_seconds_.total()) return OkStatus();
     option.placed = true;
-    Result<FoundPlacement> found = PlaceStep(memory_, step, threads_, remedies_);
-    if (!found.ok()) {
-      option.step = ComputingAlone(step, memory_.rates);
-      options_.push_back(option);
-      return found.status();
-    }
-    const Program& train = found->programs[0];
+    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kOne, remedies_));
     // The first that has everything on the device is the fastest there is: nobody asks what it takes.
-    const StepSeconds seconds =
-        found->all_on_device && options_.empty() ? StepSeconds() : EstimateOn(memory_, train);
-    option.fits = true;
-    option.step = seconds.total();
-    option.device = train.arena_bytes;
-    option.host = train.host.bytes;
-    option.disk = train.disk.bytes;
-    for (const LinkTraffic& t : TrafficOfStep(train)) option.moved += t.bytes;
-    options_.push_back(option);
-    if (best_ && best_seconds_.total() <= seconds.total()) return OkStatus();
-    best_ = std::move(*found);
-    best_seconds_ = seconds;
-    best_option_ = options_.size() - 1;
+    const bool fastest = found.all_on_device && alone;
+    const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
+    Note(found.programs[0], seconds, &option);
+    if (!best_ || seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, options_.size() - 1);
     return OkStatus();
+  }
+
+  // Places what is best so far in all ways.
+  Status Refine() {
+    StepOption& option = options_[best_option_];
+    TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(option.choice));
+    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kAll, remedies_));
+    const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
+    if (seconds.total() >= best_seconds_.total()) return OkStatus();
+    Note(found.programs[0], seconds, &option);
+    Keep(std::move(found), seconds, best_option_);
+    return OkStatus();
+  }
+
+  static void Note(const Program& train, const StepSeconds& seconds, StepOption* option) {
+    option->fits = true;
+    option->step = seconds.total();
+    option->device = train.arena_bytes;
+    option->host = train.host.bytes;
+    option->disk = train.disk.bytes;
+    option->moved = {};
+    for (const LinkTraffic& t : TrafficOfStep(train)) option->moved += t.bytes;
+  }
+
+  void Keep(FoundPlacement found, const StepSeconds& seconds, size_t option) {
+    best_ = std::move(found);
+    best_seconds_ = seconds;
+    best_option_ = option;
   }
 
   void Describe(ChosenMemory* chosen) {
@@ -199,14 +208,15 @@ std::string ChosenMemory::ToString() const {
 std::vector<std::string> ChosenMemory::OptionLines() const {
   std::vector<std::string> lines;
   if (options.empty()) return lines;
-  lines.push_back(fmt::format("{:<48} {:>10} {:>12} {:>12} {:>14}", "recompute", "step", "device", "host, disk",
-                              "moved per step"));
+  lines.push_back(
+      fmt::format("{:<48} {:>10} {:>12} {:>12} {:>14}", "recompute", "step", "device", "host, disk", "moved per step"));
   for (const StepOption& o : options) {
     const std::string seconds = fmt::format("{:.3g} s", o.step.v);
     std::string line = fmt::format("{:<48} ", o.choice.ToString());
     if (o.fits) {
       line += fmt::format("{:>10} {:>12} {:>12} {:>14}{}", seconds, temper::ToString(o.device),
-                          temper::ToString(o.host + o.disk), temper::ToString(o.moved), lines.size() == 1 ? "  chosen" : "");
+                          temper::ToString(o.host + o.disk), temper::ToString(o.moved),
+                          lines.size() == 1 ? "  chosen" : "");
     } else {
       line += o.placed ? "does not fit" : fmt::format("not tried: computing alone takes {}", seconds);
     }
@@ -233,7 +243,7 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
     return Place(plans, threads);
   };
   TEMPER_ASSIGN_OR_RETURN(FoundPlacement found,
-                          SearchPlacement(memory, std::move(uses), threads, place, kRemedies));
+                          SearchPlacement(memory, std::move(uses), threads, place, Effort::kAll, kRemedies));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
     *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};

@@ -1,6 +1,7 @@
-// memory_policy: how a step is made to fit. Given are limits, or tiers for whole classes of values. Left open is what is
-// computed again, in chunks of how many rows the loss is taken, and which tier every persistent value lives in. Whatever
-// is chosen, results keep every bit; what is taken is what the estimate (compile/step_estimate.h) says is fastest.
+// memory_policy: how a step is made to fit. Given are limits, or tiers for whole classes of values. Left open is what
+// is computed again, in chunks of how many rows the loss is taken, and which tier every persistent value lives in.
+// Whatever is chosen, results keep every bit; what is taken is what the estimate (compile/step_estimate.h) says is
+// fastest.
 #pragma once
 
 #include <functional>
@@ -25,7 +26,7 @@ struct StepGraphs {
 // One way to make them.
 struct StepChoice {
   Recompute recompute = Recompute::kNone;
-  int recompute_blocks = kAllBlocks;  // the first so many only
+  int recompute_blocks = kAllBlocks;       // the first so many only
   int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy takes at a time
 
   std::string ToString() const;  // "block in the first 6 blocks, loss in chunks of 128 rows"
@@ -60,8 +61,8 @@ struct ChosenMemory {
 };
 
 // Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at only
-// where no other fits. Errors: kOutOfMemory where one instruction's operands exceed the device, which names it, or where
-// `placement` allows nothing that fits, with the numbers.
+// where no other fits. Errors: kOutOfMemory where one instruction's operands exceed the device, which names it, or
+// where `placement` allows nothing that fits, with the numbers.
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                          const StepMaker& make, int threads, ChosenMemory* chosen);
 

@@ -80,8 +80,7 @@ void Touches::FindHomes(const Homes& homes) {
       case Role::kInput:
       case Role::kConstant:
       case Role::kCache:
-        if (std::all_of(touches.begin(), touches.end(),
-                        [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
+        if (std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
           home_[At(id)] = Tier::kHost;
         break;
     }
@@ -93,8 +92,7 @@ bool Touches::Leaves(ValueId id) const {
   if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation) return false;
   const std::vector<Touch>& touches = touches_[At(id)];
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
-  return std::all_of(touches.begin(), touches.end(),
-                     [&](const Touch& t) { return ProcessorOf(t) == Tier::kDevice; }) &&
+  return std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kDevice; }) &&
          phase(touches.front()) == Phase::kForward && phase(touches.back()) == Phase::kBackward;
 }
 

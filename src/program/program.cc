@@ -71,8 +71,8 @@ Result<std::vector<Region>> PersistentRegions(const Program& program) {
   std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < regions.size(); ++i) {
     if (regions[i].begin < regions[i - 1].end) {
-      return Corrupt(fmt::format("program: buffer {} overlaps buffer {}", regions[i].buffer->name,
-                                 regions[i - 1].buffer->name));
+      return Corrupt(
+          fmt::format("program: buffer {} overlaps buffer {}", regions[i].buffer->name, regions[i - 1].buffer->name));
     }
   }
   return regions;

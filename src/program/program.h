@@ -143,10 +143,10 @@ struct LinkTraffic {
 std::vector<LinkTraffic> TrafficOfStep(const Program& program);
 
 // Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
-// misaligned, persistent buffers overlapping each other, an operand across the edge of a buffer, an output that overlaps
-// another operand of its instruction, scratch that overlaps a buffer or an operand of its instruction or lies in another
-// tier, operands that do not fit their op's rule or lie in another tier than it can touch, segments, bindings or buffers
-// that do not exist.
+// misaligned, persistent buffers overlapping each other, an operand across the edge of a buffer, an output that
+// overlaps another operand of its instruction, scratch that overlaps a buffer or an operand of its instruction or lies
+// in another tier, operands that do not fit their op's rule or lie in another tier than it can touch, segments,
+// bindings or buffers that do not exist.
 Status Verify(const Program& program);
 
 // Text form; ReadProgram(PrintProgram(p)) prints the same text again.

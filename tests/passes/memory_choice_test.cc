@@ -35,12 +35,11 @@ Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memor
   Compiled result;
   TEMPER_ASSIGN_OR_RETURN(
       result.programs,
-      CompileTraining(forward, eval,
-                      {.micro_batches = 3, .recompute = recompute, .threads = 2, .memory = memory}, nullptr,
-                      &result.chosen));
-  result.step = EstimateStep(result.programs[0],
-                             {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links})
-                    .step;
+      CompileTraining(forward, eval, {.micro_batches = 3, .recompute = recompute, .threads = 2, .memory = memory},
+                      nullptr, &result.chosen));
+  result.step =
+      EstimateStep(result.programs[0], {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links})
+          .step;
   return result;
 }
 

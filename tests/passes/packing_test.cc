@@ -154,11 +154,10 @@ TEST(Packing, LosesAlmostNothingBetweenActivationsAndScratch) {
   }
 }
 
-
 // The most of the device that is alive at one moment of a step, from the Program's addresses alone: what lies above the
-// persistent buffers, from the instruction that writes it to the last that reads it, and scratch of what runs. What runs
-// in the background holds on to what it reads until something needs what it gives, or until the segment after its own
-// has ended.
+// persistent buffers, from the instruction that writes it to the last that reads it, and scratch of what runs. What
+// runs in the background holds on to what it reads until something needs what it gives, or until the segment after its
+// own has ended.
 Bytes MostAlive(const Program& p, Bytes persistent) {
   struct Run {
     const Binding* binding;
@@ -302,7 +301,8 @@ TEST(Packing, ArenasAreWithinThreePercentOfWhatIsAliveInThem) {
     Bytes persistent{}, alive{};
     for (const Program& p : programs) {
       for (const Buffer& b : p.buffers) {
-        if (b.tier() == Tier::kDevice) persistent = std::max(persistent, AlignUp(b.offset + b.type.bytes(), kAlignment));
+        if (b.tier() == Tier::kDevice)
+          persistent = std::max(persistent, AlignUp(b.offset + b.type.bytes(), kAlignment));
       }
     }
     for (const Program& p : programs) alive = std::max(alive, MostAlive(p, persistent));

@@ -267,7 +267,8 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   // What a tile starts with is asked for while the one before it is computed.
   const auto ask_for_start = [&](int64_t i, int64_t j) {
     if (out.start == nullptr) return;
-    for (int64_t r = block.row + i * height_; r < std::min(block.row + (i + 1) * height_, block.row + block.rows); ++r) {
+    for (int64_t r = block.row + i * height_; r < std::min(block.row + (i + 1) * height_, block.row + block.rows);
+         ++r) {
       const float* const line = out.start + r * out.start_stride + block.column + j * t.nr;
       for (int64_t c = 0; c < t.nr; c += kAlign / 4) __builtin_prefetch(line + c, 1);
     }

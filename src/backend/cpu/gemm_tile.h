@@ -23,8 +23,8 @@ struct TileOutput {
   const float* sum = nullptr;  // what earlier blocks of k came to
   int64_t sum_stride = 0;
   // What the tile's sums begin with; null: zero. `goes_on`: every block of k begins with what those before it left in
-  // `out`. The products of several calls, each starting with what the one before made, are then added up as those of one
-  // would be, wherever k is cut. (`acc` is added to a tile's sum when that is complete.)
+  // `out`. The products of several calls, each starting with what the one before made, are then added up as those of
+  // one would be, wherever k is cut. (`acc` is added to a tile's sum when that is complete.)
   const float* start = nullptr;
   int64_t start_stride = 0;
   bool goes_on = false;

@@ -58,9 +58,8 @@ TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
           cut.Set("chunk", chunk);
           const TestTensors got = RunFast({Op::kLinearCrossEntropy, cut, &run.inputs, run.in_place}, isa, 2);
           for (size_t o = 0; o < whole.size(); ++o) {
-            EXPECT_TRUE(got[o].SameBits(whole[o]))
-                << c.name << " " << ToString(dtype) << " output " << o << " in chunks of " << chunk << " on "
-                << ToString(isa);
+            EXPECT_TRUE(got[o].SameBits(whole[o])) << c.name << " " << ToString(dtype) << " output " << o
+                                                   << " in chunks of " << chunk << " on " << ToString(isa);
           }
         }
       }

@@ -112,8 +112,8 @@ struct LossRun {
   // What output `o` may be off by beside its own rounding.
   double Bound(size_t o, int64_t i) const {
     const double acc = acc_of[o] >= 0 ? std::fabs(inputs[static_cast<size_t>(acc_of[o])].Get(i)) : 0;
-    return (*bound_of[o])[static_cast<size_t>(i)] +
-           static_cast<double>(tokens + 4) * UnitRoundoff(DType::kF32) * acc + 1e-37;
+    return (*bound_of[o])[static_cast<size_t>(i)] + static_cast<double>(tokens + 4) * UnitRoundoff(DType::kF32) * acc +
+           1e-37;
   }
 };
 

@@ -60,16 +60,16 @@ Cost AdamwCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 14);
 }
 
-// Master and moments are updated where they are. The weight in compute precision is written, not read: its old bytes are
-// no operand.
+// Master and moments are updated where they are. The weight in compute precision is written, not read: its old bytes
+// are no operand.
 int AdamwOverwrites(const Attributes&, int, int output) {
   constexpr int kInputs[] = {0, 2, 3, -1};
   return kInputs[output];
 }
 
 constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
-constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"), Double("beta2"), Double("eps"), Double("weight_decay"),
-                                              Flag("weight"), OptionalString("dtype")};
+constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"),        Double("beta2"), Double("eps"),
+                                              Double("weight_decay"), Flag("weight"),  OptionalString("dtype")};
 
 constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
 constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
