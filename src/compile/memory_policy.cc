@@ -17,6 +17,8 @@ namespace {
 // Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
 constexpr int kPartsOfBlocks = 4;
 
+constexpr double kNear = 1.05;
+
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 
 Result<std::vector<Graph>> InPlace(const std::vector<const Graph*>& graphs) {
@@ -77,7 +79,7 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best then in all.
+// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
@@ -120,15 +122,17 @@ class StepChooser {
     return OkStatus();
   }
 
-  // Places what is best so far in all ways.
+  // Places what came near the best in all ways: one way tells choices apart to a few percent only.
   Status Refine() {
-    StepOption& option = options_[best_option_];
-    TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(option.choice));
-    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kAll, remedies_));
-    const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
-    if (seconds.total() >= best_seconds_.total()) return OkStatus();
-    Note(found.programs[0], seconds, &option);
-    Keep(std::move(found), seconds, best_option_);
+    const Seconds near{best_seconds_.total().v * kNear};
+    for (size_t k = 0; k < options_.size(); ++k) {
+      if (!options_[k].fits || options_[k].step > near) continue;
+      TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
+      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kAll, remedies_));
+      const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
+      if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
+      if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
+    }
     return OkStatus();
   }
 
