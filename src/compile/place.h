@@ -1,9 +1,9 @@
 // place: turns graphs in execution order into Programs with fixed addresses.
 //
 // Persistent values (sources, and the chains that update them) get one buffer each, the same in every Program compiled
-// together. Activations get offsets by interval packing over their lifetimes within one graph; graphs of one Program
-// follow each other, Programs never overlap in time, so all share one region. What a pipeline keeps between its parts
-// lies in slots (compile/layout.h) below that region. Nothing is sized at run time.
+// together. Activations and scratch get offsets by interval packing over their lifetimes within one graph; graphs of
+// one Program follow each other, Programs never overlap in time, so all share one region. What a pipeline keeps between
+// its parts lies in slots (compile/layout.h) below that region. Nothing is sized at run time.
 #pragma once
 
 #include <optional>
@@ -52,7 +52,7 @@ struct Interval {
 
 // Gives offsets such that intervals that share a step share no byte; returns the bytes spanned. One after another, at
 // the lowest offset that fits: the largest first, or by bytes times steps, or the longest first, whichever spans least.
-// On the lifetimes of a training step that is within half a percent of the most that is alive at once. O(n^2) in the
+// On the lifetimes of a training step that is within two percent of the most that is alive at once. O(n^2) in the
 // worst case, near n log n on lifetimes of a step.
 Bytes PackIntervals(std::span<Interval> intervals);
 

@@ -243,13 +243,42 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
       spec.threads);
 }
 
+void CutLoss(int64_t rows, Graph* graph) {
+  if (rows == kDefaultLossChunk) return;
+  for (Node& node : graph->nodes()) {
+    if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", rows);
+  }
+}
+
+int NumBlocks(const Graph& graph) {
+  int blocks = 0;
+  for (const Node& node : graph.nodes()) blocks = std::max(blocks, node.block + 1);
+  return blocks;
+}
+
+// What a rank may choose. Ranks that gather weights together must compute the same again, and cut the loss alike: the
+// first one chooses for all.
+Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
+  if (!spec.memory.IsLimited()) {
+    const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
+    return std::vector<StepChoice>{{mode, spec.recompute_blocks}};
+  }
+  if (spec.mesh.rank == 0) return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward));
+  StepSpec first = spec;
+  first.mesh.rank = 0;
+  ChosenMemory chosen;
+  TEMPER_RETURN_IF_ERROR(CompileTraining(forward, eval_forward, first, nullptr, &chosen).status());
+  return std::vector<StepChoice>{chosen.choice};
+}
+
 }  // namespace
 
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& given,
                                              std::vector<Decision>* decisions, ChosenMemory* memory) {
   std::vector<Decision> made;
   StepSpec spec = given;
-  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, given, &made));
+  if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
   if (spec.mesh.mesh.size(Axis::kPp) > 1) {
@@ -259,24 +288,32 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
           "memory.device and the placements of memory are not there in a pipeline, whose micro-batches in flight have "
           "slots of their own; leave them out, or do without mesh.pp");
     }
+    if (memory != nullptr) *memory = {.choice = {spec.recompute, spec.recompute_blocks}};
     return CompilePipeline(forward, local, local_eval, spec);
   }
   TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
   if (decisions != nullptr) *decisions = std::move(made);
   const bool once = sync == GradSync::kStep;
-  const StepCompiler compiler(spec, once);
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
   const Graph fused = Fuse(local);
-  StepGraphs step{.first = compiler.MicroBatch(fused, false),
-                  .rest = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph(),
-                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
-                  .eval = compiler.Evaluation(local_eval),
-                  .micro_batches = spec.micro_batches};
-  std::vector<const Graph*> graphs = {&step.first};  // in the order of the step
-  if (spec.micro_batches > 1) graphs.push_back(&step.rest);
-  graphs.insert(graphs.end(), {&step.update, &step.eval});
-  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
-  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
-  return PlaceWithin(spec.memory, step, spec.threads, memory);
+  const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
+    spec.recompute = choice.recompute;
+    spec.recompute_blocks = choice.recompute_blocks;
+    const StepCompiler compiler(spec, once);
+    StepGraphs step{.first = compiler.MicroBatch(fused, false),
+                    .rest = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph(),
+                    .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
+                    .eval = compiler.Evaluation(local_eval),
+                    .micro_batches = spec.micro_batches};
+    for (Graph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, graph);
+    std::vector<const Graph*> graphs = {&step.first};  // in the order of the step
+    if (spec.micro_batches > 1) graphs.push_back(&step.rest);
+    graphs.insert(graphs.end(), {&step.update, &step.eval});
+    for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+    TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
+    return step;
+  };
+  return PlaceWithin(spec.memory, choices, make, spec.threads, memory);
 }
 
 Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,

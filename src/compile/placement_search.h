@@ -1,0 +1,43 @@
+// placement_search: which tier every persistent value of given graphs lives in, such that they fit and the step is
+// fast. The pass that then moves values to where kernels run is compile/residency.h.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compile/memory_spec.h"
+#include "graph/graph.h"
+#include "program/program.h"
+
+namespace temper {
+
+struct GraphUse {
+  const Graph* graph;
+  int times;  // in a step
+};
+// Programs from graphs that stand for those of the uses, in their order.
+using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<const Graph*>&)>;
+
+// What a step of a Program takes, by the estimate: the sum of both.
+struct StepSeconds {
+  Seconds stall;    // of moves, beyond what computing hides
+  Seconds compute;  // all else
+  Seconds total() const { return stall + compute; }
+};
+StepSeconds EstimateOn(const MemorySpec& memory, const Program& program);
+
+struct FoundPlacement {
+  std::vector<Program> programs;
+  bool all_on_device = false;
+};
+
+// Of the ways to share the device between what lives there and room for copies: all, or the one that is best as a rule.
+enum class Effort : uint8_t { kAll, kOne };
+
+// The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
+// exceed the device, that is named. `remedies`: what a user can do then.
+Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
+                                       const GraphPlacer& place, Effort effort, const std::string& remedies);
+
+}  // namespace temper
