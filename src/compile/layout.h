@@ -2,7 +2,7 @@
 //
 // A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
 // after another and share one region. What lives from one part to another must be there for each micro-batch in flight:
-// it has a place in its chunk's slots (pipeline_schedule.h). Each tier has regions of its own; slots are the device's.
+// it has a place in its chunk's slots (pipeline_calls.h). Each tier has regions and slots of its own.
 #pragma once
 
 #include <array>
@@ -20,6 +20,8 @@ struct Home {
   Bytes offset;  // in the region of temporaries, or in the slot
 };
 
+using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: of one slot
+
 // Of one tier.
 struct TierLayout {
   Bytes span;       // of the region of temporaries
@@ -28,11 +30,11 @@ struct TierLayout {
   Bytes peak_activations;
   Bytes peak_staged;  // of copies of what lives in another tier
   size_t peak_node = 0;
+  SlotSizes slots;
 };
 
 struct Layout {
-  std::vector<Home> home;                               // per value; meaningful for roots of activations
-  std::vector<std::array<Bytes, kNumSlotKinds>> slots;  // per chunk: size of one slot
+  std::vector<Home> home;  // per value; meaningful for roots of activations
   std::array<TierLayout, kNumTiers> tiers;
 
   const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }

@@ -16,12 +16,19 @@
 namespace temper {
 namespace {
 
+// A graph that is one, or a stage of a pipeline. Borrowed.
+struct PartedGraph {
+  const Graph* graph = nullptr;
+  const std::vector<PipelinePart>* parts = nullptr;
+};
+
 struct GraphUse {
-  const Graph* graph;
-  int times;  // in a step
+  PartedGraph of;
+  int times;                                  // in a step
+  const std::vector<Slots>* slots = nullptr;  // of a stage: how many of each chunk
 };
 // Programs from the graphs, in the order of the uses.
-using Placer = std::function<Result<std::vector<Program>>(const std::vector<const Graph*>&)>;
+using Placer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
 
 // What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
 // of the moves; residents spare moves.
@@ -86,8 +93,8 @@ class Policy {
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<const Graph*> graphs;
-    for (const GraphUse& use : graphs_) graphs.push_back(use.graph);
+    std::vector<PartedGraph> graphs;
+    for (const GraphUse& use : graphs_) graphs.push_back(use.of);
     return place_(graphs);
   }
 
@@ -112,7 +119,7 @@ class Policy {
     std::map<std::string, size_t> index;
     std::map<std::string, std::set<std::string>> counted;
     for (const GraphUse& use : graphs_) {
-      const Graph& graph = *use.graph;
+      const Graph& graph = *use.of.graph;
       for (ValueId id = 0; id < graph.num_values(); ++id) {
         const Value& value = graph.value(id);
         const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter ||
@@ -218,13 +225,14 @@ class Policy {
     LeastBytes least;
     const Graph* at = nullptr;
     for (const GraphUse& use : graphs_) {
-      const LeastBytes of_graph = LeastOnDevice(*use.graph, SpecOf(all_far, activations, memory_.device));
+      const LeastBytes of_graph =
+          LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device));
       if (of_graph.bytes > least.bytes) {
         least = of_graph;
-        at = use.graph;
+        at = use.of.graph;
       }
     }
-    const Bytes always = AlwaysOnDevice();
+    const Bytes always = AlwaysOnDevice() + SlotsOnDevice(SpecOf(all_far, activations, memory_.device));
     if (memory_.device == kNoLimit || memory_.placement != MemoryPlacement::kAuto) {
       // Nothing wants residents: all that is left open is parked, or stays.
       std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
@@ -274,11 +282,11 @@ class Policy {
     Bytes sum{};
     std::set<std::string> seen;
     for (const GraphUse& use : graphs_) {
-      for (ValueId id = 0; id < use.graph->num_values(); ++id) {
-        const Value& v = use.graph->value(id);
+      for (ValueId id = 0; id < use.of.graph->num_values(); ++id) {
+        const Value& v = use.of.graph->value(id);
         const bool always =
             v.role == Role::kInput || v.role == Role::kOutput || v.role == Role::kConstant || v.role == Role::kCache;
-        if (use.graph->Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
+        if (use.of.graph->Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
         sum += AlignUp(v.type.bytes(), kAlignment);
       }
     }
@@ -286,6 +294,22 @@ class Policy {
       if (g.fixed == Tier::kDevice) sum += g.bytes;
     }
     return sum;
+  }
+
+  // What a pipeline keeps there of micro-batches in flight.
+  Bytes SlotsOnDevice(const ResidencySpec& spec) const {
+    Bytes most{};
+    for (const GraphUse& use : graphs_) {
+      if (use.slots == nullptr) continue;
+      const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
+      const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
+      Bytes sum{};
+      for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) sum += sizes[chunk][kind] * (*use.slots)[chunk][kind];
+      }
+      most = std::max(most, sum);
+    }
+    return most;
   }
 
   Status TryResidents(std::vector<bool> resident, std::optional<Tier> activations, const LeastBytes& least,
@@ -305,13 +329,11 @@ class Policy {
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       Candidate candidate;
-      std::vector<Graph> graphs;
+      std::vector<PipelinedGraph> graphs;
       const ResidencySpec spec = SpecOf(homes, activations, room);
-      for (const GraphUse& use : graphs_) {
-        graphs.push_back(Reside(*use.graph, spec));
-      }
-      std::vector<const Graph*> placed;
-      for (const Graph& graph : graphs) placed.push_back(&graph);
+      for (const GraphUse& use : graphs_) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
+      std::vector<PartedGraph> placed;
+      for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
       TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(placed));
       const Program& program = candidate.programs[0];
       if (program.host.bytes > memory_.host) {
@@ -388,12 +410,12 @@ class Policy {
   std::optional<Candidate> best_;
 };
 
-Result<std::vector<Graph>> InPlace(const std::vector<const Graph*>& graphs) {
-  std::vector<Graph> ready;
+Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
+  std::vector<PipelinedGraph> ready;
   ready.reserve(graphs.size());
-  for (const Graph* graph : graphs) {
-    ready.push_back(UpdateInPlace(*graph));
-    TEMPER_RETURN_IF_ERROR(Verify(ready.back()));
+  for (const PartedGraph& of : graphs) {
+    ready.push_back({UpdateInPlace(*of.graph), *of.parts});
+    TEMPER_RETURN_IF_ERROR(Verify(ready.back().graph));
   }
   return ready;
 }
@@ -407,16 +429,33 @@ std::string ChosenMemory::ToString() const {
 
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGraphs& step, int threads,
                                          ChosenMemory* chosen) {
-  std::vector<GraphUse> graphs = {{&step.first, 1}, {&step.update, 1}, {&step.eval, 0}};
-  if (step.micro_batches > 1) graphs.push_back({&step.rest, step.micro_batches - 1});
-  const Placer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
-    std::vector<Stage> stages = {{&ready[0], 0, 1}};
-    if (step.micro_batches > 1) stages.push_back({&ready[3], 1, step.micro_batches});
-    stages.push_back({&ready[1], 0, 1});
-    return Place(
-        std::vector<ProgramPlan>{{.name = "train", .stages = stages}, {.name = "eval", .stages = {{&ready[2], 0, 1}}}},
-        threads);
+  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
+  const std::vector<PipelinePart> whole;
+  const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
+  const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
+  std::vector<GraphUse> graphs = {{parted(step.first), 1, slots},
+                                  {{&step.update, &whole}, 1},
+                                  {parted(step.eval), 0, pipeline != nullptr ? &pipeline->eval.slots : nullptr}};
+  const bool more = step.micro_batches > 1;
+  if (more) graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
+  const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
+  if (gathers) graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  const Placer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+    const PipelinedGraph& first = ready[0];
+    const PipelinedGraph* const rest = more ? &ready[3] : nullptr;
+    ProgramPlan train{.name = "train"}, eval{.name = "eval"};
+    if (pipeline != nullptr) {
+      train.pipeline = PipelinedStep{&first, rest, pipeline->train};
+      train.before = gathers ? &ready.back().graph : nullptr;
+      eval.pipeline = PipelinedStep{&ready[2], nullptr, pipeline->eval};
+    } else {
+      train.stages = {{&first.graph, 0, 1}};
+      if (more) train.stages.push_back({&rest->graph, 1, step.micro_batches});
+      eval.stages = {{&ready[2].graph, 0, 1}};
+    }
+    train.stages.push_back({&ready[1].graph, 0, 1});
+    return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
   return Policy(memory, std::move(graphs), threads, place).Run(chosen);
 }
@@ -424,12 +463,13 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGra
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
                                          ChosenMemory* chosen) {
   std::vector<GraphUse> uses;
-  for (const NamedGraph& named : graphs) uses.push_back({named.graph, 1});
-  const Placer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
+  const std::vector<PipelinePart> whole;
+  for (const NamedGraph& named : graphs) uses.push_back({{named.graph, &whole}, 1});
+  const Placer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < ready.size(); ++k) {
-      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k], 0, 1}}});
+      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
     }
     return Place(plans, threads);
   };

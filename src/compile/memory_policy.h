@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/pipeline.h"
 #include "compile/residency.h"
 #include "graph/graph.h"
 #include "program/program.h"
@@ -41,10 +42,17 @@ struct MemorySpec {
   }
 };
 
-// The graphs of a step, before UpdateInPlace.
+// The graphs of a step, before UpdateInPlace. `rest`: of micro-batches after the first; empty where there are none.
 struct StepGraphs {
-  Graph first, rest, update, eval;  // `rest`: of micro-batches after the first; empty where there are none
+  PipelinedGraph first, rest, eval;  // without parts where there is no pipeline
+  Graph update;
   int micro_batches = 1;
+  // Of a stage of a pipeline.
+  struct Pipeline {
+    StageCalls train, eval;
+    Graph gathers;  // of weights that are gathered once per step (compile/gather_once.h); empty where they are not
+  };
+  std::optional<Pipeline> pipeline;
 };
 
 // What was chosen, for people: "weights 1.1 GiB on the device, 3.0 GiB on the host; ...".

@@ -35,7 +35,15 @@ struct Window {
 
 class Residency {
  public:
-  Residency(const Graph& graph, const ResidencySpec& spec) : graph_(graph), spec_(spec) {
+  Residency(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec)
+      : graph_(graph), parts_(parts), spec_(spec), part_begin_(graph.nodes().size(), 0), part_end_(part_begin_) {
+    std::fill(part_end_.begin(), part_end_.end(), num_nodes());
+    for (const PipelinePart& part : parts_) {
+      for (size_t i = part.begin; i < part.end; ++i) {
+        part_begin_[i] = static_cast<int>(part.begin);
+        part_end_[i] = static_cast<int>(part.end);
+      }
+    }
     FindProcessors();
     FindTouches();
     FindHomes();
@@ -51,12 +59,12 @@ class Residency {
     return least;
   }
 
-  Graph Run() {
+  PipelinedGraph Run() {
     MeasureWorkingSets();
     MakeWindows();
     IssueFetches();
     Rewrite();
-    return std::move(result_);
+    return {std::move(result_), std::move(result_parts_)};
   }
 
  private:
@@ -112,7 +120,7 @@ class Residency {
     home_.assign(touches_.size(), Tier::kDevice);
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       const std::vector<Touch>& touches = touches_[At(id)];
-      if (graph_.Root(id) != id || touches.empty()) continue;
+      if (graph_.Root(id) != id) continue;
       switch (graph_.value(id).role) {
         case Role::kWeight:
         case Role::kAdapter:
@@ -122,23 +130,41 @@ class Residency {
           break;
         case Role::kActivation:
         case Role::kOutput:
-          home_[At(id)] = ProcessorOf(touches[0]);
+          if (!touches.empty()) home_[At(id)] = ProcessorOf(touches[0]);
           break;
         case Role::kInput:
         case Role::kConstant:
         case Role::kCache:
-          if (std::all_of(touches.begin(), touches.end(),
-                          [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
+          if (!touches.empty() && std::all_of(touches.begin(), touches.end(),
+                                              [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
             home_[At(id)] = Tier::kHost;
           break;
       }
-      if (Leaves(id)) home_[At(id)] = Tier::kHost;
+      if (!touches.empty() && Leaves(id)) home_[At(id)] = Tier::kHost;
     }
   }
 
-  // An activation that the backward pass comes back to.
+  bool SamePart(int a, int b) const {
+    return part_begin_[static_cast<size_t>(a)] == part_begin_[static_cast<size_t>(b)];
+  }
+  // An activation that lies in a slot, if it is on the device: it is there from one part to another, or is on its way
+  // between stages beside other parts.
+  bool IsInSlot(ValueId id) const {
+    const std::vector<Touch>& touches = touches_[At(id)];
+    return !SamePart(touches.front().node, touches.back().node) || IsTransferred(id);
+  }
+  bool IsTransferred(ValueId id) const {
+    const std::vector<Touch>& touches = touches_[At(id)];
+    return std::any_of(touches.begin(), touches.end(), [&](const Touch& t) {
+      return IsTransfer(NodeAt(t.node).op) && NodeAt(t.node).phase != Phase::kUpdate;
+    });
+  }
+
+  // An activation that the backward pass comes back to. What stages give each other stays where it is received.
   bool Leaves(ValueId id) const {
-    if (spec_.activations == Tier::kDevice || graph_.value(id).role != Role::kActivation) return false;
+    if (spec_.activations == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) {
+      return false;
+    }
     const std::vector<Touch>& touches = touches_[At(id)];
     const auto phase = [&](const Touch& t) { return NodeAt(t.node).phase; };
     return std::all_of(touches.begin(), touches.end(),
@@ -165,7 +191,7 @@ class Residency {
           if (ProcessorOf(t) != home_[At(id)]) UsedOn(ProcessorOf(t))[static_cast<size_t>(t.node)] += SizeOf(id);
         }
       }
-      if (IsPersistent(graph_, id) || Leaves(id)) continue;
+      if (IsPersistent(graph_, id) || Leaves(id) || IsInSlot(id)) continue;
       const bool takes_over = in_place.value(id).updates != kNoValue;
       std::vector<Bytes>& used = UsedOn(home_[At(id)]);
       for (int i = touches.front().node + (takes_over ? 1 : 0); i <= touches.back().node; ++i) {
@@ -227,13 +253,14 @@ class Residency {
 
   // What moves in the background reads stays until then (compile/layout.cc).
   int EndOfNextSegment(int node) const {
+    const int limit = part_end_[static_cast<size_t>(node)];
     const auto end_of = [&](int i) {
       int end = i + 1;
-      while (end < num_nodes() && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
+      while (end < limit && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
       return end;
     };
     const int own = end_of(node);
-    return own < num_nodes() ? end_of(own) : own;
+    return own < limit ? end_of(own) : own;
   }
 
   // On the device only: copies on the host are there for a moment, or small.
@@ -244,7 +271,7 @@ class Residency {
       const Touch &here = touches[k], &next = touches[k + 1];
       written |= here.writes;
       if (ProcessorOf(here) != Tier::kDevice || ProcessorOf(next) != Tier::kDevice ||
-          home_[At(root)] == Tier::kDevice) {
+          home_[At(root)] == Tier::kDevice || !SamePart(here.node, next.node)) {
         written = false;
         continue;
       }
@@ -277,13 +304,17 @@ class Residency {
       if (open && of_root.back().on == on) {
         const auto gap = kept.find({root, k - 1});
         const bool stays = gap != kept.end() ? gap->second : home == Tier::kDevice;
-        open = stays;
+        open = stays && SamePart(of_root.back().last, touch.node);
       } else {
         open = false;
       }
       if (!open) {
         if (!of_root.empty() && of_root.back().writes) home_since = std::max(home_since, of_root.back().last + 1);
-        of_root.push_back({.root = root, .on = on, .first = touch.node, .reads = touch.reads, .earliest = home_since});
+        of_root.push_back({.root = root,
+                           .on = on,
+                           .first = touch.node,
+                           .reads = touch.reads,
+                           .earliest = std::max(home_since, part_begin_[static_cast<size_t>(touch.node)])});
         open = true;
       }
       of_root.back().last = touch.node;
@@ -365,10 +396,12 @@ class Residency {
       if (graph_.Root(id) == id && !touches_[At(id)].empty() && !MadeByItsFirstTouch(id)) at_home_[At(id)] = id;
     }
     std::map<const Window*, ValueId> fetched;
-    std::map<ValueId, const Window*> open;  // by root
-    std::map<ValueId, ValueId> copy;        // of roots with an open window: what it holds now
+    std::map<ValueId, const Window*> open;                 // by root
+    std::map<ValueId, ValueId> copy;                       // of roots with an open window: what it holds now
+    std::vector<size_t> begin(graph_.nodes().size() + 1);  // per node: where in the result it and its moves begin
     for (int i = 0; i < num_nodes(); ++i) {
       const auto n = static_cast<size_t>(i);
+      begin[n] = result_.nodes().size();
       for (const Window* w : issued[n]) fetched[w] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
       for (const Window* w : begun[n]) {
         open[w->root] = w;
@@ -380,6 +413,10 @@ class Residency {
         open.erase(w->root);
         copy.erase(w->root);
       }
+    }
+    begin.back() = result_.nodes().size();
+    for (const PipelinePart& part : parts_) {
+      result_parts_.push_back({part.kind, part.chunk, begin[part.begin], begin[part.end]});
     }
   }
 
@@ -455,13 +492,16 @@ class Residency {
   }
 
   const Graph& graph_;
+  const std::vector<PipelinePart>& parts_;
   const ResidencySpec& spec_;
+  std::vector<int> part_begin_, part_end_;          // per node: the nodes of its part
   std::vector<Tier> processor_;                     // per node: where it runs
   std::vector<std::vector<Touch>> touches_;         // per root
   std::vector<Tier> home_;                          // per root
   std::array<std::vector<Bytes>, kNumTiers> used_;  // per tier and node
   std::vector<Window> windows_;
   Graph result_;
+  std::vector<PipelinePart> result_parts_;
   std::vector<ValueId> at_home_;          // per root: the value of the result that stands at home
   std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph that was made last
 };
@@ -477,12 +517,12 @@ Seconds LinkRates::SecondsOf(Tier from, Tier to, Bytes bytes) const {
   return latency + Seconds{static_cast<double>(bytes.v) / rate};
 }
 
-LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec) {
-  return Residency(graph, spec).Least();
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  return Residency(graph, parts, spec).Least();
 }
 
-Graph Reside(const Graph& graph, const ResidencySpec& spec) {
-  return Residency(graph, spec).Run();
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  return Residency(graph, parts, spec).Run();
 }
 
 }  // namespace temper
