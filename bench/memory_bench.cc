@@ -37,7 +37,6 @@ void Main(const CpuOptions& options) {
         instruction.InPlace(0, 0);
         instruction.InPlace(1, 2);
         instruction.InPlace(2, 3);
-        instruction.InPlace(3, 6);
         for (int i = 0; i < kNumScalars; ++i) instruction.input<double>(5)[i] = 0.5;
         for (int64_t i = 0; i < kT * kD; ++i) instruction.input<float>(3)[i] = 0.01f;  // a second moment is positive
       }

@@ -52,8 +52,13 @@ inline std::vector<MemoryCase> MemoryCases(DType dtype, int64_t T, int64_t D) {
   };
   MemoryCase adamw{"adamw",
                    Op::kAdamw,
-                   {f32, f32, f32, f32, clip, scalars, x},
-                   {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", one}}};
+                   {f32, f32, f32, f32, clip, scalars},
+                   {{"beta1", 0.9},
+                    {"beta2", 0.999},
+                    {"eps", 1e-8},
+                    {"weight_decay", 0.1},
+                    {"weight", one},
+                    {"dtype", std::string(ToString(dtype))}}};
   cases.push_back(adamw);
   return cases;
 }

@@ -36,24 +36,20 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
-std::string RecomputeText(const RunConfig& c) {
-  const std::string mode(ToString(c.machine.recompute));
-  return c.machine.recompute_blocks ? fmt::format("{} (first {} blocks)", mode, *c.machine.recompute_blocks) : mode;
-}
-
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
                   .method = run.targets.empty() ? "full" : "lora",
                   .dtype = std::string(ToString(ComputeDType(c))),
-                  .recompute = RecomputeText(c),
+                  .recompute = run.memory.choice.ToString(),
                   .parameters = run.parameters,
                   .trainable_parameters = run.trainable_parameters,
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
                   .placement = run.memory.text.empty() ? "" : run.memory.ToString(),
+                  .options = run.memory.OptionLines(),
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),

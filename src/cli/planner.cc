@@ -90,7 +90,7 @@ std::vector<Change> Changes(const Planner& planner) {
   return {
       {"--memory.recompute selective", "",
        [](RunConfig* c, int*) {
-         if (c->machine.recompute != Recompute::kNone) return false;
+         if (c->machine.recompute != Recompute::kNone && c->machine.recompute != Recompute::kAuto) return false;
          c->machine.recompute = Recompute::kSelective;
          return true;
        },

@@ -237,6 +237,7 @@ void Announce(const Run& run) {
     }
   }
   if (!run.compiled.memory.text.empty()) LogInfo("memory      " + run.compiled.memory.ToString());
+  for (const std::string& line : run.compiled.memory.OptionLines()) LogInfo("memory        " + line);
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {

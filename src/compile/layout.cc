@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "compile/place.h"
 #include "graph/rule.h"
@@ -9,11 +10,14 @@
 namespace temper {
 namespace {
 
-// What a background node reads stays until the segment after its own has ended, so that it has that long; or until
-// something waits for what it gives, where that is earlier. (Background nodes of a lane run in their order: one that
-// takes what another gives waits for it, too.) All that within its part, whose memory others then take over.
-void ExtendBackground(const Graph& graph, const std::vector<PipelinePart>& parts, std::vector<int>* end) {
+// Per node: the last one beside which it may still run. What a background node reads, and its scratch, stays until the
+// segment after its own has ended, so that it has that long; or until something waits for what it gives, where that is
+// earlier. (Background nodes of a lane run in their order: one that takes what another gives waits for it, too.) All
+// that within its part, whose memory others then take over.
+std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>& parts) {
   const auto& nodes = graph.nodes();
+  std::vector<int> ends(nodes.size());
+  std::iota(ends.begin(), ends.end(), 0);
   const auto end_of = [&](size_t i, size_t limit) {
     for (size_t k = i + 1; k < limit; ++k) {
       for (ValueId id : nodes[k].inputs) {
@@ -32,22 +36,20 @@ void ExtendBackground(const Graph& graph, const std::vector<PipelinePart>& parts
       if (!nodes[i].attributes.Flag("background")) continue;
       const size_t own = segment_end(i);
       const size_t next = own < part.end ? segment_end(own) : own;
-      const int end_of_node = static_cast<int>(end_of(i, next));
-      for (ValueId id : nodes[i].inputs) {
-        int& last = (*end)[static_cast<size_t>(graph.Root(id))];
-        last = std::max(last, end_of_node - 1);
-      }
+      ends[i] = std::max(ends[i], static_cast<int>(end_of(i, next)) - 1);
     }
   }
+  return ends;
 }
 
 class LayoutMaker {
  public:
   LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads)
-      : graph_(graph), parts_(parts), threads_(threads) {}
+      : graph_(graph), parts_(parts), threads_(threads), ends_(EndsOfNodes(graph, parts)) {}
 
   Layout Run() {
     layout_.home.resize(static_cast<size_t>(graph_.num_values()));
+    layout_.scratch.resize(graph_.nodes().size());
     begin_.assign(static_cast<size_t>(graph_.num_values()), -1);
     end_ = begin_;
     sent_.assign(begin_.size(), false);
@@ -57,7 +59,6 @@ class LayoutMaker {
     TEMPER_CHECK(part_of_.size() == graph_.nodes().size()) << "parts of " << part_of_.size() << " nodes";
     FindLifetimes();
     FindStaged();
-    ExtendBackground(graph_, parts_, &end_);
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
       PackTemporaries(tier);
       FindPeak(tier);
@@ -79,7 +80,7 @@ class LayoutMaker {
         for (ValueId id : *list) {
           const size_t root = At(graph_.Root(id));
           if (begin_[root] < 0) begin_[root] = i;
-          end_[root] = i;
+          end_[root] = std::max(end_[root], list == &node.inputs ? ends_[static_cast<size_t>(i)] : i);
           // Transfers in a part of their own, and what has been sent when its part has ended, are on their way beside
           // other parts. In an update there are none.
           sent_[root] = sent_[root] || (IsTransfer(node.op) && node.phase != Phase::kUpdate);
@@ -109,20 +110,30 @@ class LayoutMaker {
   void PackTemporaries(Tier tier) {
     std::vector<Interval> intervals;
     std::vector<ValueId> owners;
-    change_.assign(graph_.nodes().size() + 1, 0);
-    staged_change_ = change_;
+    std::vector<size_t> nodes;  // that take scratch: theirs are the intervals after those of the owners
+    for (auto* change : {&live_change_, &staged_change_, &scratch_change_})
+      change->assign(graph_.nodes().size() + 1, 0);
+    const auto count = [&](std::vector<int64_t>* change) {
+      (*change)[static_cast<size_t>(intervals.back().begin)] += intervals.back().size.v;
+      (*change)[static_cast<size_t>(intervals.back().end) + 1] -= intervals.back().size.v;
+    };
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (!IsActivation(id) || !IsTemporary(id) || graph_.value(id).tier != tier) continue;
       intervals.push_back(IntervalOf(id));
       owners.push_back(id);
-      for (auto* change : {&change_, &staged_change_}) {
-        if (change == &staged_change_ && !staged_[At(id)]) continue;
-        (*change)[static_cast<size_t>(begin_[At(id)])] += intervals.back().size.v;
-        (*change)[static_cast<size_t>(end_[At(id)]) + 1] -= intervals.back().size.v;
-      }
+      count(staged_[At(id)] ? &staged_change_ : &live_change_);
+    }
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const Node& node = graph_.nodes()[i];
+      const Bytes size = TierOf(graph_, node) == tier ? WorkspaceOf(graph_, node, threads_) : Bytes{};
+      if (size.v == 0) continue;
+      intervals.push_back({static_cast<int>(i), ends_[i], AlignUp(size, kAlignment), {}});
+      nodes.push_back(i);
+      count(&scratch_change_);
     }
     layout_.tiers[static_cast<size_t>(tier)].span = PackIntervals(intervals);
     for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
+    for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
   }
 
   void PackSlots(Tier tier) {
@@ -154,17 +165,14 @@ class LayoutMaker {
 
   void FindPeak(Tier tier) {
     TierLayout& layout = layout_.tiers[static_cast<size_t>(tier)];
-    Bytes live{}, staged{};
+    Bytes live{}, staged{}, scratch{};
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-      live += Bytes{change_[i]};
+      live += Bytes{live_change_[i]};
       staged += Bytes{staged_change_[i]};
-      const Node& node = graph_.nodes()[i];
-      const bool here = TierOf(graph_, node) == tier;
-      const Bytes workspace = here ? AlignUp(WorkspaceOf(graph_, node, threads_), kAlignment) : Bytes{};
-      layout.workspace = std::max(layout.workspace, workspace);
-      if (live + workspace > layout.peak_live) {
-        layout.peak_live = live + workspace;
-        layout.peak_activations = live - staged;
+      scratch += Bytes{scratch_change_[i]};
+      if (live + staged + scratch > layout.peak_live) {
+        layout.peak_live = live + staged + scratch;
+        layout.peak_activations = live;
         layout.peak_staged = staged;
         layout.peak_node = i;
       }
@@ -174,13 +182,15 @@ class LayoutMaker {
   const Graph& graph_;
   const std::vector<PipelinePart>& parts_;
   const int threads_;
+  const std::vector<int> ends_;  // per node
   Layout layout_;
   std::vector<int> part_of_;      // per node
   std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
   std::vector<bool> sent_;        // per root
   std::vector<bool> staged_;      // per root
-  // By how much the bytes of a tier's temporaries change, per node; and of those that are copies.
-  std::vector<int64_t> change_, staged_change_;
+  // By how much the bytes of a tier's temporaries change, per node: of those that are no copies, of those that are, and
+  // of scratch.
+  std::vector<int64_t> live_change_, staged_change_, scratch_change_;
 };
 
 }  // namespace

@@ -1,11 +1,14 @@
-// layout: where the activations of one graph lie, relative to the regions that place puts them in.
+// layout: where the activations of one graph and the scratch of its nodes lie, relative to the regions that place puts
+// them in.
 //
 // A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
-// after another and share one region. What lives from one part to another must be there for each micro-batch in flight:
-// it has a place in its chunk's slots (pipeline_calls.h). Each tier has regions and slots of its own.
+// after another and share one region. Scratch lives as long as its node: it is packed with the temporaries. What lives
+// from one part to another must be there for each micro-batch in flight: it has a place in its chunk's slots
+// (pipeline_calls.h). Each tier has regions and slots of its own.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "compile/pipeline.h"
@@ -25,8 +28,7 @@ using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: 
 // Of one tier.
 struct TierLayout {
   Bytes span;       // of the region of temporaries
-  Bytes workspace;  // largest of its nodes
-  Bytes peak_live;  // temporaries plus workspace at `peak_node`
+  Bytes peak_live;  // temporaries and scratch at `peak_node`
   Bytes peak_activations;
   Bytes peak_staged;  // of copies of what lives in another tier
   size_t peak_node = 0;
@@ -34,7 +36,8 @@ struct TierLayout {
 };
 
 struct Layout {
-  std::vector<Home> home;  // per value; meaningful for roots of activations
+  std::vector<Home> home;                     // per value; meaningful for roots of activations
+  std::vector<std::optional<Bytes>> scratch;  // per node: in the region of temporaries; none: it takes none
   std::array<TierLayout, kNumTiers> tiers;
 
   const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }

@@ -3,412 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <set>
+#include <map>
+#include <optional>
 
 #include "compile/fuse.h"
-#include "compile/layout.h"
 #include "compile/place.h"
-#include "compile/step_estimate.h"
-#include "compile/train_step.h"
-#include "program/buffer_names.h"
+#include "compile/placement_search.h"
+#include "graph/rule.h"
 
 namespace temper {
 namespace {
 
-// A graph that is one, or a stage of a pipeline. Borrowed.
-struct PartedGraph {
-  const Graph* graph = nullptr;
-  const std::vector<PipelinePart>* parts = nullptr;
-};
+// Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
+constexpr int kPartsOfBlocks = 4;
 
-struct GraphUse {
-  PartedGraph of;
-  int times;                                  // in a step
-  const std::vector<Slots>* slots = nullptr;  // of a stage: how many of each chunk
-};
-// Programs from the graphs, in the order of the uses.
-using Placer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
-
-// What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
-// of the moves; residents spare moves.
-constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
-
-// Packing and what background moves hold on to cost a little over what is alive at once.
-constexpr double kFirstGuess = 0.97;
-constexpr int kTries = 9;
-
-constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size, or memory.recompute: block";
-
-// Values that live in one tier together.
-struct Group {
-  std::vector<std::string> names;
-  std::optional<Tier> fixed;  // by an option
-  bool frozen = true;         // a weight that is not trained: the model's own files hold it
-  Bytes bytes;
-  Bytes moved;  // of a step, where it does not live on the device
-  double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
-};
-
-class Policy {
- public:
-  Policy(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, Placer place)
-      : memory_(memory), graphs_(std::move(graphs)), threads_(threads), place_(std::move(place)), host_(memory.host) {}
-
-  Result<std::vector<Program>> Run(ChosenMemory* chosen) {
-    if (memory_.IsOpen()) return PlaceAsIs();
-    FindGroups();
-    if (memory_.placement != MemoryPlacement::kHost && FixedAreOnDevice()) {
-      TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
-      if (programs[0].arena_bytes <= memory_.device) return programs;
-      if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
-    }
-    std::vector<std::optional<Tier>> activations = {memory_.activations};
-    if (!memory_.activations) {
-      activations = {Tier::kDevice};
-      const bool may_leave = memory_.placement != MemoryPlacement::kDevice && memory_.device != kNoLimit;
-      if (may_leave) activations.push_back(std::nullopt);
-    }
-    Status refused = OkStatus();
-    for (const std::optional<Tier> where : activations) {
-      const Status status = TryRooms(where);
-      if (!status.ok() && refused.ok()) refused = status;
-      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-    }
-    if (!best_) return refused;
-    if (chosen != nullptr) *chosen = best_->chosen;
-    return std::move(best_->programs);
-  }
-
- private:
-  struct Candidate {
-    std::vector<Program> programs;
-    ChosenMemory chosen;
-  };
-
-  bool FixedAreOnDevice() const {
-    return memory_.activations.value_or(Tier::kDevice) == Tier::kDevice &&
-           std::all_of(groups_.begin(), groups_.end(),
-                       [](const Group& g) { return g.fixed.value_or(Tier::kDevice) == Tier::kDevice; });
-  }
-
-  Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<PartedGraph> graphs;
-    for (const GraphUse& use : graphs_) graphs.push_back(use.of);
-    return place_(graphs);
-  }
-
-  Status TooLarge(const Program& program) const {
-    return OutOfMemory(
-        fmt::format("the run needs {} of device memory, most at {}, and memory.device is {}. Try memory.placement: "
-                    "auto, which moves to the host what does not fit, or memory.recompute: block",
-                    ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device)));
-  }
-
-  std::optional<Tier> FixedFor(Role role) const {
-    const auto fixed = role == Role::kOptimizerState ? memory_.optimizer
-                       : role == Role::kGradient     ? memory_.gradients
-                       : role == Role::kWeight       ? memory_.weights
-                                                     : std::nullopt;
-    if (fixed || memory_.placement != MemoryPlacement::kHost) return fixed;
-    return Tier::kHost;
-  }
-
-  // Optimizer states of one weight are updated together; all others are on their own.
-  void FindGroups() {
-    std::map<std::string, size_t> index;
-    std::map<std::string, std::set<std::string>> counted;
-    for (const GraphUse& use : graphs_) {
-      const Graph& graph = *use.of.graph;
-      for (ValueId id = 0; id < graph.num_values(); ++id) {
-        const Value& value = graph.value(id);
-        const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter ||
-                           value.role == Role::kGradient || value.role == Role::kOptimizerState;
-        if (graph.Root(id) != id || !lives) continue;
-        const std::string key = value.role == Role::kOptimizerState ? "states:" + ValueNameOf(value.name) : value.name;
-        const auto [it, fresh] = index.try_emplace(key, groups_.size());
-        if (fresh) groups_.push_back({.fixed = FixedFor(value.role)});
-        Group& group = groups_[it->second];
-        if (value.role != Role::kWeight || value.trainable) group.frozen = false;
-        if (!counted[key].insert(value.name).second) continue;
-        group.names.push_back(value.name);
-        group.bytes += AlignUp(value.type.bytes(), kAlignment);
-      }
-      for (const Node& node : graph.nodes()) {
-        if (node.op == Op::kAdamw) {
-          // Where the states are far the gradient goes there, and the weight comes back.
-          const auto it = index.find("states:" + ValueNameOf(graph.value(graph.Root(node.inputs[2])).name));
-          groups_[it->second].moved +=
-              graph.value(node.inputs[1]).type.bytes() + graph.value(node.inputs[0]).type.bytes();
-          continue;
-        }
-        for (const auto* list : {&node.inputs, &node.outputs}) {
-          for (ValueId id : *list) {
-            const Value& root = graph.value(graph.Root(id));
-            if (const auto it = index.find(root.name); it != index.end()) {
-              groups_[it->second].moved += root.type.bytes() * use.times;
-            }
-          }
-        }
-      }
-    }
-    // By what they spare a step per byte; of equals, those first used: their fetch has nothing to hide behind.
-    order_.resize(groups_.size());
-    for (size_t k = 0; k < order_.size(); ++k) order_[k] = k;
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](size_t a, size_t b) { return groups_[a].density() > groups_[b].density(); });
-  }
-
-  // The weight that a state is of.
-  static std::string ValueNameOf(const std::string& state) { return state.substr(state.find(':') + 1); }
-
-  ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device) const {
-    return {.homes = &homes,
-            .activations = activations,
-            .keep = memory_.placement != MemoryPlacement::kHost,
-            .device = device,
-            .host = HostStaging(homes),
-            .rates = &memory_.rates,
-            .links = memory_.links,
-            .threads = threads_};
-  }
-
-  // Room at the host for copies from the disk: a few of the largest, one at least.
-  Bytes HostStaging(const Homes& homes) const {
-    Bytes largest{}, at_host{};
-    for (const Group& g : groups_) {
-      const auto it = homes.find(g.names[0]);
-      if (it == homes.end()) continue;
-      if (it->second == Tier::kHost) at_host += g.bytes;
-      if (it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
-    }
-    if (memory_.host == kNoLimit) return largest * 3;
-    return std::clamp(host_ - at_host, largest, largest * 3);
-  }
-
-  // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
-  // moved first.
-  Result<Homes> HomesOf(const std::vector<bool>& resident) const {
-    Homes homes;
-    Bytes host{};
-    const auto settle = [&](const Group& g, Tier tier) {
-      for (const std::string& name : g.names) homes[name] = tier;
-    };
-    for (size_t k = 0; k < groups_.size(); ++k) {
-      const Group& g = groups_[k];
-      if (resident[k] || g.fixed == Tier::kDevice) continue;
-      settle(g, g.fixed.value_or(Tier::kHost));
-      if (g.fixed != Tier::kDisk) host += g.bytes;
-    }
-    Bytes copies{};  // at the host, of what it updates for the disk
-    for (auto it = order_.rbegin(); it != order_.rend() && host + copies > host_; ++it) {
-      const Group& g = groups_[*it];
-      if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
-      settle(g, Tier::kDisk);
-      host += Bytes{-g.bytes.v};
-      if (!g.frozen) copies = std::max(copies, g.bytes);
-    }
-    if (host + copies > host_) return HostTooSmall(host + copies);
-    return homes;
-  }
-
-  Status HostTooSmall(Bytes needed) const {
-    return OutOfMemory(fmt::format(
-        "what the device does not hold needs {} of host memory, and memory.host is {}. {}", ToString(needed),
-        ToString(memory_.host),
-        memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
-  }
-
-  Status TryRooms(std::optional<Tier> activations) {
-    std::vector<bool> none(groups_.size(), false);
-    TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none));
-    LeastBytes least;
-    const Graph* at = nullptr;
-    for (const GraphUse& use : graphs_) {
-      const LeastBytes of_graph =
-          LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device));
-      if (of_graph.bytes > least.bytes) {
-        least = of_graph;
-        at = use.of.graph;
-      }
-    }
-    const Bytes always = AlwaysOnDevice() + SlotsOnDevice(SpecOf(all_far, activations, memory_.device));
-    if (memory_.device == kNoLimit || memory_.placement != MemoryPlacement::kAuto) {
-      // Nothing wants residents: all that is left open is parked, or stays.
-      std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
-      for (size_t k = 0; k < groups_.size(); ++k) {
-        if (groups_[k].fixed) resident[k] = groups_[k].fixed == Tier::kDevice;
-      }
-      return TryResidents(resident, activations, least, always);
-    }
-    if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
-    for (const double room : kRooms) {
-      const double wanted = static_cast<double>(least.bytes.v) * room;
-      const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
-      Bytes left = memory_.device - always - transient;
-      std::vector<bool> resident(groups_.size(), false);
-      for (const size_t k : order_) {
-        const Group& g = groups_[k];
-        if (g.fixed || g.bytes > left) continue;
-        resident[k] = true;
-        left = left - g.bytes;
-      }
-      TEMPER_RETURN_IF_ERROR(TryResidents(resident, activations, least, always));
-      if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
-    }
-    return OkStatus();
-  }
-
-  Status TooSmall(const LeastBytes& least, Bytes always, const Graph* graph) const {
-    const Node& node = graph->nodes()[least.node];
-    std::string largest;
-    Bytes most{};
-    for (const auto* list : {&node.inputs, &node.outputs}) {
-      for (ValueId id : *list) {
-        if (graph->value(id).type.bytes() <= most) continue;
-        most = graph->value(id).type.bytes();
-        largest = fmt::format("{} {}", graph->value(id).name, graph->value(id).type.ToString());
-      }
-    }
-    return OutOfMemory(
-        fmt::format("memory.device is {}, and {} {} of block {} alone needs {} on the device (largest operand {}), "
-                    "beside {} that are always there. {}",
-                    ToString(memory_.device), ToString(node.phase), ToString(node.op), node.block,
-                    ToString(least.bytes), largest, ToString(always), kRemedies));
-  }
-
-  // Inputs, outputs, constants and caches, and what an option says.
-  Bytes AlwaysOnDevice() const {
-    Bytes sum{};
-    std::set<std::string> seen;
-    for (const GraphUse& use : graphs_) {
-      for (ValueId id = 0; id < use.of.graph->num_values(); ++id) {
-        const Value& v = use.of.graph->value(id);
-        const bool always =
-            v.role == Role::kInput || v.role == Role::kOutput || v.role == Role::kConstant || v.role == Role::kCache;
-        if (use.of.graph->Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
-        sum += AlignUp(v.type.bytes(), kAlignment);
-      }
-    }
-    for (const Group& g : groups_) {
-      if (g.fixed == Tier::kDevice) sum += g.bytes;
-    }
-    return sum;
-  }
-
-  // What a pipeline keeps there of micro-batches in flight.
-  Bytes SlotsOnDevice(const ResidencySpec& spec) const {
-    Bytes most{};
-    for (const GraphUse& use : graphs_) {
-      if (use.slots == nullptr) continue;
-      const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
-      const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
-      Bytes sum{};
-      for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
-        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) sum += sizes[chunk][kind] * (*use.slots)[chunk][kind];
-      }
-      most = std::max(most, sum);
-    }
-    return most;
-  }
-
-  Status TryResidents(std::vector<bool> resident, std::optional<Tier> activations, const LeastBytes& least,
-                      Bytes always) {
-    const bool limited = memory_.device != kNoLimit;
-    double scale = kFirstGuess;
-    host_ = memory_.host;
-    Status refused = OkStatus();
-    for (int attempt = 0; attempt < kTries; ++attempt) {
-      // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
-      const bool last = attempt + 1 == kTries;
-      if (last && memory_.placement == MemoryPlacement::kAuto) resident.assign(resident.size(), false);
-      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
-      Bytes held = always;
-      for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
-      const Bytes room = !limited ? memory_.device
-                         : last   ? Bytes{}
-                                  : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
-      Candidate candidate;
-      std::vector<PipelinedGraph> graphs;
-      const ResidencySpec spec = SpecOf(homes, activations, room);
-      for (const GraphUse& use : graphs_) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
-      std::vector<PartedGraph> placed;
-      for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
-      TEMPER_ASSIGN_OR_RETURN(candidate.programs, place_(placed));
-      const Program& program = candidate.programs[0];
-      if (program.host.bytes > memory_.host) {
-        refused = HostTooSmall(program.host.bytes);
-        host_ = host_ - (program.host.bytes - memory_.host);
-        continue;
-      }
-      if (!limited || program.arena_bytes <= memory_.device) {
-        Keep(std::move(candidate));
-        return OkStatus();
-      }
-      refused = OutOfMemory(fmt::format("memory.device is {}, and the step takes {} of the device, most at {}. {}",
-                                        ToString(memory_.device), ToString(program.arena_bytes),
-                                        program.peak_instruction, kRemedies));
-      const Bytes over = program.arena_bytes - memory_.device;
-      if (room - over > least.bytes) {
-        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
-      } else if (memory_.placement != MemoryPlacement::kAuto || !DropResidents(over, &resident)) {
-        // Copies and activations take more than their sum: packing, and what moves hold on to.
-        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
-      }
-    }
-    return refused;
-  }
-
-  // Those that spare the least, until `over` bytes are free. False where there are none.
-  bool DropResidents(Bytes over, std::vector<bool>* resident) const {
-    Bytes dropped{};
-    for (auto it = order_.rbegin(); it != order_.rend() && dropped < over; ++it) {
-      if (!(*resident)[*it] || groups_[*it].fixed) continue;
-      (*resident)[*it] = false;
-      dropped += groups_[*it].bytes;
-    }
-    return dropped.v > 0;
-  }
-
-  // If it is the fastest so far, by the walk of its first Program.
-  void Keep(Candidate candidate) {
-    const StepEstimate step = EstimateStep(
-        candidate.programs[0], {.device = &memory_.rates, .host = &memory_.host_rates, .links = memory_.links});
-    candidate.chosen.stall = step.moves + step.stalled;
-    candidate.chosen.compute = {step.step.v - candidate.chosen.stall.v};
-    if (best_ && best_->chosen.stall + best_->chosen.compute <= candidate.chosen.stall + candidate.chosen.compute)
-      return;
-    candidate.chosen.text = Describe(candidate.programs[0]);
-    best_ = std::move(candidate);
-  }
-
-  static std::string Describe(const Program& program) {
-    std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
-    for (const Buffer& b : program.buffers) {
-      const std::string_view what = b.role == Role::kWeight           ? "weights"
-                                    : b.role == Role::kGradient       ? "gradients"
-                                    : b.role == Role::kOptimizerState ? "optimizer"
-                                    : b.role == Role::kAdapter        ? "adapters"
-                                                                      : "";
-      if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
-    }
-    std::string text;
-    for (const auto& [key, bytes] : by_class) {
-      text +=
-          fmt::format("{}{} {} on the {}", text.empty() ? "" : ", ", key.first, ToString(bytes), ToString(key.second));
-    }
-    return text;
-  }
-
-  const MemorySpec& memory_;
-  const std::vector<GraphUse> graphs_;
-  const int threads_;
-  const Placer place_;
-  std::vector<Group> groups_;
-  std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
-  Bytes host_;                 // of its memory, for what lives there and copies from the disk: packing takes some
-  std::optional<Candidate> best_;
-};
+constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 
 Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
   std::vector<PipelinedGraph> ready;
@@ -420,27 +29,20 @@ Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& grap
   return ready;
 }
 
-}  // namespace
-
-std::string ChosenMemory::ToString() const {
-  const double slower = compute.v > 0 ? 100 * stall.v / compute.v : 0;
-  return fmt::format("{}; waiting for moves is put at {:.0f} % of computing", text, slower);
-}
-
-Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGraphs& step, int threads,
-                                         ChosenMemory* chosen) {
+Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads,
+                                 const std::string& remedies) {
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
-  const std::vector<PipelinePart> whole;
   const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
   const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
-  std::vector<GraphUse> graphs = {{parted(step.first), 1, slots},
-                                  {{&step.update, &whole}, 1},
-                                  {parted(step.eval), 0, pipeline != nullptr ? &pipeline->eval.slots : nullptr}};
+  const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
+  const std::vector<PipelinePart> whole;
+  std::vector<GraphUse> graphs = {
+      {parted(step.first), 1, slots}, {{&step.update, &whole}, 1}, {parted(step.eval), 0, eval_slots}};
   const bool more = step.micro_batches > 1;
   if (more) graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
   const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
   if (gathers) graphs.push_back({{&pipeline->gathers, &whole}, 1});
-  const Placer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+  const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     const PipelinedGraph& first = ready[0];
     const PipelinedGraph* const rest = more ? &ready[3] : nullptr;
@@ -457,7 +59,182 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGra
     train.stages.push_back({&ready[1].graph, 0, 1});
     return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return Policy(memory, std::move(graphs), threads, place).Run(chosen);
+  return SearchPlacement(memory, std::move(graphs), threads, place, remedies);
+}
+
+// What the micro-batches take at least, wherever anything lives: their kernels alone.
+Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
+  const auto seconds = [&](const Graph& graph) {
+    Seconds sum{};
+    for (const Node& node : graph.nodes()) {
+      if (IsCollective(node.op)) continue;
+      sum +=
+          rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes).total();
+    }
+    return sum.v;
+  };
+  const double rest = step.micro_batches > 1 ? (step.micro_batches - 1) * seconds(step.rest.graph) : 0.0;
+  return {seconds(step.first.graph) + rest};
+}
+
+std::string Describe(const Program& program) {
+  std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
+  for (const Buffer& b : program.buffers) {
+    const std::string_view what = b.role == Role::kWeight           ? "weights"
+                                  : b.role == Role::kGradient       ? "gradients"
+                                  : b.role == Role::kOptimizerState ? "optimizer"
+                                  : b.role == Role::kAdapter        ? "adapters"
+                                                                    : "";
+    if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
+  }
+  std::string text;
+  for (const auto& [key, bytes] : by_class) {
+    text +=
+        fmt::format("{}{} {} on the {}", text.empty() ? "" : ", ", key.first, ToString(bytes), ToString(key.second));
+  }
+  return text;
+}
+
+// Goes through the choices and keeps the fastest that fits.
+class StepChooser {
+ public:
+  StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
+      : memory_(memory), choices_(choices), make_(make), threads_(threads), remedies_(kRemedies) {
+    const bool auto_recompute = std::any_of(
+        choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
+    if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
+  }
+
+  Result<std::vector<Program>> Run(ChosenMemory* chosen) {
+    Status refused = OkStatus();
+    for (const StepChoice& choice : choices_) {
+      if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
+      const Status status = Look(choice);
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      if (!status.ok()) refused = status;  // of the last, which needs the least
+      // Later ones compute more: where nothing is waited for, they have nothing to win.
+      if (best_ && best_seconds_.stall.v <= 0) break;
+    }
+    if (!best_) return refused;
+    if (chosen != nullptr) Describe(chosen);
+    return std::move(best_->programs);
+  }
+
+ private:
+  Status Look(const StepChoice& choice) {
+    TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
+    StepOption option{.choice = choice};
+    if (!options_.empty()) {
+      option.step = ComputingAlone(step, memory_.rates);
+      if (best_ && option.step >= best_seconds_.total()) {
+        options_.push_back(option);
+        return OkStatus();
+      }
+    }
+    option.placed = true;
+    Result<FoundPlacement> found = PlaceStep(memory_, step, threads_, remedies_);
+    if (!found.ok()) {
+      option.step = ComputingAlone(step, memory_.rates);
+      options_.push_back(option);
+      return found.status();
+    }
+    const Program& train = found->programs[0];
+    // The first that has everything on the device is the fastest there is: nobody asks what it takes.
+    const StepSeconds seconds = found->all_on_device && options_.empty() ? StepSeconds() : EstimateOn(memory_, train);
+    option.fits = true;
+    option.step = seconds.total();
+    option.device = train.arena_bytes;
+    option.host = train.host.bytes;
+    option.disk = train.disk.bytes;
+    for (const LinkTraffic& t : TrafficOfStep(train)) option.moved += t.bytes;
+    options_.push_back(option);
+    if (best_ && best_seconds_.total() <= seconds.total()) return OkStatus();
+    best_ = std::move(*found);
+    best_seconds_ = seconds;
+    best_option_ = options_.size() - 1;
+    return OkStatus();
+  }
+
+  void Describe(ChosenMemory* chosen) {
+    std::rotate(options_.begin(), options_.begin() + static_cast<std::ptrdiff_t>(best_option_),
+                options_.begin() + static_cast<std::ptrdiff_t>(best_option_) + 1);
+    *chosen = {.choice = options_.front().choice, .stall = best_seconds_.stall, .compute = best_seconds_.compute};
+    if (!best_->all_on_device) chosen->text = temper::Describe(best_->programs[0]);
+    if (best_->all_on_device && options_.size() > 1) chosen->text = "everything on the device";
+    if (options_.size() > 1) chosen->options = std::move(options_);
+  }
+
+  const MemorySpec& memory_;
+  const std::span<const StepChoice> choices_;
+  const StepMaker& make_;
+  const int threads_;
+  std::string remedies_;
+  std::vector<StepOption> options_;
+  std::optional<FoundPlacement> best_;
+  StepSeconds best_seconds_;
+  size_t best_option_ = 0;
+};
+
+}  // namespace
+
+std::string StepChoice::ToString() const {
+  std::string text(temper::ToString(recompute));
+  if (recompute != Recompute::kNone && recompute_blocks != kAllBlocks) {
+    text += fmt::format(" in the first {} blocks", recompute_blocks);
+  }
+  if (loss_chunk != kDefaultLossChunk) text += fmt::format(", loss in chunks of {} rows", loss_chunk);
+  return text;
+}
+
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks) {
+  std::vector<StepChoice> ways = {{recompute, recompute_blocks}};
+  if (recompute == Recompute::kAuto) {
+    ways = {{Recompute::kNone}, {Recompute::kSelective}};
+    for (int part = 1; part < kPartsOfBlocks; ++part) {
+      const int some = blocks * part / kPartsOfBlocks;
+      if (some > 0 && ways.back().recompute_blocks != some) ways.push_back({Recompute::kBlock, some});
+    }
+    ways.push_back({Recompute::kBlock});
+  }
+  std::vector<StepChoice> choices;
+  for (int64_t chunk = kDefaultLossChunk; chunk >= kLeastLossChunk; chunk /= 2) {
+    for (StepChoice way : ways) {
+      way.loss_chunk = chunk;
+      choices.push_back(way);
+    }
+  }
+  return choices;
+}
+
+std::string ChosenMemory::ToString() const {
+  const double slower = compute.v > 0 ? 100 * stall.v / compute.v : 0;
+  const std::string again = options.empty() ? "" : fmt::format("; recompute {}", choice.ToString());
+  return fmt::format("{}{}; waiting for moves is put at {:.0f} % of computing", text, again, slower);
+}
+
+std::vector<std::string> ChosenMemory::OptionLines() const {
+  std::vector<std::string> lines;
+  if (options.empty()) return lines;
+  lines.push_back(
+      fmt::format("{:<48} {:>10} {:>12} {:>12} {:>14}", "recompute", "step", "device", "host, disk", "moved per step"));
+  for (const StepOption& o : options) {
+    const std::string seconds = fmt::format("{:.3g} s", o.step.v);
+    std::string line = fmt::format("{:<48} ", o.choice.ToString());
+    if (o.fits) {
+      line += fmt::format("{:>10} {:>12} {:>12} {:>14}{}", seconds, temper::ToString(o.device),
+                          temper::ToString(o.host + o.disk), temper::ToString(o.moved),
+                          lines.size() == 1 ? "  chosen" : "");
+    } else {
+      line += o.placed ? "does not fit" : fmt::format("not tried: computing alone takes {}", seconds);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
+                                         const StepMaker& make, int threads, ChosenMemory* chosen) {
+  return StepChooser(memory, choices, make, threads).Run(chosen);
 }
 
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
@@ -465,7 +242,7 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
   std::vector<GraphUse> uses;
   const std::vector<PipelinePart> whole;
   for (const NamedGraph& named : graphs) uses.push_back({{named.graph, &whole}, 1});
-  const Placer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+  const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < ready.size(); ++k) {
@@ -473,7 +250,12 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
     }
     return Place(plans, threads);
   };
-  return Policy(memory, std::move(uses), threads, place).Run(chosen);
+  TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, SearchPlacement(memory, std::move(uses), threads, place, kRemedies));
+  if (chosen != nullptr && !found.all_on_device) {
+    const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
+    *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};
+  }
+  return std::move(found.programs);
 }
 
 }  // namespace temper

@@ -1,46 +1,23 @@
-// memory_policy: which tier every persistent value of a step lives in, and what that costs. Given are limits, or tiers
-// for whole classes of values; what is left open goes where the step loses the least time. The pass that then moves
-// values to where kernels run is compile/residency.h.
+// memory_policy: how a step is made to fit. Given are limits, or tiers for whole classes of values. Left open is what
+// is computed again, in chunks of how many rows the loss is taken, and which tier every persistent value lives in.
+// Whatever is chosen, results keep every bit; what is taken is what the estimate (compile/step_estimate.h) says is
+// fastest.
 #pragma once
 
-#include <limits>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "compile/memory_spec.h"
 #include "compile/pipeline.h"
-#include "compile/residency.h"
+#include "compile/recompute.h"
 #include "graph/graph.h"
+#include "graph/ops/loss_scratch.h"
 #include "program/program.h"
 
 namespace temper {
-
-enum class MemoryPlacement : uint8_t {
-  kAuto,    // the device for what it holds best, farther tiers for the rest
-  kDevice,  // everything on the device
-  kHost,    // weights, gradients and optimizer states parked at the host, fetched for each use
-};
-
-inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
-
-struct MemorySpec {
-  MemoryPlacement placement = MemoryPlacement::kAuto;
-  Bytes device = kNoLimit, host = kNoLimit;
-  bool disk = false;  // whether there is a place on a disk to write to
-  // Where a class of values lives, whatever the placement says.
-  std::optional<Tier> weights, gradients, optimizer, activations;
-  DeviceRates rates = TypicalHost();       // of the device
-  DeviceRates host_rates = TypicalHost();  // of kernels on what lives in the host's memory
-  LinkRates links = {
-      .host_to_device = 8e9, .device_to_host = 8e9, .disk_read = 1e9, .disk_write = 1e9, .latency = {20e-6}};
-
-  // Nothing is asked for: everything lies on the device.
-  bool IsOpen() const {
-    return placement != MemoryPlacement::kHost && device == kNoLimit && !weights && !gradients && !optimizer &&
-           !activations;
-  }
-};
 
 // The graphs of a step, before UpdateInPlace. `rest`: of micro-batches after the first; empty where there are none.
 struct StepGraphs {
@@ -55,22 +32,54 @@ struct StepGraphs {
   std::optional<Pipeline> pipeline;
 };
 
-// What was chosen, for people: "weights 1.1 GiB on the device, 3.0 GiB on the host; ...".
-struct ChosenMemory {
-  std::string text;  // "": everything on the device
-  Seconds stall;     // of a step, by the estimate: what moves take beyond what computing hides
-  Seconds compute;   // of a step
+// One way to make them.
+struct StepChoice {
+  Recompute recompute = Recompute::kNone;
+  int recompute_blocks = kAllBlocks;       // the first so many only
+  int64_t loss_chunk = kDefaultLossChunk;  // most rows that linear_cross_entropy takes at a time
 
-  std::string ToString() const;
+  std::string ToString() const;  // "block in the first 6 blocks, loss in chunks of 128 rows"
+  bool operator==(const StepChoice&) const = default;
+};
+using StepMaker = std::function<Result<StepGraphs>(const StepChoice&)>;
+
+// What may be chosen for a model of so many blocks under a limit: what takes more time and less memory comes later.
+// `recompute`: of a user; of kAuto the choice is between all modes.
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks);
+
+// What one choice comes to.
+struct StepOption {
+  StepChoice choice;
+  bool fits = false;
+  bool placed = false;       // else it was not tried: computing alone would take longer than what was found
+  Seconds step;              // by the estimate; where it does not fit or was not tried, of computing alone
+  Bytes device, host, disk;  // reserved, where it fits
+  Bytes moved;               // in a step
 };
 
-// Places the step within the limits. Errors: kOutOfMemory where one instruction's operands exceed the device, which
-// names it, or where `placement` allows nothing that fits, with the numbers.
-Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, const StepGraphs& step, int threads,
-                                         ChosenMemory* chosen);
+// What was chosen, for people.
+struct ChosenMemory {
+  StepChoice choice;
+  std::string text;  // "weights 1.1 GiB on the device, 3.0 GiB on the host; ..."; "": everything on the device
+  Seconds stall;     // of a step, by the estimate: what moves take beyond what computing hides
+  Seconds compute;   // of a step
+  std::vector<StepOption> options;  // all that were looked at, what was chosen first; empty where there was no choice
+
+  std::string ToString() const;
+  std::vector<std::string> OptionLines() const;  // a table
+};
+
+// Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at only
+// where no other fits. Errors: kOutOfMemory where one instruction's operands exceed the device, which names it, or
+// where `placement` allows nothing that fits, with the numbers.
+Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
+                                         const StepMaker& make, int threads, ChosenMemory* chosen);
 
 // A forward pass that is evaluated or decodes, by the same rules.
-struct NamedGraph;
+struct NamedGraph {
+  std::string name;
+  const Graph* graph;
+};
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
                                          ChosenMemory* chosen);
 

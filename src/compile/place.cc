@@ -151,19 +151,20 @@ class SegmentWriter {
     while (begin < end) {
       size_t next = begin + 1;
       while (next < end && nodes[next].phase == nodes[begin].phase && nodes[next].block == nodes[begin].block) ++next;
-      bindings.push_back(WriteSegment(graph, begin, next, [&](ValueId root) {
-        return IsPersistent(graph, root)
-                   ? table_[table_.IndexOf(graph, root)].offset
-                   : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
-      }));
+      bindings.push_back(WriteSegment(graph, begin, next, layout, regions, slots));
       begin = next;
     }
     return bindings;
   }
 
  private:
-  template <class OffsetOf>
-  int WriteSegment(const Graph& graph, size_t begin, size_t end, const OffsetOf& offset_of) {
+  int WriteSegment(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
+                   const Slots& slots) {
+    const auto offset_of = [&](ValueId root) {
+      return IsPersistent(graph, root)
+                 ? table_[table_.IndexOf(graph, root)].offset
+                 : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
+    };
     const Node& first = graph.nodes()[begin];
     Segment segment{.phase = first.phase};
     Binding binding{.block = first.block};
@@ -188,6 +189,8 @@ class SegmentWriter {
       for (int k : instruction.outputs) structure += fmt::format(">{}", k);
       segment.instructions.push_back(std::move(instruction));
       binding.rng_hashes.push_back(node.rng_name.empty() ? 0 : HashName(node.rng_name));
+      const std::optional<Bytes> scratch = layout.scratch[i];
+      binding.scratch.push_back(scratch ? regions.At({.offset = *scratch}, TierOf(graph, node), slots) : Bytes{});
     }
     for (const TensorType& t : segment.operands) structure += t.ToString();
     for (const Bytes address : binding.offsets) structure += ToString(TierOf(address))[0];
@@ -248,7 +251,6 @@ class Placer {
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);
-      workspace_[tier] = std::max(workspace_[tier], layout.workspace);
     }
     return OkStatus();
   }
@@ -282,14 +284,9 @@ class Placer {
 
   Program Write(const ProgramPlan& plan) {
     Program program{.name = plan.name, .threads = threads_};
-    program.workspace_offset = table_.end(Tier::kDevice) + reach_[0];
-    program.workspace_bytes = workspace_[0];
-    program.arena_bytes = program.workspace_offset + workspace_[0];
+    program.arena_bytes = table_.end(Tier::kDevice) + reach_[0];
     for (const auto& [tier, far] : {std::pair(Tier::kHost, &program.host), std::pair(Tier::kDisk, &program.disk)}) {
-      const auto t = static_cast<size_t>(tier);
-      far->workspace_bytes = workspace_[t];
-      far->bytes = table_.end(tier) + reach_[t] + workspace_[t];
-      if (workspace_[t].v > 0) far->workspace_offset = BaseOf(tier) + table_.end(tier) + reach_[t];
+      far->bytes = table_.end(tier) + reach_[static_cast<size_t>(tier)];
     }
     std::vector<const Graph*> graphs;
     if (plan.before != nullptr) graphs.push_back(plan.before);
@@ -408,8 +405,7 @@ class Placer {
   const int threads_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  // Of all Programs: how far slots and temporaries go, the largest scratch.
-  PerTier reach_ = {}, workspace_ = {};
+  PerTier reach_ = {};  // of all Programs: how far slots and temporaries go
 };
 
 }  // namespace

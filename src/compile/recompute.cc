@@ -69,6 +69,8 @@ class BlockCloner {
 
 std::string_view ToString(Recompute mode) {
   switch (mode) {
+    case Recompute::kAuto:
+      return "auto";
     case Recompute::kNone:
       return "none";
     case Recompute::kSelective:
@@ -80,6 +82,7 @@ std::string_view ToString(Recompute mode) {
 }
 
 Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
+  TEMPER_CHECK(spec.mode != Recompute::kAuto) << "nobody has chosen what is computed again";
   if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
   const std::vector<bool> again = RunAgain(graph, spec);

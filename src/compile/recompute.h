@@ -11,6 +11,7 @@
 namespace temper {
 
 enum class Recompute : uint8_t {
+  kAuto,  // whichever makes the step fastest within the limits of memory (compile/memory_policy.h); without any, none
   kNone,
   kSelective,  // what is cheap: norms, activations, rope, dropout, casts; never a product or attention
   kBlock,      // all: between a block's forward and its backward only the block's inputs are kept
@@ -31,7 +32,7 @@ struct RecomputeSpec {
   bool outside_blocks = false;
 };
 
-// REQUIRES: a differentiated graph before UpdateInPlace.
+// REQUIRES: a differentiated graph before UpdateInPlace; a mode that is chosen, not kAuto.
 Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec);
 
 }  // namespace temper

@@ -183,8 +183,28 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, std::vecto
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& local, const Graph& local_eval,
-                                             const StepSpec& spec, GradSync sync, ChosenMemory* memory) {
+// Of a rank that has all blocks.
+Result<StepGraphs> WholeStep(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
+                             GradSync sync) {
+  const bool once = sync == GradSync::kStep;
+  const StepCompiler compiler(spec, once);
+  const Graph fused = Fuse(local);
+  StepGraphs step{.first = {.graph = compiler.MicroBatch(fused, false)},
+                  .rest = {.graph = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph()},
+                  .eval = {.graph = compiler.Evaluation(local_eval)},
+                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
+                  .micro_batches = spec.micro_batches};
+  std::vector<const Graph*> graphs = {&step.first.graph};  // in the order of the step
+  if (spec.micro_batches > 1) graphs.push_back(&step.rest.graph);
+  graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
+  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
+  return step;
+}
+
+// Of a stage of a pipeline.
+Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
+                           GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -221,7 +241,36 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
   step.update = BuildUpdate(uses.graph, spec.adamw, mesh, reduces_once, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(step.update));
-  return PlaceWithin(spec.memory, step, spec.threads, memory);
+  return step;
+}
+
+void CutLoss(int64_t rows, Graph* graph) {
+  if (rows == kDefaultLossChunk) return;
+  for (Node& node : graph->nodes()) {
+    if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", rows);
+  }
+}
+
+int NumBlocks(const Graph& graph) {
+  int blocks = 0;
+  for (const Node& node : graph.nodes()) blocks = std::max(blocks, node.block + 1);
+  return blocks;
+}
+
+// What a rank may choose. Ranks that gather weights together must compute the same again, and cut the loss alike: the
+// first one of a stage chooses for all of it.
+Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
+  if (!spec.memory.IsLimited()) {
+    const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
+    return std::vector<StepChoice>{{mode, spec.recompute_blocks}};
+  }
+  const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
+  if (spec.mesh.rank == first_rank) return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward));
+  StepSpec first = spec;
+  first.mesh.rank = first_rank;
+  ChosenMemory chosen;
+  TEMPER_RETURN_IF_ERROR(CompileTraining(forward, eval_forward, first, nullptr, &chosen).status());
+  return std::vector<StepChoice>{chosen.choice};
 }
 
 }  // namespace
@@ -230,26 +279,23 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
                                              std::vector<Decision>* decisions, ChosenMemory* memory) {
   std::vector<Decision> made;
   StepSpec spec = given;
-  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, given, &made));
+  if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
   TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
   if (decisions != nullptr) *decisions = std::move(made);
-  if (spec.mesh.mesh.size(Axis::kPp) > 1) return CompilePipeline(forward, local, local_eval, spec, sync, memory);
-  const bool once = sync == GradSync::kStep;
-  const StepCompiler compiler(spec, once);
-  const Graph fused = Fuse(local);
-  StepGraphs step{.first = {.graph = compiler.MicroBatch(fused, false)},
-                  .rest = {.graph = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph()},
-                  .eval = {.graph = compiler.Evaluation(local_eval)},
-                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
-                  .micro_batches = spec.micro_batches};
-  std::vector<const Graph*> graphs = {&step.first.graph};  // in the order of the step
-  if (spec.micro_batches > 1) graphs.push_back(&step.rest.graph);
-  graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
-  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
-  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
-  return PlaceWithin(spec.memory, step, spec.threads, memory);
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
+  const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
+    spec.recompute = choice.recompute;
+    spec.recompute_blocks = choice.recompute_blocks;
+    const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, local_eval, spec, sync)
+                                                       : WholeStep(forward, local, local_eval, spec, sync));
+    for (PipelinedGraph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, &graph->graph);
+    return step;
+  };
+  return PlaceWithin(spec.memory, choices, make, spec.threads, memory);
 }
 
 Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,

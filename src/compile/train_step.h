@@ -32,8 +32,8 @@ struct MeshSpec {
 
 struct StepSpec {
   int micro_batches = 1;
-  Recompute recompute = Recompute::kNone;
-  int recompute_blocks = kAllBlocks;  // the first so many only
+  Recompute recompute = Recompute::kNone;  // kAuto: chosen, with what lives where, within the limits of `memory`
+  int recompute_blocks = kAllBlocks;       // the first so many only
   AdamwSpec adamw;
   int threads = 1;
   MeshSpec mesh;
@@ -49,10 +49,6 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
                                              ChosenMemory* memory = nullptr);
 
 // Forward-only Programs sharing one arena: evaluation alone, or decoding steps of several lengths.
-struct NamedGraph {
-  std::string name;
-  const Graph* graph;
-};
 Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,
                                             const MemorySpec& memory = {}, ChosenMemory* chosen = nullptr);
 

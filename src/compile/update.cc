@@ -235,15 +235,14 @@ class UpdateBuilder {
     const ValueId master = has_master ? State(MasterName(weight.name), weight) : own;
     const ValueId m = State(AdamMName(weight.name), weight);
     const ValueId v = State(AdamVName(weight.name), weight);
-    std::vector<ValueId> inputs = {master, t.gradient, m, v, clip, scalars_};
-    if (has_master) inputs.push_back(own);
     const double decay = weight.type.shape.rank() >= 2 ? spec_.weight_decay : 0.0;
-    const auto outputs = build_.Add(Op::kAdamw, inputs,
-                                    {{"beta1", spec_.beta1},
-                                     {"beta2", spec_.beta2},
-                                     {"eps", spec_.eps},
-                                     {"weight_decay", decay},
-                                     {"weight", int64_t{has_master}}},
+    Attributes attributes = {{"beta1", spec_.beta1},
+                             {"beta2", spec_.beta2},
+                             {"eps", spec_.eps},
+                             {"weight_decay", decay},
+                             {"weight", int64_t{has_master}}};
+    if (has_master) attributes.Set("dtype", std::string(ToString(weight.type.dtype)));
+    const auto outputs = build_.Add(Op::kAdamw, {master, t.gradient, m, v, clip, scalars_}, std::move(attributes),
                                     "updated:" + weight.name);
     graph_.value(outputs[0]).updates = master;
     graph_.value(outputs[1]).updates = m;

@@ -60,7 +60,7 @@ enum class Op : unsigned char {
   kSumScalars,  // (x f64[1]...) -> f64[1], added up in order; 0 of none
   kClip,        // (sums f64[1]..., scalars) -> f32[2]: {factor on every gradient, norm of the mean gradient}
                 //                                                               attrs: max_norm (0: no clipping)
-  kAdamw,       // (master, g, m, v, clip_2, scalars, [weight]) -> master', m', v', [weight']
+  kAdamw,       // (master, g, m, v, clip_2, scalars) -> master', m', v', [weight']
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
   // Moves: the same bytes in another tier (Value::tier), towards the device or away from it. With `background` the
   // executor may run them beside the kernels that follow. compile/residency.h places them.

@@ -20,6 +20,7 @@ struct Step {
   const Binding* binding;
   const Segment* segment;
   const Instruction* instruction;
+  Bytes scratch;  // of the device
 };
 
 std::vector<Step> StepsOf(const Program& program) {
@@ -28,7 +29,12 @@ std::vector<Step> StepsOf(const Program& program) {
     if (call.kind != Call::Kind::kRun || call.micro_batch >= kMicroBatchesShown) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
-    for (const Instruction& i : segment.instructions) steps.push_back({&binding, &segment, &i});
+    for (size_t i = 0; i < segment.instructions.size(); ++i) {
+      const Instruction& instruction = segment.instructions[i];
+      const bool here = TierOf(binding.scratch[i]) == Tier::kDevice;
+      steps.push_back({&binding, &segment, &instruction,
+                       here ? AlignUp(ScratchOf(program, segment, instruction), kAlignment) : Bytes{}});
+    }
   }
   return steps;
 }
@@ -36,7 +42,7 @@ std::vector<Step> StepsOf(const Program& program) {
 class Walker {
  public:
   explicit Walker(const Program& program) : steps_(StepsOf(program)) {
-    // The temporary region is what lies between the last buffer and the workspace.
+    // Temporaries lie above the last buffer.
     for (const Buffer& b : program.buffers) {
       if (b.tier() == Tier::kDevice) begin_ = std::max(begin_, b.offset + b.type.bytes());
     }
@@ -55,7 +61,7 @@ class Walker {
       const Step& s = steps_[i];
       ForTemporaries(s, s.instruction->outputs, add);
       ForTemporaries(s, s.instruction->inputs, add);
-      memory.temporaries[i] = {sum};
+      memory.temporaries[i] = Bytes{sum} + s.scratch;
       if (memory.temporaries[i] > memory.temporaries[memory.fullest]) memory.fullest = i;
       ForTemporaries(s, s.instruction->outputs, [&](Bytes offset, Bytes) {
         const auto it = live.find(offset.v);
@@ -69,7 +75,7 @@ class Walker {
   }
 
   // Of the temporaries alive at `fullest`: forward, remembering who made what lies where; then those that a later
-  // instruction reads before anybody writes there again.
+  // instruction reads before anybody writes there again. And its scratch.
   std::vector<LiveTensor> AliveAt(size_t fullest) const {
     std::map<int64_t, LiveTensor> made;
     for (size_t i = 0; i <= fullest; ++i) {
@@ -77,9 +83,8 @@ class Walker {
       for (const int k : s.instruction->outputs) {
         const Bytes offset = s.binding->offsets[static_cast<size_t>(k)];
         if (!IsTemporary(offset)) continue;
-        made[offset.v] = {fmt::format("{} of {} {}", ToString(s.instruction->op), ToString(s.segment->phase),
-                                      BlockName(s.binding->block)),
-                          s.segment->operands[static_cast<size_t>(k)]};
+        const TensorType& type = s.segment->operands[static_cast<size_t>(k)];
+        made[offset.v] = {NameOf(s), type.ToString(), type.bytes()};
       }
     }
     std::map<int64_t, bool> needed;  // offset -> read before it is written again
@@ -90,6 +95,7 @@ class Walker {
                      [&](Bytes offset, Bytes) { needed.try_emplace(offset.v, i == fullest); });
     }
     std::vector<LiveTensor> alive;
+    if (const Step& s = steps_[fullest]; s.scratch.v > 0) alive.push_back({"scratch of " + NameOf(s), "", s.scratch});
     for (const auto& [offset, tensor] : made) {
       const auto it = needed.find(offset);
       if (it != needed.end() && it->second) alive.push_back(tensor);
@@ -98,6 +104,11 @@ class Walker {
   }
 
  private:
+  static std::string NameOf(const Step& s) {
+    return fmt::format("{} of {} {}", ToString(s.instruction->op), ToString(s.segment->phase),
+                       BlockName(s.binding->block));
+  }
+
   template <class F>
   void ForTemporaries(const Step& s, const std::vector<int>& operands, const F& f) const {
     for (const int operand : operands) {
@@ -119,10 +130,10 @@ LiveMemory FindLiveMemory(const Program& program, size_t tensors) {
   LiveMemory memory = walker.Run();
   if (!memory.temporaries.empty()) memory.at_fullest = walker.AliveAt(memory.fullest);
   for (const Buffer& b : program.buffers) {
-    if (b.tier() == Tier::kDevice) memory.at_fullest.push_back({b.name, b.type, b.role});
+    if (b.tier() == Tier::kDevice) memory.at_fullest.push_back({b.name, b.type.ToString(), b.type.bytes()});
   }
   std::stable_sort(memory.at_fullest.begin(), memory.at_fullest.end(),
-                   [](const LiveTensor& a, const LiveTensor& b) { return a.type.bytes() > b.type.bytes(); });
+                   [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
   if (memory.at_fullest.size() > tensors) memory.at_fullest.resize(tensors);
   return memory;
 }

@@ -9,18 +9,19 @@
 
 namespace temper {
 
-// A tensor that is there at the fullest moment.
+// A tensor, or a kernel's scratch, that is there at the fullest moment.
 struct LiveTensor {
   std::string what;  // "model.embed_tokens.weight", "linear of forward block 3"
-  TensorType type;
-  Role role = Role::kActivation;
+  std::string type;  // "bf16[2048, 768]"; "" of scratch
+  Bytes bytes;
 };
 
 // The first micro-batch writes the gradients, the second adds to them, and all others are like the second.
 inline constexpr int kMicroBatchesShown = 2;
 
 struct LiveMemory {
-  // Bytes of temporaries during each instruction of the first micro-batches and the update, in the schedule's order.
+  // Bytes of temporaries and scratch during each instruction of the first micro-batches and the update, in the
+  // schedule's order.
   // What a background collective still reads when its successor begins may be missing: packing keeps it a little longer
   // than any instruction shows.
   std::vector<Bytes> temporaries;

@@ -45,8 +45,8 @@ Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measur
   return json;
 }
 
-// Temporaries while each event runs, in the order of the events. The simulation issues what the schedule lists, so the
-// n-th event is the n-th instruction.
+// Temporaries and scratch while each event runs, in the order of the events. The simulation issues what the schedule
+// lists, so the n-th event is the n-th instruction.
 Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const LiveMemory& memory) {
   Json points = Json::array();
   size_t shown = 0;
@@ -65,9 +65,8 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
             {"adapters", m.adapters.v},
             {"optimizer states", m.optimizer.v},
             {"gradients", m.gradients.v},
-            {"inputs and outputs", m.inputs_outputs.v},
-            {"kernel workspace", m.workspace.v}}},
-          {"activations", points},
+            {"inputs and outputs", m.inputs_outputs.v}}},
+          {"temporaries", points},
           {"arena", train.arena_bytes.v}};
 }
 

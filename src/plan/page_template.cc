@@ -75,7 +75,7 @@ const bytes = b => { const u = ["B", "KiB", "MiB", "GiB", "TiB"]; let i = 0; whi
 const secs = s => s >= 1 ? s.toFixed(2) + " s" : s >= 1e-3 ? (s * 1e3).toFixed(2) + " ms" : (s * 1e6).toFixed(1) + " us";
 const part_colours = { arithmetic: "#2f6db3", memory: "#5aa469", launches: "#b9a44c", collectives: "#c8643c", waiting: "#8d4d8f" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
-                        "inputs and outputs": "#9aa3ad", "kernel workspace": "#c9ced5", "activations": "#c8643c" };
+                        "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
 const group = op => /all_gather|reduce|broadcast|send|recv|all_to_all/.test(op) ? "collective"
   : /linear/.test(op) ? "product" : /attention/.test(op) ? "attention"
   : /adamw|sum_squares|clip|sgd/.test(op) ? "optimizer" : "other";
@@ -108,7 +108,7 @@ key("parts_key", part_colours, shares);
   const ns = "http://www.w3.org/2000/svg", svg = $("memory"), W = 1140, H = 300, L = 76, B = 26, T = 12;
   const add = (tag, at, text) => { const e = document.createElementNS(ns, tag); for (const k in at) e.setAttribute(k, at[k]);
                                    if (text) e.textContent = text; svg.append(e); return e; };
-  const points = data.memory.activations, classes = data.memory.classes;
+  const points = data.memory.temporaries, classes = data.memory.classes;
   if (!points.length) return;
   const end = Math.max(points[points.length - 1][0] * 1.002, 1e-9);
   let base = 0; for (const k in classes) base += classes[k];
@@ -135,8 +135,8 @@ key("parts_key", part_colours, shares);
   points.forEach((p, i) => { const next = i + 1 < points.length ? points[i + 1][0] : end;
                              d += "L" + x(p[0]).toFixed(2) + " " + y(at + p[1]).toFixed(2) + "L" + x(next).toFixed(2) + " " +
                                   y(at + p[1]).toFixed(2); });
-  add("path", { d: d + "L" + x(end) + " " + y(at) + "Z", fill: class_colours.activations });
-  values.activations = "up to " + bytes(Math.max(...points.map(p => p[1])));
+  add("path", { d: d + "L" + x(end) + " " + y(at) + "Z", fill: class_colours["activations and scratch"] });
+  values["activations and scratch"] = "up to " + bytes(Math.max(...points.map(p => p[1])));
   if (data.limit > 0 && data.limit <= top) {
     add("line", { x1: L, x2: W - 8, y1: y(data.limit), y2: y(data.limit), stroke: "#b3261e", "stroke-dasharray": "6 4", "stroke-width": 1.5 });
     add("text", { x: W - 12, y: y(data.limit) - 5, "text-anchor": "end" }, "device: " + bytes(data.limit));

@@ -46,7 +46,7 @@ constexpr size_t kLargestTensors = 6;
 std::string LargestText(const Program& train) {
   std::string text = "  the largest of it:\n";
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
-    text += fmt::format("    {:>12}  {} {}\n", ToString(t.type.bytes()), t.what, t.type.ToString());
+    text += fmt::format("    {:>12}  {} {}\n", ToString(t.bytes), t.what, t.type);
   }
   return text;
 }
@@ -184,6 +184,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
   if (!f.placement.empty()) text += fmt::format("placement   {}\n", f.placement);
+  for (const std::string& line : f.options) text += fmt::format("  {}\n", line);
   text += FarText(train);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
@@ -246,7 +247,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   json["peak_instruction"] = train.peak_instruction;
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
-    json["largest"].push_back({{"what", t.what}, {"type", t.type.ToString()}, {"bytes", t.type.bytes().v}});
+    json["largest"].push_back({{"what", t.what}, {"type", t.type}, {"bytes", t.bytes.v}});
   }
   if (on.forecast != nullptr) {
     json["fits"] = on.forecast->fits;

@@ -33,6 +33,7 @@ struct PlanFacts {
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   std::string placement;                                // what lives in which tier; empty: all on the device
+  std::vector<std::string> options;                     // what else was considered: a table
   std::string mesh;                                     // empty: one rank
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;

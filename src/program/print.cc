@@ -1,12 +1,12 @@
 // Text form of a Program:
-//   program "train" threads=2 arena=1048576 workspace=917504+131072
+//   program "train" threads=2 arena=1048576
 //   peak weights=65536 adapters=0 gradients=... at "backward block 1: linear_dw"
-//   host bytes=4096 workspace=0+0 weights=4096 adapters=0 ...
+//   host bytes=4096 weights=4096 adapters=0 ...
 //   buffer "model.norm.weight" f32[64] weight trainable offset=4096
 //   segment "forward.block" forward
 //     operand bf16[48, 64]
 //     linear (%0, %1) -> (%2) {acc=0, bias=0}
-//   binding segment=0 block=3 (0, 4096, 8192) rng (0, 0, 1234)
+//   binding segment=0 block=3 (0, 4096, 8192) rng (0, 0, 1234) scratch (12288, 0, 0)
 //   run binding=5 micro_batch=0
 //   load micro_batch=0
 //   store micro_batch=0
@@ -73,8 +73,7 @@ class ProgramReader {
   bool ReadHead(LineReader& in) {
     has_head_ = true;
     return in.Quoted(&program_.name) && in.Eat(" threads=") && in.Number(&program_.threads) && in.Eat(" arena=") &&
-           in.Number(&program_.arena_bytes.v) && in.Eat(" workspace=") && in.Number(&program_.workspace_offset.v) &&
-           in.Eat("+") && in.Number(&program_.workspace_bytes.v) && in.AtEnd();
+           in.Number(&program_.arena_bytes.v) && in.AtEnd();
   }
   bool ReadClasses(LineReader& in, MemoryByClass* classes) {
     for (const auto& [name, member] : kClasses) {
@@ -86,9 +85,7 @@ class ProgramReader {
     return ReadClasses(in, &program_.peak) && in.Eat("at ") && in.Quoted(&program_.peak_instruction) && in.AtEnd();
   }
   bool ReadFar(LineReader& in, FarMemory* far) {
-    return in.Eat("bytes=") && in.Number(&far->bytes.v) && in.Eat(" workspace=") &&
-           in.Number(&far->workspace_offset.v) && in.Eat("+") && in.Number(&far->workspace_bytes.v) && in.Eat(" ") &&
-           ReadClasses(in, &far->peak) && in.AtEnd();
+    return in.Eat("bytes=") && in.Number(&far->bytes.v) && in.Eat(" ") && ReadClasses(in, &far->peak) && in.AtEnd();
   }
   bool ReadBuffer(LineReader& in) {
     Buffer b;
@@ -148,7 +145,8 @@ class ProgramReader {
   bool ReadBinding(LineReader& in) {
     Binding b;
     if (!in.Eat("segment=") || !in.Number(&b.segment) || !in.Eat(" block=") || !in.Number(&b.block) || !in.Eat(" ") ||
-        !Numbers(in, &b.offsets) || !in.Eat(" rng ") || !Numbers(in, &b.rng_hashes)) {
+        !Numbers(in, &b.offsets) || !in.Eat(" rng ") || !Numbers(in, &b.rng_hashes) || !in.Eat(" scratch ") ||
+        !Numbers(in, &b.scratch)) {
       return false;
     }
     program_.bindings.push_back(std::move(b));
@@ -169,14 +167,12 @@ class ProgramReader {
 }  // namespace
 
 std::string PrintProgram(const Program& p) {
-  std::string text = fmt::format("program \"{}\" threads={} arena={} workspace={}+{}\npeak ", p.name, p.threads,
-                                 p.arena_bytes.v, p.workspace_offset.v, p.workspace_bytes.v);
+  std::string text = fmt::format("program \"{}\" threads={} arena={}\npeak ", p.name, p.threads, p.arena_bytes.v);
   for (const auto& [name, member] : kClasses) text += fmt::format("{}={} ", name, (p.peak.*member).v);
   text += fmt::format("at \"{}\"\n", p.peak_instruction);
   for (const auto& [name, far] : {std::pair("host", &p.host), std::pair("disk", &p.disk)}) {
     if (*far == FarMemory()) continue;
-    text += fmt::format("{} bytes={} workspace={}+{} ", name, far->bytes.v, far->workspace_offset.v,
-                        far->workspace_bytes.v);
+    text += fmt::format("{} bytes={} ", name, far->bytes.v);
     for (const auto& [of, member] : kClasses) text += fmt::format("{}={} ", of, (far->peak.*member).v);
     text += '\n';
   }
@@ -198,6 +194,8 @@ std::string PrintProgram(const Program& p) {
     for (size_t i = 0; i < b.offsets.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", b.offsets[i].v);
     text += ") rng (";
     for (size_t i = 0; i < b.rng_hashes.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", b.rng_hashes[i]);
+    text += ") scratch (";
+    for (size_t i = 0; i < b.scratch.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", b.scratch[i].v);
     text += ")\n";
   }
   for (const Call& call : p.schedule) {

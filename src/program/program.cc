@@ -53,27 +53,15 @@ bool IsOutside(const Program& program, Bytes address, Bytes size) {
   return offset.v % kAlignment != 0 || size > arena || offset > arena - size;
 }
 
-// A part of an arena that belongs to one buffer, or (buffer == nullptr) to the workspace.
+// A part of an arena that belongs to one buffer.
 struct Region {
   Bytes begin, end;
-  const Buffer* buffer = nullptr;
-  std::string ToString() const { return buffer != nullptr ? "buffer " + buffer->name : "the workspace"; }
+  const Buffer* buffer;
 };
 
 // By offset, none overlapping another.
 Result<std::vector<Region>> PersistentRegions(const Program& program) {
   std::vector<Region> regions;
-  const auto add_workspace = [&](Tier tier, Bytes begin, Bytes size) {
-    if (size.v == 0) return true;
-    if (size.v < 0 || IsOutside(program, begin, size) || TierOf(begin) != tier) return false;
-    regions.push_back({begin, begin + size});
-    return true;
-  };
-  if (!add_workspace(Tier::kDevice, program.workspace_offset, program.workspace_bytes) ||
-      !add_workspace(Tier::kHost, program.host.workspace_offset, program.host.workspace_bytes) ||
-      program.disk.workspace_bytes.v != 0) {
-    return Corrupt("program: the workspace leaves the arena or is misaligned");
-  }
   for (const Buffer& b : program.buffers) {
     if (IsOutside(program, b.offset, b.type.bytes())) {
       return Corrupt(fmt::format("program: buffer {} leaves the arena or is misaligned", b.name));
@@ -83,15 +71,22 @@ Result<std::vector<Region>> PersistentRegions(const Program& program) {
   std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < regions.size(); ++i) {
     if (regions[i].begin < regions[i - 1].end) {
-      return Corrupt(fmt::format("program: {} overlaps {}", regions[i].ToString(), regions[i - 1].ToString()));
+      return Corrupt(
+          fmt::format("program: buffer {} overlaps buffer {}", regions[i].buffer->name, regions[i - 1].buffer->name));
     }
   }
   return regions;
 }
 
-// Kernels touch one tier, which is not the disk, and have scratch there; moves go from one tier to another.
-Status CheckTiers(const Program& program, const Segment& segment, const Instruction& instruction,
-                  const Binding& binding) {
+// The first region that shares a byte with [begin, end), or nullptr.
+const Region* Overlapped(const std::vector<Region>& regions, Bytes begin, Bytes end) {
+  const auto next = std::upper_bound(regions.begin(), regions.end(), begin,
+                                     [](Bytes offset, const Region& r) { return offset < r.end; });
+  return next == regions.end() || next->begin >= end ? nullptr : &*next;
+}
+
+// Kernels touch one tier, which is not the disk; moves go from one tier to another.
+Status CheckTiers(const Segment& segment, const Instruction& instruction, const Binding& binding) {
   const auto refuse = [&](const char* what) {
     return Corrupt(fmt::format("program: {} {}: {}", segment.name, ToString(instruction.op), what));
   };
@@ -108,14 +103,31 @@ Status CheckTiers(const Program& program, const Segment& segment, const Instruct
       all = tier(operand);
     }
   }
-  if (all == Tier::kDisk) return refuse("its operands lie on the disk");
-  const auto workspace = RuleOf(instruction.op).workspace;
-  if (workspace == nullptr) return OkStatus();
-  const Bytes scratch = workspace(OperandTypes(segment, instruction.inputs), OperandTypes(segment, instruction.outputs),
-                                  instruction.attributes, program.threads);
-  const Bytes there = all == Tier::kHost ? program.host.workspace_bytes : program.workspace_bytes;
-  if (scratch <= there) return OkStatus();
-  return refuse(fmt::format("needs {} bytes of scratch, the workspace has {}", scratch.v, there.v).c_str());
+  return all == Tier::kDisk ? refuse("its operands lie on the disk") : OkStatus();
+}
+
+// Scratch of instruction `i` lies beside its operands, in their tier, and between buffers.
+Status CheckScratch(const Program& program, const Segment& segment, size_t i, const Binding& binding,
+                    const std::vector<Region>& regions) {
+  const Instruction& instruction = segment.instructions[i];
+  const Bytes begin = binding.scratch[i], size = ScratchOf(program, segment, instruction), end = begin + size;
+  const auto refuse = [&](const std::string& what) {
+    return Corrupt(fmt::format("program: {} instruction {} {}: its {} bytes of scratch {}", segment.name, i,
+                               ToString(instruction.op), size.v, what));
+  };
+  if (size.v <= 0) return begin.v == 0 ? OkStatus() : refuse("have an address");
+  if (IsOutside(program, begin, size)) return refuse("leave the arena or are misaligned");
+  if (const Region* region = Overlapped(regions, begin, end)) return refuse("overlap buffer " + region->buffer->name);
+  for (const auto* list : {&instruction.inputs, &instruction.outputs}) {
+    for (const int operand : *list) {
+      const auto k = static_cast<size_t>(operand);
+      if (TierOf(binding.offsets[k]) != TierOf(begin)) return refuse("lie in another tier than its operands");
+      if (binding.offsets[k] < end && begin < binding.offsets[k] + segment.operands[k].bytes()) {
+        return refuse(fmt::format("overlap operand {}", operand));
+      }
+    }
+  }
+  return OkStatus();
 }
 
 Status CheckBinding(const Program& program, const Binding& binding, const std::vector<Region>& regions) {
@@ -123,7 +135,8 @@ Status CheckBinding(const Program& program, const Binding& binding, const std::v
     return Corrupt(fmt::format("program: segment {} does not exist", binding.segment));
   }
   const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
-  if (binding.offsets.size() != segment.operands.size() || binding.rng_hashes.size() != segment.instructions.size()) {
+  if (binding.offsets.size() != segment.operands.size() || binding.rng_hashes.size() != segment.instructions.size() ||
+      binding.scratch.size() != segment.instructions.size()) {
     return Corrupt(fmt::format("program: does not fit segment {}", segment.name));
   }
   const auto end_of = [&](size_t k) { return binding.offsets[k] + segment.operands[k].bytes(); };
@@ -133,11 +146,11 @@ Status CheckBinding(const Program& program, const Binding& binding, const std::v
       return Corrupt(fmt::format("program: operand {} leaves the arena or is misaligned", k));
     }
     // An operand is a whole buffer, or lies between buffers.
-    const auto next = std::upper_bound(regions.begin(), regions.end(), binding.offsets[k],
-                                       [](Bytes offset, const Region& r) { return offset < r.end; });
-    if (next == regions.end() || next->begin >= end_of(k)) continue;
-    if (next->buffer == nullptr || next->begin != binding.offsets[k] || !(next->buffer->type == type)) {
-      return Corrupt(fmt::format("program: operand {} {} overlaps {}", k, type.ToString(), next->ToString()));
+    const Region* const region = Overlapped(regions, binding.offsets[k], end_of(k));
+    if (region == nullptr) continue;
+    if (region->begin != binding.offsets[k] || !(region->buffer->type == type)) {
+      return Corrupt(
+          fmt::format("program: operand {} {} overlaps buffer {}", k, type.ToString(), region->buffer->name));
     }
   }
   const auto overlap = [&](int a, int b) {
@@ -150,7 +163,8 @@ Status CheckBinding(const Program& program, const Binding& binding, const std::v
       return Corrupt(fmt::format("program: {} instruction {} {}: its operands {} and {} overlap", segment.name, i,
                                  ToString(instruction.op), a, b));
     };
-    TEMPER_RETURN_IF_ERROR(CheckTiers(program, segment, instruction, binding));
+    TEMPER_RETURN_IF_ERROR(CheckTiers(segment, instruction, binding));
+    TEMPER_RETURN_IF_ERROR(CheckScratch(program, segment, i, binding, regions));
     const int num_inputs = static_cast<int>(instruction.inputs.size());
     for (size_t o = 0; o < instruction.outputs.size(); ++o) {
       const int output = instruction.outputs[o];
@@ -174,6 +188,13 @@ int Program::FindBuffer(std::string_view wanted) const {
     if (buffers[i].name == wanted) return static_cast<int>(i);
   }
   return -1;
+}
+
+Bytes ScratchOf(const Program& program, const Segment& segment, const Instruction& instruction) {
+  const auto workspace = RuleOf(instruction.op).workspace;
+  if (workspace == nullptr) return {};
+  return workspace(OperandTypes(segment, instruction.inputs), OperandTypes(segment, instruction.outputs),
+                   instruction.attributes, program.threads);
 }
 
 Cost CostOfStep(const Program& program) {

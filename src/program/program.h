@@ -2,8 +2,8 @@
 // which addresses. It needs no Graph to run, prints, and reads back to a Program that gives the same bits.
 //
 // Memory is one arena per tier: device, and where not everything lies there, host and disk. At its bottom lie the
-// persistent buffers (weights, gradients, optimizer states, inputs, caches), above them the temporaries of a step at
-// offsets found by interval packing, at the top the workspace that one kernel at a time may scribble in. Programs
+// persistent buffers (weights, gradients, optimizer states, inputs, caches), above them the temporaries of a step and
+// the scratch of its kernels, which lives for one instruction each, at offsets found by interval packing. Programs
 // compiled together (train, eval) share the arenas and the persistent buffers; their temporaries overlap, because they
 // never run at the same moment. An address says which tier it is in (TierOf).
 #pragma once
@@ -72,6 +72,7 @@ struct Binding {
   int block = kBlockBefore;
   std::vector<Bytes> offsets;        // one per operand; of a tier that is the same in all bindings of the segment
   std::vector<uint64_t> rng_hashes;  // one per instruction; 0 where it draws nothing
+  std::vector<Bytes> scratch;        // one per instruction: where its scratch lies; 0 where it takes none
 };
 
 // One entry of the schedule.
@@ -89,7 +90,7 @@ struct Call {
 
 // Bytes alive at one instruction, by what they are for.
 struct MemoryByClass {
-  Bytes weights, adapters, gradients, optimizer, activations, workspace, inputs_outputs, caches;
+  Bytes weights, adapters, gradients, optimizer, activations, workspace, inputs_outputs, caches;  // workspace: scratch
   Bytes in_flight;  // what a pipeline keeps of micro-batches between their forward and their backward
   Bytes staged;     // copies of what lives in another tier
   bool operator==(const MemoryByClass&) const = default;
@@ -102,8 +103,7 @@ struct MemoryByClass {
 // What a Program has in the host's memory or on the disk, beside the device's.
 struct FarMemory {
   Bytes bytes;
-  Bytes workspace_offset, workspace_bytes;  // of kernels that run where their operands lie
-  MemoryByClass peak;                       // at the moment when most is there
+  MemoryByClass peak;  // at the moment when most is there
 
   bool operator==(const FarMemory&) const = default;
 };
@@ -112,7 +112,6 @@ struct Program {
   std::string name;   // "train", "eval", "decode.1"
   int threads = 1;    // reductions are split for that many: part of what the bits depend on
   Bytes arena_bytes;  // of the device
-  Bytes workspace_offset, workspace_bytes;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
   std::vector<Binding> bindings;
@@ -129,6 +128,9 @@ struct Program {
   int FindBuffer(std::string_view name) const;
 };
 
+// What a kernel may scribble in while it runs: its op's workspace rule, for the Program's threads.
+Bytes ScratchOf(const Program& program, const Segment& segment, const Instruction& instruction);
+
 // Sums over the schedule.
 Cost CostOfStep(const Program& program);
 
@@ -141,9 +143,10 @@ struct LinkTraffic {
 std::vector<LinkTraffic> TrafficOfStep(const Program& program);
 
 // Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
-// misaligned, persistent buffers or the workspace overlapping each other, an operand across the edge of a buffer, an
-// output that overlaps another operand of its instruction, scratch that the workspace does not hold, operands that do
-// not fit their op's rule or lie in another tier than it can touch, segments, bindings or buffers that do not exist.
+// misaligned, persistent buffers overlapping each other, an operand across the edge of a buffer, an output that
+// overlaps another operand of its instruction, scratch that overlaps a buffer or an operand of its instruction or lies
+// in another tier, operands that do not fit their op's rule or lie in another tier than it can touch, segments,
+// bindings or buffers that do not exist.
 Status Verify(const Program& program);
 
 // Text form; ReadProgram(PrintProgram(p)) prints the same text again.

@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// Two blocks of y = relu(x w^T) that share a segment: the least that has buffers, temporaries and a workspace.
+// Two blocks of y = relu(x w^T) that share a segment: the least that has buffers, temporaries and scratch.
 Program Example() {
   const TensorType x{DType::kF32, {4, 8}}, w{DType::kF32, {8, 8}};
   Program p{.name = "train", .threads = 2};
@@ -22,9 +22,8 @@ Program Example() {
   s.operands = {x, w, x};
   s.instructions = {{Op::kLinear, {0, 1}, {2}, {{"acc", int64_t{0}}, {"scale", 0.5}}}, {Op::kRelu, {2}, {2}, {}}};
   p.segments = {s};
-  p.workspace_offset = {4096};
-  p.workspace_bytes = RuleOf(Op::kLinear).workspace({x, w}, {x}, {}, 2);
-  p.bindings = {{0, 0, {{0}, {128}, {1024}}, {0, 0}}, {0, 1, {{1024}, {384}, {640}}, {0, 77}}};
+  p.bindings = {{0, 0, {{0}, {128}, {1024}}, {0, 0}, {{4096}, {}}},
+                {0, 1, {{1024}, {384}, {640}}, {0, 77}, {{4096}, {}}}};
   p.schedule = {{.kind = Call::Kind::kLoadInputs, .micro_batch = 1},
                 {.binding = 0, .micro_batch = 1},
                 {.binding = 1, .micro_batch = 1},
@@ -46,8 +45,6 @@ TEST(Program, PrintsAndReadsBackToTheSameText) {
   EXPECT_EQ(back->name, p.name);
   EXPECT_EQ(back->threads, p.threads);
   EXPECT_EQ(back->arena_bytes, p.arena_bytes);
-  EXPECT_EQ(back->workspace_offset, p.workspace_offset);
-  EXPECT_EQ(back->workspace_bytes, p.workspace_bytes);
   EXPECT_EQ(back->peak.total(), p.peak.total());
   EXPECT_EQ(back->peak_instruction, p.peak_instruction);
   ASSERT_EQ(back->buffers.size(), p.buffers.size());
@@ -56,6 +53,7 @@ TEST(Program, PrintsAndReadsBackToTheSameText) {
   ASSERT_EQ(back->bindings.size(), 2u);
   EXPECT_EQ(back->bindings[1].offsets, p.bindings[1].offsets);
   EXPECT_EQ(back->bindings[1].rng_hashes, p.bindings[1].rng_hashes);
+  EXPECT_EQ(back->bindings[1].scratch, p.bindings[1].scratch);
   EXPECT_EQ(back->bindings[1].block, 1);
   ASSERT_EQ(back->schedule.size(), p.schedule.size());
   for (size_t i = 0; i < p.schedule.size(); ++i) {
@@ -76,6 +74,7 @@ TEST(Program, TheHashSeesEveryChange) {
   differs([](Program& p) { p.segments[0].instructions[0].attributes.Set("scale", 0.25); });
   differs([](Program& p) { p.bindings[0].offsets[2] = {2048}; });
   differs([](Program& p) { p.bindings[1].rng_hashes[1] = 78; });
+  differs([](Program& p) { p.bindings[1].scratch[0] = {8192}; });
   differs([](Program& p) { p.schedule[1].micro_batch = 0; });
   differs([](Program& p) { p.buffers[1].trainable = false; });
 }
@@ -104,9 +103,10 @@ TEST(VerifyProgram, RefusesAddressesOutsideOfTheArena) {
   ExpectRefused("buffer x leaves", [](Program& p) { p.buffers[0].offset = {-64}; });
   ExpectRefused("operand 2 leaves", [](Program& p) { p.bindings[0].offsets[2] = {1 << 20}; });
   ExpectRefused("operand 0 leaves", [](Program& p) { p.bindings[1].offsets[0] = {INT64_MAX / 64 * 64}; });
-  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_offset = {1 << 20}; });
-  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_bytes = {INT64_MAX}; });
-  ExpectRefused("workspace leaves", [](Program& p) { p.workspace_bytes = {-1}; });
+  ExpectRefused("scratch leave", [](Program& p) { p.bindings[0].scratch[0] = {1 << 20}; });
+  ExpectRefused("scratch leave", [](Program& p) { p.bindings[0].scratch[0] = {(1 << 20) - 64}; });
+  ExpectRefused("scratch leave", [](Program& p) { p.bindings[0].scratch[0] = {-64}; });
+  ExpectRefused("scratch leave", [](Program& p) { p.threads = kMaxThreads; });
   ExpectRefused("absurd arena", [](Program& p) { p.arena_bytes = {INT64_MAX}; });
   ExpectRefused("absurd arena", [](Program& p) { p.arena_bytes = {-1}; });
 }
@@ -114,17 +114,15 @@ TEST(VerifyProgram, RefusesAddressesOutsideOfTheArena) {
 TEST(VerifyProgram, RefusesMisalignedAddresses) {
   ExpectRefused("misaligned", [](Program& p) { p.buffers[3].offset = {648}; });
   ExpectRefused("misaligned", [](Program& p) { p.bindings[0].offsets[2] = {1032}; });
-  ExpectRefused("misaligned", [](Program& p) { p.workspace_offset = {4100}; });
+  ExpectRefused("misaligned", [](Program& p) { p.bindings[0].scratch[0] = {4100}; });
 }
 
 TEST(VerifyProgram, RefusesBuffersThatOverlap) {
   ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[1].offset = {64}; });
   ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[2].offset = {128}; });
-  ExpectRefused("the workspace overlaps", [](Program& p) { p.workspace_offset = {704}; });
 }
 
-TEST(VerifyProgram, RefusesOperandsThatCutIntoBuffersOrTheWorkspace) {
-  ExpectRefused("overlaps the workspace", [](Program& p) { p.bindings[0].offsets[2] = {4096}; });
+TEST(VerifyProgram, RefusesOperandsThatCutIntoBuffers) {
   ExpectRefused("overlaps buffer w.1", [](Program& p) { p.bindings[0].offsets[2] = {448}; });
   ExpectRefused("overlaps buffer w.0", [](Program& p) { p.bindings[0].offsets[2] = {128}; });
 }
@@ -135,9 +133,15 @@ TEST(VerifyProgram, RefusesOutputsOverOperandsThatAreStillRead) {
   ExpectRefused("overlap", [](Program& p) { p.segments[0].instructions[0].inputs[0] = 2; });
 }
 
-TEST(VerifyProgram, RefusesScratchThatTheWorkspaceDoesNotHold) {
-  ExpectRefused("of scratch", [](Program& p) { p.workspace_bytes = p.workspace_bytes - Bytes{1}; });
-  ExpectRefused("of scratch", [](Program& p) { p.threads = 64; });
+TEST(VerifyProgram, RefusesScratchInThePlaceOfSomethingElse) {
+  ExpectRefused("scratch overlap buffer y", [](Program& p) { p.bindings[0].scratch[0] = {704}; });
+  ExpectRefused("scratch overlap operand 2", [](Program& p) { p.bindings[0].scratch[0] = {1088}; });
+  ExpectRefused("scratch overlap operand 2", [](Program& p) { p.bindings[0].offsets[2] = {8192}; });
+  ExpectRefused("another tier", [](Program& p) {
+    p.host.bytes = p.arena_bytes;
+    p.bindings[0].scratch[0] = BaseOf(Tier::kHost);
+  });
+  ExpectRefused("scratch have an address", [](Program& p) { p.bindings[0].scratch[1] = {4096}; });
 }
 
 TEST(VerifyProgram, RefusesWhatDoesNotExistOrFit) {
@@ -147,6 +151,7 @@ TEST(VerifyProgram, RefusesWhatDoesNotExistOrFit) {
   ExpectRefused("segment -1 does not exist", [](Program& p) { p.bindings[0].segment = -1; });
   ExpectRefused("does not fit segment", [](Program& p) { p.bindings[0].offsets.pop_back(); });
   ExpectRefused("does not fit segment", [](Program& p) { p.bindings[0].rng_hashes.push_back(0); });
+  ExpectRefused("does not fit segment", [](Program& p) { p.bindings[0].scratch.clear(); });
   ExpectRefused("binding 2", [](Program& p) { p.schedule[1].binding = 2; });
   ExpectRefused("binding -1", [](Program& p) { p.schedule[1].binding = -1; });
   ExpectRefused("negative micro-batch", [](Program& p) { p.schedule[0].micro_batch = -1; });

@@ -10,7 +10,7 @@ struct Range {
   bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// The bytes that an instruction reads and writes.
+// The bytes that an instruction reads and writes, its scratch among these.
 struct Footprint {
   std::vector<Range> reads, writes;
 
@@ -24,7 +24,9 @@ struct Footprint {
   }
 };
 
-Footprint FootprintOf(const Instruction& instruction, const Segment& segment, const Binding& binding) {
+// Of instruction `i` of the segment.
+Footprint FootprintOf(const Program& program, const Segment& segment, size_t i, const Binding& binding) {
+  const Instruction& instruction = segment.instructions[i];
   Footprint f;
   const auto add = [&](const std::vector<int>& operands, std::vector<Range>* ranges) {
     for (const int operand : operands) {
@@ -35,6 +37,8 @@ Footprint FootprintOf(const Instruction& instruction, const Segment& segment, co
   };
   add(instruction.inputs, &f.reads);
   add(instruction.outputs, &f.writes);
+  const Bytes scratch = ScratchOf(program, segment, instruction);
+  if (scratch > Bytes{0}) f.writes.push_back({binding.scratch[i], binding.scratch[i] + scratch});
   return f;
 }
 
@@ -58,7 +62,8 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
     if (call.kind != Call::Kind::kRun) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
-    for (const Instruction& instruction : segment.instructions) {
+    for (size_t i = 0; i < segment.instructions.size(); ++i) {
+      const Instruction& instruction = segment.instructions[i];
       LaneCounts& of_this = waits.emplace_back();
       const bool background = instruction.attributes.Flag("background");
       const size_t own = LaneOf(instruction, binding);
@@ -68,7 +73,7 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
         of_this = awaited;
         continue;
       }
-      Footprint footprint = FootprintOf(instruction, segment, binding);
+      Footprint footprint = FootprintOf(program, segment, i, binding);
       for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
         if (background && lane == own) continue;
         for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {

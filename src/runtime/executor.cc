@@ -101,9 +101,8 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
       KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = program.threads};
       for (int k : instruction.inputs) spec.inputs.push_back(segment.operands[static_cast<size_t>(k)]);
       for (int k : instruction.outputs) spec.outputs.push_back(segment.operands[static_cast<size_t>(k)]);
-      const OpRule& rule = RuleOf(spec.op);
-      if (rule.workspace) spec.workspace = rule.workspace(spec.inputs, spec.outputs, spec.attributes, program.threads);
-      costs.back().push_back(rule.cost(spec.inputs, spec.outputs, spec.attributes));
+      spec.workspace = ScratchOf(program, segment, instruction);
+      costs.back().push_back(RuleOf(spec.op).cost(spec.inputs, spec.outputs, spec.attributes));
       if (IsMove(spec.op)) {  // one per binding
         executor->kernels_.emplace_back();
         continue;
@@ -134,8 +133,6 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
     for (size_t i = 0; i < segment.instructions.size(); ++i) {
       const Instruction& instruction = segment.instructions[i];
       const auto address = [&](int k) { return binding.offsets[static_cast<size_t>(k)]; };
-      const std::vector<int>& operands = instruction.outputs.empty() ? instruction.inputs : instruction.outputs;
-      const bool hosted = !operands.empty() && TierOf(address(operands[0])) == Tier::kHost;
       if (IsMove(instruction.op)) {
         const auto end = [&](int k) -> MoveEnd { return {At(address(k)), &StreamOf(TierOf(address(k)))}; };
         const int from = instruction.inputs[0];
@@ -146,7 +143,7 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
           .kernel = IsMove(instruction.op) ? moves_.back().get() : kernels_[first_kernel[s] + i].get(),
           .inputs = addresses_.size(),
           .rng_hash = binding.rng_hashes[i],
-          .workspace = At(hosted ? program_.host.workspace_offset : program_.workspace_offset),
+          .workspace = At(binding.scratch[i]),
           .op = instruction.op,
           .lane = LaneOf(instruction, binding),
           .phase = segment.phase,

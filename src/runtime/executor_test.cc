@@ -24,7 +24,6 @@ class AddOne final : public Kernel {
   Status Run(const KernelArgs& args) override {
     watch_.events.push_back("run");
     watch_.rng_hashes.push_back(args.rng_name_hash);
-    watch_.workspaces.push_back(args.workspace);
     if (watch_.runs++ == watch_.fail_at_run) return Numerical("the kernel says no");
     const auto* in = reinterpret_cast<const float*>(args.inputs[0]);
     auto* out = reinterpret_cast<float*>(args.outputs[0]);
@@ -37,12 +36,25 @@ class AddOne final : public Kernel {
   const int64_t n_;
 };
 
+class NoteScratch final : public Kernel {
+ public:
+  explicit NoteScratch(Watch* watch) : watch_(*watch) {}
+  Status Run(const KernelArgs& args) override {
+    watch_.workspaces.push_back(args.workspace);
+    return OkStatus();
+  }
+
+ private:
+  Watch& watch_;
+};
+
 class WatchedKernels final : public KernelTable {
  public:
   explicit WatchedKernels(Watch* watch) : watch_(watch) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     watch_->events.push_back("make " + std::string(ToString(spec.op)));
+    if (spec.op == Op::kSumSquares) return std::unique_ptr<Kernel>(std::make_unique<NoteScratch>(watch_));
     if (spec.op != Op::kRelu) return Unsupported("only relu");
     return std::unique_ptr<Kernel>(std::make_unique<AddOne>(watch_, spec.inputs[0].shape.elements()));
   }
@@ -64,9 +76,7 @@ Program TwoMicroBatches() {
                {"constant.3.norm", kX, Role::kConstant, false, {192}}};
   p.segments = {{"forward", Phase::kForward, {kX, kX}, {{Op::kRelu, {0}, {1}, {}}}},
                 {"update", Phase::kUpdate, {kX}, {{Op::kRelu, {0}, {0}, {}}}}};
-  p.bindings = {{0, 0, {{0}, {256}}, {11}}, {0, 1, {{256}, {64}}, {22}}, {1, 0, {{128}}, {0}}};
-  p.workspace_offset = {512};
-  p.workspace_bytes = {64};
+  p.bindings = {{0, 0, {{0}, {256}}, {11}, {{}}}, {0, 1, {{256}, {64}}, {22}, {{}}}, {1, 0, {{128}}, {0}, {{}}}};
   using Kind = Call::Kind;
   for (int m = 0; m < 2; ++m) {
     p.schedule.push_back({.kind = Kind::kLoadInputs, .micro_batch = m});
@@ -116,12 +126,27 @@ TEST(ExecutorDeathTest, HostArraysMustHoldAllMicroBatches) {
   EXPECT_DEATH((void)f.executor->Run(io), "buffer 4 of 4");
 }
 
-TEST(Executor, MakesOneKernelPerInstructionOfASegmentAndPassesDrawsAndScratch) {
+TEST(Executor, MakesOneKernelPerInstructionOfASegmentAndPassesDraws) {
   Fixture f;
   EXPECT_EQ(f.watch.events, (std::vector<std::string>{"make relu", "make relu"}));
   ASSERT_TRUE(f.executor->Run(f.io()).ok());
   EXPECT_EQ(f.watch.rng_hashes, (std::vector<uint64_t>{11, 22, 11, 22, 0}));
-  for (const std::byte* workspace : f.watch.workspaces) EXPECT_EQ(workspace, f.arena->At({512}));
+}
+
+TEST(Executor, EachUseOfASegmentHasItsOwnScratch) {
+  Program p{.name = "train"};
+  p.arena_bytes = {1024};
+  p.buffers = {{"w", kX, Role::kWeight, true, {0}}};
+  p.segments = {{"update", Phase::kUpdate, {kX, {DType::kF64, {1}}}, {{Op::kSumSquares, {0}, {1}, {}}}}};
+  p.bindings = {{0, 0, {{0}, {64}}, {0}, {{512}}}, {0, 1, {{0}, {128}}, {0}, {{256}}}};
+  p.schedule = {{.binding = 0}, {.binding = 1}};
+  ASSERT_TRUE(Verify(p).ok()) << Verify(p).message();
+  Watch watch;
+  WatchedKernels kernels(&watch);
+  const auto arena = std::move(*Arena::Create(p.arena_bytes));
+  const auto executor = std::move(*Executor::Create(p, *arena, kernels));
+  ASSERT_TRUE(executor->Run({}).ok());
+  EXPECT_EQ(watch.workspaces, (std::vector<std::byte*>{arena->At({512}), arena->At({256})}));
 }
 
 TEST(Executor, ConstantsAreSetWhenItIsMade) {

@@ -109,7 +109,8 @@ Result<float> RunOnce(std::vector<Instruction> instructions, World& world) {
   p.arena_bytes = {256};
   p.buffers = {{"w", kX, Role::kWeight, false, {0}}, {"last", kX, Role::kWeight, false, {192}}};
   p.segments = {{"forward", Phase::kForward, {kX, kX, kX, kX}, std::move(instructions)}};
-  p.bindings = {{0, 0, {{0}, {64}, {128}, {192}}, std::vector<uint64_t>(p.segments[0].instructions.size())}};
+  const size_t n = p.segments[0].instructions.size();
+  p.bindings = {{0, 0, {{0}, {64}, {128}, {192}}, std::vector<uint64_t>(n), std::vector<Bytes>(n)}};
   p.schedule = {{.binding = 0}};
   TEMPER_CHECK(Verify(p).ok()) << Verify(p).message();
   auto arena = std::move(*Arena::Create(p.arena_bytes));

@@ -66,10 +66,12 @@ Status CheckMethod(const RunConfig& c) {
 }
 
 Status CheckMemory(const RunConfig& c) {
-  if (c.machine.recompute_blocks && c.machine.recompute == Recompute::kNone) {
+  const Recompute recompute = c.machine.recompute;
+  if (c.machine.recompute_blocks && (recompute == Recompute::kNone || recompute == Recompute::kAuto)) {
     return InvalidArgument(
-        "memory.recompute_blocks says which blocks compute again, but memory.recompute is none: set it to selective or "
-        "block, or remove recompute_blocks");
+        fmt::format("memory.recompute_blocks says which blocks compute again, but memory.recompute is {}: set it to "
+                    "selective or block, or remove recompute_blocks",
+                    ToString(recompute)));
   }
   return OkStatus();
 }

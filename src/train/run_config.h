@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "compile/decisions.h"
-#include "compile/memory_policy.h"
+#include "compile/memory_spec.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/recompute.h"
 #include "train/option.h"
@@ -117,14 +117,14 @@ struct RunConfig {
   struct Machine {
     DeviceChoice device = DeviceChoice::kAuto;
     bool graphs = true;
-    Recompute recompute = Recompute::kNone;
+    Recompute recompute = Recompute::kAuto;
     std::optional<int64_t> recompute_blocks;  // the first so many only
     std::optional<int64_t> threads;           // of a rank
     int64_t seed = 42;
     int64_t nprocs = 1;  // ranks to start on this machine
   };
 
-  // Limits of the memory tiers, and what lives where (compile/memory_policy.h).
+  // Limits of the memory tiers, and what lives where (compile/memory_spec.h).
   struct Memory {
     std::optional<Bytes> device, host;
     std::string disk;  // a folder for what neither holds

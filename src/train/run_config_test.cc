@@ -175,7 +175,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
 }
 
 TEST(RunConfig, BlocksThatComputeAgainNeedToBeToldWhat) {
-  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.machine.recompute_blocks = 3; }), "memory.recompute is none");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.machine.recompute_blocks = 3; }), "memory.recompute is auto");
 }
 
 TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {

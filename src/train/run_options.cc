@@ -161,9 +161,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "gpu where one is found, else cpu"},
            {"graphs", &c.machine.graphs,
             "device: gpu: hand over a segment's kernels as one recorded graph, not one by one"},
-           {"memory.recompute", ChoiceOf(c.machine.recompute, {"none", "selective", "block"}),
+           {"memory.recompute", ChoiceOf(c.machine.recompute, {"auto", "none", "selective", "block"}),
             "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
-            "dropout), or all that a block makes"},
+            "dropout), or all that a block makes; auto: whatever is fastest within memory.device, where that is set"},
            {"memory.recompute_blocks", &c.machine.recompute_blocks, "blocks that do so, from the first on", positive,
             "all"},
            {"memory.device",

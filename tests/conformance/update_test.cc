@@ -90,7 +90,7 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
           {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3, 0.1), v,
            Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},
           {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.01}, {"weight", int64_t{weight > 0}}}};
-      if (weight > 0) adamw.inputs.emplace_back(TensorType{weight == 1 ? DType::kF32 : DType::kBF16, {n}});
+      if (weight > 0) adamw.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
       const auto want = RunOn(ReferenceKernels(), adamw, 1);
       for (Isa isa : RunnableIsas()) {
         for (int threads : {1, 2, 3}) {

@@ -121,6 +121,37 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   }
 }
 
+TEST_P(MemoryEquivalence, WhatIsComputedAgainWithinALimitGivesTheBitsOfOneWithoutLimits) {
+  for (const double share : {0.9, 0.75, 0.6}) {
+    RunSpec limited = spec();
+    limited.recompute = Recompute::kAuto;
+    limited.memory.device = {static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
+    limited.through_text = true;
+    TinyRun run(limited);
+    SCOPED_TRACE(fmt::format("{} %", share * 100));
+    EXPECT_LE(run.train().arena_bytes, limited.memory.device);
+    ExpectSameOutcome(Train(run), expected_);
+  }
+}
+
+// Gradients go to where the states are, weights come back; what a weight was before is nobody's operand.
+TEST(MemoryTraffic, OfStatesAtTheHostIsGradientsThereAndWeightsBack) {
+  RunSpec spec{.config = tiny::LlamaConfigText(false), .dtype = DType::kBF16, .memory = {.optimizer = Tier::kHost}};
+  const TinyRun run(spec);
+  Bytes weights{}, gradients{};
+  for (const Buffer& b : run.train().buffers) {
+    if (b.role == Role::kWeight) weights += b.type.bytes();
+    if (b.role == Role::kGradient) gradients += b.type.bytes();
+  }
+  const Bytes scalars = KiB(1);  // learning rate, clipping factor
+  for (const LinkTraffic& t : TrafficOfStep(run.train())) {
+    EXPECT_EQ(std::max(t.from, t.to), Tier::kHost);
+    const Bytes least = t.to == Tier::kHost ? gradients : weights;
+    EXPECT_GE(t.bytes, least);
+    EXPECT_LE(t.bytes, least + scalars);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, MemoryEquivalence, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 

@@ -154,15 +154,17 @@ TEST_P(PlanIsRun, WhatIsPlannedIsReservedAndTouched) {
 // the memory of buffers that a Program does not name.
 TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
   TinyRun run(GetParam().spec);
-  // Mark every byte that belongs to no buffer, no operand and not to the workspace.
+  // Mark every byte that belongs to no buffer, no operand and no scratch.
   std::vector<uint8_t> bound(static_cast<size_t>(run.train().arena_bytes.v), 0);
   const auto mark = [&](Bytes begin, Bytes size) { std::fill_n(bound.begin() + begin.v, size.v, uint8_t{1}); };
   for (const Program* p : {&run.train(), &run.eval()}) {
-    mark(p->workspace_offset, p->workspace_bytes);
     for (const Buffer& b : p->buffers) mark(b.offset, b.type.bytes());
     for (const Binding& binding : p->bindings) {
       const Segment& segment = p->segments[static_cast<size_t>(binding.segment)];
       for (size_t k = 0; k < segment.operands.size(); ++k) mark(binding.offsets[k], segment.operands[k].bytes());
+      for (size_t i = 0; i < segment.instructions.size(); ++i) {
+        mark(binding.scratch[i], ScratchOf(*p, segment, segment.instructions[i]));
+      }
     }
   }
   std::byte* const arena = run.arena().At({0});

@@ -258,7 +258,7 @@ TEST(Page, IsOneFileThatAsksNoNetwork) {
   const Json data = Must(ParseJson(page.substr(begin, page.find("</script>", begin) - begin), "page"));
   EXPECT_GT(data["planned"].size(), 100u);
   EXPECT_GT(data["measured"].size(), 100u);
-  EXPECT_GT(data["memory"]["activations"].size(), 50u);
+  EXPECT_GT(data["memory"]["temporaries"].size(), 50u);
   EXPECT_GT(data["tensors"].size(), 10u);
 }
 

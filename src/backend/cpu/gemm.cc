@@ -149,12 +149,14 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
     shift(out.out, begin, SizeOf(out.out_dtype));
     shift(out.acc, begin, SizeOf(out.acc_dtype));
     shift(out.bias, begin, SizeOf(out.bias_dtype));
+    if (out.start != nullptr) out.start += begin;
   } else {
     if (begin >= extent.m) return;
     extent.m = std::min(slice_, extent.m - begin);
     shift(o.a, shape_.a_k_contiguous ? begin * o.a_stride : begin, kernels_->source_size);
     shift(out.out, begin * out.out_stride, SizeOf(out.out_dtype));
     shift(out.acc, begin * out.acc_stride, SizeOf(out.acc_dtype));
+    if (out.start != nullptr) out.start += begin * out.start_stride;
   }
   RunBlocks(o, extent, workspace, {0, 1});
 }
@@ -230,6 +232,9 @@ TileOutput Gemm::OutputOf(const Block& block, std::byte* workspace) const {
       out.sum = sums;
       out.sum_stride = columns_;
     }
+  } else if (!first && out.goes_on) {
+    out.start = static_cast<const float*>(out.out);
+    out.start_stride = out.out_stride;
   } else if (!first) {
     out.bias = nullptr;
     out.acc = out.out;
@@ -259,6 +264,15 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
   const int64_t tile_begin = border(part, panel_begin),
                 tile_end = border(part + 1, std::max<int64_t>(panel_end, 1) - 1);
   const int64_t at_once = EvenPiece(std::max<int64_t>(tile_end - tile_begin, 1), tiles_, 1);
+  // What a tile starts with is asked for while the one before it is computed.
+  const auto ask_for_start = [&](int64_t i, int64_t j) {
+    if (out.start == nullptr) return;
+    for (int64_t r = block.row + i * height_; r < std::min(block.row + (i + 1) * height_, block.row + block.rows);
+         ++r) {
+      const float* const line = out.start + r * out.start_stride + block.column + j * t.nr;
+      for (int64_t c = 0; c < t.nr; c += kAlign / 4) __builtin_prefetch(line + c, 1);
+    }
+  };
 
   for (int64_t begin = tile_begin; begin < tile_end; begin += at_once) {
     const int64_t end = std::min(tile_end, begin + at_once);
@@ -268,7 +282,8 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     } else {
       PackA(block, block.row + begin * height_, std::min(end * height_, block.rows) - begin * height_, a_panels);
     }
-    const auto multiply = [&](int64_t i, int64_t j) {
+    const auto multiply = [&](int64_t i, int64_t j, int64_t next_i, int64_t next_j) {
+      ask_for_start(next_i, next_j);
       t.tile(a + (i - begin) * a_panel_bytes_, b_panels + j * b_panel_bytes_, steps,
              static_cast<int>(std::min<int64_t>(height_, block.rows - i * height_)),
              static_cast<int>(std::min<int64_t>(t.nr, block.columns - j * t.nr)), block.row + i * height_,
@@ -279,12 +294,12 @@ void Gemm::Multiply(const Block& block, std::byte* workspace, TeamMember self) c
     if ((panel_end - panel_begin) * b_panel_bytes_ <= kSmallBlockBytes) {
       for (int64_t i = begin; i < end; ++i) {
         for (int64_t j = panel_begin; j < panel_end; ++j) {
-          if (i >= first_of(j) && i < last_of(j)) multiply(i, j);
+          if (i >= first_of(j) && i < last_of(j)) multiply(i, j, i, j + 1);
         }
       }
     } else {
       for (int64_t j = panel_begin; j < panel_end; ++j) {
-        for (int64_t i = first_of(j); i < last_of(j); ++i) multiply(i, j);
+        for (int64_t i = first_of(j); i < last_of(j); ++i) multiply(i, j, i + 1, j);
       }
     }
   }

@@ -13,7 +13,7 @@
 namespace temper {
 
 // What happens to a tile between its f32 sums and memory: out = scale * (tile + sum) + bias + acc, rounded once.
-// Pointers are to row 0, column 0 of the whole matrix; null where absent. `acc` may equal `out`.
+// Pointers are to row 0, column 0 of the whole matrix; null where absent. `acc` and `start` may equal `out`.
 struct TileOutput {
   void* out = nullptr;
   int64_t out_stride = 0;  // elements between rows
@@ -22,6 +22,12 @@ struct TileOutput {
   const void* bias = nullptr;  // one per column
   const float* sum = nullptr;  // what earlier blocks of k came to
   int64_t sum_stride = 0;
+  // What the tile's sums begin with; null: zero. `goes_on`: every block of k begins with what those before it left in
+  // `out`. The products of several calls, each starting with what the one before made, are then added up as those of
+  // one would be, wherever k is cut. (`acc` is added to a tile's sum when that is complete.)
+  const float* start = nullptr;
+  int64_t start_stride = 0;
+  bool goes_on = false;
   float scale = 1;
   DType out_dtype = DType::kF32;  // each kF32 or kBF16
   DType acc_dtype = DType::kF32;

@@ -68,6 +68,14 @@ void Tile(const float* a, const float* b, int64_t steps, int columns, int64_t ro
   __m256 sum[M][2];
 #pragma GCC unroll 6
   for (int i = 0; i < M; ++i) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+  if (o.start != nullptr) {
+#pragma GCC unroll 6
+    for (int i = 0; i < M; ++i) {
+      const int64_t at = (row + i) * o.start_stride + column;
+      sum[i][0] = Load(o.start, at, DType::kF32, columns);
+      if (columns > kLanes) sum[i][1] = Load(o.start, at + kLanes, DType::kF32, columns - kLanes);
+    }
+  }
   for (int64_t s = 0; s < steps; ++s) {
     const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + kLanes);
 #pragma GCC unroll 6

@@ -86,11 +86,24 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, 
           const TileOutput& output) {
   const int* a = static_cast<const int*>(a_panel);
   const __m512i* b = static_cast<const __m512i*>(b_panel);
+  __mmask16 mask[V];
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    mask[v] = WordMask(columns - 16 * v);
+  }
   __m512 sum[M][V];
 #pragma GCC unroll 14
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) sum[i][v] = _mm512_setzero_ps();
+  }
+  if (output.start != nullptr) {
+#pragma GCC unroll 14
+    for (int i = 0; i < M; ++i) {
+      const float* start = output.start + (row + i) * output.start_stride + column;
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) sum[i][v] = _mm512_maskz_loadu_ps(mask[v], start + 16 * v);
+    }
   }
   // What is added to or overwritten comes from memory: ask for it now.
   const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
@@ -119,11 +132,6 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, 
     }
     a += M;
     b += 2;
-  }
-  __mmask16 mask[V];
-#pragma GCC unroll 2
-  for (int v = 0; v < V; ++v) {
-    mask[v] = WordMask(columns - 16 * v);
   }
 #pragma GCC unroll 14
   for (int i = 0; i < M; ++i) WriteRow<Math, V>(sum[i], mask, row + i, column, output);

@@ -187,11 +187,12 @@ class LossKernel final : public Kernel {
       const Pair& pair = pairs_[p];
       const int64_t I = pair.depth;
       if (pair.d_w >= 0) {
-        TileOutput out = {.out = args.outputs[pair.d_w], .out_stride = I, .acc_stride = I};
+        // Chunks go on with the sums of those before them: their size changes no bit.
+        TileOutput out = {.out = args.outputs[pair.d_w], .out_stride = I, .start_stride = I, .goes_on = true};
         if (!first) {
-          out.acc = out.out;
+          out.start = reinterpret_cast<const float*>(args.outputs[pair.d_w]);
         } else if (pair.acc >= 0) {
-          out.acc = args.inputs[pair.acc];
+          out.start = reinterpret_cast<const float*>(args.inputs[pair.acc]);
         }
         pair.d_w_product.RunInTeam({logits_NV, V, GatheredOf(args, p), I, out}, {.m = V, .n = I, .k = n}, scratch,
                                    self);

@@ -40,6 +40,33 @@ TEST(LinearCrossEntropy, MatchesTheScalarTwinInBF16) {
   for (const LossCase& c : kLossCases) CheckLoss(c, DType::kBF16);
 }
 
+// So memory may decide how large it is.
+TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
+  const LossCase cases[] = {
+      {"all trained", 301, 133, 72, 0, 0.8, 512, true, true, false, false, false},
+      {"accumulated", 300, 95, 70, 0, 1.0, 512, true, true, false, false, true},
+      {"LoRA on the head", 299, 150, 80, 8, 0.7, 512, true, true, true, true, true},
+      {"deep sums", 1100, 70, 66, 0, 1.0, 2048, true, true, false, false, true},
+  };
+  for (const LossCase& c : cases) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const LossRun run(c, dtype);
+      for (const Isa isa : RunnableIsas()) {
+        const TestTensors whole = RunFast({Op::kLinearCrossEntropy, run.attributes, &run.inputs, run.in_place}, isa, 2);
+        for (const int64_t chunk : {256, 128, 64, 30}) {
+          Attributes cut = run.attributes;
+          cut.Set("chunk", chunk);
+          const TestTensors got = RunFast({Op::kLinearCrossEntropy, cut, &run.inputs, run.in_place}, isa, 2);
+          for (size_t o = 0; o < whole.size(); ++o) {
+            EXPECT_TRUE(got[o].SameBits(whole[o])) << c.name << " " << ToString(dtype) << " output " << o
+                                                   << " in chunks of " << chunk << " on " << ToString(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearCrossEntropy, RefusesATargetBeyondTheVocabulary) {
   TestTensors inputs;
   inputs.push_back(RandomTensor({DType::kF32, {2, 8}}, 1));

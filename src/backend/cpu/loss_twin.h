@@ -106,12 +106,14 @@ struct LossRun {
   // Per output.
   std::vector<const std::vector<double>*> bound_of;
   std::vector<const std::vector<double>*> terms_of;  // of a d_x, else nullptr
-  std::vector<int> acc_of;                           // the input that is added to it, or -1
+  std::vector<int> acc_of;                           // the input that its sum begins with, or -1
+  int64_t tokens = 0;                                // each rounds that sum once
 
   // What output `o` may be off by beside its own rounding.
   double Bound(size_t o, int64_t i) const {
     const double acc = acc_of[o] >= 0 ? std::fabs(inputs[static_cast<size_t>(acc_of[o])].Get(i)) : 0;
-    return (*bound_of[o])[static_cast<size_t>(i)] + 8 * UnitRoundoff(DType::kF32) * acc + 1e-37;
+    return (*bound_of[o])[static_cast<size_t>(i)] + static_cast<double>(tokens + 4) * UnitRoundoff(DType::kF32) * acc +
+           1e-37;
   }
 };
 
@@ -123,7 +125,8 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
                   {"grad_x2", int64_t{c.grad_x2}},
                   {"grad_w2", int64_t{c.grad_w2}},
                   {"acc_w", int64_t{c.acc && c.grad_w}},
-                  {"acc_w2", int64_t{c.acc && c.grad_w2}}}) {
+                  {"acc_w2", int64_t{c.acc && c.grad_w2}}}),
+      tokens(c.T) {
   inputs.push_back(RandomTensor({dtype, {c.T, c.D}}, 1));
   inputs.push_back(RandomTensor({dtype, {c.V, c.D}}, 2, 0.5));
   TestTensor target({DType::kI32, {c.T}});

@@ -3,6 +3,9 @@
 // loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
 // dropout(x) A^T, w2 = B.
 //
+// A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
+// rows, and the products of d_w's sums are added one after the other, from chunk to chunk as within one.
+//
 // With `axes` w and w2 are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the other ranks
 // of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials and target's
 // logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.

@@ -28,7 +28,8 @@ struct LossScratch {
 // largest), and the target's logit, -infinity from those that have it not. One AllGather per chunk.
 enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossStatistics };
 
-inline constexpr int64_t kDefaultLossChunk = 512;  // rows; 64 rows starve the matrix products and cost 1.8x
+// Rows. 64 starve the matrix products and cost 1.8x; fewer would save little of the scratch that these take.
+inline constexpr int64_t kDefaultLossChunk = 512, kLeastLossChunk = 64;
 
 inline constexpr int64_t kLossPiece = 2048;  // words whose exponentials are taken at a time
 
@@ -65,13 +66,15 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
 }
 
 // Chunks that `supervised` rows are cut into, and where chunk `i` begins. Of nearly equal size: a short last one would
-// cost almost as much as a long one. Ranks that share a vocabulary see the same rows, so they cut them alike.
+// cost almost as much as a long one. Ranks that share a vocabulary see the same rows, so they cut them alike. Chunks of
+// an even size begin at even rows: bf16 products take rows in pairs, which must be the same whatever the chunk.
 inline int64_t NumLossChunks(const LossScratch& s, int64_t supervised) {
   return (supervised + s.chunk - 1) / s.chunk;
 }
 inline int64_t LossChunkBegin(const LossScratch& s, int64_t supervised, int64_t i) {
-  const int64_t chunks = NumLossChunks(s, supervised);
-  return chunks == 0 ? 0 : supervised * i / chunks;
+  const int64_t chunks = NumLossChunks(s, supervised), unit = s.chunk % 2 == 0 ? 2 : 1;
+  const int64_t units = (supervised + unit - 1) / unit;
+  return chunks == 0 ? 0 : std::min(supervised, units * i / chunks * unit);
 }
 
 }  // namespace temper

@@ -46,40 +46,41 @@ Cost ClipCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 Result<Types> InferAdamw(const Types& in, const Attributes& a) {
-  const bool good = in.size() == 6u + a.Flag("weight") && in[0].dtype == DType::kF32 && in[1] == in[0] &&
-                    in[2] == in[0] && in[3] == in[0] && in[4] == TensorType{DType::kF32, {2}} &&
-                    in[5] == kScalarsType && (!a.Flag("weight") || (IsFloat(in[6]) && in[6].shape == in[0].shape));
-  if (!good) return BadOperands(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars, [weight])", in, a);
+  Result<DType> weight = DType::kF32;
+  if (a.Has("dtype")) weight = ParseDType(a.String("dtype"));
+  const bool good = in.size() == 6 && in[0].dtype == DType::kF32 && in[1] == in[0] && in[2] == in[0] &&
+                    in[3] == in[0] && in[4] == TensorType{DType::kF32, {2}} && in[5] == kScalarsType && weight.ok() &&
+                    IsFloat({*weight, {}}) && a.Has("dtype") == a.Flag("weight");
+  if (!good) return BadOperands(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars), dtype of a weight", in, a);
   Types out = {in[0], in[2], in[3]};
-  if (a.Flag("weight")) out.push_back(in[6]);
+  if (a.Flag("weight")) out.push_back({*weight, in[0].shape});
   return out;
 }
-Cost AdamwCost(const Types& in, const Types& out, const Attributes& a) {
-  Cost cost = ElementwiseCost(in, out, 14);
-  if (a.Flag("weight")) cost.read = cost.read - in[6].bytes();  // overwritten, not read
-  return cost;
+Cost AdamwCost(const Types& in, const Types& out, const Attributes&) {
+  return ElementwiseCost(in, out, 14);
 }
 
-// Master and moments are updated where they are; the weight in compute precision is written, not read.
+// Master and moments are updated where they are. The weight in compute precision is written, not read: its old bytes
+// are no operand.
 int AdamwOverwrites(const Attributes&, int, int output) {
-  constexpr int kInputs[] = {0, 2, 3, 6};
+  constexpr int kInputs[] = {0, 2, 3, -1};
   return kInputs[output];
 }
 
 constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
-constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"), Double("beta2"), Double("eps"), Double("weight_decay"),
-                                              Flag("weight")};
+constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"),        Double("beta2"), Double("eps"),
+                                              Double("weight_decay"), Flag("weight"),  OptionalString("dtype")};
 
 constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
 constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
 constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut};
 constexpr FlowRule kSumScalarsFlow = {.of_whole = true};
 constexpr FlowRule kClipFlow = {.of_whole = true};
-constexpr FlowOperand kAdamwIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}, {"AB", false, "weight"}};
-constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5, 6})}, "weight"}};
+constexpr FlowOperand kAdamwIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}};
+constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
+                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
 constexpr FlowRule kAdamwFlow = {.in = kAdamwIn, .out = kAdamwOut};
 
 }  // namespace

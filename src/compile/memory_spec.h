@@ -1,0 +1,39 @@
+// MemorySpec: what a run may take of each memory tier, what was asked for, and what moves and kernels cost there.
+#pragma once
+
+#include <limits>
+#include <optional>
+
+#include "compile/device_rates.h"
+#include "compile/residency.h"
+#include "tensor/tier.h"
+
+namespace temper {
+
+enum class MemoryPlacement : uint8_t {
+  kAuto,    // the device for what it holds best, farther tiers for the rest
+  kDevice,  // everything on the device
+  kHost,    // weights, gradients and optimizer states parked at the host, fetched for each use
+};
+
+inline constexpr Bytes kNoLimit{std::numeric_limits<int64_t>::max()};
+
+struct MemorySpec {
+  MemoryPlacement placement = MemoryPlacement::kAuto;
+  Bytes device = kNoLimit, host = kNoLimit;
+  bool disk = false;  // whether there is a place on a disk to write to
+  // Where a class of values lives, whatever the placement says.
+  std::optional<Tier> weights, gradients, optimizer, activations;
+  DeviceRates rates = TypicalHost();       // of the device
+  DeviceRates host_rates = TypicalHost();  // of kernels on what lives in the host's memory
+  LinkRates links = {
+      .host_to_device = 8e9, .device_to_host = 8e9, .disk_read = 1e9, .disk_write = 1e9, .latency = {20e-6}};
+
+  bool IsLimited() const { return device != kNoLimit; }
+  // Nothing is asked for: everything lies on the device.
+  bool IsOpen() const {
+    return placement != MemoryPlacement::kHost && !IsLimited() && !weights && !gradients && !optimizer && !activations;
+  }
+};
+
+}  // namespace temper

@@ -1,0 +1,48 @@
+// placement_search: which tier every persistent value of given graphs lives in, such that they fit and the step is
+// fast. The pass that then moves values to where kernels run is compile/residency.h.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compile/memory_spec.h"
+#include "compile/pipeline.h"
+#include "graph/graph.h"
+#include "program/program.h"
+
+namespace temper {
+
+// A graph that is one, or a pipeline's stage. Borrowed.
+struct PartedGraph {
+  const Graph* graph = nullptr;
+  const std::vector<PipelinePart>* parts = nullptr;
+};
+
+struct GraphUse {
+  PartedGraph of;
+  int times;                                  // in a step
+  const std::vector<Slots>* slots = nullptr;  // of a stage: how many each chunk has
+};
+// Programs from graphs that stand for those of the uses, in their order.
+using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
+
+// What a step of a Program takes, by the estimate: the sum of both.
+struct StepSeconds {
+  Seconds stall;    // of moves, beyond what computing hides
+  Seconds compute;  // all else
+  Seconds total() const { return stall + compute; }
+};
+StepSeconds EstimateOn(const MemorySpec& memory, const Program& program);
+
+struct FoundPlacement {
+  std::vector<Program> programs;
+  bool all_on_device = false;
+};
+
+// The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
+// exceed the device, that is named. `remedies`: what a user can do then.
+Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
+                                       const GraphPlacer& place, const std::string& remedies);
+
+}  // namespace temper

@@ -1,0 +1,138 @@
+// What `memory.recompute: auto` chooses: never slower, by the estimate, than what a user could have asked for, within
+// limits down to what one instruction needs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "../tiny_run.h"
+#include "compile/step_estimate.h"
+
+namespace temper {
+namespace {
+
+using tiny::Must;
+
+const char* const kLlama = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 4000, "hidden_size": 256,
+    "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
+constexpr int64_t kTokens = 2048, kRow = 512;
+
+struct Compiled {
+  std::vector<Program> programs;
+  ChosenMemory chosen;
+  Seconds step;
+};
+
+Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memory) {
+  const auto model = tiny::MakeModel(kLlama);
+  Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = kTokens, .row = kRow, .training = true});
+  Graph eval = model->Forward({.dtype = DType::kBF16, .tokens = kRow, .row = kRow, .training = false});
+  if (lora) {
+    const auto targets = Must(ResolveLoraTargets(forward, {}));
+    forward = AddLora(forward, targets, 0);
+    eval = AddLora(eval, targets, 0);
+  } else {
+    TrainAllWeights(&forward);
+  }
+  Compiled result;
+  TEMPER_ASSIGN_OR_RETURN(
+      result.programs,
+      CompileTraining(forward, eval, {.micro_batches = 3, .recompute = recompute, .threads = 2, .memory = memory},
+                      nullptr, &result.chosen));
+  result.step =
+      EstimateStep(result.programs[0], {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links})
+          .step;
+  return result;
+}
+
+MemorySpec Limited(Bytes device, double bytes_per_second) {
+  MemorySpec memory{.device = device};
+  memory.links.host_to_device = memory.links.device_to_host = bytes_per_second;
+  return memory;
+}
+
+Bytes Share(Bytes bytes, double share) {
+  return {static_cast<int64_t>(static_cast<double>(bytes.v) * share)};
+}
+
+TEST(MemoryChoice, ComputesNothingAgainWhereEverythingFits) {
+  for (const bool lora : {false, true}) {
+    const Compiled open = Must(Compile(lora, Recompute::kNone, {}));
+    const Compiled free = Must(Compile(lora, Recompute::kAuto, {}));
+    const Compiled wide = Must(Compile(lora, Recompute::kAuto, Limited(open.programs[0].arena_bytes, 1e9)));
+    for (const Compiled* one : {&free, &wide}) {
+      EXPECT_EQ(one->chosen.choice, StepChoice());
+      EXPECT_TRUE(one->chosen.text.empty());
+      EXPECT_TRUE(one->chosen.OptionLines().empty());
+      EXPECT_EQ(PrintProgram(one->programs[0]), PrintProgram(open.programs[0]));
+    }
+  }
+}
+
+TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
+  for (const bool lora : {false, true}) {
+    const Bytes all = Must(Compile(lora, Recompute::kNone, {})).programs[0].arena_bytes;
+    for (const double rate : {5e8, 8e9, 1e12}) {
+      for (const double share : {0.85, 0.6, 0.4}) {
+        SCOPED_TRACE(fmt::format("lora {}, {} bytes/s, {:.0f} %", lora, rate, 100 * share));
+        const MemorySpec memory = Limited(Share(all, share), rate);
+        const Compiled chosen = Must(Compile(lora, Recompute::kAuto, memory));
+        EXPECT_LE(chosen.programs[0].arena_bytes, memory.device);
+        for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
+          const auto named = Compile(lora, mode, memory);
+          if (named.ok()) {
+            EXPECT_LE(chosen.step.v, 1.0001 * named->step.v) << ToString(mode);
+          }
+        }
+        // What it says of itself is what it is.
+        EXPECT_NEAR((chosen.chosen.stall + chosen.chosen.compute).v, chosen.step.v, 1e-9);
+        ASSERT_FALSE(chosen.chosen.options.empty());
+        const StepOption& first = chosen.chosen.options.front();
+        EXPECT_TRUE(first.fits);
+        EXPECT_EQ(first.choice, chosen.chosen.choice);
+        EXPECT_EQ(first.device, chosen.programs[0].arena_bytes);
+        EXPECT_EQ(first.host, chosen.programs[0].host.bytes);
+        for (const StepOption& o : chosen.chosen.options) EXPECT_TRUE(!o.fits || first.step <= o.step);
+        EXPECT_EQ(chosen.chosen.OptionLines().size(), chosen.chosen.options.size() + 1);
+      }
+    }
+  }
+}
+
+TEST(MemoryChoice, SlowLinksAreAvoidedByComputingAgainAndFastOnesAreUsed) {
+  const Bytes all = Must(Compile(true, Recompute::kNone, {})).programs[0].arena_bytes;
+  const Compiled slow = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 2e8)));
+  EXPECT_NE(slow.chosen.choice.recompute, Recompute::kNone);
+  const Compiled fast = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 1e13)));
+  EXPECT_EQ(fast.chosen.choice.recompute, Recompute::kNone);
+  EXPECT_FALSE(TrafficOfStep(fast.programs[0]).empty());
+}
+
+// The least limit, to a percent, that does not refuse.
+Bytes LeastLimit(bool lora, Recompute mode) {
+  int64_t low = 0, high = Must(Compile(lora, mode, {})).programs[0].arena_bytes.v;
+  while (high - low > high / 100) {
+    const int64_t middle = (low + high) / 2;
+    (Compile(lora, mode, Limited({middle}, 8e9)).ok() ? high : low) = middle;
+  }
+  return {high};
+}
+
+TEST(MemoryChoice, CutsTheLossFinerWhereNothingElseFitsAndThenNamesTheInstruction) {
+  const Bytes least = LeastLimit(false, Recompute::kAuto);
+  const Compiled tight = Must(Compile(false, Recompute::kAuto, Limited(least, 8e9)));
+  EXPECT_LT(tight.chosen.choice.loss_chunk, kDefaultLossChunk);
+  bool cut = false;
+  for (const Segment& segment : tight.programs[0].segments) {
+    for (const Instruction& i : segment.instructions) {
+      if (i.op == Op::kLinearCrossEntropy) cut = i.attributes.IntOr("chunk", 0) == tight.chosen.choice.loss_chunk;
+    }
+  }
+  EXPECT_TRUE(cut);
+  const auto refused = Compile(false, Recompute::kAuto, Limited(Share(least, 0.9), 8e9));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(refused.status().message().find("alone needs"), std::string::npos) << refused.status().message();
+  EXPECT_EQ(refused.status().message().find("memory.recompute"), std::string::npos) << "it was tried";
+}
+
+}  // namespace
+}  // namespace temper
