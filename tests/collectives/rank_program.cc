@@ -53,12 +53,13 @@ class Steps {
   Status Next() {
     if (!failed_.ok()) return failed_;
     Status status, of_other;
-    if (kind_ == kLanes) status = RunKernel();
-    std::thread beside([&] {
-      if (beside_ && status.ok()) of_other = RunBeside();
+    if (kind_ != kStages) status = RunKernel();
+    if (!beside_ || !status.ok()) return status;
+    std::thread other([&] { of_other = RunBeside(); }), send([&] {
+      if (kind_ == kStages) status = RunKernel();
     });
-    if (kind_ != kLanes) status = RunKernel();
-    beside.join();
+    Await(kernel_.get(), &send);
+    Await(beside_.get(), &other);
     return status.ok() ? of_other : status;
   }
   // Of kLanes: begins with the end of a step, in which the others do not join before they have done its beginning.
@@ -72,6 +73,12 @@ class Steps {
   }
 
  private:
+  // As the executor does.
+  static void Await(Kernel* kernel, std::thread* runs) {
+    kernel->NoteAwaited(true);
+    runs->join();
+    kernel->NoteAwaited(false);
+  }
   Status RunKernel() { return kernel_->Run({.inputs = &memory_, .outputs = &memory_}); }
   Status RunBeside() { return beside_->Run({.inputs = &other_, .outputs = &other_}); }
   void Make(const KernelSpec& spec, std::unique_ptr<Kernel>* kernel) {
