@@ -17,6 +17,8 @@ namespace {
 // Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
 constexpr int kPartsOfBlocks = 4;
 
+constexpr double kNear = 1.05;
+
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 
 Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
@@ -29,7 +31,7 @@ Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& grap
   return ready;
 }
 
-Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads,
+Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
                                  const std::string& remedies) {
   const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
   const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
@@ -59,7 +61,7 @@ Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& ste
     train.stages.push_back({&ready[1].graph, 0, 1});
     return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return SearchPlacement(memory, std::move(graphs), threads, place, remedies);
+  return SearchPlacement(memory, std::move(graphs), threads, place, effort, remedies);
 }
 
 // What the micro-batches take at least, wherever anything lives: their kernels alone.
@@ -95,7 +97,7 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits.
+// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
@@ -116,6 +118,7 @@ class StepChooser {
       if (best_ && best_seconds_.stall.v <= 0) break;
     }
     if (!best_) return refused;
+    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(Refine());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
@@ -123,36 +126,48 @@ class StepChooser {
  private:
   Status Look(const StepChoice& choice) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
-    StepOption option{.choice = choice};
-    if (!options_.empty()) {
-      option.step = ComputingAlone(step, memory_.rates);
-      if (best_ && option.step >= best_seconds_.total()) {
-        options_.push_back(option);
-        return OkStatus();
-      }
-    }
+    StepOption& option = options_.emplace_back(StepOption{.choice = choice});
+    const bool alone = options_.size() == 1;
+    if (!alone) option.step = ComputingAlone(step, memory_.rates);
+    if (best_ && option.step >= best_seconds_.total()) return OkStatus();
     option.placed = true;
-    Result<FoundPlacement> found = PlaceStep(memory_, step, threads_, remedies_);
-    if (!found.ok()) {
-      option.step = ComputingAlone(step, memory_.rates);
-      options_.push_back(option);
-      return found.status();
-    }
-    const Program& train = found->programs[0];
+    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kOne, remedies_));
     // The first that has everything on the device is the fastest there is: nobody asks what it takes.
-    const StepSeconds seconds = found->all_on_device && options_.empty() ? StepSeconds() : EstimateOn(memory_, train);
-    option.fits = true;
-    option.step = seconds.total();
-    option.device = train.arena_bytes;
-    option.host = train.host.bytes;
-    option.disk = train.disk.bytes;
-    for (const LinkTraffic& t : TrafficOfStep(train)) option.moved += t.bytes;
-    options_.push_back(option);
-    if (best_ && best_seconds_.total() <= seconds.total()) return OkStatus();
-    best_ = std::move(*found);
-    best_seconds_ = seconds;
-    best_option_ = options_.size() - 1;
+    const bool fastest = found.all_on_device && alone;
+    const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
+    Note(found.programs[0], seconds, &option);
+    if (!best_ || seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, options_.size() - 1);
     return OkStatus();
+  }
+
+  // Places what came near the best in all ways: one way tells choices apart to a few percent only.
+  Status Refine() {
+    const Seconds near{best_seconds_.total().v * kNear};
+    for (size_t k = 0; k < options_.size(); ++k) {
+      if (!options_[k].fits || options_[k].step > near) continue;
+      TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
+      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kAll, remedies_));
+      const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
+      if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
+      if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
+    }
+    return OkStatus();
+  }
+
+  static void Note(const Program& train, const StepSeconds& seconds, StepOption* option) {
+    option->fits = true;
+    option->step = seconds.total();
+    option->device = train.arena_bytes;
+    option->host = train.host.bytes;
+    option->disk = train.disk.bytes;
+    option->moved = {};
+    for (const LinkTraffic& t : TrafficOfStep(train)) option->moved += t.bytes;
+  }
+
+  void Keep(FoundPlacement found, const StepSeconds& seconds, size_t option) {
+    best_ = std::move(found);
+    best_seconds_ = seconds;
+    best_option_ = option;
   }
 
   void Describe(ChosenMemory* chosen) {
@@ -250,7 +265,8 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
     }
     return Place(plans, threads);
   };
-  TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, SearchPlacement(memory, std::move(uses), threads, place, kRemedies));
+  TEMPER_ASSIGN_OR_RETURN(FoundPlacement found,
+                          SearchPlacement(memory, std::move(uses), threads, place, Effort::kAll, kRemedies));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
     *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};

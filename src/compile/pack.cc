@@ -36,12 +36,13 @@ class Shelf {
     return LowestAmong(merged_, x, size);
   }
 
-  void Add(const Interval& x, Bytes size) {
+  // `longer_come`: intervals of more than two stretches may follow.
+  void Add(const Interval& x, Bytes size, bool longer_come) {
     const Placed placed{x.offset, x.offset + size, x.begin, x.end};
     const auto insert = [&placed](std::vector<Placed>* list) {
       list->insert(std::upper_bound(list->begin(), list->end(), placed.offset, Below), placed);
     };
-    insert(&all_);
+    if (longer_come) insert(&all_);
     for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) insert(&alive_[s]);
   }
 
@@ -62,36 +63,40 @@ class Shelf {
     return offset;
   }
 
-  std::vector<Placed> all_, merged_;
+  std::vector<Placed> all_, merged_;        // all_: but those after which no longer ones came
   std::vector<std::vector<Placed>> alive_;  // per stretch
 };
 
 // Within one part in so many of what no packing can beat, no other order is tried.
 constexpr int64_t kTight = 1000;
 
-// The most that is alive in one step, rounded up as it will be placed.
-Bytes MostAlive(std::span<const Interval> intervals, int steps) {
-  std::vector<int64_t> change(static_cast<size_t>(steps) + 2, 0);
+// What is there for one step only (scratch), where no more than this part of the most is alive, finds room beside the
+// rest whatever that does: it is placed last.
+constexpr double kRoomy = 0.9;
+
+// What is alive in each step, rounded up as it will be placed.
+std::vector<int64_t> AliveInSteps(std::span<const Interval> intervals, int steps) {
+  std::vector<int64_t> alive(static_cast<size_t>(steps) + 2, 0);  // first: by how much it changes
   for (const Interval& x : intervals) {
     const int64_t size = AlignUp(x.size, kAlignment).v;
-    change[static_cast<size_t>(x.begin)] += size;
-    change[static_cast<size_t>(x.end) + 1] -= size;
+    alive[static_cast<size_t>(x.begin)] += size;
+    alive[static_cast<size_t>(x.end) + 1] -= size;
   }
-  int64_t alive = 0, most = 0;
-  for (const int64_t c : change) most = std::max(most, alive += c);
-  return {most};
+  std::partial_sum(alive.begin(), alive.end(), alive.begin());
+  return alive;
 }
 
-// Places intervals one after another, each at the lowest offset where it fits; returns the bytes spanned.
-Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& order, int steps) {
+// Places intervals one after another, each at the lowest offset where it fits; returns the bytes spanned. Those from
+// number `first_short` of the order on are there for one step.
+Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& order, size_t first_short, int steps) {
   Shelf shelf(steps);
   Bytes top{};
-  for (const size_t i : order) {
-    Interval& x = intervals[i];
+  for (size_t k = 0; k < order.size(); ++k) {
+    Interval& x = intervals[order[k]];
     const Bytes size = AlignUp(x.size, kAlignment);
     x.offset = shelf.LowestFor(x, size);
     top = std::max(top, x.offset + size);
-    shelf.Add(x, size);
+    shelf.Add(x, size, k < first_short);
   }
   return top;
 }
@@ -101,7 +106,13 @@ Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& ord
 Bytes PackIntervals(std::span<Interval> intervals) {
   int steps = 0;
   for (const Interval& x : intervals) steps = std::max(steps, x.end);
-  const Bytes bound = MostAlive(intervals, steps);
+  const std::vector<int64_t> alive = AliveInSteps(intervals, steps);
+  const Bytes bound{*std::max_element(alive.begin(), alive.end())};
+  const auto comes_last = [&](size_t i) {
+    const Interval& x = intervals[i];
+    return x.begin == x.end &&
+           static_cast<double>(alive[static_cast<size_t>(x.begin)]) <= kRoomy * static_cast<double>(bound.v);
+  };
   // Each order has shapes of steps that it packs a percent looser than another does.
   using Key = double (*)(const Interval&);
   constexpr Key kOrders[] = {
@@ -116,7 +127,9 @@ Bytes PackIntervals(std::span<Interval> intervals) {
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return key(intervals[a]) > key(intervals[b]); });
-    const Bytes span = PlaceInOrder(intervals, order, steps);
+    const auto first_short =
+        std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
+    const Bytes span = PlaceInOrder(intervals, order, static_cast<size_t>(first_short - order.begin()), steps);
     if (!best || span < *best) {
       best = span;
       for (size_t i = 0; i < intervals.size(); ++i) best_offsets[i] = intervals[i].offset;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "compile/layout.h"
 #include "compile/place.h"
@@ -17,7 +18,7 @@ namespace {
 
 // What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
 // of the moves; residents spare moves.
-constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
+constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4}, kOneRoom[] = {1.2};
 
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
@@ -35,12 +36,13 @@ struct Group {
 
 class Searcher {
  public:
-  Searcher(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, const GraphPlacer& place,
+  Searcher(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, const GraphPlacer& place, Effort effort,
            const std::string& remedies)
       : memory_(memory),
         graphs_(std::move(graphs)),
         threads_(threads),
         place_(place),
+        effort_(effort),
         remedies_(remedies),
         host_(memory.host) {}
 
@@ -230,7 +232,8 @@ class Searcher {
       return TryResidents(resident, activations, least, always);
     }
     if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
-    for (const double room : kRooms) {
+    const auto rooms = effort_ == Effort::kAll ? std::span<const double>(kRooms) : std::span<const double>(kOneRoom);
+    for (const double room : rooms) {
       const double wanted = static_cast<double>(least.bytes.v) * room;
       const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
       Bytes left = memory_.device - always - transient;
@@ -370,6 +373,7 @@ class Searcher {
   const std::vector<GraphUse> graphs_;
   const int threads_;
   const GraphPlacer& place_;
+  const Effort effort_;
   const std::string& remedies_;
   std::vector<Group> groups_;
   std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
@@ -388,8 +392,8 @@ StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
 }
 
 Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
-                                       const GraphPlacer& place, const std::string& remedies) {
-  return Searcher(memory, std::move(graphs), threads, place, remedies).Run();
+                                       const GraphPlacer& place, Effort effort, const std::string& remedies) {
+  return Searcher(memory, std::move(graphs), threads, place, effort, remedies).Run();
 }
 
 }  // namespace temper

@@ -40,9 +40,12 @@ struct FoundPlacement {
   bool all_on_device = false;
 };
 
+// Of the ways to share the device between what lives there and room for copies: all, or the one that is best as a rule.
+enum class Effort : uint8_t { kAll, kOne };
+
 // The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
 // exceed the device, that is named. `remedies`: what a user can do then.
 Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
-                                       const GraphPlacer& place, const std::string& remedies);
+                                       const GraphPlacer& place, Effort effort, const std::string& remedies);
 
 }  // namespace temper

@@ -151,11 +151,7 @@ TEST(Ring, TakesTheMemoryOfTwoRanksKeys) {
     const Graph graph = UpdateInPlace(Lowered(AttentionOf(ranks, 0)));
     const auto programs = Place(std::vector<ProgramPlan>{{"train", {{&graph, 0, 1}}}}, 1);
     ASSERT_TRUE(programs.ok()) << programs.status().message();
-    int64_t persistent = 0;
-    for (const Buffer& b : (*programs)[0].buffers) {
-      persistent = std::max(persistent, AlignUp(b.offset + b.type.bytes(), kAlignment).v);
-    }
-    bytes.push_back(((*programs)[0].workspace_offset.v - persistent) / (2 * kRow / ranks));
+    bytes.push_back((*programs)[0].peak.activations.v / (2 * kRow / ranks));
   }
   EXPECT_LE(bytes[1], bytes[0]) << "bytes per token";
   EXPECT_LE(bytes[2], bytes[0]);

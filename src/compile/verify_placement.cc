@@ -75,34 +75,41 @@ class Verifier {
                                ToString(n.phase), ToString(n.op), block, graph_->value(n.outputs[0]).name, why));
   }
 
+  // Of what the node reads, and of what it overwrites without reading it.
   Status LoadSources() {
-    for (const ValueId id : node_->inputs) {
-      auto& slot = placements_[static_cast<size_t>(id)];
-      if (slot) continue;
-      const Value& v = graph_->value(id);
-      slot.emplace();
-      switch (v.role) {
-        case Role::kWeight:
-        case Role::kAdapter:
-        case Role::kOptimizerState: {
-          // States are called by their weight's name behind a colon.
-          const auto it = weights_.find(v.role == Role::kOptimizerState ? v.name.substr(v.name.find(':') + 1) : v.name);
-          if (it == weights_.end()) return Refuse(v.name + " has no placement");
-          *slot = it->second;
-          break;
-        }
-        case Role::kGradient: {
-          const auto it = gradients_.find(v.name);
-          if (it == gradients_.end()) return Refuse(v.name + " is used before any micro-batch made it");
-          *slot = it->second;
-          break;
-        }
-        case Role::kInput:
-          if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = TokenAxes(mesh_).axes();
-          break;
-        default:
-          break;  // constants: the same everywhere
+    for (const ValueId id : node_->inputs) TEMPER_RETURN_IF_ERROR(LoadSource(id));
+    for (const ValueId id : node_->outputs) {
+      if (graph_->value(id).updates != kNoValue) TEMPER_RETURN_IF_ERROR(LoadSource(graph_->value(id).updates));
+    }
+    return OkStatus();
+  }
+
+  Status LoadSource(ValueId id) {
+    auto& slot = placements_[static_cast<size_t>(id)];
+    if (slot) return OkStatus();
+    const Value& v = graph_->value(id);
+    slot.emplace();
+    switch (v.role) {
+      case Role::kWeight:
+      case Role::kAdapter:
+      case Role::kOptimizerState: {
+        // States are called by their weight's name behind a colon.
+        const auto it = weights_.find(v.role == Role::kOptimizerState ? v.name.substr(v.name.find(':') + 1) : v.name);
+        if (it == weights_.end()) return Refuse(v.name + " has no placement");
+        *slot = it->second;
+        break;
       }
+      case Role::kGradient: {
+        const auto it = gradients_.find(v.name);
+        if (it == gradients_.end()) return Refuse(v.name + " is used before any micro-batch made it");
+        *slot = it->second;
+        break;
+      }
+      case Role::kInput:
+        if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = TokenAxes(mesh_).axes();
+        break;
+      default:
+        break;  // constants: the same everywhere
     }
     return OkStatus();
   }

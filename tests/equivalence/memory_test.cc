@@ -117,7 +117,7 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
     ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
-    ExpectSameBits({.device = limit, .host = limit / 4, .disk = true}, fmt::format("auto, disk, {} %", share * 100));
+    ExpectSameBits({.device = limit, .host = limit / 2, .disk = true}, fmt::format("auto, disk, {} %", share * 100));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 using tiny::Must;
 
 const char* const kLlama = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 4000, "hidden_size": 256,
-    "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
 constexpr int64_t kTokens = 2048, kRow = 512;
 
 struct Compiled {
@@ -70,8 +70,8 @@ TEST(MemoryChoice, ComputesNothingAgainWhereEverythingFits) {
 TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
   for (const bool lora : {false, true}) {
     const Bytes all = Must(Compile(lora, Recompute::kNone, {})).programs[0].arena_bytes;
-    for (const double rate : {5e8, 8e9, 1e12}) {
-      for (const double share : {0.85, 0.6, 0.4}) {
+    for (const double rate : {5e8, 8e9}) {
+      for (const double share : {0.8, 0.4}) {
         SCOPED_TRACE(fmt::format("lora {}, {} bytes/s, {:.0f} %", lora, rate, 100 * share));
         const MemorySpec memory = Limited(Share(all, share), rate);
         const Compiled chosen = Must(Compile(lora, Recompute::kAuto, memory));
@@ -106,10 +106,10 @@ TEST(MemoryChoice, SlowLinksAreAvoidedByComputingAgainAndFastOnesAreUsed) {
   EXPECT_FALSE(TrafficOfStep(fast.programs[0]).empty());
 }
 
-// The least limit, to a percent, that does not refuse.
+// The least limit, to three percent, that does not refuse.
 Bytes LeastLimit(bool lora, Recompute mode) {
   int64_t low = 0, high = Must(Compile(lora, mode, {})).programs[0].arena_bytes.v;
-  while (high - low > high / 100) {
+  while (high - low > high / 30) {
     const int64_t middle = (low + high) / 2;
     (Compile(lora, mode, Limited({middle}, 8e9)).ok() ? high : low) = middle;
   }
