@@ -3,12 +3,10 @@
 //   bench/long_rows [--cp 2] [--threads 1] [--rows 8192,16384,32768] [--steps 3]
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
-#include "bench/model_step.h"
-#include "comm/local/local_communicator.h"
+#include "bench/ranks.h"
 
 namespace temper {
 namespace {
@@ -25,20 +23,10 @@ struct Options {
   std::vector<int64_t> rows = {8192, 16384, 32768};
 };
 
-double Median(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
 double TimeOf(const bench::StepOf& of, Communicator* communicator, KernelTable* collectives, int steps) {
   bench::ModelStep step(of, communicator, collectives);
   step.Run();
-  std::vector<double> seconds;
-  for (int i = 0; i < steps; ++i) {
-    if (communicator != nullptr) Must(communicator->Barrier());
-    seconds.push_back(step.Run());
-  }
-  return Median(seconds);
+  return bench::MedianStep(&step, communicator, steps);
 }
 
 void RunRank(Communicator& communicator, const Options& options) {
@@ -76,9 +64,5 @@ int main(int argc, char** argv) {
     std::istringstream list(argv[i + 1]);
     for (std::string row; std::getline(list, row, ',');) options.rows.push_back(std::atoll(row.c_str()));
   }
-  if (const auto launched = RankFromEnvironment()) {
-    RunRank(*Must(JoinLaunched(*launched)), options);
-    return 0;
-  }
-  return Must(Launch({.ranks = options.cp, .environment = {{"OMP_WAIT_POLICY", "passive"}}})).exit_code;
+  return bench::OnRanks(options.cp, [&](Communicator& communicator) { RunRank(communicator, options); });
 }

@@ -12,8 +12,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "bench/model_step.h"
-#include "comm/local/local_communicator.h"
+#include "bench/ranks.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -80,14 +79,9 @@ MeshSpec MeshOf(const Options& options, int rank) {
 
 // The median step, and the mean sum of delays per step, of the slowest rank.
 std::pair<double, double> Measure(bench::ModelStep* step, Communicator* communicator, Delay* delay, int steps) {
-  std::vector<double> seconds;
   delay->sum = 0;
-  for (int i = 0; i < steps; ++i) {
-    Must(communicator->Barrier());
-    seconds.push_back(step->Run());
-  }
-  std::sort(seconds.begin(), seconds.end());
-  double figures[] = {seconds[seconds.size() / 2], delay->sum.load() / steps};
+  const double median = bench::MedianStep(step, communicator, steps);
+  double figures[] = {median, delay->sum.load() / steps};
   Must(communicator->AllReduceMax(figures));
   return {figures[0], figures[1]};
 }
@@ -136,9 +130,5 @@ int main(int argc, char** argv) {
     if (flag == "--steps") options.steps = std::atoi(argv[i + 1]);
     if (flag == "--mesh") options.mesh = argv[i + 1];
   }
-  if (const auto launched = RankFromEnvironment()) {
-    RunRank(*Must(JoinLaunched(*launched)), options);
-    return 0;
-  }
-  return Must(Launch({.ranks = options.ranks, .environment = {{"OMP_WAIT_POLICY", "passive"}}})).exit_code;
+  return bench::OnRanks(options.ranks, [&](Communicator& communicator) { RunRank(communicator, options); });
 }

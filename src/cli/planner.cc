@@ -68,7 +68,8 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   std::vector<const Program*> programs = {&planned.run.train()};
   others.reserve(static_cast<size_t>(stages));
   for (int stage = 1; stage < stages; ++stage) {
-    TEMPER_ASSIGN_OR_RETURN(CompiledRun other, CompileRun(model_, config, ranks, stage * (ranks / stages)));
+    TEMPER_ASSIGN_OR_RETURN(CompiledRun other,
+                            CompileRun(model_, config, ranks, stage * (ranks / stages), {}, &memory));
     others.push_back(std::move(other));
     programs.push_back(&others.back().train());
   }

@@ -78,13 +78,14 @@ class WindowCutter {
 
   // What moves in the background reads stays until then (compile/layout.cc).
   int EndOfNextSegment(int node) const {
+    const int limit = touches_.PartEnd(node);
     const auto end_of = [&](int i) {
       int end = i + 1;
-      while (end < num_nodes() && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
+      while (end < limit && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
       return end;
     };
     const int own = end_of(node);
-    return own < num_nodes() ? end_of(own) : own;
+    return own < limit ? end_of(own) : own;
   }
 
   // On the device only: copies on the host are there for a moment, or small.
@@ -95,7 +96,7 @@ class WindowCutter {
       const Touch &here = touches[k], &next = touches[k + 1];
       written |= here.writes;
       if (touches_.ProcessorOf(here) != Tier::kDevice || touches_.ProcessorOf(next) != Tier::kDevice ||
-          touches_.HomeOf(root) == Tier::kDevice) {
+          touches_.HomeOf(root) == Tier::kDevice || !touches_.SamePart(here.node, next.node)) {
         written = false;
         continue;
       }
@@ -128,13 +129,17 @@ class WindowCutter {
       if (open && of_root.back().on == on) {
         const auto gap = kept.find({root, k - 1});
         const bool stays = gap != kept.end() ? gap->second : home == Tier::kDevice;
-        open = stays;
+        open = stays && touches_.SamePart(of_root.back().last, touch.node);
       } else {
         open = false;
       }
       if (!open) {
         if (!of_root.empty() && of_root.back().writes) home_since = std::max(home_since, of_root.back().last + 1);
-        of_root.push_back({.root = root, .on = on, .first = touch.node, .reads = touch.reads, .earliest = home_since});
+        of_root.push_back({.root = root,
+                           .on = on,
+                           .first = touch.node,
+                           .reads = touch.reads,
+                           .earliest = std::max(home_since, touches_.PartBegin(touch.node))});
         open = true;
       }
       of_root.back().last = touch.node;
@@ -222,7 +227,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int t
       const Tier on = touches.ProcessorOf(t);
       if (on != touches.HomeOf(id)) used_on(on)[static_cast<size_t>(t.node)] += size;
     }
-    if (IsPersistent(graph, id) || touches.Leaves(id)) continue;
+    if (IsPersistent(graph, id) || touches.Leaves(id) || touches.IsInSlot(id)) continue;
     const bool takes_over = in_place.value(id).updates != kNoValue;
     std::vector<Bytes>& used = used_on(touches.HomeOf(id));
     for (int i = of_value.front().node + (takes_over ? 1 : 0); i <= of_value.back().node; ++i) {

@@ -27,7 +27,7 @@ struct Window {
 // Bytes in each tier at each node.
 using WorkingSets = std::array<std::vector<Bytes>, kNumTiers>;
 
-// When every copy is there for its touch alone. Persistent values at home are not counted.
+// When every copy is there for its touch alone. Persistent values at home, and slots, are not counted.
 WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int threads);
 
 // In the order of their first touches, within the room that `spec` gives.

@@ -62,8 +62,8 @@ class LayoutMaker {
     for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
       PackTemporaries(tier);
       FindPeak(tier);
+      PackSlots(tier);
     }
-    PackSlots();
     return std::move(layout_);
   }
 
@@ -136,15 +136,16 @@ class LayoutMaker {
     for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
   }
 
-  void PackSlots() {
+  void PackSlots(Tier tier) {
+    SlotSizes& sizes = layout_.tiers[static_cast<size_t>(tier)].slots;
     std::map<int, int> last;  // per chunk: its last node
     for (const PipelinePart& part : parts_) {
       if (part.begin < part.end) last[part.chunk] = static_cast<int>(part.end) - 1;
-      layout_.slots.resize(std::max(layout_.slots.size(), static_cast<size_t>(part.chunk) + 1));
+      sizes.resize(std::max(sizes.size(), static_cast<size_t>(part.chunk) + 1));
     }
     std::map<std::pair<int, SlotKind>, std::pair<std::vector<Interval>, std::vector<ValueId>>> groups;
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
-      if (!IsActivation(id) || IsTemporary(id)) continue;
+      if (!IsActivation(id) || IsTemporary(id) || graph_.value(id).tier != tier) continue;
       const PipelinePart& part = PartAt(begin_[At(id)]);
       const SlotKind kind = part.kind == PartKind::kReceiveForward    ? SlotKind::kReceivedForward
                             : part.kind == PartKind::kReceiveBackward ? SlotKind::kReceivedBackward
@@ -157,7 +158,7 @@ class LayoutMaker {
     }
     for (auto& [key, group] : groups) {
       auto& [intervals, owners] = group;
-      layout_.slots[static_cast<size_t>(key.first)][static_cast<size_t>(key.second)] = PackIntervals(intervals);
+      sizes[static_cast<size_t>(key.first)][static_cast<size_t>(key.second)] = PackIntervals(intervals);
       for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
     }
   }

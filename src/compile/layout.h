@@ -4,7 +4,7 @@
 // A graph is one part, or the parts of a pipeline's stage. What lives within one part is a temporary: parts run one
 // after another and share one region. Scratch lives as long as its node: it is packed with the temporaries. What lives
 // from one part to another must be there for each micro-batch in flight: it has a place in its chunk's slots
-// (pipeline_schedule.h). Each tier has regions of its own; slots are the device's.
+// (pipeline_calls.h). Each tier has regions and slots of its own.
 #pragma once
 
 #include <array>
@@ -23,6 +23,8 @@ struct Home {
   Bytes offset;  // in the region of temporaries, or in the slot
 };
 
+using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: of one slot
+
 // Of one tier.
 struct TierLayout {
   Bytes span;       // of the region of temporaries
@@ -30,12 +32,12 @@ struct TierLayout {
   Bytes peak_activations;
   Bytes peak_staged;  // of copies of what lives in another tier
   size_t peak_node = 0;
+  SlotSizes slots;
 };
 
 struct Layout {
-  std::vector<Home> home;                               // per value; meaningful for roots of activations
-  std::vector<std::optional<Bytes>> scratch;            // per node: in the region of temporaries; none: it takes none
-  std::vector<std::array<Bytes, kNumSlotKinds>> slots;  // per chunk: size of one slot
+  std::vector<Home> home;                     // per value; meaningful for roots of activations
+  std::vector<std::optional<Bytes>> scratch;  // per node: in the region of temporaries; none: it takes none
   std::array<TierLayout, kNumTiers> tiers;
 
   const TierLayout& in(Tier tier) const { return tiers[static_cast<size_t>(tier)]; }

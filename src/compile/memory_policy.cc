@@ -21,28 +21,45 @@ constexpr double kNear = 1.05;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 
-Result<std::vector<Graph>> InPlace(const std::vector<const Graph*>& graphs) {
-  std::vector<Graph> ready;
+Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
+  std::vector<PipelinedGraph> ready;
   ready.reserve(graphs.size());
-  for (const Graph* graph : graphs) {
-    ready.push_back(UpdateInPlace(*graph));
-    TEMPER_RETURN_IF_ERROR(Verify(ready.back()));
+  for (const PartedGraph& of : graphs) {
+    ready.push_back({UpdateInPlace(*of.graph), *of.parts});
+    TEMPER_RETURN_IF_ERROR(Verify(ready.back().graph));
   }
   return ready;
 }
 
 Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
                                  const std::string& remedies) {
-  std::vector<GraphUse> graphs = {{&step.first, 1}, {&step.update, 1}, {&step.eval, 0}};
-  if (step.micro_batches > 1) graphs.push_back({&step.rest, step.micro_batches - 1});
-  const GraphPlacer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
-    std::vector<Stage> stages = {{&ready[0], 0, 1}};
-    if (step.micro_batches > 1) stages.push_back({&ready[3], 1, step.micro_batches});
-    stages.push_back({&ready[1], 0, 1});
-    return Place(
-        std::vector<ProgramPlan>{{.name = "train", .stages = stages}, {.name = "eval", .stages = {{&ready[2], 0, 1}}}},
-        threads);
+  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
+  const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
+  const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
+  const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
+  const std::vector<PipelinePart> whole;
+  std::vector<GraphUse> graphs = {
+      {parted(step.first), 1, slots}, {{&step.update, &whole}, 1}, {parted(step.eval), 0, eval_slots}};
+  const bool more = step.micro_batches > 1;
+  if (more) graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
+  const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
+  if (gathers) graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+    const PipelinedGraph& first = ready[0];
+    const PipelinedGraph* const rest = more ? &ready[3] : nullptr;
+    ProgramPlan train{.name = "train"}, eval{.name = "eval"};
+    if (pipeline != nullptr) {
+      train.pipeline = PipelinedStep{&first, rest, pipeline->train};
+      train.before = gathers ? &ready.back().graph : nullptr;
+      eval.pipeline = PipelinedStep{&ready[2], nullptr, pipeline->eval};
+    } else {
+      train.stages = {{&first.graph, 0, 1}};
+      if (more) train.stages.push_back({&rest->graph, 1, step.micro_batches});
+      eval.stages = {{&ready[2].graph, 0, 1}};
+    }
+    train.stages.push_back({&ready[1].graph, 0, 1});
+    return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
   return SearchPlacement(memory, std::move(graphs), threads, place, effort, remedies);
 }
@@ -58,7 +75,8 @@ Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
     }
     return sum.v;
   };
-  return {seconds(step.first) + (step.micro_batches > 1 ? (step.micro_batches - 1) * seconds(step.rest) : 0.0)};
+  const double rest = step.micro_batches > 1 ? (step.micro_batches - 1) * seconds(step.rest.graph) : 0.0;
+  return {seconds(step.first.graph) + rest};
 }
 
 std::string Describe(const Program& program) {
@@ -237,12 +255,13 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
                                          ChosenMemory* chosen) {
   std::vector<GraphUse> uses;
-  for (const NamedGraph& named : graphs) uses.push_back({named.graph, 1});
-  const GraphPlacer place = [&](const std::vector<const Graph*>& placed) -> Result<std::vector<Program>> {
-    TEMPER_ASSIGN_OR_RETURN(const std::vector<Graph> ready, InPlace(placed));
+  const std::vector<PipelinePart> whole;
+  for (const NamedGraph& named : graphs) uses.push_back({{named.graph, &whole}, 1});
+  const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < ready.size(); ++k) {
-      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k], 0, 1}}});
+      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
     }
     return Place(plans, threads);
   };

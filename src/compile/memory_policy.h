@@ -5,11 +5,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "compile/memory_spec.h"
+#include "compile/pipeline.h"
 #include "compile/recompute.h"
 #include "graph/graph.h"
 #include "graph/ops/loss_scratch.h"
@@ -17,10 +19,17 @@
 
 namespace temper {
 
-// The graphs of a step, before UpdateInPlace.
+// The graphs of a step, before UpdateInPlace. `rest`: of micro-batches after the first; empty where there are none.
 struct StepGraphs {
-  Graph first, rest, update, eval;  // `rest`: of micro-batches after the first; empty where there are none
+  PipelinedGraph first, rest, eval;  // without parts where there is no pipeline
+  Graph update;
   int micro_batches = 1;
+  // Of a stage of a pipeline.
+  struct Pipeline {
+    StageCalls train, eval;
+    Graph gathers;  // of weights that are gathered once per step (compile/gather_once.h); empty where they are not
+  };
+  std::optional<Pipeline> pipeline;
 };
 
 // One way to make them.

@@ -2,7 +2,7 @@
 //
 // A *chunk* is a run of blocks; the first has what stands before the blocks, the last what stands after them. A stage
 // owns one chunk, or several (PipelineSchedule::StageOf). Of each the cut makes *parts*, which a schedule
-// (pipeline_schedule.h) calls one by one:
+// (pipeline_calls.h) calls one by one:
 //
 //   receive forward    recv nodes: what the chunk before has made
 //   forward            its nodes, each value that the next chunk needs sent as soon as it is made
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/pipeline_schedule.h"
+#include "compile/pipeline_calls.h"
 #include "graph/graph.h"
 
 namespace temper {

@@ -10,6 +10,8 @@
 #include <set>
 #include <tuple>
 
+#include "compile/pipeline_calls.h"
+
 namespace temper {
 namespace {
 

@@ -121,16 +121,20 @@ class BufferTable {
   std::array<Bytes, kNumTiers> end_ = {};
 };
 
-// The regions of one Program above the persistent ones.
+using PerTier = std::array<Bytes, kNumTiers>;
+constexpr Tier kTiers[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+
+// The regions of one Program above the persistent ones, per tier.
 struct Regions {
-  std::array<Bytes, kNumTiers> temporaries;  // addresses
-  // Of a pipeline: per chunk and kind, where the first slot lies and how large each is.
-  std::vector<std::array<Bytes, kNumSlotKinds>> slots, slot_sizes;
+  PerTier temporaries;  // addresses
+  // Of a pipeline: where the first slot lies and how large each is.
+  std::array<SlotSizes, kNumTiers> slots, slot_sizes;
 
   Bytes At(const Home& home, Tier tier, const Slots& slots_of_call) const {
-    if (home.chunk < 0) return temporaries[static_cast<size_t>(tier)] + home.offset;
+    const auto t = static_cast<size_t>(tier);
+    if (home.chunk < 0) return temporaries[t] + home.offset;
     const auto chunk = static_cast<size_t>(home.chunk), kind = static_cast<size_t>(home.kind);
-    return slots[chunk][kind] + slot_sizes[chunk][kind] * slots_of_call[kind] + home.offset;
+    return slots[t][chunk][kind] + slot_sizes[t][chunk][kind] * slots_of_call[kind] + home.offset;
   }
 };
 
@@ -213,20 +217,16 @@ class Placer {
 
   Result<std::vector<Program>> Run() {
     for (const ProgramPlan& plan : plans_) {
-      Bytes kept{}, span{};
-      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_[0]));
+      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
       if (plan.pipeline) {
+        PerTier span = {};
         for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
           TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
         }
-        kept = PlaceSlots(plan, Bytes{}).second;
+        const PerTier kept = PlaceSlots(plan, {}).second;
+        for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], kept[t] + span[t]);
       }
-      reach_[0] = std::max(reach_[0], kept + span);
-      for (const Stage& stage : plan.stages) {
-        Bytes alone{};
-        TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &alone));
-        reach_[0] = std::max(reach_[0], alone);
-      }
+      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
     }
     table_.GiveOffsets();
     std::vector<Program> programs;
@@ -244,38 +244,39 @@ class Placer {
     return graphs;
   }
 
-  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, Bytes* span) {
+  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
     if (fresh) it->second = LayOut(graph, parts, threads_);
-    *span = std::max(*span, it->second.in(Tier::kDevice).span);
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
-      if (tier > 0) reach_[tier] = std::max(reach_[tier], layout.span);
+      (*span)[tier] = std::max((*span)[tier], layout.span);
     }
     return OkStatus();
   }
 
   // The slots of a pipeline from `begin` on, and where they end: the micro-batches that are in flight at once, each
   // with room for what any of the plan's graphs keeps.
-  std::pair<Regions, Bytes> PlaceSlots(const ProgramPlan& plan, Bytes begin) const {
+  std::pair<Regions, PerTier> PlaceSlots(const ProgramPlan& plan, PerTier begin) const {
     Regions regions;
     const std::vector<Slots>& counts = plan.pipeline->calls.slots;
-    regions.slots.resize(counts.size());
-    regions.slot_sizes.resize(counts.size());
-    for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
-      const auto& slots = layouts_.at(&graph->graph).slots;
-      for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
-        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
-          Bytes& size = regions.slot_sizes[chunk][kind];
-          size = std::max(size, slots[chunk][kind]);
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      SlotSizes &first = regions.slots[t], &sizes = regions.slot_sizes[t];
+      first.resize(counts.size());
+      sizes.resize(counts.size());
+      for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+        const SlotSizes& slots = layouts_.at(&graph->graph).tiers[t].slots;
+        for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
+          for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+            sizes[chunk][kind] = std::max(sizes[chunk][kind], slots[chunk][kind]);
+          }
         }
       }
-    }
-    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
-      for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
-        regions.slots[chunk][kind] = begin;
-        begin += regions.slot_sizes[chunk][kind] * counts[chunk][kind];
+      for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+          first[chunk][kind] = begin[t];
+          begin[t] += sizes[chunk][kind] * counts[chunk][kind];
+        }
       }
     }
     return {regions, begin};
@@ -298,20 +299,19 @@ class Placer {
       ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
     }
     SegmentWriter writer(&program, table_);
-    std::array<Bytes, kNumTiers> peak_live = {};
+    PerTier peak_live = {};
+    const Regions whole = {.temporaries = EndsOfBuffers()};
     if (plan.before != nullptr) {
       const Graph& graph = *plan.before;
-      for (const int b :
-           writer.Write(graph, 0, graph.nodes().size(), layouts_.at(&graph), {.temporaries = TemporariesFrom({})})) {
+      for (const int b : writer.Write(graph, 0, graph.nodes().size(), layouts_.at(&graph), whole)) {
         program.schedule.push_back({.binding = b});
       }
     }
     if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
     for (const Stage& stage : plan.stages) {
       const Layout& layout = layouts_.at(stage.graph);
-      NotePeak(*stage.graph, layout, Bytes{}, &program, &peak_live);
-      const std::vector<int> bindings =
-          writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, {.temporaries = TemporariesFrom({})});
+      NotePeak(*stage.graph, layout, {}, &program, &peak_live);
+      const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
       const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;
       if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
@@ -323,14 +323,11 @@ class Placer {
     return program;
   }
 
-  // Where temporaries begin in each tier; on the device after so many bytes of slots.
-  std::array<Bytes, kNumTiers> TemporariesFrom(Bytes slots) const {
-    std::array<Bytes, kNumTiers> begin = {};
-    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-      begin[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
-    }
-    begin[0] += slots;
-    return begin;
+  // Addresses, from which on temporaries lie, or slots.
+  PerTier EndsOfBuffers() const {
+    PerTier ends = {};
+    for (const Tier tier : kTiers) ends[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
+    return ends;
   }
 
   static MemoryByClass& PeakIn(Tier tier, Program* program) {
@@ -338,11 +335,11 @@ class Placer {
   }
 
   // `kept`: bytes of slots, which are there all the time that a pipeline runs.
-  static void NotePeak(const Graph& graph, const Layout& layout, Bytes kept, Program* program,
-                       std::array<Bytes, kNumTiers>* peak_live) {
-    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+  static void NotePeak(const Graph& graph, const Layout& layout, const PerTier& kept, Program* program,
+                       PerTier* peak_live) {
+    for (const Tier tier : kTiers) {
       const TierLayout& here = layout.in(tier);
-      const Bytes slots = tier == Tier::kDevice ? kept : Bytes{};
+      const Bytes slots = kept[static_cast<size_t>(tier)];
       Bytes& most = (*peak_live)[static_cast<size_t>(tier)];
       if (here.peak_live + slots <= most) continue;
       most = here.peak_live + slots;
@@ -358,11 +355,12 @@ class Placer {
     }
   }
 
-  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer,
-                     std::array<Bytes, kNumTiers>* peak_live) const {
-    auto [regions, end] = PlaceSlots(plan, table_.end(Tier::kDevice));
-    const Bytes slots = end - table_.end(Tier::kDevice);
-    regions.temporaries = TemporariesFrom(slots);
+  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer, PerTier* peak_live) const {
+    const PerTier begin = EndsOfBuffers();
+    auto [regions, end] = PlaceSlots(plan, begin);
+    regions.temporaries = end;
+    PerTier slots = {};
+    for (size_t t = 0; t < kNumTiers; ++t) slots[t] = end[t] - begin[t];
     for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
       NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, peak_live);
     }
@@ -407,7 +405,7 @@ class Placer {
   const int threads_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  std::array<Bytes, kNumTiers> reach_ = {};  // of all Programs, per tier: how far slots and temporaries go
+  PerTier reach_ = {};  // of all Programs: how far slots and temporaries go
 };
 
 }  // namespace

@@ -83,8 +83,8 @@ class Searcher {
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<const Graph*> graphs;
-    for (const GraphUse& use : graphs_) graphs.push_back(use.graph);
+    std::vector<PartedGraph> graphs;
+    for (const GraphUse& use : graphs_) graphs.push_back(use.of);
     return place_(graphs);
   }
 
@@ -109,7 +109,7 @@ class Searcher {
     std::map<std::string, size_t> index;
     std::map<std::string, std::set<std::string>> counted;
     for (const GraphUse& use : graphs_) {
-      const Graph& graph = *use.graph;
+      const Graph& graph = *use.of.graph;
       for (ValueId id = 0; id < graph.num_values(); ++id) {
         const Value& value = graph.value(id);
         const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter ||
@@ -215,13 +215,14 @@ class Searcher {
     LeastBytes least;
     const Graph* at = nullptr;
     for (const GraphUse& use : graphs_) {
-      const LeastBytes of_graph = LeastOnDevice(*use.graph, SpecOf(all_far, activations, memory_.device));
+      const LeastBytes of_graph =
+          LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device));
       if (of_graph.bytes > least.bytes) {
         least = of_graph;
-        at = use.graph;
+        at = use.of.graph;
       }
     }
-    const Bytes always = AlwaysOnDevice();
+    const Bytes always = AlwaysOnDevice() + SlotsOnDevice(SpecOf(all_far, activations, memory_.device));
     if (!memory_.IsLimited() || memory_.placement != MemoryPlacement::kAuto) {
       // Nothing wants residents: all that is left open is parked, or stays.
       std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
@@ -272,11 +273,12 @@ class Searcher {
     Bytes sum{};
     std::set<std::string> seen;
     for (const GraphUse& use : graphs_) {
-      for (ValueId id = 0; id < use.graph->num_values(); ++id) {
-        const Value& v = use.graph->value(id);
+      const Graph& graph = *use.of.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        const Value& v = graph.value(id);
         const bool always =
             v.role == Role::kInput || v.role == Role::kOutput || v.role == Role::kConstant || v.role == Role::kCache;
-        if (use.graph->Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
+        if (graph.Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
         sum += AlignUp(v.type.bytes(), kAlignment);
       }
     }
@@ -284,6 +286,22 @@ class Searcher {
       if (g.fixed == Tier::kDevice) sum += g.bytes;
     }
     return sum;
+  }
+
+  // What a pipeline keeps there of micro-batches in flight.
+  Bytes SlotsOnDevice(const ResidencySpec& spec) const {
+    Bytes most{};
+    for (const GraphUse& use : graphs_) {
+      if (use.slots == nullptr) continue;
+      const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
+      const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
+      Bytes sum{};
+      for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) sum += sizes[chunk][kind] * (*use.slots)[chunk][kind];
+      }
+      most = std::max(most, sum);
+    }
+    return most;
   }
 
   Status TryResidents(std::vector<bool> resident, std::optional<Tier> activations, const LeastBytes& least,
@@ -302,13 +320,11 @@ class Searcher {
       const Bytes room = !limited ? memory_.device
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
-      std::vector<Graph> graphs;
+      std::vector<PipelinedGraph> graphs;
       const ResidencySpec spec = SpecOf(homes, activations, room);
-      for (const GraphUse& use : graphs_) {
-        graphs.push_back(Reside(*use.graph, spec));
-      }
-      std::vector<const Graph*> placed;
-      for (const Graph& graph : graphs) placed.push_back(&graph);
+      for (const GraphUse& use : graphs_) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
+      std::vector<PartedGraph> placed;
+      for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
       TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, place_(placed));
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {

@@ -7,17 +7,25 @@
 #include <vector>
 
 #include "compile/memory_spec.h"
+#include "compile/pipeline.h"
 #include "graph/graph.h"
 #include "program/program.h"
 
 namespace temper {
 
+// A graph that is one, or a pipeline's stage. Borrowed.
+struct PartedGraph {
+  const Graph* graph = nullptr;
+  const std::vector<PipelinePart>* parts = nullptr;
+};
+
 struct GraphUse {
-  const Graph* graph;
-  int times;  // in a step
+  PartedGraph of;
+  int times;                                  // in a step
+  const std::vector<Slots>* slots = nullptr;  // of a stage: how many each chunk has
 };
 // Programs from graphs that stand for those of the uses, in their order.
-using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<const Graph*>&)>;
+using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
 
 // What a step of a Program takes, by the estimate: the sum of both.
 struct StepSeconds {

@@ -15,7 +15,7 @@ class Rewriter {
   Rewriter(const Graph& graph, const Touches& touches, const std::vector<Window>& windows)
       : graph_(graph), touches_(touches), windows_(windows) {}
 
-  Graph Run() {
+  PipelinedGraph Run(const std::vector<PipelinePart>& parts) {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       result_.AddValue(graph_.value(id));
       result_.value(id).tier = touches_.HomeOf(graph_.Root(id));
@@ -34,8 +34,10 @@ class Rewriter {
     std::map<const Window*, ValueId> fetched;
     std::map<ValueId, const Window*> open;  // by root
     std::map<ValueId, ValueId> copy;        // of roots with an open window: what it holds now
+    std::vector<size_t> begin;              // per node: where it and its moves begin
     for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
       const auto n = static_cast<size_t>(i);
+      begin.push_back(result_.nodes().size());
       for (const Window* w : issued[n]) fetched[w] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
       for (const Window* w : begun[n]) {
         open[w->root] = w;
@@ -48,7 +50,12 @@ class Rewriter {
         copy.erase(w->root);
       }
     }
-    return std::move(result_);
+    begin.push_back(result_.nodes().size());
+    PipelinedGraph result{.graph = std::move(result_)};
+    for (const PipelinePart& part : parts) {
+      result.parts.push_back({part.kind, part.chunk, begin[part.begin], begin[part.end]});
+    }
+    return result;
   }
 
  private:
@@ -145,8 +152,8 @@ Seconds LinkRates::SecondsOf(Tier from, Tier to, Bytes bytes) const {
   return latency + Seconds{static_cast<double>(bytes.v) / rate};
 }
 
-LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec) {
-  const Touches touches(graph, *spec.homes, spec.activations);
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  const Touches touches(graph, parts, *spec.homes, spec.activations);
   const WorkingSets used = MeasureWorkingSets(graph, touches, spec.threads);
   LeastBytes least;
   const std::vector<Bytes>& device = used[static_cast<size_t>(Tier::kDevice)];
@@ -156,9 +163,9 @@ LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec) {
   return least;
 }
 
-Graph Reside(const Graph& graph, const ResidencySpec& spec) {
-  const Touches touches(graph, *spec.homes, spec.activations);
-  return Rewriter(graph, touches, FindWindows(graph, touches, spec)).Run();
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  const Touches touches(graph, parts, *spec.homes, spec.activations);
+  return Rewriter(graph, touches, FindWindows(graph, touches, spec)).Run(parts);
 }
 
 }  // namespace temper

@@ -7,6 +7,9 @@
 // are dropped after their last touch. Activations may leave the device between the forward and the backward pass.
 // Fetches are issued ahead by the time they take, as far as memory allows.
 //
+// Between the parts of a pipeline's stage other micro-batches run: copies serve one part, and what leaves the device
+// from one to another lies in slots at the host (compile/layout.h).
+//
 // What is moved are bytes: no placement changes a result.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <string>
 
 #include "compile/device_rates.h"
+#include "compile/pipeline.h"
 #include "graph/graph.h"
 
 namespace temper {
@@ -49,10 +53,11 @@ struct LeastBytes {
   Bytes bytes;
   size_t node = 0;
 };
-LeastBytes LeastOnDevice(const Graph& graph, const ResidencySpec& spec);
+// What lies in slots is not among it.
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
 
-// REQUIRES: the graph verifies, all its values are on the device, and nothing of it has been made to update in place
-// that the model does not (compile/fuse.h, UpdateInPlace, comes after).
-Graph Reside(const Graph& graph, const ResidencySpec& spec);
+// `parts`: empty for a graph that is one. REQUIRES: the graph verifies, all its values are on the device, and nothing
+// of it has been made to update in place that the model does not (compile/fuse.h, UpdateInPlace, comes after).
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
 
 }  // namespace temper

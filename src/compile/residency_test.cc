@@ -57,7 +57,7 @@ class ResidencyTest : public testing::Test {
 TEST_F(ResidencyTest, LeavesAGraphAloneThatHasEverythingAtHome) {
   const Graph step = Differentiate(Layers(), false);
   const Homes homes;
-  const Graph resided = Reside(step, Spec(homes, GiB(1)));
+  const Graph resided = Reside(step, {}, Spec(homes, GiB(1))).graph;
   EXPECT_EQ(PrintGraph(resided), PrintGraph(step));
 }
 
@@ -66,22 +66,22 @@ TEST_F(ResidencyTest, FetchesAWeightForEachPassWhereThereIsNoRoomToKeepIt) {
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
   const ResidencySpec least = Spec(homes, GiB(1));
-  const Graph tight = Reside(step, Spec(homes, LeastOnDevice(step, least).bytes));
+  const Graph tight = Reside(step, {}, Spec(homes, LeastOnDevice(step, {}, least).bytes)).graph;
   ASSERT_TRUE(Verify(tight).ok()) << Verify(tight).message();
   // Forward and backward of all; the last layer's copy serves both where they meet, if it fits.
   EXPECT_GE(Count(tight, Op::kFetch), 2 * kLayers - 1);
   EXPECT_EQ(Count(tight, Op::kEvict), 0) << "a weight that is only read has nothing to write back";
-  const Graph roomy = Reside(step, Spec(homes, GiB(1)));
+  const Graph roomy = Reside(step, {}, Spec(homes, GiB(1))).graph;
   EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "what fits is kept from the forward to the backward";
 }
 
 TEST_F(ResidencyTest, WritesAGradientToWhereItLivesAndAddsToItFromThere) {
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["grad:w" + std::to_string(layer)] = Tier::kHost;
-  const Graph first = Reside(Differentiate(Layers(), false), Spec(homes, GiB(1)));
+  const Graph first = Reside(Differentiate(Layers(), false), {}, Spec(homes, GiB(1))).graph;
   EXPECT_EQ(Count(first, Op::kFetch), 0);
   EXPECT_EQ(Count(first, Op::kEvict), kLayers);
-  const Graph rest = UpdateInPlace(Reside(Differentiate(Layers(), true), Spec(homes, GiB(1))));
+  const Graph rest = UpdateInPlace(Reside(Differentiate(Layers(), true), {}, Spec(homes, GiB(1))).graph);
   ASSERT_TRUE(Verify(rest).ok()) << Verify(rest).message();
   EXPECT_EQ(Count(rest, Op::kFetch), kLayers);
   EXPECT_EQ(Count(rest, Op::kEvict), kLayers);
@@ -96,7 +96,7 @@ TEST_F(ResidencyTest, IssuesFetchesAheadOfTheirUse) {
   const Graph step = Differentiate(Layers(), false);
   Homes homes;
   for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
-  const Graph resided = Reside(step, Spec(homes, GiB(1)));
+  const Graph resided = Reside(step, {}, Spec(homes, GiB(1))).graph;
   int ahead = 0;
   const auto& nodes = resided.nodes();
   for (size_t i = 0; i < nodes.size(); ++i) {

@@ -19,7 +19,18 @@ const char* StepEstimate::Bottleneck() const {
 StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events) {
   const TimedSegments timed = TimeOf(program, rates);
   RankClock clock(program, timed, rates.shared, keep_events);
-  clock.Advance();
+  for (bool moved = true; moved;) {
+    moved = clock.Advance();
+    for (const size_t lane : {kSendLane, kReceiveLane}) {
+      while (const auto transfer = clock.NextTransfer(lane)) {
+        clock.FinishTransfer(lane, transfer->ready, transfer->ready + transfer->duration);
+        moved = true;
+      }
+    }
+    if (!clock.arrived()) continue;
+    clock.Meet(*clock.arrived());
+    moved = true;
+  }
   return clock.Finish();
 }
 

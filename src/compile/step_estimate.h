@@ -60,7 +60,7 @@ struct StepEstimate {
   const char* Bottleneck() const;
 };
 
-// REQUIRES: a Program without sends and receives: stages of a pipeline wait for each other.
+// Of a stage of a pipeline: as if the others were always in time (all together: plan/simulation.h).
 StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events = false);
 
 }  // namespace temper

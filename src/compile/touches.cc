@@ -16,8 +16,18 @@ Tier HomeByName(const Graph& graph, const Homes& homes, ValueId id) {
 
 }  // namespace
 
-Touches::Touches(const Graph& graph, const Homes& homes, std::optional<Tier> activations)
-    : graph_(graph), activations_(activations) {
+Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const Homes& homes,
+                 std::optional<Tier> activations)
+    : graph_(graph),
+      activations_(activations),
+      part_begin_(graph.nodes().size(), 0),
+      part_end_(graph.nodes().size(), static_cast<int>(graph.nodes().size())) {
+  for (const PipelinePart& part : parts) {
+    for (size_t i = part.begin; i < part.end; ++i) {
+      part_begin_[i] = static_cast<int>(part.begin);
+      part_end_[i] = static_cast<int>(part.end);
+    }
+  }
   FindProcessors(homes);
   FindTouches();
   FindHomes(homes);
@@ -65,7 +75,7 @@ void Touches::FindHomes(const Homes& homes) {
   home_.assign(touches_.size(), Tier::kDevice);
   for (ValueId id = 0; id < graph_.num_values(); ++id) {
     const std::vector<Touch>& touches = touches_[At(id)];
-    if (graph_.Root(id) != id || touches.empty()) continue;
+    if (graph_.Root(id) != id) continue;
     switch (graph_.value(id).role) {
       case Role::kWeight:
       case Role::kAdapter:
@@ -75,21 +85,33 @@ void Touches::FindHomes(const Homes& homes) {
         break;
       case Role::kActivation:
       case Role::kOutput:
-        home_[At(id)] = ProcessorOf(touches[0]);
+        if (!touches.empty()) home_[At(id)] = ProcessorOf(touches[0]);
         break;
       case Role::kInput:
       case Role::kConstant:
       case Role::kCache:
-        if (std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
+        if (!touches.empty() &&
+            std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
           home_[At(id)] = Tier::kHost;
         break;
     }
-    if (Leaves(id)) home_[At(id)] = Tier::kHost;
+    if (!touches.empty() && Leaves(id)) home_[At(id)] = Tier::kHost;
   }
 }
 
+bool Touches::IsTransferred(ValueId root) const {
+  return std::any_of(Of(root).begin(), Of(root).end(), [&](const Touch& t) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(t.node)];
+    return IsTransfer(node.op) && node.phase != Phase::kUpdate;
+  });
+}
+
+bool Touches::IsInSlot(ValueId root) const {
+  return !SamePart(Of(root).front().node, Of(root).back().node) || IsTransferred(root);
+}
+
 bool Touches::Leaves(ValueId id) const {
-  if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation) return false;
+  if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
   const std::vector<Touch>& touches = touches_[At(id)];
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
   return std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kDevice; }) &&

@@ -18,8 +18,10 @@ struct Touch {
 
 class Touches {
  public:
-  // `activations`: ResidencySpec's. The graph must outlive this.
-  Touches(const Graph& graph, const Homes& homes, std::optional<Tier> activations);
+  // `parts`: of a pipeline's stage; empty for a graph that is one. `activations`: ResidencySpec's. The graph must
+  // outlive this.
+  Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const Homes& homes,
+          std::optional<Tier> activations);
 
   // Where a node runs.
   Tier ProcessorOf(int node) const { return processor_[static_cast<size_t>(node)]; }
@@ -29,18 +31,29 @@ class Touches {
   Tier HomeOf(ValueId root) const { return home_[static_cast<size_t>(root)]; }
   // A root that is touched at all.
   bool IsTouched(ValueId id) const { return graph_.Root(id) == id && !Of(id).empty(); }
-  // An activation that the backward pass comes back to, and that may wait for it elsewhere than on the device.
+  // An activation that the backward pass comes back to, and that may wait for it elsewhere than on the device. What
+  // stages give each other stays where it is received.
   bool Leaves(ValueId root) const;
+  // An activation that lies in a slot (compile/layout.h): it is there from one part to another, or is on its way
+  // between stages beside other parts.
+  bool IsInSlot(ValueId root) const;
   // Touched away from its home.
   bool IsAway(ValueId root) const;
 
+  // The nodes of a node's part: [begin, end).
+  int PartBegin(int node) const { return part_begin_[static_cast<size_t>(node)]; }
+  int PartEnd(int node) const { return part_end_[static_cast<size_t>(node)]; }
+  bool SamePart(int a, int b) const { return PartBegin(a) == PartBegin(b); }
+
  private:
+  bool IsTransferred(ValueId root) const;
   void FindProcessors(const Homes& homes);
   void FindTouches();
   void FindHomes(const Homes& homes);
 
   const Graph& graph_;
   const std::optional<Tier> activations_;
+  std::vector<int> part_begin_, part_end_;   // per node
   std::vector<Tier> processor_;              // per node
   std::vector<std::vector<Touch>> touches_;  // per root
   std::vector<Tier> home_;                   // per root

@@ -95,7 +95,6 @@ class StepCompiler {
       for (const Node& node : scheduled.nodes()) result.graph.AddNode(node);
       result.parts.push_back({part.kind, part.chunk, begin, result.graph.nodes().size()});
     }
-    result.graph = UpdateInPlace(result.graph);
     TEMPER_RETURN_IF_ERROR(Verify(result.graph).WithContext("a stage of the pipeline"));
     return result;
   }
@@ -132,8 +131,7 @@ struct Sent {
 Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec) {
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, 0, nullptr));
   std::vector<Decision> ignored;
-  const bool once = spec.mesh.mesh.size(Axis::kPp) == 1 &&
-                    DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
+  const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
   const Graph step = StepCompiler(spec, once).Differentiated(Fuse(local), false);
   const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh), once);
   Sent sent;
@@ -185,20 +183,30 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, std::vecto
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-Status RefuseInPipeline(const MeshSpec& spec) {
-  if (spec.decisions.grad_sync == GradSync::kStep) {
-    return InvalidArgument(
-        "mesh.grad_sync: step is not there in a pipeline, whose stages reduce gradients after every micro-batch; leave "
-        "it out, or do without mesh.pp");
-  }
-  return OkStatus();
+// Of a rank that has all blocks.
+Result<StepGraphs> WholeStep(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
+                             GradSync sync) {
+  const bool once = sync == GradSync::kStep;
+  const StepCompiler compiler(spec, once);
+  const Graph fused = Fuse(local);
+  StepGraphs step{.first = {.graph = compiler.MicroBatch(fused, false)},
+                  .rest = {.graph = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph()},
+                  .eval = {.graph = compiler.Evaluation(local_eval)},
+                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
+                  .micro_batches = spec.micro_batches};
+  std::vector<const Graph*> graphs = {&step.first.graph};  // in the order of the step
+  if (spec.micro_batches > 1) graphs.push_back(&step.rest.graph);
+  graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
+  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
+  return step;
 }
 
-Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& local, const Graph& local_eval,
-                                             const StepSpec& spec) {
+// Of a stage of a pipeline.
+Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
+                           GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
-  TEMPER_RETURN_IF_ERROR(RefuseInPipeline(spec.mesh));
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
                   .stages = mesh.size(Axis::kPp),
                   .chunks_per_stage = pipeline.chunks_per_stage};
@@ -210,37 +218,30 @@ Result<std::vector<Program>> CompilePipeline(const Graph& forward, const Graph& 
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
-  const StepCompiler compiler(spec, /*once=*/false);
+  const bool reduces_once = sync == GradSync::kStep, gathers_once = !spec.mesh.reshard_after_forward;
+  const StepCompiler compiler(spec, reduces_once);
   UpdateStage update_stage{.stage = cut.stage};
-  const Graph fused = Fuse(SplitSharedWeights(local, cut, &update_stage.holders));
+  const Graph split = SplitSharedWeights(local, cut, &update_stage.holders), fused = Fuse(split);
   const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
-  const Graph whole_update = BuildUpdate(local, spec.adamw, MeshOfStage(mesh));
+  const Graph whole_update = BuildUpdate(split, spec.adamw, MeshOfStage(mesh), reduces_once);
   const Graph whole_eval = compiler.Forward(local_eval);
   TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
 
-  PipelinedGraph first, rest;
-  Graph gathers, gathers_of_rest;
-  const bool once = !spec.mesh.reshard_after_forward;
-  TEMPER_ASSIGN_OR_RETURN(first, compiler.OfStage(whole_first, cut, once ? &gathers : nullptr));
+  StepGraphs step{.micro_batches = spec.micro_batches,
+                  .pipeline = StepGraphs::Pipeline{.train = CallsOfStage(schedule, simulated, cut.stage),
+                                                   .eval = CallsOfStage(eval_schedule, eval_simulated, cut.stage)}};
+  Graph gathers_of_rest;  // the same
+  TEMPER_ASSIGN_OR_RETURN(step.first,
+                          compiler.OfStage(whole_first, cut, gathers_once ? &step.pipeline->gathers : nullptr));
   if (spec.micro_batches > 1) {
-    TEMPER_ASSIGN_OR_RETURN(rest, compiler.OfStage(whole_rest, cut, once ? &gathers_of_rest : nullptr));
+    TEMPER_ASSIGN_OR_RETURN(step.rest, compiler.OfStage(whole_rest, cut, gathers_once ? &gathers_of_rest : nullptr));
   }
-  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph eval, compiler.OfStage(whole_eval, cut, nullptr));
-  TEMPER_RETURN_IF_ERROR(Verify(gathers));
-  // Which weights a stage uses says the graph that still gathers them.
-  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(whole_first, cut));
-  const Graph update =
-      BuildUpdate(once ? uses.graph : first.graph, spec.adamw, mesh, /*reduces_gathered=*/false, update_stage);
-  TEMPER_RETURN_IF_ERROR(Verify(update));
-
-  const PipelinedStep train_step{&first, spec.micro_batches > 1 ? &rest : nullptr,
-                                 CallsOfStage(schedule, simulated, cut.stage)};
-  const PipelinedStep eval_step{&eval, nullptr, CallsOfStage(eval_schedule, eval_simulated, cut.stage)};
-  return Place(
-      std::vector<ProgramPlan>{
-          {.name = "train", .stages = {{&update, 0, 1}}, .pipeline = train_step, .before = once ? &gathers : nullptr},
-          {.name = "eval", .pipeline = eval_step}},
-      spec.threads);
+  TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole_eval, cut, nullptr));
+  TEMPER_RETURN_IF_ERROR(Verify(step.pipeline->gathers));
+  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
+  step.update = BuildUpdate(uses.graph, spec.adamw, mesh, reduces_once, update_stage);
+  TEMPER_RETURN_IF_ERROR(Verify(step.update));
+  return step;
 }
 
 void CutLoss(int64_t rows, Graph* graph) {
@@ -257,15 +258,16 @@ int NumBlocks(const Graph& graph) {
 }
 
 // What a rank may choose. Ranks that gather weights together must compute the same again, and cut the loss alike: the
-// first one chooses for all.
+// first one of a stage chooses for all of it.
 Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
   if (!spec.memory.IsLimited()) {
     const Recompute mode = spec.recompute == Recompute::kAuto ? Recompute::kNone : spec.recompute;
     return std::vector<StepChoice>{{mode, spec.recompute_blocks}};
   }
-  if (spec.mesh.rank == 0) return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward));
+  const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
+  if (spec.mesh.rank == first_rank) return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward));
   StepSpec first = spec;
-  first.mesh.rank = 0;
+  first.mesh.rank = first_rank;
   ChosenMemory chosen;
   TEMPER_RETURN_IF_ERROR(CompileTraining(forward, eval_forward, first, nullptr, &chosen).status());
   return std::vector<StepChoice>{chosen.choice};
@@ -281,36 +283,16 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
-  if (spec.mesh.mesh.size(Axis::kPp) > 1) {
-    if (decisions != nullptr) *decisions = std::move(made);
-    if (!spec.memory.IsOpen()) {
-      return InvalidArgument(
-          "memory.device and the placements of memory are not there in a pipeline, whose micro-batches in flight have "
-          "slots of their own; leave them out, or do without mesh.pp");
-    }
-    if (memory != nullptr) *memory = {.choice = {spec.recompute, spec.recompute_blocks}};
-    return CompilePipeline(forward, local, local_eval, spec);
-  }
   TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
   if (decisions != nullptr) *decisions = std::move(made);
-  const bool once = sync == GradSync::kStep;
   TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
-  const Graph fused = Fuse(local);
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
     spec.recompute = choice.recompute;
     spec.recompute_blocks = choice.recompute_blocks;
-    const StepCompiler compiler(spec, once);
-    StepGraphs step{.first = compiler.MicroBatch(fused, false),
-                    .rest = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph(),
-                    .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
-                    .eval = compiler.Evaluation(local_eval),
-                    .micro_batches = spec.micro_batches};
-    for (Graph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, graph);
-    std::vector<const Graph*> graphs = {&step.first};  // in the order of the step
-    if (spec.micro_batches > 1) graphs.push_back(&step.rest);
-    graphs.insert(graphs.end(), {&step.update, &step.eval});
-    for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
-    TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
+    const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, local_eval, spec, sync)
+                                                       : WholeStep(forward, local, local_eval, spec, sync));
+    for (PipelinedGraph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, &graph->graph);
     return step;
   };
   return PlaceWithin(spec.memory, choices, make, spec.threads, memory);

@@ -27,7 +27,7 @@ struct UpdateStage {
 // over the axes along which ranks contribute terms (Shard::partial), its sum of squares over those that split it, so
 // that the norm counts every element once. `reduces_gathered`: gradients of gathered weights come as those of what was
 // gathered (compile/grad_sync.h), and are reduced first. In a pipeline stages give each other their gradients of a
-// weight that both have, and add up their sums of squares. REQUIRES: a graph of a stage does not reduce gathered ones.
+// weight that both have, and add up their sums of squares. REQUIRES: a forward graph.
 Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false,
                   const UpdateStage& stage = {});
 

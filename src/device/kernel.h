@@ -42,6 +42,9 @@ class Kernel {
   virtual Status Run(const KernelArgs& args) = 0;
   // Whether all that Run does is enqueue the same work again, given the same addresses: what a stream can record.
   virtual bool replayable() const { return true; }
+  // Of one that runs in the background, beside others: the thread that runs those begins to wait for it, or ceases to.
+  // What watches over ranks tells by it a thread that waits for other ranks from one that hangs.
+  virtual void NoteAwaited(bool /*awaited*/) {}
 };
 
 // A backend's set of kernels.

@@ -29,7 +29,12 @@ void BackgroundQueue::Issue(Kernel* kernel, const KernelArgs& args) {
 
 Status BackgroundQueue::Wait(size_t count) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return complete_ >= count; });
+  if (complete_ < count) {
+    Kernel& last = *items_[count - 1].kernel;
+    last.NoteAwaited(true);
+    done_.wait(lock, [&] { return complete_ >= count; });
+    last.NoteAwaited(false);
+  }
   return failed_;
 }
 

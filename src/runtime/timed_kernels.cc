@@ -20,6 +20,7 @@ class TimedKernel final : public Kernel {
     return status;
   }
   bool replayable() const override { return kernel_->replayable(); }
+  void NoteAwaited(bool awaited) override { kernel_->NoteAwaited(awaited); }
 
  private:
   const std::unique_ptr<Kernel> kernel_;

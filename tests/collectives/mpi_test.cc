@@ -111,7 +111,7 @@ TEST_F(Mpi, ARankThatIsKilledEndsTheJob) {
 }
 
 TEST_F(Mpi, ARankThatDoesNothingIsNotWaitedForForEver) {
-  for (const char* const what : {"stop", "hang", "stages_stop", "stages_hang"}) {
+  for (const char* const what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
     for (const int ranks_per_host : {0, 1, 2}) {
       const Ended ended = Run(4, ranks_per_host, what, 2);
       const Heard heard = HeardBy(4, 2);

@@ -102,7 +102,7 @@ TEST_F(Processes, ARankThatLeavesEarlyEndsAllOthersWithinSeconds) {
 }
 
 TEST_F(Processes, ARankThatDoesNothingIsNotWaitedForForEver) {
-  for (const std::string what : {"stop", "hang", "stages_stop", "stages_hang"}) {
+  for (const std::string what : {"stop", "hang", "stages_stop", "stages_hang", "lanes_stop", "lanes_hang"}) {
     LaunchSpec spec = SpecOf(3, what, 1);
     spec.grace = Seconds{1};
     const auto result = Launch(spec);
@@ -114,6 +114,16 @@ TEST_F(Processes, ARankThatDoesNothingIsNotWaitedForForEver) {
     EXPECT_LT(heard.slowest, 5);
     EXPECT_EQ(heard.reporters, 1);
   }
+}
+
+// One waits in the background for what the others come to later, they at once for what it comes to later.
+TEST_F(Processes, RanksThatWaitForEachOtherInDifferentLanesFindOut) {
+  EXPECT_EQ(Run(3, "lanes_cross", 1).exit_code, kHeardOfFailure);
+  const Heard heard = HeardAlike(3, -1);
+  EXPECT_NE(heard.message().find("ranks wait for each other: "), std::string::npos) << heard.message();
+  EXPECT_NE(heard.message().find("rank 1"), std::string::npos) << heard.message();
+  EXPECT_LT(heard.slowest, 5);
+  EXPECT_EQ(heard.reporters, 1);
 }
 
 // Children of `parent` now, by /proc.

@@ -22,43 +22,65 @@ void Write(const std::string& out, int rank, const std::string& text) {
   std::ofstream(out + "." + std::to_string(rank)) << text;
 }
 
-// What ranks do until one fails or the mishap happens: sums of some size by all, or, as stages of a pipeline, each
-// takes a value from the rank before while it sends one to the next.
+// What ranks do until one fails or the mishap happens: sums of some size by all; as stages of a pipeline, each takes a
+// value from the rank before while it sends one to the next; or sums at once and then in the background.
 class Steps {
  public:
-  Steps(Communicator& communicator, bool transfers) {
+  enum Kind { kSums, kStages, kLanes };
+  Steps(Communicator& communicator, Kind kind) : kind_(kind) {
     const int n = communicator.size(), rank = communicator.rank();
     Mesh mesh;
-    mesh.set_size(transfers ? Axis::kPp : Axis::kDp, n);
+    mesh.set_size(kind == kStages ? Axis::kPp : Axis::kDp, n);
     table_ = communicator.Collectives(mesh);
     const TensorType type{DType::kF32, {50'000}};
     auto arena = communicator.AllocateArena(type.bytes() * 2);
     TEMPER_CHECK(arena.ok()) << arena.status().message();
     memory_ = arena->data();
-    received_ = memory_ + type.bytes().v;
-    if (transfers) {
+    other_ = memory_ + type.bytes().v;
+    if (kind == kStages) {
       Make(TransferSpec(Op::kSend, (rank + 1) % n, 0, type), &kernel_);
-      Make(TransferSpec(Op::kRecv, (rank + n - 1) % n, 0, type), &receive_);
-    } else {
-      Make({.op = Op::kAllReduce,
-            .inputs = {type},
-            .outputs = {type},
-            .attributes = {{"axes", "dp"}, {"ranks", int64_t{n}}}},
-           &kernel_);
+      Make(TransferSpec(Op::kRecv, (rank + n - 1) % n, 0, type), &beside_);
+      return;
     }
+    KernelSpec sum{.op = Op::kAllReduce,
+                   .inputs = {type},
+                   .outputs = {type},
+                   .attributes = {{"axes", "dp"}, {"ranks", int64_t{n}}}};
+    Make(sum, &kernel_);
+    sum.attributes.Set("background", int64_t{1});
+    if (kind == kLanes) Make(sum, &beside_);
   }
   Status Next() {
     if (!failed_.ok()) return failed_;
-    Status received;
-    std::thread beside([&] {
-      if (receive_) received = receive_->Run({.inputs = &received_, .outputs = &received_});
+    Status status, of_other;
+    if (kind_ != kStages) status = RunKernel();
+    if (!beside_ || !status.ok()) return status;
+    std::thread other([&] { of_other = RunBeside(); }), send([&] {
+      if (kind_ == kStages) status = RunKernel();
     });
-    const Status status = kernel_->Run({.inputs = &memory_, .outputs = &memory_});
-    beside.join();
-    return status.ok() ? received : status;
+    Await(kernel_.get(), &send);
+    Await(beside_.get(), &other);
+    return status.ok() ? of_other : status;
+  }
+  // Of kLanes: begins with the end of a step, in which the others do not join before they have done its beginning.
+  void GetAhead() {
+    std::thread([this] { (void)RunBeside(); }).detach();
+  }
+  // Waits for that as the executor would.
+  Status AwaitAhead() {
+    beside_->NoteAwaited(true);
+    return RunBeside();
   }
 
  private:
+  // As the executor does.
+  static void Await(Kernel* kernel, std::thread* runs) {
+    kernel->NoteAwaited(true);
+    runs->join();
+    kernel->NoteAwaited(false);
+  }
+  Status RunKernel() { return kernel_->Run({.inputs = &memory_, .outputs = &memory_}); }
+  Status RunBeside() { return beside_->Run({.inputs = &other_, .outputs = &other_}); }
   void Make(const KernelSpec& spec, std::unique_ptr<Kernel>* kernel) {
     auto made = table_->Make(spec);
     if (!made.ok()) {
@@ -69,8 +91,9 @@ class Steps {
   }
 
   std::unique_ptr<KernelTable> table_;
-  std::unique_ptr<Kernel> kernel_, receive_;
-  std::byte *memory_ = nullptr, *received_ = nullptr;
+  const Kind kind_;
+  std::unique_ptr<Kernel> kernel_, beside_;
+  std::byte *memory_ = nullptr, *other_ = nullptr;
   Status failed_;
 };
 
@@ -86,17 +109,24 @@ void HaveMishap(const std::string& what, std::unique_ptr<Communicator>& communic
 
 int RunMishap(std::string what, int culprit, std::unique_ptr<Communicator> communicator, const std::string& out) {
   const int rank = communicator->rank();
-  constexpr std::string_view kStages = "stages_";
-  const bool transfers = what.starts_with(kStages);
-  if (transfers) what.erase(0, kStages.size());
+  const bool stages = what.starts_with("stages_"), lanes = what.starts_with("lanes_");
+  if (stages || lanes) what.erase(0, what.find('_') + 1);
   Status status;
   std::string report;
   {
-    Steps steps(*communicator, transfers);
+    Steps steps(*communicator, stages ? Steps::kStages : lanes ? Steps::kLanes : Steps::kSums);
     Clock::time_point before;
     for (int i = 0; status.ok(); ++i) {
-      if (i == kStepsBefore && rank == culprit) break;
       before = Clock::now();
+      if (i == kStepsBefore && rank == culprit) {
+        if (!lanes) break;
+        if (what == "cross") {
+          status = steps.AwaitAhead();
+          break;
+        }
+        steps.GetAhead();
+        HaveMishap(what, communicator);
+      }
       status = steps.Next();
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - before).count();

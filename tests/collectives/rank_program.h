@@ -17,7 +17,8 @@ using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
 //   hang    sleeps for ever
 // after some steps, while the others go on until a call fails; what it said is what they write. Steps are sums by all;
-// "stages_<mishap>": transfers from rank to rank, as in a pipeline.
+// "stages_<mishap>": transfers from rank to rank, as in a pipeline; "lanes_<mishap>": a sum at once and then one in the
+// background, in which the rank waits for the others while it stops or hangs ("lanes_cross": while it waits for that).
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);
 
 // Calls of operator new in this process so far.

@@ -1,5 +1,9 @@
 // A rank of a run that dies, hangs or was started differently: the run of all ends soon, with one message that says
 // which rank it was and why, and nothing that was saved is lost.
+#include <elf.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+
 #include <chrono>
 #include <random>
 #include <thread>
@@ -37,6 +41,41 @@ pid_t ProcessOfRank(pid_t parent, int rank) {
     }
   }
   return 0;
+}
+
+// Where the program of process `pid` begins: code that no thread comes to again.
+uint64_t EntryOf(pid_t pid) {
+  std::ifstream in(fmt::format("/proc/{}/auxv", pid), std::ios::binary);
+  Elf64_auxv_t entry;
+  while (in.read(reinterpret_cast<char*>(&entry), sizeof entry)) {
+    if (entry.a_type == AT_ENTRY) return entry.a_un.a_val;
+  }
+  return 0;
+}
+
+// Puts the main thread of `pid` to sleep for ever while it computes, as a kernel that hangs would, and leaves all other
+// threads as they are. False where processes may not be traced.
+bool HangMainThread(pid_t pid) {
+  // again: mov eax, SYS_pause; syscall; jmp again
+  constexpr uint64_t kPause[] = {0xEB'05'0F'00'00'00'22'B8, 0xF7};
+  const uint64_t entry = EntryOf(pid);
+  while (entry != 0 && ptrace(PTRACE_SEIZE, pid, 0, 0) == 0) {
+    int status = 0;
+    user_regs_struct registers = {};
+    const bool stopped = ptrace(PTRACE_INTERRUPT, pid, 0, 0) == 0 && waitpid(pid, &status, __WALL) == pid &&
+                         WIFSTOPPED(status) && ptrace(PTRACE_GETREGS, pid, 0, &registers) == 0;
+    if (!stopped) return false;
+    const bool computes = static_cast<int64_t>(registers.orig_rax) < 0;  // it was not interrupted in a system call
+    if (computes) {
+      for (size_t i = 0; i < 2; ++i) ptrace(PTRACE_POKETEXT, pid, entry + 8 * i, kPause[i]);
+      registers.rip = entry;
+      ptrace(PTRACE_SETREGS, pid, 0, &registers);
+    }
+    ptrace(PTRACE_DETACH, pid, 0, 0);
+    if (computes) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 // The lines of ours that say what went wrong; mpirun adds some of its own.
@@ -122,34 +161,45 @@ TEST_F(MeshFaults, ARankThatIsKilledEndsAllOthersWithOneMessage) {
   }
 }
 
-// Both at once: what takes long is the patience with a rank that may yet come.
+// A process that is stopped, and one whose kernel sleeps while its other threads go on. All at once: what takes long is
+// the patience with a rank that may yet come.
 TEST_F(MeshFaults, ARankThatHangsEndsAllOthersWithOneMessage) {
-  std::vector<std::unique_ptr<Process>> runs;
-  std::vector<pid_t> victims;
-  for (const bool mpi : {false, true}) {
-    if (mpi && !HasMpirun()) continue;
-    const std::string out = mpi ? "mpi" : "local";
-    runs.push_back(
-        std::make_unique<Process>(ThreeRanks(mpi, out, {"--max_steps", "100000", "--save_steps", "2"}), folder()));
-    ASSERT_TRUE(runs.back()->ReadErrUntil("step 7/"));
-    victims.push_back(ProcessOfRank(runs.back()->pid(), 1));
-    ASSERT_GT(victims.back(), 0);
-    kill(victims.back(), SIGSTOP);
+  struct Hanging {
+    bool mpi, sleeps;
+    std::string out;
+    std::unique_ptr<Process> run;
+    pid_t victim = 0;
+  };
+  std::vector<Hanging> all;
+  for (const bool sleeps : {false, true}) {
+    for (const bool mpi : {false, true}) {
+      if (mpi && !HasMpirun()) continue;
+      const std::string out = fmt::format("{}{}", mpi ? "mpi" : "local", sleeps ? "_sleeps" : "");
+      auto run =
+          std::make_unique<Process>(ThreeRanks(mpi, out, {"--max_steps", "100000", "--save_steps", "2"}), folder());
+      ASSERT_TRUE(run->ReadErrUntil("step 7/"));
+      const pid_t victim = ProcessOfRank(run->pid(), 1);
+      ASSERT_GT(victim, 0);
+      if (!sleeps) kill(victim, SIGSTOP);
+      if (sleeps && !HangMainThread(victim)) continue;
+      all.push_back({mpi, sleeps, out, std::move(run), victim});
+    }
   }
   const auto begin = Clock::now();
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const Ended ended = runs[i]->Wait();
+  for (Hanging& hanging : all) {
+    SCOPED_TRACE(hanging.out);
+    const Ended ended = hanging.run->Wait();
     EXPECT_LT(SecondsSince(begin), 30) << "15 s of patience, then those that stay are made to end";
     const auto errors = Errors(ended.err);
     ASSERT_EQ(errors.size(), 1u) << ended.err;
     // Who waits on the same host sees the process; another's question, which may come first under MPI, has no answer.
     const bool seen =
-        errors[0].find(fmt::format("(process {}) gives no sign of life", victims[i])) != std::string::npos &&
-        errors[0].find("it is stopped") != std::string::npos;
-    const bool asked = i == 1 && errors[0].find("rank 1 ") != std::string::npos &&
+        errors[0].find(fmt::format("(process {}) gives no sign of life", hanging.victim)) != std::string::npos &&
+        errors[0].find(hanging.sleeps ? "it sleeps" : "it is stopped") != std::string::npos;
+    const bool asked = hanging.mpi && !hanging.sleeps && errors[0].find("rank 1 ") != std::string::npos &&
                        errors[0].find("does not answer for 1") != std::string::npos;
     EXPECT_TRUE(seen || asked) << errors[0];
-    ExpectNewestLoads(i == 0 ? "local" : "mpi");
+    ExpectNewestLoads(hanging.out);
   }
 }
 

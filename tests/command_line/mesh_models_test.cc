@@ -32,10 +32,21 @@ class MeshModels : public Workplace {
     const auto expected = Losses(Path("alone"));
     ASSERT_EQ(expected.size(), 4u);
     EXPECT_NE(expected.at(1), expected.at(4)) << "nothing was learnt";
-    for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", 2}, {"tp=2", 4}, {"pp=2", 4}, {"cp=2", 4}}) {
-      SCOPED_TRACE(mesh);
+    ASSERT_TRUE(PosixEnv().CreateFolders(Path("spill")).ok());
+    struct Several {
+      const char* mesh;
+      int accumulation;
+      Arguments more = {};
+    };
+    const Arguments far = {"--memory.placement", "host",        "--memory.activations", "host",
+                           "--memory.disk",      Path("spill"), "--memory.optimizer",   "disk"};
+    for (const auto& [mesh, accumulation, more] :
+         {Several{"fsdp=2", 2}, {"tp=2", 4}, {"pp=2", 4}, {"cp=2", 4}, {"pp=2", 4, far}, {"fsdp=2", 2, far}}) {
+      SCOPED_TRACE(fmt::format("{}{}", mesh, more.empty() ? "" : " and memory tiers"));
       Arguments command = {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "-n", "2"};
-      const Arguments ours = train("several", accumulation, {"--mesh", mesh, "--overwrite"});
+      Arguments options = {"--mesh", mesh, "--overwrite"};
+      options.insert(options.end(), more.begin(), more.end());
+      const Arguments ours = train("several", accumulation, options);
       command.insert(command.end(), ours.begin(), ours.end());
       const Ended several = Process(command, folder()).Wait();
       ASSERT_EQ(several.code, 0) << several.err;

@@ -108,6 +108,11 @@ Case KeepingGathered(Case c) {
   return c;
 }
 
+Case ReducingOnce(Case c) {
+  c.mesh = Deciding(c.mesh, GradSync::kStep, EmbeddingMove::kAuto);
+  return c;
+}
+
 const std::vector<Case>& Cases() {
   constexpr auto k1f1b = PipelineKind::kOneForwardOneBackward, kZeroBubble = PipelineKind::kZeroBubble;
   constexpr auto kInterleaved = PipelineKind::kInterleaved, kGpipe = PipelineKind::kGpipe;
@@ -181,6 +186,11 @@ const std::vector<Case>& Cases() {
       Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, k1f1b, {}, kAgain),
       Pipeline("pp2_cp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kCp, 2}}, kZeroBubble),
       Pipeline("pp2_fsdp2_tp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}, k1f1b),
+      ReducingOnce(Pipeline("pp2_fsdp2_grad_sync_per_step", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, k1f1b)),
+      ReducingOnce(Pipeline("pp2_fsdp2_interleaved_grad_sync_per_step", {{Axis::kPp, 2}, {Axis::kFsdp, 2}},
+                            kInterleaved, {0, 1, 1, 1}, kAgain)),
+      ReducingOnce(KeepingGathered(Pipeline("pp2_fsdp2_zero_bubble_not_resharded_grad_sync_per_step",
+                                            {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, kZeroBubble))),
       KeepingGathered(Pipeline("pp2_fsdp2_not_resharded", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, k1f1b)),
       KeepingGathered(Pipeline("pp2_fsdp2_interleaved_not_resharded_recompute", {{Axis::kPp, 2}, {Axis::kFsdp, 2}},
                                kInterleaved, {0, 1, 1, 1}, kAgain)),

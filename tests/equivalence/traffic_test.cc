@@ -204,6 +204,18 @@ TEST(Traffic, OfAPipelineThatKeepsGatheredWeightsIsOneGatherPerStep) {
   for (const Counted& counted : {again, once}) EXPECT_EQ(counted.sent, counted.planned);
 }
 
+// A stage's gradients once per step instead of in each micro-batch: two blocks and the table.
+TEST(Traffic, OfAPipelineThatReducesGradientsOncePerStepIsOneReduceScatter) {
+  RunSpec spec = SpecOn({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
+  spec.mesh.pipeline.layers = {2, 1};
+  const Counted each = Count(spec);
+  spec.mesh.decisions.grad_sync = GradSync::kStep;
+  const Counted once = Count(spec);
+  const double spared = (kMicroBatches - 1) * Part(kF32 * (2 * kBlock + kVocab * kHidden), 2);
+  EXPECT_NEAR(each.planned - once.planned, spared, 1e-4 * spared);
+  for (const Counted& counted : {each, once}) EXPECT_EQ(counted.sent, counted.planned);
+}
+
 // q x q ranks (and d of these): every product gathers x over its row of ranks and w over its column, its gradients go
 // back the same ways; dW is added up over depth once per step.
 TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {

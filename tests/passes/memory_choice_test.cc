@@ -12,7 +12,7 @@ namespace {
 using tiny::Must;
 
 const char* const kLlama = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 4000, "hidden_size": 256,
-    "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
 constexpr int64_t kTokens = 2048, kRow = 512;
 
 struct Compiled {

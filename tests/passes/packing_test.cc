@@ -148,7 +148,7 @@ TEST(Packing, LosesAlmostNothingBetweenActivationsAndScratch) {
       const double span = static_cast<double>(LayOut(*graph, {}, kThreads).in(Tier::kDevice).span.v);
       const double bound = static_cast<double>(MostAlive(*graph).v);
       EXPECT_GE(span, bound) << c.name;
-      EXPECT_LE(span, 1.02 * bound) << c.name << ", accumulating " << (graph == &rest);
+      EXPECT_LE(span, 1.025 * bound) << c.name << ", accumulating " << (graph == &rest);
       RecordProperty(c.name, fmt::format("{:.4f}", span / bound));
     }
   }

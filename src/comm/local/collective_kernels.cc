@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "comm/local/collective_loops.h"
+#include "comm/local/lane_kernel.h"
 #include "comm/local/peer_operands.h"
 #include "comm/local/sum.h"
 
@@ -31,10 +32,11 @@ Meeting MeetingOf(Op op) {
   }
 }
 
-class HostCollective final : public Kernel {
+class HostCollective final : public LaneKernel {
  public:
   HostCollective(HostRank& rank, Lane lane, const HostGroup& group, CollectivePlan plan, Traffic& traffic)
-      : peers_(rank, lane, group, plan.tensors.size(), plan.op == Op::kAllReduce),
+      : LaneKernel(rank.control(), rank.self(), lane),
+        peers_(rank, lane, group, plan.tensors.size(), plan.op == Op::kAllReduce),
         plan_(std::move(plan)),
         traffic_(traffic) {}
 

@@ -51,13 +51,20 @@ inline constexpr int kNumLanes = 4, kMeetingLanes = 2;
 constexpr bool IsMeetingLane(Lane lane) {
   return lane == Lane::kInline || lane == Lane::kBackground;
 }
+// The lane of the rank that is waited for, of somebody who waits in `lane`.
+constexpr Lane OtherEnd(Lane lane) {
+  if (IsMeetingLane(lane)) return lane;
+  return lane == Lane::kSends ? Lane::kReceives : Lane::kSends;
+}
 
 // A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
 struct Sleeper {
   std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> sleeping;
-  std::atomic<int32_t> waiting_for;  // rank + 1 while it sleeps
+  std::atomic<int32_t> waiting_for;  // rank + 1 while it sleeps, or kElsewhere
+  std::atomic<int32_t> tid;          // the thread that waits; written before waiting_for
 };
+inline constexpr int32_t kElsewhere = -1;  // for a rank of another host
 
 // One direction of a pair of ranks: `posted` sends, of which `taken` have been copied away. The sender writes the other
 // two while nothing is posted that is not taken.
@@ -77,6 +84,8 @@ struct Published {
 
 struct alignas(64) RankBlock {
   Sleeper sleepers[kNumLanes];
+  // Lane + 1 of the kernel that the thread which runs kernels has issued in the background and waits for; 0: none.
+  std::atomic<uint32_t> awaited;
   // Who it is; 0: has not joined yet.
   std::atomic<int32_t> pid, tid;
   std::atomic<int32_t> global_rank;

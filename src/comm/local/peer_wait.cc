@@ -50,6 +50,7 @@ Status PeerWait::Sleep(int peer, FunctionRef<bool()> reached) {
   Sleeper& own = control_.sleeper(self_, lane_);
   const Clock::time_point start = Clock::now();
   Clock::time_point next_look = start + std::chrono::nanoseconds(kSleepNanoseconds);
+  own.tid.store(static_cast<int32_t>(syscall(SYS_gettid)));
   own.waiting_for.store(peer + 1);
   Status status;
   while (true) {

@@ -58,7 +58,7 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
     next_sample_ = now;
   }
   const RankBlock& block = control_.rank(peer);
-  const char* const here = Matter(self_);
+  const char* const here = Matter(self_, lane_);
   const Patience patience = control_.patience();
   if (block.left.load(std::memory_order_acquire) != 0) {
     return IoError(fmt::format("{} has left the run while {} waits for it in {}", control_.NameOf(peer),
@@ -75,17 +75,29 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
     return IoError(fmt::format("{} has waited for {} in {} for {}", control_.NameOf(self_), control_.NameOf(peer), here,
                                ToString(waited)));
   }
-  // Stages that have something for each other may all be computing still.
-  const bool circle = IsMeetingLane(lane_) && WaitInACircle(peer);
+  int last = peer;
+  Lane last_lane = lane_;
+  const bool circle = FollowCircle(peer, [&](int rank, Lane lane) {
+    if (rank == self_) return;
+    last = rank;
+    last_lane = lane;
+  });
   if (circle && !circle_) circle_since_ = now;
   circle_ = circle;
   if (circle_ && SecondsBetween(circle_since_, now) > patience.idle.v) {
-    if (const int stopped = StoppedInTheCircle(peer); stopped >= 0) {
+    // A rank that was stopped while it waited still looks as if it did, and so do all that wait for it.
+    int stopped = -1;
+    (void)FollowCircle(peer, [&](int rank, Lane) {
+      if (ActivityOf(control_.rank(rank).pid.load(), processes_ ? 0 : control_.rank(rank).tid.load()).stopped()) {
+        stopped = rank;
+      }
+    });
+    if (stopped >= 0) {
       return IoError(fmt::format("{} gives no sign of life for {} (it is stopped), and {} waits for it in {}",
                                  control_.NameOf(stopped), ToString(patience.idle), control_.NameOf(self_), here));
     }
     return IoError(fmt::format("ranks wait for each other: {} in {}, {} in {}: they do not run the same program",
-                               control_.NameOf(self_), here, control_.NameOf(peer), Matter(peer)));
+                               control_.NameOf(self_), here, control_.NameOf(last), Matter(last, last_lane)));
   }
   if (now < next_sample_) return OkStatus();
   next_sample_ = now + std::chrono::duration_cast<Clock::duration>(
@@ -95,42 +107,33 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
 
 // A peer that waits for somebody itself is judged by what it waits for, unless it cannot wake up.
 Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
-  const RankBlock& block = control_.rank(peer);
-  const ProcessActivity activity = ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load());
-  bool waits = false;
-  for (const Sleeper& sleeper : block.sleepers) waits |= sleeper.waiting_for.load() != 0;
-  waits &= !activity.stopped();
+  const OwnActivity own = OwnActivityOf(control_, peer, processes_);
+  const bool waits = WaitsOf(control_, peer).HeldUpIn(lane_) && !own.activity.stopped();
   const double seconds = SecondsBetween(mark_time_, now);
-  if (!activity.known || !mark_.known || waits || activity.WorkedSince(mark_, seconds)) {
-    mark_ = activity;
+  if (waits || own.MayHaveWorkedSince(mark_, seconds)) {
+    mark_ = own;
     mark_time_ = now;
     return OkStatus();
   }
   if (seconds < control_.patience().idle.v) return OkStatus();
   return IoError(fmt::format("{} gives no sign of life for {} ({}), and {} waits for it in {}", control_.NameOf(peer),
-                             ToString(Seconds{seconds}), activity.stopped() ? "it is stopped" : "it sleeps",
-                             control_.NameOf(self_), Matter(self_)));
+                             ToString(Seconds{seconds}), own.activity.stopped() ? "it is stopped" : "it sleeps",
+                             control_.NameOf(self_), Matter(self_, lane_)));
 }
 
-// A rank that was stopped while it waited still looks as if it did, and so do all that wait for it. -1: there is none.
-int PeerWatch::StoppedInTheCircle(int peer) const {
-  for (int steps = 0; steps <= control_.ranks() && peer != self_; ++steps) {
-    if (peer < 0) return -1;  // somebody has moved on
-    const RankBlock& block = control_.rank(peer);
-    if (ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load()).stopped()) return peer;
-    peer = control_.sleeper(peer, lane_).waiting_for.load() - 1;
+bool PeerWatch::FollowCircle(int peer, FunctionRef<void(int rank, Lane lane)> visit) const {
+  Lane lane = lane_;
+  for (int steps = 0; steps <= kNumLanes * control_.ranks(); ++steps) {
+    const RankWaits waits = WaitsOf(control_, peer);
+    const std::optional<Lane> held = waits.HeldUpIn(lane);
+    if (!held) return false;
+    visit(peer, *held);
+    if (peer == self_ && *held == lane_) return true;
+    lane = *held;
+    peer = waits.on[static_cast<size_t>(lane)] - 1;
+    if (peer < 0) return false;  // on another host
   }
-  return -1;
-}
-
-bool PeerWatch::WaitInACircle(int peer) const {
-  for (int steps = 0; steps <= control_.ranks(); ++steps) {
-    if (peer == self_) return true;
-    const int next = control_.sleeper(peer, lane_).waiting_for.load();
-    if (next == 0) return false;
-    peer = next - 1;
-  }
-  return true;
+  return false;  // a circle of others, who see it themselves
 }
 
 }  // namespace temper

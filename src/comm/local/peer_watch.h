@@ -1,6 +1,7 @@
 // PeerWatch: whether a rank of this host that others wait for will still come. A peer that computes or reads files is
-// waited for; one that is dead, has left, is stopped or does nothing is not. Asks the kernel (pidfd, /proc) and never
-// the peer, which needs no thread of its own to answer.
+// waited for; one that is dead, has left, is stopped or does nothing is not, and one whose turn it is not (RankState)
+// is judged by those that it waits for itself. Asks the kernel (pidfd, /proc) and never the peer, which needs no thread
+// of its own to answer.
 //
 // Thread rule: the thread that waits. Judge allocates nothing while the answer is OK.
 #pragma once
@@ -8,10 +9,11 @@
 #include <chrono>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "comm/local/control_block.h"
-#include "comm/local/process_activity.h"
+#include "comm/local/rank_state.h"
 
 namespace temper {
 
@@ -31,11 +33,11 @@ class PeerWatch {
  private:
   using Clock = std::chrono::steady_clock;
   Status JudgeActivity(int peer, Clock::time_point now);
-  bool WaitInACircle(int peer) const;
-  int StoppedInTheCircle(int peer) const;
+  // The ranks and lanes that wait for each other from `peer` on. False: they do not lead back to this wait.
+  bool FollowCircle(int peer, FunctionRef<void(int rank, Lane lane)> visit) const;
   // What rank `i` has come for.
-  const char* Matter(int i) const {
-    return IsMeetingLane(lane_) ? ToString(control_.published(i, lane_).meeting) : "a transfer between stages";
+  const char* Matter(int i, Lane lane) const {
+    return IsMeetingLane(lane) ? ToString(control_.published(i, lane).meeting) : "a transfer between stages";
   }
 
   const ControlBlock control_;
@@ -46,7 +48,7 @@ class PeerWatch {
 
   // Of the wait in progress.
   int peer_ = -1;
-  ProcessActivity mark_;
+  OwnActivity mark_;
   Clock::time_point last_look_, mark_time_, next_sample_, circle_since_, died_;
   bool circle_ = false, dead_ = false;
 };

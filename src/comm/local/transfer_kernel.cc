@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include "base/philox.h"
+#include "comm/local/lane_kernel.h"
 
 namespace temper {
 namespace {
 
-class HostTransfer final : public Kernel {
+class HostTransfer final : public LaneKernel {
  public:
-  HostTransfer(Transfers& transfers, int peer, const KernelSpec& spec, Traffic& traffic)
-      : transfers_(transfers),
+  HostTransfer(HostRank& rank, int peer, const KernelSpec& spec, Traffic& traffic)
+      : LaneKernel(rank.control(), rank.self(), LaneOfTransfer(spec.op)),
+        transfers_(rank.transfers()),
         peer_(peer),
         sends_(spec.op == Op::kSend),
         bytes_(sends_ ? spec.inputs[0].bytes() : spec.outputs[0].bytes()),
@@ -43,7 +45,7 @@ uint64_t TransferFingerprint(const KernelSpec& spec) {
 }
 
 std::unique_ptr<Kernel> MakeHostTransfer(HostRank& rank, int peer, const KernelSpec& spec, Traffic& traffic) {
-  return std::make_unique<HostTransfer>(rank.transfers(), peer, spec, traffic);
+  return std::make_unique<HostTransfer>(rank, peer, spec, traffic);
 }
 
 }  // namespace temper

@@ -9,6 +9,10 @@
 
 namespace temper {
 
+constexpr Lane LaneOfTransfer(Op op) {
+  return op == Op::kSend ? Lane::kSends : Lane::kReceives;
+}
+
 // What both ends of a transfer must agree on.
 uint64_t TransferFingerprint(const KernelSpec& spec);
 

@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "comm/local/collective_loops.h"
+#include "comm/local/lane_kernel.h"
 #include "comm/local/peer_operands.h"
 #include "comm/local/sum.h"
 #include "comm/mpi/mpi_shift.h"
@@ -29,10 +30,11 @@ Meeting MeetingOf(Op op) {
   return op == Op::kReduceScatter ? Meeting::kReduceScatter : Meeting::kAllReduce;
 }
 
-class MpiCollective final : public Kernel {
+class MpiCollective final : public LaneKernel {
  public:
   MpiCollective(const MpiContext& context, Lane lane, const GroupLayout& group, CollectivePlan plan)
-      : link_(context.link(lane)),
+      : LaneKernel(context.host.control(), context.host.self(), lane),
+        link_(context.link(lane)),
         staging_(context.staging(lane)),
         traffic_(context.traffic),
         group_(group),

@@ -95,8 +95,7 @@ class MpiCollectives final : public KernelTable {
     if (group.host_of(static_cast<int>(index)) == group.own_host()) {
       return MakeHostTransfer(context_.host, context_.hosts.place(peer), spec, context_.traffic);
     }
-    const Lane lane = spec.op == Op::kSend ? Lane::kSends : Lane::kReceives;
-    return MakeMpiTransfer(context_.link(lane), peer, spec, context_.traffic);
+    return MakeMpiTransfer(context_, peer, spec);
   }
 
   const MpiContext context_;
@@ -197,7 +196,8 @@ class MpiCommunicator final : public Communicator {
   MpiLink MakeLink(Lane lane) {
     // Who waits for another stage leaves the processor to the thread that computes.
     const bool crowded = !IsMeetingLane(lane) || control_.processors() < control_.ranks();
-    return MpiLink(world_.messages, lock_, control_, world_.rank, world_.size, crowded);
+    return MpiLink(world_.messages, lock_, control_, control_.sleeper(world_.hosts.place(world_.rank), lane),
+                   world_.rank, world_.size, crowded);
   }
 
   // Rank 0 sees what everybody has come for before anything is exchanged.

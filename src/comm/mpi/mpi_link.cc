@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <immintrin.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <climits>
@@ -26,8 +28,15 @@ Status FromMpi(int code, const char* what) {
   return IoError(fmt::format("MPI: {} failed: {}", what, std::string_view(text, static_cast<size_t>(length))));
 }
 
-MpiLink::MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, int rank, int size, bool crowded)
-    : comm_(comm), lock_(lock), control_(control), rank_(rank), size_(size), crowded_(crowded) {}
+MpiLink::MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, Sleeper& sleeper, int rank, int size,
+                 bool crowded)
+    : comm_(comm), lock_(lock), control_(control), sleeper_(sleeper), rank_(rank), size_(size), crowded_(crowded) {}
+
+void MpiLink::Show(int peer) {
+  waiting_for_.store(peer + 1);
+  if (peer >= 0) sleeper_.tid.store(static_cast<int32_t>(syscall(SYS_gettid)));
+  sleeper_.waiting_for.store(peer >= 0 ? kElsewhere : 0);
+}
 
 Status MpiLink::Stop(const Status& cause) const {
   control_.Stop(cause, rank_);
@@ -86,7 +95,7 @@ Status MpiLink::Wait(Messages* messages) {
       next_look = now + kLook;
       size_t pending = 0;
       while (pending + 1 < messages->requests.size() && messages->requests[pending] == MPI_REQUEST_NULL) ++pending;
-      waiting_for_.store(messages->peers[pending] + 1);
+      Show(messages->peers[pending]);
       if (judge_) status = judge_(messages->peers[pending], {std::chrono::duration<double>(now - start).count()});
       if (!status.ok()) {
         status = Stop(status);
@@ -101,7 +110,7 @@ Status MpiLink::Wait(Messages* messages) {
       _mm_pause();
     }
   }
-  waiting_for_.store(0);
+  Show(-1);
   messages->Clear();
   return status;
 }

@@ -50,7 +50,9 @@ class MpiLink {
   // `judge(peer, waited)` is asked about ten times a second while `peer` is waited for; its error ends the wait.
   using Judge = std::function<Status(int peer, Seconds waited)>;
   // `comm` is of all ranks and used for nothing else. Errors of the link are told to `control` as those of the run.
-  MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, int rank, int size, bool crowded);
+  // `sleeper`: this rank's, of the link's lane, where ranks of the host see that it waits.
+  MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, Sleeper& sleeper, int rank, int size,
+          bool crowded);
   void set_judge(Judge judge) { judge_ = std::move(judge); }
 
   int rank() const { return rank_; }
@@ -69,10 +71,12 @@ class MpiLink {
 
  private:
   Status Post(int code, Messages* messages, MPI_Request request, int peer);
+  void Show(int peer);  // that it is waited for; -1: nobody
 
   const MPI_Comm comm_;
   std::mutex& lock_;
   const ControlBlock control_;
+  Sleeper& sleeper_;
   const int rank_, size_;
   const bool crowded_;  // ranks share processors
   Judge judge_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/local/collective_loops.h"
+#include "comm/local/lane_kernel.h"
 #include "comm/local/peer_operands.h"
 
 namespace temper {
@@ -11,10 +12,11 @@ namespace {
 // Far below what fits MPI's int.
 constexpr int64_t kMostPerMessage = int64_t{1} << 26;
 
-class MpiShift final : public Kernel {
+class MpiShift final : public LaneKernel {
  public:
   MpiShift(const MpiContext& context, Lane lane, const GroupLayout& group, CollectivePlan plan)
-      : link_(context.link(lane)),
+      : LaneKernel(context.host.control(), context.host.self(), lane),
+        link_(context.link(lane)),
         traffic_(context.traffic),
         group_(group),
         plan_(std::move(plan)),

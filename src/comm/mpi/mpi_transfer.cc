@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/local/lane_kernel.h"
 #include "comm/local/transfer_kernel.h"
 
 namespace temper {
@@ -12,15 +13,16 @@ namespace {
 // A count of MPI is an int.
 constexpr size_t kMostPerMessage = size_t{1} << 30;
 
-class MpiTransfer final : public Kernel {
+class MpiTransfer final : public LaneKernel {
  public:
-  MpiTransfer(MpiLink& link, int peer, const KernelSpec& spec, Traffic& traffic)
-      : link_(link),
+  MpiTransfer(const MpiContext& context, int peer, const KernelSpec& spec)
+      : LaneKernel(context.host.control(), context.host.self(), LaneOfTransfer(spec.op)),
+        link_(context.link(LaneOfTransfer(spec.op))),
         peer_(peer),
         sends_(spec.op == Op::kSend),
         bytes_(static_cast<size_t>((sends_ ? spec.inputs[0] : spec.outputs[0]).bytes().v)),
         fingerprint_(TransferFingerprint(spec)),
-        traffic_(traffic) {
+        traffic_(context.traffic) {
     messages_.Reserve(1 + (bytes_ + kMostPerMessage - 1) / kMostPerMessage);
   }
 
@@ -63,8 +65,8 @@ class MpiTransfer final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeMpiTransfer(MpiLink& link, int peer, const KernelSpec& spec, Traffic& traffic) {
-  return std::make_unique<MpiTransfer>(link, peer, spec, traffic);
+std::unique_ptr<Kernel> MakeMpiTransfer(const MpiContext& context, int peer, const KernelSpec& spec) {
+  return std::make_unique<MpiTransfer>(context, peer, spec);
 }
 
 }  // namespace temper

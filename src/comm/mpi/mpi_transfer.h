@@ -4,13 +4,12 @@
 
 #include <memory>
 
-#include "comm/local/collective_kernels.h"
-#include "comm/mpi/mpi_link.h"
+#include "comm/mpi/mpi_collective.h"
 #include "device/kernel.h"
 
 namespace temper {
 
-// `peer` is a rank of the run. `link` and `traffic` must outlive the kernel; `link` is that of sends or of receives.
-std::unique_ptr<Kernel> MakeMpiTransfer(MpiLink& link, int peer, const KernelSpec& spec, Traffic& traffic);
+// `peer` is a rank of the run. What `context` refers to must outlive the kernel.
+std::unique_ptr<Kernel> MakeMpiTransfer(const MpiContext& context, int peer, const KernelSpec& spec);
 
 }  // namespace temper

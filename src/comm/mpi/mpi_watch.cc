@@ -172,12 +172,17 @@ double MpiWatch::AskingTime() const {
 }
 
 MpiWatch::Pulse MpiWatch::OwnPulse() const {
-  const RankBlock& own = control_.rank(hosts_.place(rank_));
-  Pulse pulse{.activity = ActivityOf(getpid()), .left = left_.load()};
+  const int place = hosts_.place(rank_);
+  Pulse pulse{.own = OwnActivityOf(control_, place, /*processes=*/true),
+              .waits = WaitsOf(control_, place),
+              .left = left_.load()};
   for (size_t lane = 0; lane < kNumLanes; ++lane) {
-    const int here = own.sleepers[lane].waiting_for.load();
-    pulse.waiting_for[lane] =
-        here != 0 ? control_.rank(here - 1).global_rank.load() + 1 : links_[lane].waiting_for().load();
+    int32_t& on = pulse.waits.on[lane];
+    if (on == kElsewhere) {
+      on = links_[lane].waiting_for().load();
+    } else if (on > 0) {
+      on = control_.rank(on - 1).global_rank.load() + 1;
+    }
   }
   return pulse;
 }
@@ -217,14 +222,13 @@ Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
   if (pulse.left != 0 && !left_.load() && now - wait.left_since > kMessagesTake) {
     return IoError(fmt::format("{} has left the run while {} waits for it", NameOf(peer), NameOf(rank_)));
   }
-  // Who waits for somebody else is judged by him; two that wait for each other in one lane would do so for ever. Stages
-  // that have something for each other may both be computing still.
-  const auto& waiting_for = pulse.waiting_for;
-  const bool for_me = IsMeetingLane(lane) && waiting_for[static_cast<size_t>(lane)] == rank_ + 1;
-  const bool waits = std::any_of(waiting_for.begin(), waiting_for.end(), [](int32_t rank) { return rank != 0; });
+  // Who waits for somebody else is judged by him; two that wait for each other in one lane would do so for ever. The
+  // two ends of a transfer do so while its message is on its way.
+  const std::optional<Lane> held = pulse.waits.HeldUpIn(lane);
+  const bool for_me = IsMeetingLane(lane) && held == lane && pulse.waits.on[static_cast<size_t>(lane)] == rank_ + 1;
   const double seconds = SecondsBetween(wait.mark_time, now);
-  const bool busy = pulse.activity.WorkedSince(wait.mark.activity, seconds);
-  if (!wait.marked || ((waits || busy) && !for_me)) {
+  const bool busy = pulse.own.MayHaveWorkedSince(wait.mark.own, seconds);
+  if (!wait.marked || ((held || busy) && !for_me)) {
     wait.mark = pulse;
     wait.marked = true;
     wait.mark_time = now;

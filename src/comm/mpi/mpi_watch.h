@@ -19,6 +19,7 @@
 
 #include "comm/local/control_block.h"
 #include "comm/local/peer_watch.h"
+#include "comm/local/rank_state.h"
 #include "comm/mpi/host_layout.h"
 #include "comm/mpi/mpi_link.h"
 
@@ -49,8 +50,8 @@ class MpiWatch {
   using Clock = std::chrono::steady_clock;
   // What a rank answers for itself.
   struct Pulse {
-    ProcessActivity activity;
-    std::array<int32_t, kNumLanes> waiting_for = {};  // per lane: global rank + 1
+    OwnActivity own;
+    RankWaits waits;  // on global ranks
     int32_t left = 0;
   };
   // One lane's wait in progress.
