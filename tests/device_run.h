@@ -1,4 +1,4 @@
-// The "train" Program of a TinyRun on a device.
+// The "train" Program of a TinyRun on a device, with what it has on the host and on the disk beside it.
 #pragma once
 
 #include "device/device.h"
@@ -11,21 +11,30 @@ using tiny::Must;
 // With weights and states as the TinyRun has them when this is made.
 class DeviceRun {
  public:
-  DeviceRun(const tiny::RunSpec& spec, tiny::TinyRun& host, Device& device) : spec_(spec), device_(device) {
-    arena_ = Must(Arena::On(device_, host.train().arena_bytes));
-    executor_ = Must(Executor::Create(host.train(), *arena_, device_.kernels()));
+  DeviceRun(const tiny::RunSpec& spec, tiny::TinyRun& host, Device& device, KernelTable* collectives = nullptr)
+      : spec_(spec), device_(device) {
+    const Program& planned = host.train();
+    arena_ = Must(Arena::On(device_, planned.arena_bytes));
+    host_kernels_ = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+    host_ = Must(Arena::Create(planned.host.bytes));
+    Must(host_->PinFor(device_));
+    disk_ = std::make_unique<tiny::MemoryStore>(planned.disk.bytes);
+    executor_ = Must(Executor::Create(
+        planned, *arena_, device_.kernels(), collectives,
+        {.host = host_.get(), .disk = disk_.get(), .host_kernels = host_kernels_.get(), .host_threads = spec.threads}));
     for (const auto& [name, bytes] : host.State()) Must(executor_->Write(program().FindBuffer(name), bytes));
-    losses_.resize(static_cast<size_t>(spec.row * spec.rows_per_micro_batch * spec.micro_batches));
+    losses_.resize(static_cast<size_t>(spec.local_tokens() * spec.micro_batches));
+    data_rank_ = host.data_rank();
     rng_.resize(static_cast<size_t>(spec.micro_batches * kNumRngWords));
   }
 
-  Status Step(tiny::Batch& batch) {
+  Status Step(tiny::Batch& batch, Trace* trace = nullptr) {
     const double t = static_cast<double>(++step_);
     const double scalars[kNumScalars] = {1e-2, 1 - std::pow(0.9, t), 1 - std::pow(0.999, t),
                                          static_cast<double>(batch.supervised)};
     TEMPER_RETURN_IF_ERROR(executor_->Write(program().FindBuffer(kScalarsBuffer), std::as_bytes(std::span(scalars))));
     for (int m = 0; m < spec_.micro_batches; ++m) {
-      const int64_t words[] = {42, step_ - 1, m * spec_.row * spec_.rows_per_micro_batch};
+      const int64_t words[] = {42, step_ - 1, (m * spec_.data_ranks() + data_rank_) * spec_.row * spec_.local_rows()};
       std::copy_n(words, kNumRngWords, rng_.begin() + m * kNumRngWords);
     }
     std::vector<HostArray> io;
@@ -39,7 +48,7 @@ class DeviceRun {
     add(kDocumentStartInput, batch.document_start);
     add(kRngInput, rng_);
     add(kLossOutput, losses_);
-    return executor_->Run(io);
+    return executor_->Run(io, {.trace = trace});
   }
 
   std::map<std::string, std::vector<std::byte>> State() const {
@@ -60,11 +69,13 @@ class DeviceRun {
  private:
   const tiny::RunSpec spec_;
   Device& device_;
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<KernelTable> host_kernels_;
+  std::unique_ptr<Arena> arena_, host_;
+  std::unique_ptr<Store> disk_;
   std::unique_ptr<Executor> executor_;
   std::vector<float> losses_;
   std::vector<int64_t> rng_;
-  int64_t step_ = 0;
+  int64_t step_ = 0, data_rank_ = 0;
 };
 
 }  // namespace temper

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 
 namespace temper {
@@ -34,13 +35,19 @@ Bytes EndOfWritten(const Program& program) {
 
 }  // namespace
 
-Result<FarArenas> ReserveFar(const Program& program, const RunConfig::Memory& memory, const OpenedModel& model) {
+Result<FarArenas> ReserveFar(const Program& program, const RunConfig& config, const OpenedModel& model,
+                             Device* device) {
   FarArenas far;
   if (program.host.bytes.v > 0) {
     TEMPER_ASSIGN_OR_RETURN(far.host, Arena::Create(program.host.bytes));
   }
+  if (device != nullptr && far.host != nullptr) {
+    TEMPER_RETURN_IF_ERROR(far.host->PinFor(*device));
+    far.host_threads = static_cast<int>(*config.machine.threads);
+    far.host_kernels = MakeCpuKernels({.threads = far.host_threads});
+  }
   if (program.disk.bytes.v == 0) return far;
-  DiskTier::Spec spec{.folder = memory.disk, .spill = EndOfWritten(program)};
+  DiskTier::Spec spec{.folder = config.memory.disk, .spill = EndOfWritten(program)};
   auto mapped = MapFrozen(program, model);
   if (mapped.ok()) {
     spec.mapped = std::move(*mapped);

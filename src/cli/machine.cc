@@ -3,7 +3,6 @@
 #include <ctime>
 
 #include "backend/cpu/team.h"
-#include "cli/processor.h"
 
 namespace temper {
 
@@ -19,8 +18,8 @@ std::string Today() {
   return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%d", &day));
 }
 
-Result<RunFacts> MachineFacts(DeviceChoice device) {
-  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(device));
+Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank) {
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(device, rank));
   return RunFacts{.processor = processor.name,
                   .has_bf16 = processor.has_bf16,
                   .device = processor.device(),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
@@ -62,16 +63,43 @@ Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
 
 }  // namespace
 
-Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted) {
+namespace {
+
+// Whoever starts ranks may show each its own GPU alone.
+bool SomeAreHidden() {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank) {
   const ProcessorChoice cpu{.name = "this CPU", .has_bf16 = DefaultDType() == DType::kBF16};
   if (wanted == DeviceChoice::kCpu) return cpu;
   const Result<GpuInventory> found = ListGpus();
   if (!found.ok()) return wanted == DeviceChoice::kAuto ? Result<ProcessorChoice>(cpu) : found.status();
   std::string refused;
+  std::vector<int> usable;
   for (size_t i = 0; i < found->gpus.size(); ++i) {
     const GpuFacts& gpu = found->gpus[i];
-    if (gpu.refused.empty()) return ProcessorChoice{.gpu = static_cast<int>(i), .name = gpu.name, .has_bf16 = true};
-    if (refused.empty()) refused = fmt::format("GPU {} ({}): {}", i, gpu.name, gpu.refused);
+    if (gpu.refused.empty()) {
+      usable.push_back(static_cast<int>(i));
+    } else if (refused.empty()) {
+      refused = fmt::format("GPU {} ({}): {}", i, gpu.name, gpu.refused);
+    }
+  }
+  const auto own = static_cast<size_t>(usable.size() == 1 && SomeAreHidden() ? 0 : rank.rank);
+  if (own < usable.size() && (static_cast<size_t>(rank.ranks) <= usable.size() || SomeAreHidden())) {
+    return ProcessorChoice{
+        .gpu = usable[own], .name = found->gpus[static_cast<size_t>(usable[own])].name, .has_bf16 = true};
+  }
+  if (!usable.empty()) {
+    refused = fmt::format(
+        "{} ranks on this machine, each on a GPU of its own, and {} that can be used: lower nprocs, or give device: "
+        "cpu",
+        rank.ranks, usable.size() == 1 ? "one GPU" : fmt::format("{} GPUs", usable.size()));
   }
   if (wanted == DeviceChoice::kGpu) return Unsupported(refused);
   LogWarning("computing on the CPU: " + refused);

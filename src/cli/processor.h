@@ -22,9 +22,14 @@ struct ProcessorChoice {
   DType dtype() const { return has_bf16 ? DType::kBF16 : DType::kF32; }
 };
 
-// Opens nothing. kAuto: a GPU where one can be used, else the CPU. kGpu: errors of one line, which say what is missing
-// (a GPU, its driver, this build's support of it) and what to do.
-Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted);
+// Which of the ranks of this machine it is for, each of which computes on a GPU of its own.
+struct RankOfMachine {
+  int rank = 0, ranks = 1;
+};
+
+// Opens nothing. kAuto: a GPU where there is one for each rank, else the CPU. kGpu: errors of one line, which say what
+// is missing (a GPU, its driver, this build's support of it) and what to do.
+Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank = {});
 
 class Processor {
  public:

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/processor.h"
 #include "device/communicator.h"
 
 namespace temper {
@@ -19,6 +20,10 @@ class Ranks {
   int rank() const { return alone() ? 0 : communicator_->rank(); }
   bool first() const { return rank() == 0; }
   Communicator* communicator() const { return communicator_.get(); }
+  // This one's place among those of its machine.
+  RankOfMachine of_machine() const {
+    return alone() ? RankOfMachine() : RankOfMachine{communicator_->host_rank(), communicator_->host_ranks()};
+  }
 
   // All ranks make these calls at the same places.
   // The same outcome for all: OK where `own` is OK on every rank, else the first failed rank's own error there, and one

@@ -21,6 +21,7 @@
 #include "cli/run_record.h"
 #include "cli/run_saver.h"
 #include "cli/train_setup.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "model/initialize.h"
 #include "runtime/timed_kernels.h"
 #include "train/loop.h"
@@ -46,6 +47,7 @@ struct Run {
   KernelTime kernel_time, collective_time;
   std::unique_ptr<Device> gpu;      // of `device: gpu`
   std::unique_ptr<Stream> reading;  // of it: what saves read its memory through
+  std::unique_ptr<NcclCommunicator> between_gpus;
   std::unique_ptr<KernelTable> kernels, collectives;
   std::unique_ptr<Arena> arena;
   FarArenas far;
@@ -100,7 +102,7 @@ Status LoadData(Run& run) {
 
 Status MakeExecutors(KernelTable& kernels, Run& run) {
   KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), run.config().memory, run.setup.model));
+  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), run.config(), run.setup.model, run.gpu.get()));
   const FarTiers far = run.far.tiers();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
@@ -108,14 +110,19 @@ Status MakeExecutors(KernelTable& kernels, Run& run) {
 }
 
 Status ReserveOnGpu(Run& run) {
-  if (run.compiled.train().host.bytes.v + run.compiled.train().disk.bytes.v > 0) {
-    return Unsupported(
-        "memory tiers are not there on a GPU yet: leave memory.device, memory.placement and the like out, or use "
-        "device: cpu");
-  }
-  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu));
+  const Ranks& ranks = run.setup.ranks;
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu, ranks.of_machine()));
   TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
   TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
+  if (!ranks.alone()) {
+    const Mesh& mesh = run.compiled.mesh.mesh;
+    auto between = NcclCommunicator::Make(*ranks.communicator(), *run.gpu);
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(between.status()));
+    run.between_gpus = *std::move(between);
+    run.collectives = run.between_gpus->Collectives(mesh);
+    run.gpu->Join(*ranks.communicator(), *run.between_gpus, mesh);
+    if (ranks.first()) LogInfo("between     " + run.between_gpus->library());
+  }
   // Before the arena takes the memory that this needs for a moment. Without it MFU stays unknown; whether the run has
   // room the arena will tell.
   const Result<double> peak = MeasureProductPeak(*run.gpu, ComputeDType(run.config()));
@@ -126,6 +133,13 @@ Status ReserveOnGpu(Run& run) {
                       ToString(ComputeDType(run.config()))));
   TEMPER_RETURN_IF_ERROR(MakeExecutors(run.gpu->kernels(), run));
   for (Executor* executor : {run.train.get(), run.eval.get()}) executor->set_replays(run.config().machine.graphs);
+  TEMPER_ASSIGN_OR_RETURN(const Device::Beside beside, run.gpu->MemoryBeside());
+  if (beside.device.v + beside.host.v > 0) {
+    LogInfo(
+        fmt::format("beside      {} of the GPU's memory (context, libraries, collectives, other processes; `reserve` "
+                    "of a cluster file), {} of the host's, pinned",
+                    ToString(beside.device), ToString(beside.host)));
+  }
   return OkStatus();
 }
 

@@ -60,10 +60,14 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, std
 // Of the machine, as all ranks are to see it: what differs between them is that of the first.
 Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
   if (ranks.alone()) return MachineFacts(config.machine.device);
-  if (config.machine.device == DeviceChoice::kGpu) {
-    return Unsupported("device: gpu computes on one GPU of one rank as yet: leave out nprocs, or give device: cpu");
-  }
-  TEMPER_ASSIGN_OR_RETURN(RunFacts facts, MachineFacts(DeviceChoice::kCpu));
+  // Where GPUs are not asked for, all ranks do what the first can.
+  auto own = MachineFacts(config.machine.device, ranks.of_machine());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  constexpr char kGpu[] = "gpu";
+  TEMPER_ASSIGN_OR_RETURN(const std::string device, ranks.FromFirst(own->device == DeviceChoice::kGpu ? kGpu : ""));
+  own = MachineFacts(device == kGpu ? DeviceChoice::kGpu : DeviceChoice::kCpu, ranks.of_machine());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  RunFacts facts = *std::move(own);
   if (config.machine.nprocs == 1) {
     facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
   }

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/check.h"
 #include "device/device.h"
 
 namespace temper {
@@ -15,10 +16,27 @@ class Host final : public Stream {
     if (!host.empty()) std::memcpy(host.data(), device, host.size());
     return OkStatus();
   }
+  Status CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) override {
+    for (int64_t r = 0; r < rows && width > Bytes{0}; ++r) {
+      std::memcpy(to.data + r * to.pitch.v, from.data + r * from.pitch.v, static_cast<size_t>(width.v));
+    }
+    return OkStatus();
+  }
   Status Synchronize() override { return OkStatus(); }
 };
 
 }  // namespace
+
+Status Stream::CopyRows(const Rows&, const Rows&, Bytes, int64_t) {
+  TEMPER_CHECK(false) << "copies within memory that a stream cannot follow addresses into";
+  return OkStatus();
+}
+Status Stream::Mark(Event&) {
+  return OkStatus();
+}
+Status Stream::Await(const Event&) {
+  return OkStatus();
+}
 
 Stream& HostStream() {
   static Host host;

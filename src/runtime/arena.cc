@@ -11,6 +11,8 @@
 #include <limits>
 #include <string>
 
+#include "base/check.h"
+
 namespace temper {
 namespace {
 
@@ -56,20 +58,28 @@ Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   if (static_cast<size_t>(reserved.v) > lead + used) munmap(base + used, static_cast<size_t>(reserved.v) - lead - used);
   madvise(base, used, MADV_HUGEPAGE);
   for (size_t i = 0; i < static_cast<size_t>(size.v); i += 4096) base[i] = std::byte{0};
-  return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}, HostStream()));
+  return std::unique_ptr<Arena>(new Arena(base, size, Bytes{static_cast<int64_t>(used)}, nullptr));
 }
 
 std::unique_ptr<Arena> Arena::Over(std::span<std::byte> memory) {
   return std::unique_ptr<Arena>(
-      new Arena(memory.data(), Bytes{static_cast<int64_t>(memory.size())}, Bytes{0}, HostStream()));
+      new Arena(memory.data(), Bytes{static_cast<int64_t>(memory.size())}, Bytes{0}, nullptr));
 }
 
 Result<std::unique_ptr<Arena>> Arena::On(Device& device, Bytes size) {
   TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, device.Allocate(size));
-  return std::unique_ptr<Arena>(new Arena(memory.data(), size, Bytes{0}, device.stream()));
+  return std::unique_ptr<Arena>(new Arena(memory.data(), size, Bytes{0}, &device));
+}
+
+Status Arena::PinFor(Device& device) {
+  TEMPER_CHECK(on_host() && pinned_for_ == nullptr) << "memory that is a device's, or pinned";
+  TEMPER_RETURN_IF_ERROR(device.Pin({base_, static_cast<size_t>(size_.v)}));
+  pinned_for_ = &device;
+  return OkStatus();
 }
 
 Arena::~Arena() {
+  if (pinned_for_ != nullptr) pinned_for_->Unpin({base_, static_cast<size_t>(size_.v)});
   if (reserved_ > Bytes{0}) munmap(base_, static_cast<size_t>(reserved_.v));
 }
 

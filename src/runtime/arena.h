@@ -20,6 +20,9 @@ class Arena {
   static std::unique_ptr<Arena> Over(std::span<std::byte> memory);
   // In a device's own memory, which lives as long as the device. Errors: kOutOfMemory.
   static Result<std::unique_ptr<Arena>> On(Device& device, Bytes size);
+  // Keeps it where `device` can copy from and to it in its own order, until the arena is gone. The device outlives it.
+  // REQUIRES: on_host(), and not pinned. Errors: as Device::Pin.
+  Status PinFor(Device& device);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -28,15 +31,23 @@ class Arena {
   std::byte* At(Bytes offset) const { return base_ + offset.v; }
   Bytes size() const { return size_; }
   bool on_host() const { return &stream_ == &HostStream(); }
+  // Whose memory this is: nullptr on the host.
+  Device* device() const { return device_; }
   // In which kernels on this memory are enqueued and bytes are copied.
   Stream& stream() const { return stream_; }
 
  private:
-  Arena(std::byte* base, Bytes size, Bytes reserved, Stream& stream)
-      : base_(base), size_(size), reserved_(reserved), stream_(stream) {}
+  Arena(std::byte* base, Bytes size, Bytes reserved, Device* device)
+      : base_(base),
+        size_(size),
+        reserved_(reserved),
+        device_(device),
+        stream_(device == nullptr ? HostStream() : device->stream()) {}
   std::byte* const base_;
   const Bytes size_, reserved_;  // reserved_ 0: not ours
+  Device* const device_;
   Stream& stream_;
+  Device* pinned_for_ = nullptr;
 };
 
 // What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.

@@ -4,7 +4,10 @@
 
 namespace temper {
 
-BackgroundQueue::BackgroundQueue(size_t capacity) : items_(capacity), thread_([this] { Work(); }) {}
+BackgroundQueue::BackgroundQueue(size_t capacity, size_t events) : items_(capacity) {
+  for (Item& item : items_) item.after.reserve(events);
+  thread_ = std::thread([this] { Work(); });
+}
 
 BackgroundQueue::~BackgroundQueue() {
   {
@@ -15,10 +18,11 @@ BackgroundQueue::~BackgroundQueue() {
   thread_.join();
 }
 
-void BackgroundQueue::Issue(Kernel* kernel, const KernelArgs& args) {
+void BackgroundQueue::Issue(Kernel* kernel, const KernelArgs& args, std::span<Event* const> after) {
   TEMPER_CHECK(issued_ < items_.size()) << issued_ << " items issued";
   items_[issued_].kernel = kernel;
   items_[issued_].args = args;
+  items_[issued_].after.assign(after.begin(), after.end());
   ++issued_;
   {
     const std::lock_guard lock(mutex_);
@@ -52,8 +56,12 @@ void BackgroundQueue::Work() {
     Item& item = items_[complete_];
     if (failed_.ok()) {
       lock.unlock();
+      Status status;
+      for (Event* const event : item.after) {
+        if (status.ok()) status = event->Synchronize();
+      }
       item.start = Clock::now();
-      Status status = item.kernel->Run(item.args);
+      if (status.ok()) status = item.kernel->Run(item.args);
       item.end = Clock::now();
       lock.lock();
       if (!status.ok()) failed_ = std::move(status);

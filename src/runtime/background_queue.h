@@ -7,9 +7,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "device/kernel.h"
 
 namespace temper {
@@ -20,18 +22,20 @@ class BackgroundQueue {
   struct Item {
     Kernel* kernel = nullptr;
     KernelArgs args = {};
+    std::vector<Event*> after;     // of a device's streams: waited for before it is run
     Clock::time_point start, end;  // of its run, once it is complete
   };
 
-  // `capacity`: the most items that are issued between two calls of Reset.
-  explicit BackgroundQueue(size_t capacity);
+  // `capacity`: the most items that are issued between two calls of Reset; `events`: the most that one is given.
+  explicit BackgroundQueue(size_t capacity, size_t events = 0);
   // Waits for what was issued.
   ~BackgroundQueue();
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
-  // The addresses that `args` points to must stay until the item is complete.
-  void Issue(Kernel* kernel, const KernelArgs& args);
+  // The addresses that `args` points to must stay until the item is complete. It is run when `after` have come, which
+  // are marked already, and not again before it is complete.
+  void Issue(Kernel* kernel, const KernelArgs& args, std::span<Event* const> after = {});
   size_t issued() const { return issued_; }
   // Returns when the first `count` items are complete; the first error among all that are complete by then. After an
   // error the rest is not run.

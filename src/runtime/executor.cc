@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "graph/rule.h"
-#include "program/waits.h"
 #include "runtime/move.h"
 
 namespace temper {
@@ -22,6 +21,9 @@ struct Executor::BoundInstruction {
   int block;
   Cost cost;
   bool background;
+  bool at_host;  // its kernel is the host's
+  bool moves;    // between tiers
+  bool breaks;   // waits for a lane, at some place in the schedule, for which none of its binding before it has
   KernelArgs Args(std::byte* const* addresses) const {
     return {.inputs = addresses + inputs,
             .outputs = addresses + outputs,
@@ -40,11 +42,14 @@ struct Executor::TraceNote {
   int micro_batch;
 };
 
-Executor::Executor(const Program& program, Arena& arena, const FarTiers& far)
-    : program_(program), arena_(arena), far_(far) {
+Executor::Executor(const Program& program, Arena& arena, KernelTable& kernels, KernelTable* collectives,
+                   const FarTiers& far)
+    : program_(program), arena_(arena), table_(kernels), collectives_(collectives), far_(far), lanes_(arena.device()) {
   if (far_.disk != nullptr) disk_ = std::make_unique<StoreStream>(*far_.disk, BaseOf(Tier::kDisk));
 }
-Executor::~Executor() = default;
+Executor::~Executor() {
+  (void)arena_.stream().Synchronize();  // nothing enqueued outlives its kernel
+}
 
 std::byte* Executor::At(Bytes address) const {
   const Tier tier = TierOf(address);
@@ -91,66 +96,125 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
   check(Tier::kDevice, arena.size());
   check(Tier::kHost, far.host != nullptr ? far.host->size() : Bytes{});
   check(Tier::kDisk, far.disk != nullptr ? far.disk->size() : Bytes{});
-  std::unique_ptr<Executor> executor(new Executor(program, arena, far));
-  std::vector<size_t> first_kernel;  // per segment
-  std::vector<std::vector<Cost>> costs;
-  for (const Segment& segment : program.segments) {
-    first_kernel.push_back(executor->kernels_.size());
-    costs.emplace_back();
-    for (const Instruction& instruction : segment.instructions) {
-      KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = program.threads};
-      for (int k : instruction.inputs) spec.inputs.push_back(segment.operands[static_cast<size_t>(k)]);
-      for (int k : instruction.outputs) spec.outputs.push_back(segment.operands[static_cast<size_t>(k)]);
-      spec.workspace = ScratchOf(program, segment, instruction);
-      costs.back().push_back(RuleOf(spec.op).cost(spec.inputs, spec.outputs, spec.attributes));
-      if (IsMove(spec.op)) {  // one per binding
-        executor->kernels_.emplace_back();
-        continue;
-      }
-      const bool collective = IsCollective(spec.op);
-      TEMPER_CHECK(!collective || collectives != nullptr) << ToString(spec.op) << " without a communicator";
-      auto kernel = (collective ? *collectives : kernels).Make(spec);
-      if (!kernel.ok()) return kernel.status().WithContext(fmt::format("{}: {}", segment.name, ToString(spec.op)));
-      executor->kernels_.push_back(std::move(*kernel));
-    }
-  }
-  executor->BindAll(first_kernel, costs);
+  TEMPER_CHECK(arena.on_host() || program.host.bytes.v == 0 || far.host_kernels != nullptr) << "kernels of the host";
+  std::unique_ptr<Executor> executor(new Executor(program, arena, kernels, collectives, far));
+  TEMPER_RETURN_IF_ERROR(executor->BindAll());
   for (const Call& call : program.schedule) {
     if (call.kind != Call::Kind::kLoadInputs && call.kind != Call::Kind::kStoreOutputs) continue;
     executor->micro_batches_ = std::max(executor->micro_batches_, int64_t{call.micro_batch} + 1);
   }
   executor->waits_ = FindWaits(program);
-  executor->NoteBackground();
+  TEMPER_RETURN_IF_ERROR(executor->NoteBackground());
+  executor->FindBreaks();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
 }
 
-void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs) {
+Result<std::unique_ptr<Kernel>> Executor::MakeKernel(const Segment& segment, const Instruction& instruction,
+                                                     Tier tier) const {
+  KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes, .threads = program_.threads};
+  for (int k : instruction.inputs) spec.inputs.push_back(segment.operands[static_cast<size_t>(k)]);
+  for (int k : instruction.outputs) spec.outputs.push_back(segment.operands[static_cast<size_t>(k)]);
+  spec.workspace = ScratchOf(program_, segment, instruction);
+  const bool collective = IsCollective(spec.op);
+  TEMPER_CHECK(!collective || collectives_ != nullptr) << ToString(spec.op) << " without a communicator";
+  const bool at_host = tier == Tier::kHost && far_.host_kernels != nullptr;
+  // What runs there has scratch for its operands, not for its threads: its workspace is as planned.
+  if (at_host) spec.threads = far_.host_threads;
+  KernelTable& own = at_host ? *far_.host_kernels : table_;
+  auto kernel = (collective ? *collectives_ : own).Make(spec);
+  if (!kernel.ok()) return kernel.status().WithContext(fmt::format("{}: {}", segment.name, ToString(spec.op)));
+  return kernel;
+}
+
+Result<std::unique_ptr<Kernel>> Executor::MakeMoveKernel(const Instruction& instruction, const Segment& segment,
+                                                         const Binding& binding, size_t lane) {
+  const auto end = [&](int k) -> MoveEnd {
+    const Bytes address = binding.offsets[static_cast<size_t>(k)];
+    return {At(address), TierOf(address)};
+  };
+  const int operand = instruction.inputs[0];
+  const MoveEnd from = end(operand), to = end(instruction.outputs[0]);
+  MovePath path{.disk = disk_.get()};
+  if (Device* const device = arena_.device()) {
+    const bool background = instruction.attributes.Flag("background");
+    const auto use = StreamOfLane(lane);
+    path.link = &device->StreamFor(background && use ? *use : StreamUse::kCompute);
+    const auto is = [&](Tier tier) { return from.tier == tier || to.tier == tier; };
+    if (is(Tier::kDisk) && is(Tier::kDevice)) {
+      std::unique_ptr<PinnedStaging>& staging = staging_[background ? lane : kBackgroundLanes];
+      if (staging == nullptr) {
+        TEMPER_ASSIGN_OR_RETURN(staging, PinnedStaging::Make(*device));
+      }
+      path.staging = staging.get();
+    }
+  }
+  return MakeMove(from, to, segment.operands[static_cast<size_t>(operand)].bytes(), path);
+}
+
+Status Executor::BindAll() {
+  // Made in the order of the segments: to make a collective is to meet those that make it, too.
+  struct Made {
+    std::array<Kernel*, kNumTiers> kernel = {};  // by the tier of its operands
+    Cost cost;
+  };
+  std::vector<std::vector<Made>> made;  // per segment and instruction
+  const auto tier_of = [](const Instruction& instruction, const Binding& binding) {
+    const std::vector<int>& operands = instruction.outputs.empty() ? instruction.inputs : instruction.outputs;
+    return operands.empty() ? Tier::kDevice : TierOf(binding.offsets[static_cast<size_t>(operands[0])]);
+  };
+  for (size_t s = 0; s < program_.segments.size(); ++s) {
+    const Segment& segment = program_.segments[s];
+    std::vector<Made>& of_segment = made.emplace_back();
+    for (const Instruction& instruction : segment.instructions) {
+      Made& one = of_segment.emplace_back();
+      std::vector<TensorType> in, out;
+      for (int k : instruction.inputs) in.push_back(segment.operands[static_cast<size_t>(k)]);
+      for (int k : instruction.outputs) out.push_back(segment.operands[static_cast<size_t>(k)]);
+      one.cost = RuleOf(instruction.op).cost(in, out, instruction.attributes);
+      if (IsMove(instruction.op)) continue;
+      for (const Binding& binding : program_.bindings) {
+        if (static_cast<size_t>(binding.segment) != s) continue;
+        const Tier tier = tier_of(instruction, binding);
+        Kernel*& kernel = one.kernel[static_cast<size_t>(tier)];
+        if (kernel != nullptr) continue;
+        const Tier other = tier == Tier::kDevice ? Tier::kHost : Tier::kDevice;
+        Kernel* const same = far_.host_kernels == nullptr ? one.kernel[static_cast<size_t>(other)] : nullptr;
+        if (same == nullptr) {
+          TEMPER_ASSIGN_OR_RETURN(kernels_.emplace_back(), MakeKernel(segment, instruction, tier));
+        }
+        kernel = same != nullptr ? same : kernels_.back().get();
+      }
+    }
+  }
   for (const Binding& binding : program_.bindings) {
     const auto s = static_cast<size_t>(binding.segment);
     const Segment& segment = program_.segments[s];
     const size_t begin = bound_.size();
     for (size_t i = 0; i < segment.instructions.size(); ++i) {
       const Instruction& instruction = segment.instructions[i];
-      const auto address = [&](int k) { return binding.offsets[static_cast<size_t>(k)]; };
-      if (IsMove(instruction.op)) {
-        const auto end = [&](int k) -> MoveEnd { return {At(address(k)), &StreamOf(TierOf(address(k)))}; };
-        const int from = instruction.inputs[0];
-        moves_.push_back(
-            MakeMove(end(from), end(instruction.outputs[0]), segment.operands[static_cast<size_t>(from)].bytes()));
+      const Tier tier = tier_of(instruction, binding);
+      const size_t lane = LaneOf(instruction, binding);
+      const bool moves = IsMove(instruction.op);
+      if (moves) {
+        TEMPER_ASSIGN_OR_RETURN(kernels_.emplace_back(), MakeMoveKernel(instruction, segment, binding, lane));
       }
-      BoundInstruction bound{
-          .kernel = IsMove(instruction.op) ? moves_.back().get() : kernels_[first_kernel[s] + i].get(),
-          .inputs = addresses_.size(),
-          .rng_hash = binding.rng_hashes[i],
-          .workspace = At(binding.scratch[i]),
-          .op = instruction.op,
-          .lane = LaneOf(instruction, binding),
-          .phase = segment.phase,
-          .block = binding.block,
-          .cost = costs[s][i],
-          .background = instruction.attributes.Flag("background")};
-      const auto add = [&](int k) { addresses_.push_back(At(address(k))); };
+      TEMPER_CHECK(!IsTransfer(instruction.op) || arena_.on_host() || instruction.attributes.Flag("background"))
+          << "a transfer among the kernels of a device, where it has a stream of its own";
+      const bool hosted = !moves && tier == Tier::kHost;
+      BoundInstruction bound{.kernel = moves ? kernels_.back().get() : made[s][i].kernel[static_cast<size_t>(tier)],
+                             .inputs = addresses_.size(),
+                             .rng_hash = binding.rng_hashes[i],
+                             .workspace = At(binding.scratch[i]),
+                             .op = instruction.op,
+                             .lane = lane,
+                             .phase = segment.phase,
+                             .block = binding.block,
+                             .cost = made[s][i].cost,
+                             .background = instruction.attributes.Flag("background"),
+                             .at_host = hosted && far_.host_kernels != nullptr,
+                             .moves = moves};
+      const auto add = [&](int k) { addresses_.push_back(At(binding.offsets[static_cast<size_t>(k)])); };
       for (int k : instruction.inputs) add(k);
       bound.outputs = addresses_.size();
       for (int k : instruction.outputs) add(k);
@@ -158,22 +222,39 @@ void Executor::BindAll(const std::vector<size_t>& first_kernel, const std::vecto
     }
     binding_range_.emplace_back(begin, bound_.size());
   }
+  return OkStatus();
 }
 
-void Executor::NoteBackground() {
+Status Executor::NoteBackground() {
+  LaneCounts issued = {};
   for (const Call& call : program_.schedule) {
     if (call.kind != Call::Kind::kRun) continue;
     const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
     for (size_t i = begin; i < end; ++i) {
       if (!bound_[i].background) continue;
-      lanes_[bound_[i].lane].notes.push_back({&bound_[i], call.micro_batch});
+      notes_[bound_[i].lane].push_back({&bound_[i], call.micro_batch});
+      ++issued[bound_[i].lane];
     }
   }
-  for (Lane& lane : lanes_) {
-    if (lane.notes.empty()) continue;
-    // What runs beside kernels on a device needs events between two streams, which Stream has not yet.
-    TEMPER_CHECK(arena_.on_host()) << "collectives in the background of a device";
-    lane.queue = std::make_unique<BackgroundQueue>(lane.notes.size());
+  return lanes_.Prepare(issued, waits_);
+}
+
+// A wait belongs to a place in the schedule, not to a binding: the same one waits in one micro-batch and not in
+// another. So waits are enqueued between recordings, not recorded, and none may be due in the middle of one.
+void Executor::FindBreaks() {
+  LaneCounts kernels_have = {};
+  size_t at = 0;
+  for (const Call& call : program_.schedule) {
+    if (call.kind != Call::Kind::kRun) continue;
+    const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
+    for (size_t i = begin; i < end; ++i, ++at) {
+      if (bound_[i].background) continue;
+      for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+        if (waits_[at][lane] <= kernels_have[lane]) continue;
+        bound_[i].breaks = true;
+        kernels_have[lane] = waits_[at][lane];
+      }
+    }
   }
 }
 
@@ -188,7 +269,8 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = 0;  // instructions run, over the schedule
-  for (Lane& lane : lanes_) lane.awaited = 0;
+  failed_ = lanes_.Begin(options.trace != nullptr);
+  if (!failed_.ok()) return failed_;
   for (const Call& call : program_.schedule) {
     switch (call.kind) {
       case Call::Kind::kRun:
@@ -204,25 +286,37 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
     }
     if (!failed_.ok()) return failed_;
   }
-  for (size_t lane = 0; lane < kBackgroundLanes && failed_.ok(); ++lane) {
-    BackgroundQueue* const queue = lanes_[lane].queue.get();
-    if (queue == nullptr) continue;
-    failed_ = AwaitBackground(lane, queue->issued(), options.trace);
-    if (failed_.ok()) queue->Reset();
-  }
+  failed_ = lanes_.Finish();
   if (failed_.ok()) failed_ = arena_.stream().Synchronize();
+  if (failed_.ok() && options.trace != nullptr) failed_ = TraceBackground(options.trace);
   if (failed_.ok() && replays_ && !arena_.on_host() && pieces_.empty()) failed_ = RecordAll();
   return failed_;
 }
 
-// What waits for another queue between two instructions cannot be one piece with them.
+Status Executor::TraceBackground(Trace* trace) const {
+  for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+    for (size_t n = 0; n < notes_[lane].size(); ++n) {
+      const auto& [b, micro_batch] = notes_[lane][n];
+      TEMPER_ASSIGN_OR_RETURN(const Lanes::Span time, lanes_.TimeOf(lane, n));
+      trace->Record({b->op, b->phase, b->block, micro_batch, time.start, time.end, b->cost.read + b->cost.written,
+                     b->cost.flops, /*background=*/true});
+    }
+  }
+  return OkStatus();
+}
+
+// What is issued to another queue, run at the host, or has to wait for either is not one piece with what is before it.
 Status Executor::RecordAll() {
-  const bool waits = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.queue != nullptr; });
-  const auto recordable = [&](size_t i) { return !waits && bound_[i].kernel->replayable(); };
+  const auto recordable = [&](size_t i) {
+    const BoundInstruction& b = bound_[i];
+    return !b.background && !b.at_host && !IsCollective(b.op) && b.kernel->replayable();
+  };
   for (const auto& [first, last] : binding_range_) {
     std::vector<Piece>& pieces = pieces_.emplace_back();
     for (size_t begin = first, end = first; begin < last; begin = end) {
-      while (end < last && recordable(end) == recordable(begin)) ++end;
+      do {
+        ++end;
+      } while (end < last && recordable(end) == recordable(begin) && !(recordable(end) && bound_[end].breaks));
       Piece& piece = pieces.emplace_back(begin, end, nullptr);
       if (!recordable(begin)) continue;
       TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
@@ -251,23 +345,6 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
   return OkStatus();
 }
 
-Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
-  auto& [queue, notes, awaited] = lanes_[lane];
-  if (count <= awaited) return OkStatus();
-  const Status status = queue->Wait(count);
-  if (!status.ok()) {
-    return status.WithContext(lane == 0 ? "a collective in the background" : lane < 3 ? "a transfer" : "a move");
-  }
-  for (; awaited < count; ++awaited) {
-    if (!trace) continue;
-    const BackgroundQueue::Item& item = queue->item(awaited);
-    const auto& [b, micro_batch] = notes[awaited];
-    trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
-                   b->cost.flops, /*background=*/true});
-  }
-  return OkStatus();
-}
-
 Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
   if (trace || !replays_ || pieces_.empty()) return RunRange(begin, end, call, trace, at);
@@ -276,7 +353,9 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
       TEMPER_RETURN_IF_ERROR(RunRange(piece.begin, piece.end, call, nullptr, at));
       continue;
     }
+    TEMPER_RETURN_IF_ERROR(lanes_.Await(Lanes::Foreground::kStream, waits_[*at]));
     TEMPER_RETURN_IF_ERROR(piece.recording->Replay());
+    lanes_.NoteEnqueued(/*on_pinned=*/false);
     *at += piece.end - piece.begin;
   }
   return OkStatus();
@@ -285,25 +364,31 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
 Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at) {
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
-    for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-      TEMPER_RETURN_IF_ERROR(AwaitBackground(lane, waits_[*at][lane], trace));
-    }
     if (b.background) {
-      lanes_[b.lane].queue->Issue(b.kernel, b.Args(addresses_.data()));
+      TEMPER_RETURN_IF_ERROR(lanes_.Issue(b.lane, waits_[*at], b.kernel, b.Args(addresses_.data())));
       continue;
     }
-    const auto start = trace ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-    Status status = b.kernel->Run(b.Args(addresses_.data()));
-    if (trace) {
-      if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
-      trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
-                     b.cost.read + b.cost.written, b.cost.flops});
-    }
+    // What a store has to do with is done by the host, through pinned memory.
+    const bool at_host = b.at_host || (b.moves && !StreamOfLane(b.lane));
+    if (at_host && b.moves) lanes_.NoteEnqueued(/*on_pinned=*/true);  // it may read what kernels have yet to write
+    TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
+    const Status status = RunForeground(b, call, trace);
     if (!status.ok()) {
       return status.WithContext(fmt::format("{} block {} {}", ToString(b.phase), b.block, ToString(b.op)));
     }
+    if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
   }
   return OkStatus();
+}
+
+Status Executor::RunForeground(const BoundInstruction& b, const Call& call, Trace* trace) {
+  if (trace == nullptr) return b.kernel->Run(b.Args(addresses_.data()));
+  const auto start = std::chrono::steady_clock::now();
+  Status status = b.kernel->Run(b.Args(addresses_.data()));
+  if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
+  trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
+                 b.cost.read + b.cost.written, b.cost.flops});
+  return status;
 }
 
 const Buffer& Executor::BufferOfSize(int buffer, size_t bytes) const {

@@ -3,9 +3,11 @@
 // executor at a time may run on an arena.
 //
 // The schedule is an order, and what it computes is what it computes in that order. Collectives, transfers and moves
-// marked `background` run beside the kernels that follow, each lane (program/waits.h) on a thread of its own.
-// Whatever touches what one of them reads or writes waits for it (program/waits.h), so that running beside each other
-// cannot change a result.
+// marked `background` run beside the kernels that follow (runtime/lanes.h). Whatever touches what one of them reads or
+// writes waits for it (program/waits.h), so that running beside each other cannot change a result.
+//
+// On a device the walk through the schedule stops for two things only: kernels that run at the host (AdamW on states
+// that live there), which wait for their operands, and what comes from the disk.
 #pragma once
 
 #include <array>
@@ -20,7 +22,8 @@
 #include "program/program.h"
 #include "program/waits.h"
 #include "runtime/arena.h"
-#include "runtime/background_queue.h"
+#include "runtime/lanes.h"
+#include "runtime/pinned_staging.h"
 #include "runtime/trace.h"
 #include "tensor/view.h"
 
@@ -33,10 +36,14 @@ struct HostArray {
   std::span<std::byte> bytes;
 };
 
-// The memory beside an arena of a Program that does not have everything there. All outlive the executor.
+// The memory beside an arena of a Program that does not have everything there. All outlive the executor. REQUIRES:
+// beside a device's arena, `host` is pinned for it (Arena::PinFor), and there are kernels of the host's.
 struct FarTiers {
   Arena* host = nullptr;
   Store* disk = nullptr;
+  // Kernels of instructions whose operands live at the host. nullptr: those of the arena's processor.
+  KernelTable* host_kernels = nullptr;
+  int host_threads = 1;  // of those; a Program for a device has one, which enqueues
 };
 
 class Executor {
@@ -74,28 +81,36 @@ class Executor {
  private:
   struct BoundInstruction;
   struct TraceNote;
-  Executor(const Program& program, Arena& arena, const FarTiers& far);
+  Executor(const Program& program, Arena& arena, KernelTable& kernels, KernelTable* collectives, const FarTiers& far);
   // Where an address is, in the memory of StreamOf its tier.
   std::byte* At(Bytes address) const;
   Stream& StreamOf(Tier tier) const;
   Status FillConstants();
-  void BindAll(const std::vector<size_t>& first_kernel, const std::vector<std::vector<Cost>>& costs);
-  void NoteBackground();
+  Result<std::unique_ptr<Kernel>> MakeKernel(const Segment& segment, const Instruction& instruction, Tier tier) const;
+  Result<std::unique_ptr<Kernel>> MakeMoveKernel(const Instruction& instruction, const Segment& segment,
+                                                 const Binding& binding, size_t lane);
+  Status BindAll();
+  Status NoteBackground();
+  void FindBreaks();
   Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
   Status RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at);
-  Status AwaitBackground(size_t lane, size_t count, Trace* trace);
+  Status RunForeground(const BoundInstruction& b, const Call& call, Trace* trace);
+  Status TraceBackground(Trace* trace) const;
 
   const Program& program_;
   Arena& arena_;
+  KernelTable& table_;
+  KernelTable* const collectives_;
   const FarTiers far_;
-  std::unique_ptr<StoreStream> disk_;                     // of far_.disk
-  std::vector<std::unique_ptr<Kernel>> kernels_;          // per segment instruction, in segment order; null of moves
-  std::vector<std::unique_ptr<Kernel>> moves_;            // of all bindings
-  std::vector<std::byte*> addresses_;                     // operands of all bound instructions, inputs then outputs
-  std::vector<BoundInstruction> bound_;                   // all bindings' instructions, in order
+  std::unique_ptr<StoreStream> disk_;  // of far_.disk
+  // Between the disk and a device: of each lane of the disk, and of the thread that runs the executor.
+  std::array<std::unique_ptr<PinnedStaging>, kBackgroundLanes + 1> staging_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;  // one per instruction of a segment and tier; of a move, per binding
+  std::vector<std::byte*> addresses_;             // operands of all bound instructions, inputs then outputs
+  std::vector<BoundInstruction> bound_;           // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   // Per binding, its instructions in runs that are recorded or not; empty until RecordAll.
   struct Piece;
@@ -104,12 +119,9 @@ class Executor {
   int64_t micro_batches_ = 0;  // what the schedule loads or stores
   // Per instruction in the order of the schedule: how much of each lane must be complete before it is run or issued.
   std::vector<LaneCounts> waits_;
-  struct Lane {
-    std::unique_ptr<BackgroundQueue> queue;  // null where nothing runs there
-    std::vector<TraceNote> notes;            // per item of a run, what the trace will say of it
-    size_t awaited = 0;
-  };
-  std::array<Lane, kBackgroundLanes> lanes_;
+  std::array<std::vector<TraceNote>, kBackgroundLanes>
+      notes_;    // what a trace will say of a run's background instructions
+  Lanes lanes_;  // after what runs there
   Status failed_;
 };
 

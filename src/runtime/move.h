@@ -5,17 +5,26 @@
 
 #include "device/device.h"
 #include "device/kernel.h"
+#include "program/program.h"
+#include "runtime/pinned_staging.h"
 
 namespace temper {
 
-// One end of a move: an address, and the stream of the memory that it is in.
+// One end of a move: an address in a tier's memory.
 struct MoveEnd {
   std::byte* address = nullptr;
-  Stream* stream = nullptr;
+  Tier tier = Tier::kDevice;
 };
 
-// REQUIRES: one end is the host's. What it is run on
-// is in its ends, not in its arguments.
-std::unique_ptr<Kernel> MakeMove(const MoveEnd& from, const MoveEnd& to, Bytes bytes);
+// What carries a move.
+struct MovePath {
+  Stream* disk = nullptr;  // the disk tier's memory
+  Stream* link = nullptr;  // on which copies between a device and pinned memory are enqueued; nullptr: the device is
+                           // the host, whose copies are done when they return
+  PinnedStaging* staging = nullptr;  // of a move between a device apart and the disk
+};
+
+// What it is run on is in its ends, not in its arguments. What `path` points to must outlive it.
+std::unique_ptr<Kernel> MakeMove(const MoveEnd& from, const MoveEnd& to, Bytes size, const MovePath& path);
 
 }  // namespace temper

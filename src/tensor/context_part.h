@@ -4,7 +4,7 @@
 // also between any two of them. Pure data.
 //
 // A place is a token's index in whole rows, one after another; a local index counts a rank's own tokens in their order.
-// Local order is the order of places.
+// Local order is the order of places. constexpr: kernels on GPUs ask, too.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@ struct ContextPart {
   int64_t row = 0;               // tokens of a whole row; > 0, a multiple of 2 * ranks where ranks > 1
   int64_t ranks = 1, index = 0;  // one rank has whole rows
 
-  int64_t chunks() const { return ranks > 1 ? 2 : 1; }  // per row, of this rank
-  int64_t chunk() const { return row / (ranks * chunks()); }
-  int64_t local_row() const { return row / ranks; }
+  constexpr int64_t chunks() const { return ranks > 1 ? 2 : 1; }  // per row, of this rank
+  constexpr int64_t chunk() const { return row / (ranks * chunks()); }
+  constexpr int64_t local_row() const { return row / ranks; }
   // Where in the row this rank's k-th chunk begins.
-  int64_t chunk_begin(int64_t k) const { return (k == 0 ? index : 2 * ranks - 1 - index) * chunk(); }
+  constexpr int64_t chunk_begin(int64_t k) const { return (k == 0 ? index : 2 * ranks - 1 - index) * chunk(); }
 
-  int64_t PlaceOf(int64_t local) const {
+  constexpr int64_t PlaceOf(int64_t local) const {
     const int64_t within = local % local_row();
     return local / local_row() * row + chunk_begin(within / chunk()) + within % chunk();
   }
   // Own tokens before `place`: the local index of the first at or behind it.
-  int64_t LocalFrom(int64_t place) const {
+  constexpr int64_t LocalFrom(int64_t place) const {
     const int64_t within = place % row;
     int64_t local = place / row * local_row();
     for (int64_t k = 0; k < chunks(); ++k) local += std::clamp<int64_t>(within - chunk_begin(k), 0, chunk());

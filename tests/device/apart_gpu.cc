@@ -10,30 +10,36 @@
 namespace temper {
 namespace {
 
-// What the test wants this machine to have: APART_GPU is "none", "old", "full" or unset.
+// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", or unset: several.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
 }
 
-class ApartGpu final : public Device {
+class ApartGpu final : public ApartDevice {
  public:
   // As many threads as the commands compute with on the host: the same sums.
-  ApartGpu() : kernels_(MakeCpuKernels({.threads = 1})), apart_(*kernels_) {}
-  const std::string& name() const override { return apart_.name(); }
+  static std::unique_ptr<ApartGpu> Make() {
+    auto exchange = std::make_unique<ExchangeMaker>();
+    auto kernels =
+        MakeCpuKernels({.threads = 1, .exchange = [maker = exchange.get()](AxisSet axes) { return (*maker)(axes); }});
+    return std::unique_ptr<ApartGpu>(new ApartGpu(std::move(kernels), std::move(exchange)));
+  }
   Result<std::span<std::byte>> Allocate(Bytes size) override {
     if (Machine() == "full")
       return OutOfMemory("the run needs " + ToString(size) + ": another process may hold the rest");
-    return apart_.Allocate(size);
+    return ApartDevice::Allocate(size);
   }
-  void Release(std::span<std::byte> memory) override { apart_.Release(memory); }
-  Stream& stream() override { return apart_.stream(); }
-  KernelTable& kernels() override { return apart_.kernels(); }
-  Result<std::unique_ptr<Stream>> OpenStream() override { return apart_.OpenStream(); }
+  void Join(Communicator& communicator, DeviceExchanges&, const Mesh& mesh) override {
+    *exchange_ = [&communicator, mesh](AxisSet axes) { return communicator.MakeExchange(mesh, axes); };
+  }
 
  private:
+  using ExchangeMaker = std::function<Result<std::unique_ptr<Exchange>>(AxisSet)>;
+  ApartGpu(std::unique_ptr<KernelTable> kernels, std::unique_ptr<ExchangeMaker> exchange)
+      : ApartDevice(*kernels), kernels_(std::move(kernels)), exchange_(std::move(exchange)) {}
   const std::unique_ptr<KernelTable> kernels_;
-  ApartDevice apart_;
+  const std::unique_ptr<ExchangeMaker> exchange_;
 };
 
 }  // namespace
@@ -42,11 +48,11 @@ Result<GpuInventory> ListGpus() {
   if (Machine() == "none") return NotFound("no GPU was found (nvidia-smi lists them)");
   GpuFacts facts{.name = "a device apart", .major = 9};
   if (Machine() == "old") facts.refused = "its compute capability is 7.0; bf16 needs 8.0";
-  return GpuInventory{"apart", {facts}};
+  return GpuInventory{"apart", std::vector<GpuFacts>(Machine() == "one" || Machine() == "old" ? 1 : 4, facts)};
 }
 
 Result<std::unique_ptr<Device>> OpenGpu(int) {
-  return std::unique_ptr<Device>(std::make_unique<ApartGpu>());
+  return std::unique_ptr<Device>(ApartGpu::Make());
 }
 
 }  // namespace temper

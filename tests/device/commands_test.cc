@@ -124,9 +124,64 @@ TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
   ExpectEnd(generate, 1, {"no GPU was found"});
   ExpectEnd(old, 1, {"a device apart", "bf16 needs 8.0"});
   EXPECT_EQ(train.err.find("load"), std::string::npos) << train.err;
-  const Ended ranks = Run(Train({"--nprocs", "2"}), "gpu");
-  EXPECT_NE(ranks.code, 0);
-  EXPECT_NE(ranks.err.find("one rank"), std::string::npos) << ranks.err;
+}
+
+// Where values live changes no byte of a result: neither beside a device nor at all.
+TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
+  struct Placement {
+    const char* name;
+    Arguments method, memory;
+  };
+  const Arguments lora = {"--lora.dropout", "0.1"}, full = {"--method", "full", "--dtype", "bf16"};
+  for (const auto& [name, method, memory] :
+       {Placement{"host", full, {"--memory.placement", "host"}},
+        Placement{"optimizer", full, {"--memory.optimizer", "host"}},
+        Placement{"disk", full, {"--memory.optimizer", "disk", "--memory.disk", "spill"}},
+        Placement{"frozen", lora, {"--memory.weights", "disk", "--memory.activations", "host"}},
+        Placement{"frozen_host", lora, {"--memory.weights", "host"}}}) {
+    SCOPED_TRACE(name);
+    Arguments run = Train({"--max_steps", "4", "--save_steps", "2", "--eval_data", "e.jsonl", "--eval_steps", "2"});
+    run.insert(run.end(), method.begin(), method.end());
+    const std::string plain = Folder(std::string("plain_") + name), placed = Folder(std::string("placed_") + name);
+    const Ended on_host = Run(run, "cpu", plain);
+    ASSERT_EQ(on_host.code, 0) << on_host.err;
+    run.insert(run.end(), memory.begin(), memory.end());
+    const Ended on_device = Run(run, "gpu", placed);
+    ASSERT_EQ(on_device.code, 0) << on_device.err;
+    EXPECT_NE(on_device.err.find("memory      "), std::string::npos) << on_device.err;
+    for (const auto& [file, bytes] : BytesOf(plain + "/out")) {
+      if (!file.ends_with(".safetensors")) continue;
+      EXPECT_TRUE(Slurp(placed + "/out/" + file) == bytes) << file << " differs";
+    }
+  }
+}
+
+TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
+  for (const char* mesh : {"dp=2", "fsdp=2", "cp=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::string name(mesh, 2);
+    Arguments run = Train({"--max_steps", "4", "--save_steps", "2", "--nprocs", "2", "--mesh", mesh, "--method",
+                           name == "cp" ? "lora" : "full"});
+    const std::string host = Folder("host_" + name), device = Folder("device_" + name);
+    const Ended on_host = Run(run, "cpu", host), on_device = Run(run, "gpu", device);
+    ASSERT_EQ(on_host.code, 0) << on_host.err;
+    ASSERT_EQ(on_device.code, 0) << on_device.err;
+    EXPECT_NE(on_device.err.find("libnccl.so.2 2.28.9"), std::string::npos) << on_device.err;
+    ExpectSameResults(host + "/out", device + "/out");
+  }
+}
+
+TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
+  const Arguments run = Train({"--nprocs", "2", "--mesh", "dp=2"});
+  setenv("APART_GPU", "one", 1);
+  const Ended one = Run(run, "gpu");
+  unsetenv("APART_GPU");
+  ExpectEnd(one, 1, {"2 ranks on this machine, each on a GPU of its own, and one GPU that can be used"});
+  setenv("TEST_NCCL_VERSION", "20900", 1);
+  const Ended old = Run(run, "gpu");
+  unsetenv("TEST_NCCL_VERSION");
+  ExpectEnd(old, 1, {"libnccl.so.2 is version 2.9.0: 2.10 or newer is needed"});
+  EXPECT_EQ(old.err.find("load"), std::string::npos) << "before weights are read: " << old.err;
 }
 
 }  // namespace

@@ -12,20 +12,32 @@ using tiny::Batch;
 using tiny::RunSpec;
 using tiny::TinyRun;
 
-void ExpectSameBits(const RunSpec& spec) {
+// What differs after three steps; empty: nothing. `prepare` may spoil the device.
+std::string Difference(const RunSpec& spec, Timing timing, const std::function<void(ApartDevice&)>& prepare = nullptr) {
   TinyRun host(spec);
   const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
-  ApartDevice apart(*kernels);
+  ApartDevice apart(*kernels, timing);
+  if (prepare != nullptr) prepare(apart);
   DeviceRun device(spec, host, apart);
   for (int step = 0; step < 3; ++step) {
     Batch batch = host.MakeBatch(static_cast<uint64_t>(step));
     host.Step(batch);
-    ASSERT_TRUE(device.Step(batch).ok());
-    ASSERT_EQ(device.losses(), host.losses()) << "step " << step;
+    const Status status = device.Step(batch);
+    if (!status.ok()) return status.message();
+    if (device.losses() != host.losses()) return fmt::format("losses of step {}", step);
   }
   const auto want = host.State(), got = device.State();
-  ASSERT_EQ(got.size(), want.size());
-  for (const auto& [name, bytes] : want) EXPECT_EQ(got.at(name), bytes) << name;
+  if (got.size() != want.size()) return "buffers";
+  for (const auto& [name, bytes] : want) {
+    if (got.at(name) != bytes) return name;
+  }
+  return "";
+}
+
+constexpr Timing kTimings[] = {Timing::kLate, Timing::kKernelsLate, Timing::kRandom};
+
+void ExpectSameBits(const RunSpec& spec) {
+  for (const Timing timing : kTimings) EXPECT_EQ(Difference(spec, timing), "") << static_cast<int>(timing);
 }
 
 TEST(Device, FullTrainingGivesTheBitsOfTheHost) {
@@ -34,6 +46,84 @@ TEST(Device, FullTrainingGivesTheBitsOfTheHost) {
 
 TEST(Device, LoraWithDropoutAndRecomputationGivesTheBitsOfTheHost) {
   ExpectSameBits({.method = tiny::Method::kLora, .dropout = 0.1, .recompute = Recompute::kBlock});
+}
+
+// Every way in which a value may live away from the device, for the bits of the host with the same placement, which
+// are those of one without limits (memory_test.cc).
+std::vector<MemorySpec> Placements(const RunSpec& spec) {
+  const Bytes everything = TinyRun(spec).train().arena_bytes;
+  const Bytes limit{everything.v * 8 / 10};
+  return {{.placement = MemoryPlacement::kHost},
+          {.placement = MemoryPlacement::kHost, .activations = Tier::kHost},
+          {.optimizer = Tier::kHost},
+          {.optimizer = Tier::kDisk},
+          {.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk},
+          {.device = limit},
+          {.device = limit, .host = limit / 4, .disk = true}};
+}
+
+class DeviceMemory : public testing::TestWithParam<int> {};
+
+TEST_P(DeviceMemory, EveryPlacementGivesTheBitsOfTheHost) {
+  RunSpec spec = std::array<RunSpec, 3>{
+      RunSpec{}, RunSpec{.dtype = DType::kBF16, .recompute = Recompute::kBlock},
+      RunSpec{.method = tiny::Method::kLora, .dtype = DType::kBF16, .dropout = 0.1}}[static_cast<size_t>(GetParam())];
+  for (const MemorySpec& memory : Placements(spec)) {
+    RunSpec placed = spec;
+    placed.memory = memory;
+    ExpectSameBits(placed);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 3));
+
+// That these tests would see a wait that is missing: each kind of them is left out.
+TEST(Device, AWaitThatIsMissingShowsAsWrongBytes) {
+  const RunSpec spec{.memory = {.placement = MemoryPlacement::kHost, .activations = Tier::kHost}};
+  for (const auto& [use, timing] :
+       {std::pair(StreamUse::kCompute, Timing::kLate), std::pair(StreamUse::kEvictions, Timing::kKernelsLate),
+        std::pair(StreamUse::kFetches, Timing::kKernelsLate)}) {
+    EXPECT_NE(Difference(spec, timing, [&](ApartDevice& apart) { apart.ForgetWaitsOf(use); }), "")
+        << static_cast<int>(use);
+    EXPECT_EQ(Difference(spec, timing), "");
+  }
+}
+
+TEST(Device, WhatMovesBesideKernelsDoesNotStopTheHost) {
+  const RunSpec spec{.method = tiny::Method::kLora, .memory = {.weights = Tier::kHost, .activations = Tier::kHost}};
+  TinyRun host(spec);
+  const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
+  Batch batch = host.MakeBatch(1);
+  for (int step = 0; step < 2; ++step) {
+    const int synchronized = apart.synchronized(), awaited = apart.awaited();
+    ASSERT_TRUE(device.Step(batch).ok());
+    EXPECT_EQ(apart.synchronized() - synchronized, 2) << "for the scalars, and at the end of the step";
+    EXPECT_EQ(apart.awaited() - awaited, 0);
+  }
+  EXPECT_GT(apart.replayed(), 0);
+}
+
+TEST(Device, ATraceSaysWhenWhatMovedBesideKernelsDid) {
+  const RunSpec spec{.method = tiny::Method::kLora, .memory = {.weights = Tier::kHost}};
+  TinyRun host(spec);
+  const auto kernels = MakeCpuKernels({.threads = spec.threads, .isa = spec.isa});
+  ApartDevice apart(*kernels);
+  DeviceRun device(spec, host, apart);
+  Batch batch = host.MakeBatch(1);
+  Trace trace(10000);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(device.Step(batch, &trace).ok());
+  int moves = 0;
+  for (const Trace::Event& event : trace.events()) {
+    if (!event.background) continue;
+    ++moves;
+    EXPECT_EQ(event.op, Op::kFetch);
+    EXPECT_LE(begin, event.begin);
+    EXPECT_LE(event.begin, event.end);
+    EXPECT_LE(event.end, std::chrono::steady_clock::now());
+  }
+  EXPECT_GT(moves, 0);
 }
 
 TEST(Device, AStepWaitsForTheDeviceOnce) {

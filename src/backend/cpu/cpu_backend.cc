@@ -55,8 +55,7 @@ class CpuKernels final : public KernelTable {
   explicit CpuKernels(const CpuOptions& options)
       : options_(options), name_("cpu " + std::string(ToString(options.isa))) {
     TEMPER_CHECK(options.threads >= 1) << options.threads;
-    TEMPER_CHECK(options.isa <= RunnableIsas().back())
-        << ToString(options.isa) << " asked of " << ToString(RunnableIsas().back());
+    TEMPER_CHECK(options.isa <= DetectIsa()) << ToString(options.isa) << " asked of " << ToString(DetectIsa());
   }
 
   const std::string& name() const override { return name_; }

@@ -2,106 +2,24 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 
-#include "backend/cpu/loss_twin.h"
-#include "backend/cpu/thread_exchange.h"
+#include "backend/cpu/shared_vocabulary_runs.h"
 
 namespace temper {
 namespace {
 
-// Rows [begin, begin + count) of a matrix.
-TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
-  const int64_t columns = t.type().shape[1];
-  TestTensor rows({t.type().dtype, {count, columns}});
-  for (int64_t i = 0; i < count * columns; ++i) rows.Set(i, t.Get(begin * columns + i));
-  return rows;
-}
-
-// The outputs of every rank, of which rank r has the words from cuts[r] to cuts[r + 1] and runs on isas[r].
-std::vector<TestTensors> RunShared(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
+std::vector<TestTensors> RunOnIsas(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
                                    int threads, bool in_place) {
-  const int ranks = static_cast<int>(isas.size());
-  ExchangeGroup group(ranks);
-  std::vector<TestTensors> outputs(isas.size());
-  std::vector<std::thread> members;
-  for (int rank = 0; rank < ranks; ++rank) {
-    members.emplace_back([&, rank] {
-      const auto r = static_cast<size_t>(rank);
-      const int64_t begin = cuts[r], count = cuts[r + 1] - begin;
-      TestTensors inputs;
-      for (size_t i = 0; i < whole.inputs.size(); ++i) {
-        const bool by_words = i == 1 || i > 3 || (i == 3 && !whole.attributes.Flag("pair2"));  // w, w2, accumulators
-        inputs.push_back(by_words ? RowsOf(whole.inputs[i], begin, count) : whole.inputs[i].Copy());
-      }
-      Attributes a = whole.attributes;
-      a.Set("axes", std::string("tp"));
-      a.Set("ranks", int64_t{ranks});
-      a.Set("begin", begin);
-      a.Set("whole", cuts.back());
-      const auto table = MakeCpuKernels({.threads = threads, .isa = isas[r], .exchange = [&, rank](AxisSet axes) {
-                                           EXPECT_EQ(axes, AxisSet(Axis::kTp));
-                                           return Result<std::unique_ptr<Exchange>>(group.Join(rank));
-                                         }});
-      const TwinRun run{Op::kLinearCrossEntropy, a, &inputs, in_place ? whole.in_place : decltype(whole.in_place){}};
-      outputs[r] = RunKernel(run, *table, isas[r] > Isa::kScalar, threads);
-    });
-  }
-  for (std::thread& m : members) m.join();
-  return outputs;
-}
-
-// What the ranks have together: the loss of each (all the same), d_x summed, d_w one above the other.
-void ExpectTogether(const LossRun& whole, const TestTensors& want, const std::vector<TestTensors>& ranks,
-                    const std::string& what) {
-  for (size_t o = 0; o < want.size(); ++o) {
-    const std::string output = what + " output " + std::to_string(o);
-    const DType dtype = want[o].type().dtype;
-    const int64_t n = want[o].type().shape.elements();
-    std::vector<double> got;
-    if (whole.terms_of[o] != nullptr) {
-      got.resize(static_cast<size_t>(n), 0);
-      for (const TestTensors& rank : ranks) {
-        for (int64_t i = 0; i < n; ++i) got[static_cast<size_t>(i)] += rank[o].Get(i);
-      }
-    } else {
-      for (const TestTensors& rank : ranks) {
-        if (o == 0) {
-          EXPECT_TRUE(rank[o].SameBits(ranks[0][o])) << output << ": ranks differ";
-          if (&rank != &ranks[0]) continue;
-        }
-        for (int64_t i = 0; i < rank[o].type().shape.elements(); ++i) got.push_back(rank[o].Get(i));
-      }
-    }
-    ASSERT_EQ(static_cast<int64_t>(got.size()), n) << output;
-    for (int64_t i = 0; i < n; ++i) {
-      // Every rank rounds its term.
-      const double terms = whole.terms_of[o] == nullptr ? 0 : (*whole.terms_of[o])[static_cast<size_t>(i)];
-      const double allowed = 2.02 * UnitRoundoff(dtype) * std::fabs(want[o].Get(i)) + whole.Bound(o, i) +
-                             1.01 * UnitRoundoff(dtype) * terms;
-      ASSERT_LE(std::fabs(got[static_cast<size_t>(i)] - want[o].Get(i)), allowed)
-          << output << " element " << i << " is " << got[static_cast<size_t>(i)] << ", should be " << want[o].Get(i);
-    }
-  }
-}
-
-// Uneven cuts of V words; one part may be empty, as the last of very few words is.
-std::vector<std::vector<int64_t>> CutsOf(int64_t V) {
-  return {{0, V / 2, V}, {0, V - V / 5, V}, {0, V / 7, V / 2 + 1, V}, {0, 0, V}, {0, V / 4, V / 2, V - V / 4, V}};
-}
-
-// Some targets are the first and the last words of parts.
-void AimAtEdges(const std::vector<int64_t>& cuts, TestTensor* target_T) {
-  const int64_t T = target_T->type().shape[0];
-  int64_t t = 0;
-  const auto aim = [&](int64_t word) {
-    while (t < T && target_T->Get(t) < 0) ++t;
-    if (t < T && word >= 0 && word < cuts.back()) target_T->Set(t++, static_cast<double>(word));
-  };
-  for (const int64_t cut : cuts) {
-    aim(cut - 1);
-    aim(cut);
-  }
+  return RunShared(
+      whole, cuts,
+      [&](int rank, ExchangeGroup& group) {
+        return MakeCpuKernels(
+            {.threads = threads, .isa = isas[static_cast<size_t>(rank)], .exchange = [rank, &group](AxisSet axes) {
+               EXPECT_EQ(axes, AxisSet(Axis::kTp));
+               return Result<std::unique_ptr<Exchange>>(group.Join(rank));
+             }});
+      },
+      [&](int rank) { return isas[static_cast<size_t>(rank)] > Isa::kScalar; }, threads, in_place);
 }
 
 void CheckSharedLoss(DType dtype) {
@@ -116,10 +34,10 @@ void CheckSharedLoss(DType dtype) {
       for (Isa isa : RunnableIsas()) {
         const std::string what = std::string(c.name) + " " + std::string(ToString(dtype)) + " on " +
                                  std::string(ToString(isa)) + " of " + std::to_string(ranks) + " ranks";
-        const auto one = RunShared(whole, cuts, std::vector(ranks, isa), 1, /*in_place=*/false);
+        const auto one = RunOnIsas(whole, cuts, std::vector(ranks, isa), 1, /*in_place=*/false);
         ExpectTogether(whole, want, one, what);
         for (int threads : {2, 3}) {
-          const auto again = RunShared(whole, cuts, std::vector(ranks, isa), threads, /*in_place=*/true);
+          const auto again = RunOnIsas(whole, cuts, std::vector(ranks, isa), threads, /*in_place=*/true);
           for (size_t r = 0; r < ranks; ++r) {
             for (size_t o = 0; o < want.size(); ++o) {
               EXPECT_TRUE(again[r][o].SameBits(one[r][o])) << what << " output " << o << " threads " << threads;
@@ -130,7 +48,7 @@ void CheckSharedLoss(DType dtype) {
       // Every rank another instruction set, one of them the scalar twin.
       std::vector<Isa> mixed;
       for (size_t r = 0; r < ranks; ++r) mixed.push_back(RunnableIsas()[r % RunnableIsas().size()]);
-      ExpectTogether(whole, want, RunShared(whole, cuts, mixed, 1, false), std::string(c.name) + " mixed");
+      ExpectTogether(whole, want, RunOnIsas(whole, cuts, mixed, 1, false), std::string(c.name) + " mixed");
     }
   }
 }

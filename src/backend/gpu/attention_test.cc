@@ -67,17 +67,6 @@ TestTensors Copies(const std::vector<const TestTensor*>& tensors) {
   return copies;
 }
 
-// The same bits in whatever order threads run.
-template <class Check>
-void OnGpus(const TwinRun& run, const std::string& what, const Check& check) {
-  for (const GpuTables& gpu : GpusUnderTest()) {
-    const TestTensors got = RunKernel(run, *gpu.table, /*fast=*/true, 1);
-    check(got, what + " on " + gpu.table->name());
-    const TestTensors again = RunKernel(run, *gpu.again, /*fast=*/true, 1);
-    for (size_t o = 0; o < got.size(); ++o) EXPECT_TRUE(again[o].SameBits(got[o])) << what << " output " << o;
-  }
-}
-
 TEST(GpuAttention, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     const double u = UnitRoundoff(dtype);

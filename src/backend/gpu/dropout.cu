@@ -4,6 +4,7 @@
 
 #include "backend/gpu/launch.h"
 #include "base/philox.h"
+#include "graph/ops/context_attributes.h"
 
 namespace temper::gpu {
 namespace {
@@ -28,7 +29,8 @@ __device__ Draws PhiloxOf(uint64_t key, uint64_t step, uint64_t index) {
   return {{c0, c1, c2, c3}};
 }
 
-template <class T>
+// kDealt: rows are dealt to ranks (tensor/context_part.h), and not in the batch's order.
+template <class T, bool kDealt>
 struct Drop {
   const T* x;
   const int64_t* rng_3;
@@ -36,22 +38,24 @@ struct Drop {
   uint64_t name_hash;
   int64_t C;                      // columns of x,
   uint64_t row, column, columns;  // which begin there in a whole of so many columns
-  uint32_t threshold;             // a draw's upper 24 bits below it drop the element
+  ContextPart part;
+  uint32_t threshold;  // a draw's upper 24 bits below it drop the element
   float scale;
 
   template <int kCount>
   __device__ void Run(int64_t i) const {
     const uint64_t key = MixedKey({.seed = static_cast<uint64_t>(rng_3[kRngSeed]), .name_hash = name_hash, .step = 0});
     const auto step = static_cast<uint64_t>(rng_3[kRngStep]);
-    const uint64_t first_row = static_cast<uint64_t>(rng_3[kRngFirstToken]) + row;
+    const auto first_token = static_cast<uint64_t>(rng_3[kRngFirstToken]);
     float u[kCount];
     Load(x + i, u);
     Draws draws;
     uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
     for (int k = 0; k < kCount; ++k) {
       const int64_t at = i + k;
-      const uint64_t place =
-          (first_row + static_cast<uint64_t>(at / C)) * columns + column + static_cast<uint64_t>(at % C);
+      uint64_t token = row + static_cast<uint64_t>(at / C);
+      if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
+      const uint64_t place = (first_token + token) * columns + column + static_cast<uint64_t>(at % C);
       if (place / 4 != drawn) {
         drawn = place / 4;
         draws = PhiloxOf(key, step, drawn);
@@ -62,29 +66,34 @@ struct Drop {
   }
 };
 
+template <class T, bool kDealt>
+std::unique_ptr<Kernel> MakeDrop(const KernelSpec& spec, const Context& context) {
+  const int64_t n = spec.inputs[0].shape.elements(), C = spec.inputs[0].shape.columns();
+  const double p = spec.attributes.Double("p");
+  const Drop<T, kDealt> made = {.C = C,
+                                .row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
+                                .column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0)),
+                                .columns = static_cast<uint64_t>(spec.attributes.IntOr("columns", C)),
+                                .part = ContextPartOf(spec.attributes, "packed_row"),
+                                // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
+                                .threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)),
+                                .scale = static_cast<float>(1 / (1 - p))};
+  return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+    Drop<T, kDealt> drop = made;
+    drop.x = In<T>(args, 0);
+    drop.rng_3 = In<int64_t>(args, 1);
+    drop.y = Out<T>(args, 0);
+    drop.name_hash = args.rng_name_hash;
+    return Map<kPack<T>>(n, drop, stream);
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, const Context& context) {
-  // Rows that context parallelism deals to ranks are not in the batch's order; Drop counts places as if they were.
-  if (!IsCompute(spec.inputs[0]) || spec.attributes.Has("packed_row")) return nullptr;
+  if (!IsCompute(spec.inputs[0])) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t n = spec.inputs[0].shape.elements(), C = spec.inputs[0].shape.columns();
-    const double p = spec.attributes.Double("p");
-    const Drop<T> made = {.C = C,
-                          .row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
-                          .column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0)),
-                          .columns = static_cast<uint64_t>(spec.attributes.IntOr("columns", C)),
-                          // u >= p with u = k 2^-24 is k >= ceil(p 2^24): the product is exact in double.
-                          .threshold = static_cast<uint32_t>(std::ceil(p * 0x1.0p24)),
-                          .scale = static_cast<float>(1 / (1 - p))};
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      Drop<T> drop = made;
-      drop.x = In<T>(args, 0);
-      drop.rng_3 = In<int64_t>(args, 1);
-      drop.y = Out<T>(args, 0);
-      drop.name_hash = args.rng_name_hash;
-      return Map<kPack<T>>(n, drop, stream);
-    });
+    return spec.attributes.Has("packed_row") ? MakeDrop<T, true>(spec, context) : MakeDrop<T, false>(spec, context);
   });
 }
 

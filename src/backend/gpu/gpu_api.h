@@ -119,6 +119,9 @@ inline constexpr auto gpuErrorNoDevice = TEMPER_GPU_NAME(ErrorNoDevice);
 inline constexpr auto gpuErrorMemoryAllocation = TEMPER_GPU_NAME(ErrorMemoryAllocation);
 inline constexpr auto gpuMemcpyHostToDevice = TEMPER_GPU_NAME(MemcpyHostToDevice);
 inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost);
+inline constexpr auto gpuMemcpyDefault = TEMPER_GPU_NAME(MemcpyDefault);
+inline constexpr unsigned gpuHostRegisterPortable = TEMPER_GPU_NAME(HostRegisterPortable);
+using gpuEvent_t = TEMPER_GPU_NAME(Event_t);
 using gpuGraph_t = TEMPER_GPU_NAME(Graph_t);
 using gpuGraphExec_t = TEMPER_GPU_NAME(GraphExec_t);
 inline constexpr auto gpuStreamCaptureModeThreadLocal = TEMPER_GPU_NAME(StreamCaptureModeThreadLocal);
@@ -171,6 +174,11 @@ __device__ inline float Exp2(float x) {
   auto gpu##name(A... arguments) {              \
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
+TEMPER_GPU_FUNCTION(EventCreate)
+TEMPER_GPU_FUNCTION(EventDestroy)
+TEMPER_GPU_FUNCTION(EventElapsedTime)
+TEMPER_GPU_FUNCTION(EventRecord)
+TEMPER_GPU_FUNCTION(EventSynchronize)
 TEMPER_GPU_FUNCTION(Free)
 TEMPER_GPU_FUNCTION(GetDeviceCount)
 TEMPER_GPU_FUNCTION(GetDeviceProperties)
@@ -181,13 +189,17 @@ TEMPER_GPU_FUNCTION(GraphLaunch)
 TEMPER_GPU_FUNCTION(StreamBeginCapture)
 TEMPER_GPU_FUNCTION(StreamEndCapture)
 TEMPER_GPU_FUNCTION(GetLastError)
+TEMPER_GPU_FUNCTION(HostRegister)
+TEMPER_GPU_FUNCTION(HostUnregister)
 TEMPER_GPU_FUNCTION(MemGetInfo)
+TEMPER_GPU_FUNCTION(Memcpy2DAsync)
 TEMPER_GPU_FUNCTION(MemcpyAsync)
 TEMPER_GPU_FUNCTION(MemsetAsync)
 TEMPER_GPU_FUNCTION(SetDevice)
 TEMPER_GPU_FUNCTION(StreamCreateWithFlags)
 TEMPER_GPU_FUNCTION(StreamDestroy)
 TEMPER_GPU_FUNCTION(StreamSynchronize)
+TEMPER_GPU_FUNCTION(StreamWaitEvent)
 TEMPER_GPU_FUNCTION(DriverGetVersion)
 TEMPER_GPU_FUNCTION(RuntimeGetVersion)
 #undef TEMPER_GPU_FUNCTION

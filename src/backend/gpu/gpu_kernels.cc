@@ -21,6 +21,8 @@ Maker MakerOf(Op op) {
     case Op::kRope: return MakeRope;
     case Op::kAttention: return MakeAttention;
     case Op::kAttentionBackward: return MakeAttentionBackward;
+    case Op::kAttentionStep: return MakeAttentionStep;
+    case Op::kAttentionStepBackward: return MakeAttentionStepBackward;
     case Op::kAttentionCached: return MakeAttentionCached;
     case Op::kSwiglu: return MakeSwiglu;
     case Op::kSwigluBackward: return MakeSwigluBackward;

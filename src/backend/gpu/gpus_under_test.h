@@ -12,6 +12,7 @@
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/emulated_kernels.h"
 #endif
+#include "backend/cpu/kernel_twin.h"
 #include "backend/gpu/gpu_device.h"
 
 namespace temper {
@@ -97,6 +98,17 @@ inline std::vector<GpuTables> GpusUnderTest() {
   }
 #endif
   return tables;
+}
+
+// Runs a twin's operands on each: check(outputs, name); the same bits in whatever order threads run.
+template <class Check>
+void OnGpus(const TwinRun& run, const std::string& what, const Check& check) {
+  for (const GpuTables& gpu : GpusUnderTest()) {
+    const TestTensors got = RunKernel(run, *gpu.table, /*fast=*/true, 1);
+    check(got, what + " on " + gpu.table->name());
+    const TestTensors again = RunKernel(run, *gpu.again, /*fast=*/true, 1);
+    for (size_t o = 0; o < got.size(); ++o) EXPECT_TRUE(again[o].SameBits(got[o])) << what << " output " << o;
+  }
 }
 
 // One that nothing else uses, for what ends in an error: a device's errors stick. nullptr where there is none.

@@ -1,10 +1,12 @@
 // The kernels of ours, one maker per op, in the file of its name. Internal to backend/gpu.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "backend/gpu/gpu_api.h"
 #include "device/device.h"
+#include "device/device_exchange.h"
 #include "device/kernel.h"
 
 namespace temper::gpu {
@@ -18,6 +20,8 @@ struct Context {
   Stream* copies;            // the same, for what a kernel must know on the host before it goes on
   Faults* faults;            // where they say that data is wrong
   MatrixProducts* products;  // bound to the same stream
+  // Makes what a kernel exchanges numbers through with the ranks along these axes; may be empty.
+  std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)> exchange = nullptr;
 };
 
 // nullptr where the operands are of a kind it does not compute in (f64, f16).
@@ -41,6 +45,8 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& con
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Context& context);
+std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, const Context& context);
+std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& context);

@@ -5,6 +5,9 @@
 // shape; how many chunks there are is read back by the host, once per run: a stop of some 10 us that saves the products
 // of all rows that are not supervised. Floor: the products' flops; beside them each logit is read twice and written
 // once.
+//
+// Where ranks share the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients
+// (graph/ops/loss_scratch.h), on the same stream.
 #include <algorithm>
 
 #include "backend/gpu/copy.h"
@@ -61,6 +64,73 @@ __global__ void ClearUnsupervised(const int* target_T, int64_t I, float* loss_T,
   for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) Put(d_x_TI + t * I + c, 0.0f);
 }
 
+// Of a row of logits, which the block looks at together: the largest, and the sum of exp(logit - largest).
+template <class T>
+__device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, float* most, float* total) {
+  float largest = -INFINITY, sum = 0;  // of this thread
+  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
+    const float x = Get(logits_V + v);
+    if (x > largest) {
+      sum = Fma(sum, Exp(largest - x), 1.0f);
+      largest = x;
+    } else {
+      sum += Exp(x - largest);
+    }
+  }
+  *most = ReduceBlock<Max, float>(largest, scratch);
+  const float mine = largest > -INFINITY ? sum * Exp(largest - *most) : sum;  // NaN stays; no word is no sum
+  *total = ReduceBlock<Sum, float>(mine, scratch);
+}
+
+// What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
+template <class T>
+__global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
+                              float* statistics_N3) {
+  TEMPER_SHARED(float, scratch, kMostWarps);
+  const int64_t i = blockIdx.x;
+  const T* const logits = logits_NV + i * V;
+  float most, total;
+  SumOfRow(logits, V, scratch, &most, &total);
+  if (threadIdx.x != 0) return;
+  const int64_t own = target_T[rows[i]] - begin;
+  float* const out = statistics_N3 + i * kLossStatistics;
+  out[kLossLargest] = most;
+  out[kLossSum] = total;
+  out[kLossTarget] = own >= 0 && own < V ? Get(logits + own) : -INFINITY;
+}
+
+// As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/loss_statistics.cc, alike on
+// all of them.
+template <class T>
+__global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
+                                 int64_t begin, const float* all_RN3, int64_t ranks, bool gradient, float* loss_T) {
+  const int64_t i = blockIdx.x;
+  T* const logits = logits_NV + i * V;
+  if (i >= n) {
+    if (!gradient) return;
+    for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) Put(logits + v, 0.0f);
+    return;
+  }
+  const int64_t t = rows[i], target = target_T[t] - begin;
+  double largest = -INFINITY, at_target = -INFINITY, sum = 0;
+  // A NaN is not larger than anything: it comes back through the sum.
+  for (int64_t r = 0; r < ranks; ++r) {
+    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    if (of[kLossLargest] > largest) largest = of[kLossLargest];
+    if (of[kLossTarget] > at_target) at_target = of[kLossTarget];
+  }
+  for (int64_t r = 0; r < ranks; ++r) {
+    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    sum += of[kLossSum] * exp(of[kLossLargest] - largest);
+  }
+  if (threadIdx.x == 0) loss_T[t] = static_cast<float>(log(sum) + (largest - at_target));
+  if (!gradient) return;
+  const float most = static_cast<float>(largest), scale = static_cast<float>(1 / sum);
+  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
+    Put(logits + v, Exp(Get(logits + v) - most) * scale - (v == target ? 1.0f : 0.0f));
+  }
+}
+
 // Row i of the chunk's logits, a block each: its loss, and (`gradient`) d_logits = softmax - onehot over them. Rows
 // beyond n become zeros.
 template <class T>
@@ -76,19 +146,8 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
   }
   const int64_t t = rows[i], target = target_T[t];
   const float at_target = target < V ? Get(logits + target) : 0;  // a target beyond has been reported
-  float largest = -INFINITY, sum = 0;                             // of exp(logit - largest)
-  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
-    const float x = Get(logits + v);
-    if (x > largest) {
-      sum = Fma(sum, Exp(largest - x), 1.0f);
-      largest = x;
-    } else {
-      sum += Exp(x - largest);
-    }
-  }
-  const float most = ReduceBlock<Max, float>(largest, scratch);
-  const float mine = largest > -INFINITY ? sum * Exp(largest - most) : sum;  // NaN stays; no word is no sum
-  const float total = ReduceBlock<Sum, float>(mine, scratch);
+  float most, total;
+  SumOfRow(logits, V, scratch, &most, &total);
   if (threadIdx.x == 0) loss_T[t] = Log(total) + (most - at_target);
   if (!gradient) return;
   const float scale = 1 / total;
@@ -111,6 +170,12 @@ class LossKernel final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const Context& context) {
     auto made = std::make_unique<LossKernel>(spec, context);
+    if (spec.attributes.Has("axes")) {
+      if (context.exchange == nullptr) return Unsupported("linear_cross_entropy over a vocabulary that ranks share");
+      TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
+      TEMPER_ASSIGN_OR_RETURN(made->exchange_, context.exchange(axes));
+      TEMPER_CHECK(made->exchange_->size() == spec.attributes.Int("ranks")) << made->exchange_->size() << " ranks";
+    }
     TEMPER_RETURN_IF_ERROR(made->PlanPairs(spec, *context.products));
     return std::unique_ptr<Kernel>(std::move(made));
   }
@@ -119,9 +184,11 @@ class LossKernel final : public Kernel {
         copies_(*context.copies),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         tokens_(spec.inputs[0].shape[0]),
-        V_(spec.inputs[1].shape[0]) {
+        V_(spec.inputs[1].shape[0]),
+        first_word_(spec.attributes.IntOr("begin", 0)),
+        all_words_(spec.attributes.IntOr("whole", V_)) {
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
-    fault_ = context.faults->Register([V = V_](int64_t word) {
+    fault_ = context.faults->Register([V = all_words_](int64_t word) {
       return "the target of row " + std::to_string(word - 1) + " is outside of the vocabulary of " + std::to_string(V);
     });
   }
@@ -132,10 +199,10 @@ class LossKernel final : public Kernel {
     int* const row_T = reinterpret_cast<int*>(args.workspace + layout_.rows.v);
     int64_t supervised = 0;
     if (tokens_ > 0) {
-      // The count lies where the CPU's kernels keep exponentials.
-      auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.exps.v);
-      TEMPER_RETURN_IF_ERROR(
-          TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_, V_, row_T, count, fault_));
+      // The count lies where chunks have yet to put something.
+      auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.logits.v);
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_,
+                                           all_words_, row_T, count, fault_));
       TEMPER_RETURN_IF_ERROR(copies_.CopyToHost(reinterpret_cast<const std::byte*>(count),
                                                 std::as_writable_bytes(std::span(&supervised, 1))));
       TEMPER_RETURN_IF_ERROR(copies_.Synchronize());
@@ -223,8 +290,7 @@ class LossKernel final : public Kernel {
                                                .bias = nullptr,
                                                .out = logits}));
     }
-    TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((SoftmaxLoss<T>), chunk, kThreads, stream_, reinterpret_cast<T*>(logits), rows,
-                                         In<const int>(args, 2), n, V_, gradient_, Out<float>(args, 0)));
+    TEMPER_RETURN_IF_ERROR(Losses(args, rows, n));
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
       std::byte* const gathered = Bytes_(Gathered(args, p));
@@ -250,6 +316,26 @@ class LossKernel final : public Kernel {
     return OkStatus();
   }
 
+  // Of the chunk's rows; logits become d_logits.
+  Status Losses(const KernelArgs& args, const int* rows, int64_t n) {
+    constexpr unsigned kThreads = kBlockThreads;
+    const auto chunk = static_cast<unsigned>(layout_.chunk);
+    T* const logits = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
+    const int* const target = In<const int>(args, 2);
+    if (exchange_ == nullptr) {
+      return TEMPER_LAUNCH((SoftmaxLoss<T>), chunk, kThreads, stream_, logits, rows, target, n, V_, gradient_,
+                           Out<float>(args, 0));
+    }
+    std::byte* const own = args.workspace + layout_.statistics.v;
+    std::byte* const all = args.workspace + layout_.all_statistics.v;
+    TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T>), static_cast<unsigned>(n), kThreads, stream_, logits, rows,
+                                         target, V_, first_word_, reinterpret_cast<float*>(own)));
+    TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
+    return TEMPER_LAUNCH((SplitSoftmaxLoss<T>), chunk, kThreads, stream_, logits, rows, target, n, V_, first_word_,
+                         reinterpret_cast<const float*>(all), int64_t{exchange_->size()}, gradient_,
+                         Out<float>(args, 0));
+  }
+
   T* Gathered(const KernelArgs& args, size_t p) const {
     return reinterpret_cast<T*>(args.workspace + layout_.gathered[p].v);
   }
@@ -258,7 +344,8 @@ class LossKernel final : public Kernel {
   const gpuStream_t stream_;
   Stream& copies_;
   const LossScratch layout_;
-  const int64_t tokens_, V_;
+  const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
+  std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr
   int64_t* fault_;
   bool gradient_ = false;
   std::vector<Pair> pairs_;
@@ -267,7 +354,6 @@ class LossKernel final : public Kernel {
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeLinearCrossEntropy(const KernelSpec& spec, const Context& context) {
-  if (spec.attributes.Has("axes")) return Unsupported("linear_cross_entropy over a vocabulary that GPUs share");
   if (!IsCompute(spec.inputs[0])) return Unsupported("linear_cross_entropy of " + spec.inputs[0].ToString());
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() { return LossKernel<T>::Make(spec, context); });
 }

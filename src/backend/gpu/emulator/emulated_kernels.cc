@@ -16,12 +16,14 @@ using FaultWords = std::array<int64_t, gpu::kMaxFaults>;
 // A kernel with what a device would keep for it.
 class EmulatedKernel final : public Kernel {
  public:
-  static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const simt::Machine& machine) {
+  static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const simt::Machine& machine,
+                                              const EmulatedExchanges& exchanges) {
     auto made = std::make_unique<EmulatedKernel>(machine);
     TEMPER_ASSIGN_OR_RETURN(made->kernel_, gpu::MakeGpuKernel(spec, {.stream = &made->machine_,
                                                                      .copies = &HostStream(),
                                                                      .faults = &made->faults_,
-                                                                     .products = &gpu::HostProducts()}));
+                                                                     .products = &gpu::HostProducts(),
+                                                                     .exchange = exchanges}));
     return std::unique_ptr<Kernel>(std::move(made));
   }
   explicit EmulatedKernel(const simt::Machine& machine) : machine_(machine) {}
@@ -41,20 +43,25 @@ class EmulatedKernel final : public Kernel {
 
 class EmulatedKernels final : public KernelTable {
  public:
-  explicit EmulatedKernels(const simt::Machine& machine)
-      : machine_(machine), name_("gpu emulator, warps of " + std::to_string(machine.warp_size)) {}
+  EmulatedKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges)
+      : machine_(machine),
+        exchanges_(exchanges),
+        name_("gpu emulator, warps of " + std::to_string(machine.warp_size)) {}
   const std::string& name() const override { return name_; }
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override { return EmulatedKernel::Make(spec, machine_); }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    return EmulatedKernel::Make(spec, machine_, exchanges_);
+  }
 
  private:
   const simt::Machine machine_;
+  const EmulatedExchanges exchanges_;
   const std::string name_;
 };
 
 }  // namespace
 
-std::unique_ptr<KernelTable> MakeEmulatedGpuKernels(const simt::Machine& machine) {
-  return std::make_unique<EmulatedKernels>(machine);
+std::unique_ptr<KernelTable> MakeEmulatedGpuKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges) {
+  return std::make_unique<EmulatedKernels>(machine, exchanges);
 }
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backend/gpu/gpu_api.h"
 #include "backend/gpu/gpu_inventory.h"
@@ -60,27 +61,98 @@ DriverReport AskDriver() {
   return report;
 }
 
-class GpuDevice final : public Device, private KernelTable {
+// The kernels that enqueue on one stream.
+class KernelsOn final : public KernelTable {
+ public:
+  using Exchanges = std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)>;
+  // `exchanges` may change, and outlives it.
+  KernelsOn(const std::string& name, GpuStream& stream, MatrixProducts* products, const Exchanges& exchanges)
+      : name_(name), stream_(stream), products_(products), exchanges_(exchanges) {}
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    return MakeGpuKernel(spec, {.stream = stream_.stream(),
+                                .copies = &stream_,
+                                .faults = stream_.faults(),
+                                .products = products_,
+                                .exchange = exchanges_});
+  }
+
+ private:
+  const std::string name_;
+  GpuStream& stream_;
+  MatrixProducts* const products_;
+  const Exchanges& exchanges_;
+};
+
+class GpuDevice final : public Device {
  public:
   GpuDevice(int index, const GpuFacts& facts) : index_(index), name_(facts.name) {}
   ~GpuDevice() override {
-    stream_.reset();  // after what is under way
+    for (auto& stream : streams_) stream.reset();  // after what is under way
     products_.reset();
-    for (void* memory : reserved_) (void)gpuFree(memory);
+    for (const auto& [memory, size] : reserved_) (void)gpuFree(memory);
   }
 
   Status Open() {
-    TEMPER_ASSIGN_OR_RETURN(stream_, GpuStream::Open(index_, /*faults=*/true));
-    TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> scratch, Allocate(kProductScratch));
-    TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(stream_->handle(), scratch));
+    for (size_t use = 0; use < streams_.size(); ++use) {
+      const bool computes = use == static_cast<size_t>(StreamUse::kCompute);
+      TEMPER_ASSIGN_OR_RETURN(streams_[use], GpuStream::Open(index_, {.faults = computes, .pinned = computes}));
+      if (computes) {
+        TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> scratch, Allocate(kProductScratch));
+        given_ = {};  // that is not the run's
+        TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(streams_[use]->stream(), scratch));
+      }
+      kernels_[use] =
+          std::make_unique<KernelsOn>(name_, *streams_[use], computes ? products_.get() : nullptr, exchanges_);
+    }
     return OkStatus();
   }
 
   const std::string& name() const override { return name_; }
-  Stream& stream() override { return *stream_; }
-  KernelTable& kernels() override { return *this; }
+  const char* collectives_library() const override {
+#if defined(__HIP__) || defined(__HIPCC__)
+    return "librccl.so.1";
+#else
+    return "libnccl.so.2";
+#endif
+  }
+  Stream& StreamFor(StreamUse use) override {
+    return *streams_[static_cast<size_t>(use)];
+  }
+  KernelTable& KernelsFor(StreamUse use) override {
+    return *kernels_[static_cast<size_t>(use)];
+  }
+  void Join(Communicator&, DeviceExchanges& exchanges, const Mesh& mesh) override {
+    exchanges_ = [&exchanges, mesh](AxisSet axes) { return exchanges.MakeDeviceExchange(mesh, axes); };
+  }
+  Result<std::unique_ptr<Event>> MakeEvent() override {
+    TEMPER_ASSIGN_OR_RETURN(auto event, GpuEvent::Make(index_));
+    return std::unique_ptr<Event>(std::move(event));
+  }
+  Result<Beside> MemoryBeside() override {
+    size_t free = 0, total = 0;
+    TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemGetInfo(&free, &total), "asking for free memory"));
+    return Beside{.device = Bytes{static_cast<int64_t>(total - free)} - given_,
+                  .host = Bytes{static_cast<int64_t>(opened_ * GpuStream::kPinned)}};
+  }
+  Status Pin(std::span<std::byte> memory) override {
+    if (memory.empty()) return OkStatus();
+    const gpuError_t error = gpuHostRegister(memory.data(), memory.size(), gpuHostRegisterPortable);
+    if (error == gpuErrorMemoryAllocation) {
+      (void)gpuGetLastError();  // it is not sticky
+      return OutOfMemory(
+          fmt::format("{} of the host's memory could not be pinned: raise the limit of locked memory "
+                      "(ulimit -l), or lower memory.host",
+                      ToString(Bytes{static_cast<int64_t>(memory.size())})));
+    }
+    return StatusOfCall(error, "pinning memory");
+  }
+  void Unpin(std::span<std::byte> memory) override {
+    if (!memory.empty()) (void)gpuHostUnregister(memory.data());
+  }
   Result<std::unique_ptr<Stream>> OpenStream() override {
-    TEMPER_ASSIGN_OR_RETURN(auto stream, GpuStream::Open(index_, /*faults=*/false));
+    TEMPER_ASSIGN_OR_RETURN(auto stream, GpuStream::Open(index_, {.pinned = true}));
+    ++opened_;
     return std::unique_ptr<Stream>(std::move(stream));
   }
 
@@ -96,23 +168,23 @@ class GpuDevice final : public Device, private KernelTable {
           TooLittleFree(name_, size, Bytes{static_cast<int64_t>(free)}, Bytes{static_cast<int64_t>(total)}));
     }
     TEMPER_RETURN_IF_ERROR(StatusOfCall(error, "memory"));
-    reserved_.push_back(memory);
-    TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemsetAsync(memory, 0, bytes, stream_->handle()), "clearing memory"));
+    reserved_.emplace_back(memory, size);
+    given_ += size;
+    TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemsetAsync(memory, 0, bytes, compute().stream()), "clearing memory"));
     return std::span(static_cast<std::byte*>(memory), static_cast<size_t>(size.v));
   }
   void Release(std::span<std::byte> memory) override {
-    const auto found = std::find(reserved_.begin(), reserved_.end(), static_cast<void*>(memory.data()));
+    const auto found = std::find_if(reserved_.begin(), reserved_.end(),
+                                    [&](const auto& given) { return given.first == memory.data(); });
     TEMPER_CHECK(found != reserved_.end()) << "memory that this device did not give";
-    (void)gpuFree(*found);
+    (void)gpuFree(found->first);
+    given_ = given_ - found->second;
     reserved_.erase(found);
   }
 
  private:
-  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    return MakeGpuKernel(spec, {.stream = stream_->handle(),
-                                .copies = stream_.get(),
-                                .faults = stream_->faults(),
-                                .products = products_.get()});
+  GpuStream& compute() {
+    return *streams_[static_cast<size_t>(StreamUse::kCompute)];
   }
 
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.
@@ -120,9 +192,13 @@ class GpuDevice final : public Device, private KernelTable {
 
   const int index_;
   const std::string name_;
-  std::unique_ptr<GpuStream> stream_;
+  std::array<std::unique_ptr<GpuStream>, kNumStreamUses> streams_;
+  std::array<std::unique_ptr<KernelTable>, kNumStreamUses> kernels_;
   std::unique_ptr<MatrixProducts> products_;
-  std::vector<void*> reserved_;
+  KernelsOn::Exchanges exchanges_;
+  std::vector<std::pair<void*, Bytes>> reserved_;
+  size_t opened_ = 1;  // streams with pinned memory, that of kernels among them
+  Bytes given_;        // of reserved_, since the device was opened
 };
 
 }  // namespace

@@ -44,14 +44,40 @@ Status StatusOfCall(gpuError_t error, const char* what) {
   return InvalidArgument(fmt::format("GPU: {}: {} ({})", what, gpuGetErrorString(error), static_cast<int>(error)));
 }
 
-Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, bool faults) {
+Result<std::unique_ptr<GpuEvent>> GpuEvent::Make(int device) {
+  std::unique_ptr<GpuEvent> made(new GpuEvent(device));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreate(&made->event_), "an event"));
+  return made;
+}
+
+GpuEvent::~GpuEvent() {
+  if (event_ != nullptr) (void)gpuEventDestroy(event_);
+}
+
+Status GpuEvent::Synchronize() {
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device_), kSelecting));
+  return StatusOfCall(gpuEventSynchronize(event_), "waiting for an event");
+}
+
+Result<Seconds> GpuEvent::Since(const Event& earlier) const {
+  float milliseconds = 0;
+  TEMPER_RETURN_IF_ERROR(
+      StatusOfCall(gpuEventElapsedTime(&milliseconds, static_cast<const GpuEvent&>(earlier).event_, event_),
+                   "the time of an event"));
+  return Seconds{milliseconds * 1e-3};
+}
+
+Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, const Options& options) {
   std::unique_ptr<GpuStream> made(new GpuStream(device));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamCreateWithFlags(&made->stream_, gpuStreamNonBlocking), "a stream"));
-  TEMPER_RETURN_IF_ERROR(
-      StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->pinned_), kPinned), "pinned memory"));
-  made->arrivals_.reserve(kMostArrivals);
-  if (!faults) return made;
+  if (options.pinned) {
+    TEMPER_RETURN_IF_ERROR(
+        StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->pinned_), kPinned), "pinned memory"));
+    made->arrivals_.reserve(kMostArrivals);
+  }
+  if (!options.faults) return made;
   TEMPER_RETURN_IF_ERROR(
       StatusOfCall(gpuMalloc(reinterpret_cast<void**>(&made->words_), kWordBytes), "memory of faults"));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->words_on_host_), kWordBytes),
@@ -72,7 +98,7 @@ GpuStream::~GpuStream() {
 std::span<std::byte> GpuStream::TakePinned(size_t bytes) {
   constexpr size_t kAlign = 256;
   const size_t rounded = (bytes + kAlign - 1) / kAlign * kAlign;
-  if (rounded > kPinned - taken_) return {};
+  if (pinned_ == nullptr || rounded > kPinned - taken_) return {};
   const std::span<std::byte> taken(pinned_ + taken_, bytes);
   taken_ += rounded;
   return taken;
@@ -98,6 +124,32 @@ Status GpuStream::CopyToHost(const std::byte* device, std::span<std::byte> host)
   if (!pinned.empty()) arrivals_.emplace_back(host, pinned.data());
   std::byte* const to = pinned.empty() ? host.data() : pinned.data();
   failed_ = StatusOfCall(gpuMemcpyAsync(to, device, host.size(), gpuMemcpyDeviceToHost, stream_), "copying from it");
+  return failed_;
+}
+
+Status GpuStream::CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) {
+  if (!failed_.ok() || width == Bytes{0} || rows == 0) return failed_;
+  failed_ = StatusOfCall(gpuSetDevice(device_), kSelecting);
+  if (!failed_.ok()) return failed_;
+  const auto bytes = [](Bytes b) { return static_cast<size_t>(b.v); };
+  failed_ =
+      StatusOfCall(rows == 1 ? gpuMemcpyAsync(to.data, from.data, bytes(width), gpuMemcpyDefault, stream_)
+                             : gpuMemcpy2DAsync(to.data, bytes(to.pitch), from.data, bytes(from.pitch), bytes(width),
+                                                static_cast<size_t>(rows), gpuMemcpyDefault, stream_),
+                   "a copy");
+  return failed_;
+}
+
+Status GpuStream::Mark(Event& event) {
+  if (!failed_.ok()) return failed_;
+  failed_ = StatusOfCall(gpuEventRecord(static_cast<GpuEvent&>(event).event(), stream_), "marking an event");
+  return failed_;
+}
+
+Status GpuStream::Await(const Event& event) {
+  if (!failed_.ok()) return failed_;
+  failed_ = StatusOfCall(gpuStreamWaitEvent(stream_, static_cast<const GpuEvent&>(event).event(), 0u),
+                         "waiting for an event");
   return failed_;
 }
 

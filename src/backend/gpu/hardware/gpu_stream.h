@@ -14,27 +14,49 @@ namespace temper::gpu {
 
 Status StatusOfCall(gpuError_t error, const char* what);
 
+class GpuEvent final : public Event {
+ public:
+  static Result<std::unique_ptr<GpuEvent>> Make(int device);
+  ~GpuEvent() override;
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
+  gpuEvent_t event() const { return event_; }
+  Status Synchronize() override;
+  Result<Seconds> Since(const Event& earlier) const override;
+
+ private:
+  explicit GpuEvent(int device) : device_(device) {}
+  const int device_;
+  gpuEvent_t event_ = nullptr;
+};
+
 class GpuStream final : public Stream {
  public:
-  // On GPU `device`. With `faults` it reports what kernels wrote there.
-  static Result<std::unique_ptr<GpuStream>> Open(int device, bool faults);
+  struct Options {
+    bool faults = false;  // reports what kernels wrote there
+    bool pinned = false;  // copies through pinned memory of its own: kPinned bytes
+  };
+  static Result<std::unique_ptr<GpuStream>> Open(int device, const Options& options);
+  // Copies between two waits: a micro-batch's inputs, losses and scalars; a piece of HostWindow's. What does not fit
+  // goes from and to the caller's memory, which the driver copies at once.
+  static constexpr size_t kPinned = size_t{8} << 20;
   ~GpuStream() override;
   GpuStream(const GpuStream&) = delete;
   GpuStream& operator=(const GpuStream&) = delete;
 
-  gpuStream_t handle() const { return stream_; }
+  gpuStream_t stream() const { return stream_; }
   Faults* faults() const { return faults_.get(); }
 
   Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override;
   Status CopyToHost(const std::byte* device, std::span<std::byte> host) override;
+  Status CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) override;
+  Status Mark(Event& event) override;
+  Status Await(const Event& event) override;
+  void* handle() override { return stream_; }
   Status Synchronize() override;
   Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) override;
 
  private:
-  // Copies between two waits: a micro-batch's inputs, losses and scalars; a piece of HostWindow's. What does not fit
-  // goes from and to the caller's memory, which the driver copies at once.
-  static constexpr size_t kPinned = size_t{8} << 20;
-
   explicit GpuStream(int device) : device_(device) {}
   // Pinned bytes that nothing uses until the next Synchronize; empty where there are not as many.
   std::span<std::byte> TakePinned(size_t bytes);

@@ -1,0 +1,82 @@
+// attention_step and its backward, against their scalar twins: the rings of the CPU's tests.
+#include <gtest/gtest.h>
+
+#include "backend/cpu/attention_step_scenes.h"
+#include "backend/gpu/gpus_under_test.h"
+
+namespace temper {
+namespace {
+
+// The emulator takes its time: what is long in order to fill the CPU's blocks is left to the CPU, and most of bf16,
+// whose arithmetic is that of f32.
+bool TakesLong(const StepScene& s) {
+  const int64_t work = s.shape.tokens * s.shape.tokens * s.q.type().shape[1];
+  return work > (s.q.type().dtype == DType::kBF16 ? 1'000'000 : 6'500'000);
+}
+
+TEST(GpuAttentionStep, MatchesTheScalarTwin) {
+  const double u32 = UnitRoundoff(DType::kF32);
+  ForEachScene([&](const StepScene& s, const std::string& name) {
+    if (TakesLong(s)) return;
+    const TestTensor values = Absolute(s.v);
+    TestTensors inputs = Copies({&s.q, &s.k, &s.v, &s.document_start});
+    TestTensors absolute = Copies({&s.q, &s.k, &values, &s.document_start});
+    for (TestTensor& t : Before(s)) {
+      absolute.push_back(absolute.size() == 4 ? Absolute(t) : t.Copy());
+      inputs.push_back(std::move(t));
+    }
+    const TwinRun run{Op::kAttentionStep, s.attributes, &inputs};
+    const TestTensors want = RunReference(run);
+    const TestTensors magnitude = RunReference({Op::kAttentionStep, s.attributes, &absolute});  // sums of p |v|
+    double lse = 0;
+    for (int64_t i = 0; inputs.size() > 4 && i < s.shape.tokens * s.shape.heads; ++i) {
+      lse = std::max(lse, std::fabs(inputs[5].Get(i)));
+    }
+    const double p_error = ProbabilityError(s.shape, s.q, s.k) + 2 * u32 * lse;
+    const auto check = [&](const TestTensors& got, const std::string& what) {
+      ExpectNear(
+          got[0], want[0], 4 * u32,
+          [&](int64_t i) { return 1.02 * (2 * p_error + 1e-6) * magnitude[0].Get(i) + 1e-37; }, what + " o");
+      ExpectNear(
+          got[1], want[1], 4 * u32, [&](int64_t) { return p_error; }, what + " lse");
+    };
+    if (inputs.size() == 4) return OnGpus(run, name, check);
+    OnGpus({Op::kAttentionStep, s.attributes, &inputs, {{0, 4}, {1, 5}}}, name + " in place", check);
+  });
+}
+
+TEST(GpuAttentionStepBackward, MatchesTheScalarTwin) {
+  ForEachScene([&](const StepScene& s, const std::string& name) {
+    if (TakesLong(s)) return;
+    TestTensors forward = Copies({&s.q, &s.k, &s.v, &s.document_start});
+    for (TestTensor& t : Before(s)) forward.push_back(std::move(t));
+    const TestTensors made = RunReference({Op::kAttentionStep, s.attributes, &forward});
+    TestTensors inputs;
+    inputs.push_back(RandomTensor(s.q.type(), 6));
+    for (const TestTensor* t : {&s.q, &s.k, &s.v}) inputs.push_back(t->Copy());
+    inputs.emplace_back(s.q.type());
+    for (int64_t i = 0; i < s.q.type().shape.elements(); ++i) inputs.back().Set(i, made[0].Get(i));
+    inputs.push_back(made[1].Copy());
+    inputs.push_back(s.document_start.Copy());
+    if (s.attributes.Flag("acc")) inputs.push_back(RandomTensor({DType::kF32, s.q.type().shape}, 7));
+    const TwinRun run{Op::kAttentionStepBackward, s.attributes, &inputs};
+    const TestTensors want = RunReference(run);
+    const BackwardBounds bounds = BoundsOf(s.shape, inputs, [&](int64_t t) { return s.Seen(t); });
+    const std::vector<double>* bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
+    const double u32 = UnitRoundoff(DType::kF32);
+    OnGpus(run, name, [&](const TestTensors& got, const std::string& what) {
+      for (size_t o = 0; o < 3; ++o) {
+        ExpectNear(
+            got[o], want[o], 2.02 * u32,
+            [&](int64_t i) {
+              const double before = o == 0 && inputs.size() > 7 ? std::fabs(inputs[7].Get(i)) : 0;
+              return 1.02 * (*bound[o])[static_cast<size_t>(i)] + u32 * before + 1e-30;
+            },
+            what + " output " + std::to_string(o));
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,52 @@
+// What is used of NCCL, or of RCCL, which has the same functions under the same names: declared here, because neither
+// is needed to build, and found in the library when ranks compute on GPUs. Streams are those of the device's vendor.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/status.h"
+
+namespace temper {
+
+struct NcclUniqueId {
+  char bytes[128];
+};
+using NcclComm = void*;
+using NcclResult = int;  // 0: fine
+inline constexpr NcclResult kNcclInProgress = 7;
+enum class NcclType : int { kUint8 = 1, kInt32 = 2, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
+enum class NcclReduction : int { kSum = 0 };
+
+struct NcclApi {
+  std::string library;  // "libnccl.so.2 2.28.9"
+  NcclResult (*get_version)(int* version);
+  NcclResult (*get_unique_id)(NcclUniqueId* id);
+  NcclResult (*init_rank)(NcclComm* comm, int ranks, NcclUniqueId id, int rank);
+  NcclResult (*destroy)(NcclComm comm);
+  NcclResult (*abort)(NcclComm comm);
+  NcclResult (*async_error)(NcclComm comm, NcclResult* error);
+  const char* (*error_string)(NcclResult result);
+  NcclResult (*group_start)();
+  NcclResult (*group_end)();
+  NcclResult (*all_reduce)(const void* send, void* receive, size_t count, NcclType type, NcclReduction reduction,
+                           NcclComm comm, void* stream);
+  NcclResult (*reduce)(const void* send, void* receive, size_t count, NcclType type, NcclReduction reduction, int root,
+                       NcclComm comm, void* stream);
+  NcclResult (*reduce_scatter)(const void* send, void* receive, size_t receive_count, NcclType type,
+                               NcclReduction reduction, NcclComm comm, void* stream);
+  NcclResult (*all_gather)(const void* send, void* receive, size_t send_count, NcclType type, NcclComm comm,
+                           void* stream);
+  NcclResult (*broadcast)(const void* send, void* receive, size_t count, NcclType type, int root, NcclComm comm,
+                          void* stream);
+  NcclResult (*send)(const void* send, size_t count, NcclType type, int peer, NcclComm comm, void* stream);
+  NcclResult (*receive)(void* receive, size_t count, NcclType type, int peer, NcclComm comm, void* stream);
+
+  Status StatusOf(NcclResult result, const char* what) const;
+};
+
+// Loads `library` ("libnccl.so.2") once; it stays loaded. Errors, of one line: it is not there, it lacks a function, it
+// is older than 2.10, the first that knows bf16.
+Result<const NcclApi*> LoadNccl(const std::string& library);
+
+}  // namespace temper

@@ -1,0 +1,47 @@
+// The kernels of collectives and transfers between GPUs. They enqueue on one of the device's streams.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "comm/nccl/nccl_groups.h"
+#include "device/device.h"
+#include "device/kernel.h"
+
+namespace temper {
+
+// Memory of the device for what NCCL does not do itself: parts that do not lie in one piece, sums that are added to
+// something. One stretch per stream, as large as the largest collective there needs. Thread rule: the thread that makes
+// kernels.
+class NcclScratch {
+ public:
+  explicit NcclScratch(Device& device) : device_(device) {}
+  ~NcclScratch();
+  NcclScratch(const NcclScratch&) = delete;
+  NcclScratch& operator=(const NcclScratch&) = delete;
+  // At least so many from now on. Waits for the device where there were fewer.
+  Status Reserve(StreamUse use, Bytes size);
+  std::byte* At(StreamUse use) const { return memory_[static_cast<size_t>(use)].data(); }
+  Bytes bytes() const;
+
+ private:
+  Device& device_;
+  std::array<std::span<std::byte>, kNumStreamUses> memory_;
+};
+
+// On which stream the kernel of `spec` is enqueued.
+StreamUse StreamOfCollective(const KernelSpec& spec);
+
+// What kernels are made with; all of it outlives them.
+struct NcclContext {
+  Device& device;
+  NcclGroups& groups;
+  NcclScratch& scratch;
+  std::atomic<int64_t>& sent;  // bytes, by the cost rules of graph/ops
+};
+
+// Collective over the group, but for transfers.
+Result<std::unique_ptr<Kernel>> MakeNcclKernel(const KernelSpec& spec, const NcclContext& context);
+
+}  // namespace temper

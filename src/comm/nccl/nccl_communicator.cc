@@ -1,0 +1,95 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include "base/check.h"
+#include "comm/nccl/nccl_collective.h"
+
+namespace temper {
+
+class NcclCommunicator::Table final : public KernelTable {
+ public:
+  Table(const NcclContext& context, const std::string& name, Status connected)
+      : context_(context), name_(name), connected_(std::move(connected)) {}
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    TEMPER_RETURN_IF_ERROR(connected_);
+    return MakeNcclKernel(spec, context_);
+  }
+
+ private:
+  const NcclContext context_;
+  const std::string name_;
+  const Status connected_;
+};
+
+namespace {
+
+class NcclExchange final : public DeviceExchange {
+ public:
+  NcclExchange(const NcclApi& api, const NcclGroup& group, Stream& stream, std::atomic<int64_t>& sent)
+      : api_(api), group_(group), stream_(stream), sent_(sent) {}
+  int index() const override { return group_.index; }
+  int size() const override { return group_.size; }
+  Status AllGather(const std::byte* mine, std::byte* all, Bytes size) override {
+    sent_.fetch_add(size.v * (group_.size - 1), std::memory_order_relaxed);
+    return api_.StatusOf(
+        api_.all_gather(mine, all, static_cast<size_t>(size.v), NcclType::kUint8, group_.comm, stream_.handle()),
+        "an exchange");
+  }
+
+ private:
+  const NcclApi& api_;
+  const NcclGroup group_;
+  Stream& stream_;
+  std::atomic<int64_t>& sent_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(Communicator& host, Device& device) {
+  TEMPER_ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(device.collectives_library()));
+  return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(host, device, *api));
+}
+
+NcclCommunicator::NcclCommunicator(Communicator& host, Device& device, const NcclApi& api)
+    : host_(host), device_(device), api_(api), scratch_(std::make_unique<NcclScratch>(device)) {}
+
+NcclCommunicator::~NcclCommunicator() = default;
+
+NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
+  TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
+  for (const auto& known : meetings_) {
+    if (known->groups->mesh() == mesh) return *known;
+  }
+  Meeting& meeting = *meetings_.emplace_back(std::make_unique<Meeting>());
+  meeting.groups = std::make_unique<NcclGroups>(api_, host_, mesh);
+  if (mesh.size(Axis::kPp) > 1) meeting.connected = meeting.groups->ConnectNeighbours(Axis::kPp);
+  return meeting;
+}
+
+std::unique_ptr<KernelTable> NcclCommunicator::Collectives(const Mesh& mesh) {
+  const Meeting& meeting = MeetingOf(mesh);
+  return std::make_unique<Table>(NcclContext{device_, *meeting.groups, *scratch_, sent_}, api_.library,
+                                 meeting.connected);
+}
+
+Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(const Mesh& mesh, AxisSet axes) {
+  TEMPER_ASSIGN_OR_RETURN(const NcclGroup group, MeetingOf(mesh).groups->Of(axes, StreamUse::kCompute));
+  return std::unique_ptr<DeviceExchange>(std::make_unique<NcclExchange>(api_, group, device_.stream(), sent_));
+}
+
+void NcclCommunicator::Abort(const Status& cause) {
+  host_.Abort(cause);
+  for (const auto& meeting : meetings_) meeting->groups->Abort();
+}
+
+Bytes NcclCommunicator::bytes_sent() const {
+  Bytes sum = host_.bytes_sent() + Bytes{sent_.load(std::memory_order_relaxed)};
+  for (const auto& meeting : meetings_) sum = sum - meeting->groups->gathered();
+  return sum;
+}
+
+Bytes NcclCommunicator::scratch_bytes() const {
+  return scratch_->bytes();
+}
+
+}  // namespace temper

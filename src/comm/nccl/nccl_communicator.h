@@ -1,0 +1,74 @@
+// A communicator of ranks that compute on one GPU each: what the step exchanges goes from GPU to GPU through NCCL (or
+// RCCL), on the device's streams; all else through the communicator that the ranks have on the host.
+//
+// Collectives are enqueued: what is in the background on StreamUse::kCollectives, sends and receives on streams of
+// their own, all else among the kernels. NCCL adds up in an order of its own, and rounds a bf16 sum more than once: the
+// same program on the same machines gives the same bits again, but not those of ranks on CPUs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/nccl_groups.h"
+#include "device/communicator.h"
+#include "device/device.h"
+#include "device/device_exchange.h"
+
+namespace temper {
+
+class NcclScratch;
+
+class NcclCommunicator final : public Communicator, public DeviceExchanges {
+ public:
+  // Both outlive it. Errors: as LoadNccl.
+  static Result<std::unique_ptr<NcclCommunicator>> Make(Communicator& host, Device& device);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  int host_ranks() const override { return host_.host_ranks(); }
+  int host_rank() const override { return host_.host_rank(); }
+  int processors() const override { return host_.processors(); }
+  // Tables and kernels must not outlive this. Operands are the device's.
+  std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override;
+  Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override {
+    return host_.MakeExchange(mesh, axes);
+  }
+  Result<std::unique_ptr<DeviceExchange>> MakeDeviceExchange(const Mesh& mesh, AxisSet axes) override;
+  Result<std::span<std::byte>> AllocateArena(Bytes size) override { return device_.Allocate(size); }
+  Status Barrier() override { return host_.Barrier(); }
+  Status AllReduceSum(std::span<double> values) override { return host_.AllReduceSum(values); }
+  Status AllReduceMax(std::span<double> values) override { return host_.AllReduceMax(values); }
+  Status Broadcast(std::span<std::byte> bytes, int root) override { return host_.Broadcast(bytes, root); }
+  void SetPatience(const Patience& patience) override { host_.SetPatience(patience); }
+  // Also lets go of what waits on the device.
+  void Abort(const Status& cause) override;
+  bool ReportsFailure() const override { return host_.ReportsFailure(); }
+  Bytes bytes_sent() const override;
+
+  // "libnccl.so.2 2.28.9"
+  const std::string& library() const { return api_.library; }
+  // Memory of the device that collectives took for what NCCL cannot do in place.
+  Bytes scratch_bytes() const;
+
+ private:
+  class Table;
+  // What kernels of one mesh share.
+  struct Meeting {
+    std::unique_ptr<NcclGroups> groups;
+    Status connected;  // neighbours of a pipeline
+  };
+  Meeting& MeetingOf(const Mesh& mesh);
+  NcclCommunicator(Communicator& host, Device& device, const NcclApi& api);
+
+  Communicator& host_;
+  Device& device_;
+  const NcclApi& api_;
+  std::vector<std::unique_ptr<Meeting>> meetings_;
+  std::unique_ptr<NcclScratch> scratch_;
+  std::atomic<int64_t> sent_{0};
+};
+
+}  // namespace temper

@@ -1,0 +1,105 @@
+#include "comm/nccl/nccl_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace temper {
+
+NcclGroups::~NcclGroups() {
+  if (aborted_) return;
+  for (const auto& [key, group] : groups_) (void)api_.destroy(group.comm);
+  for (const auto& [key, group] : edges_) (void)api_.destroy(group.comm);
+}
+
+void NcclGroups::Abort() {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return;
+  aborted_ = true;
+  for (const auto& [key, group] : groups_) (void)api_.abort(group.comm);
+  for (const auto& [key, group] : edges_) (void)api_.abort(group.comm);
+}
+
+Result<Exchange*> NcclGroups::ExchangeOver(AxisSet axes) {
+  std::unique_ptr<Exchange>& exchange = exchanges_[axes];
+  if (exchange == nullptr) {
+    TEMPER_ASSIGN_OR_RETURN(exchange, host_.MakeExchange(mesh_, axes));
+  }
+  return exchange.get();
+}
+
+// An exchange is of floats, which hold whole numbers below 2^24.
+Result<std::vector<int64_t>> NcclGroups::Gather(AxisSet axes, const std::vector<int64_t>& mine) {
+  constexpr int kBits = 22;
+  TEMPER_ASSIGN_OR_RETURN(Exchange* const exchange, ExchangeOver(axes));
+  std::vector<float> halves, all(2 * mine.size() * static_cast<size_t>(exchange->size()));
+  for (const int64_t n : mine) {
+    halves.push_back(static_cast<float>(n >> kBits));
+    halves.push_back(static_cast<float>(n & ((1 << kBits) - 1)));
+  }
+  gathered_.fetch_add(static_cast<int64_t>(halves.size() * sizeof(float)) * (exchange->size() - 1),
+                      std::memory_order_relaxed);
+  TEMPER_RETURN_IF_ERROR(exchange->AllGather(halves, all));
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    numbers.push_back((static_cast<int64_t>(all[i]) << kBits) + static_cast<int64_t>(all[i + 1]));
+  }
+  return numbers;
+}
+
+Result<NcclComm> NcclGroups::Meet(AxisSet axes, int founder, bool joining, int size, int index) {
+  NcclUniqueId id = {};
+  Status made;
+  if (mesh_.IndexIn(axes, rank()) == founder) made = api_.StatusOf(api_.get_unique_id(&id), "the name of a group");
+  // The last number: whether there is a name. All get to hear it.
+  std::vector<int64_t> mine(std::begin(id.bytes), std::end(id.bytes));
+  for (int64_t& byte : mine) byte &= 0xFF;
+  mine.push_back(made.ok());
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> all, Gather(axes, mine));
+  const auto founders = all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * founder;
+  TEMPER_RETURN_IF_ERROR(made);
+  if (founders[sizeof(id.bytes)] == 0) return IoError("between GPUs: another rank could not name a group");
+  if (!joining) return NcclComm{nullptr};
+  std::transform(founders, founders + sizeof(id.bytes), std::begin(id.bytes),
+                 [](int64_t byte) { return static_cast<char>(byte); });
+  NcclComm comm = nullptr;
+  TEMPER_RETURN_IF_ERROR(api_.StatusOf(api_.init_rank(&comm, size, id, index), "joining a group"));
+  return comm;
+}
+
+Result<NcclGroup> NcclGroups::Of(AxisSet axes, StreamUse use) {
+  const auto key = std::pair(axes, use);
+  if (const auto it = groups_.find(key); it != groups_.end()) return it->second;
+  NcclGroup group{.index = mesh_.IndexIn(axes, rank()), .size = mesh_.size(axes)};
+  TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, /*founder=*/0, /*joining=*/true, group.size, group.index));
+  const std::lock_guard lock(mutex_);
+  return groups_[key] = group;
+}
+
+// All at once, in one order for all: ranks that make transfers need not make the same ones.
+Status NcclGroups::ConnectNeighbours(AxisSet axes) {
+  const int n = mesh_.size(axes), own = mesh_.IndexIn(axes, rank());
+  std::set<std::pair<int, int>> pairs;
+  for (int i = 0; i < n; ++i) {
+    pairs.emplace(i, (i + 1) % n);
+    pairs.emplace((i + 1) % n, i);
+  }
+  for (const auto& [from, to] : pairs) {
+    NcclGroup group{.index = own == from ? 0 : 1, .size = 2};
+    TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, from, own == from || own == to, group.size, group.index));
+    const std::lock_guard lock(mutex_);
+    if (group.comm != nullptr) edges_[{axes, from, to}] = group;
+  }
+  return OkStatus();
+}
+
+Result<NcclGroup> NcclGroups::Between(AxisSet axes, int from, int to) const {
+  const auto it = edges_.find({axes, from, to});
+  if (it != edges_.end()) return it->second;
+  return InvalidArgument(fmt::format("a transfer from {} to {} along {} of mesh {}: they are no neighbours", from, to,
+                                     axes.ToString(), mesh_.ToString()));
+}
+
+}  // namespace temper

@@ -1,0 +1,75 @@
+// NcclGroups: the NCCL communicators of a rank, one per group of ranks and lane, made when the first kernel asks for
+// one. Members find each other through the communicator that the ranks have on the host already.
+//
+// Thread rule: the thread that makes kernels; Abort: any.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/nccl_api.h"
+#include "device/communicator.h"
+#include "device/device.h"
+
+namespace temper {
+
+// One NCCL communicator as one of its members knows it. Members are numbered as in Mesh::Group.
+struct NcclGroup {
+  NcclComm comm = nullptr;
+  int index = 0, size = 1;
+};
+
+class NcclGroups {
+ public:
+  // All outlive it.
+  NcclGroups(const NcclApi& api, Communicator& host, const Mesh& mesh) : api_(api), host_(host), mesh_(mesh) {}
+  // Ends what is under way. REQUIRES: nothing is that shall still come to something.
+  ~NcclGroups();
+  NcclGroups(const NcclGroups&) = delete;
+  NcclGroups& operator=(const NcclGroups&) = delete;
+
+  // Collective over the group of `axes` where this is the first time.
+  Result<NcclGroup> Of(AxisSet axes, StreamUse use);
+  // Lets neighbours of the group of `axes`, a ring, send to each other. Collective over the group; once.
+  Status ConnectNeighbours(AxisSet axes);
+  // Of two neighbours, the members `from` and `to` of the group, of which this rank is one: for what `from` sends.
+  Result<NcclGroup> Between(AxisSet axes, int from, int to) const;
+  // What each member of the group gives, in its order. Collective; whole numbers below 2^44.
+  Result<std::vector<int64_t>> Gather(AxisSet axes, const std::vector<int64_t>& mine);
+
+  // Bytes that this rank's calls of Gather have sent: to make kernels, not to run them.
+  Bytes gathered() const { return {gathered_.load(std::memory_order_relaxed)}; }
+
+  // Lets whatever waits in one of them end with an error.
+  void Abort();
+
+  const NcclApi& api() const { return api_; }
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return host_.rank(); }
+
+ private:
+  struct Edge {
+    AxisSet axes;
+    int from, to;
+    auto operator<=>(const Edge&) const = default;
+  };
+  Result<Exchange*> ExchangeOver(AxisSet axes);
+  // `founder` of the group of `axes` makes the name under which those that are `joining` meet.
+  Result<NcclComm> Meet(AxisSet axes, int founder, bool joining, int size, int index);
+
+  const NcclApi& api_;
+  Communicator& host_;
+  const Mesh mesh_;
+  std::map<AxisSet, std::unique_ptr<Exchange>> exchanges_;
+  std::atomic<int64_t> gathered_{0};
+  std::mutex mutex_;  // guards the rest against Abort
+  std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;
+  std::map<Edge, NcclGroup> edges_;
+  bool aborted_ = false;
+};
+
+}  // namespace temper

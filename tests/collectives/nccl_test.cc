@@ -1,0 +1,160 @@
+// Ranks that each have a device of their own, whose memory no other can reach: threads with devices apart from the
+// host, and a library of NCCL's functions (nccl/nccl.cc). The same list of cases as for all communicators.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+
+#include "../apart_device.h"
+#include "backend/cpu/cpu_backend.h"
+#include "comm/local/local_communicator.h"
+#include "comm/nccl/nccl_collective.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "conformance.h"
+#include "transfers.h"
+
+namespace temper::collectives {
+namespace {
+
+// A communicator of devices as one of hosts: operands are copied to the device and back. A kernel runs on the stream of
+// its lane, so that lanes wait for nothing but themselves.
+class FromHost final : public Communicator {
+ public:
+  FromHost(NcclCommunicator& inner, Communicator& host, Device& device) : inner_(inner), host_(host), device_(device) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int host_ranks() const override { return inner_.host_ranks(); }
+  int host_rank() const override { return inner_.host_rank(); }
+  int processors() const override { return inner_.processors(); }
+  std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) override {
+    return std::make_unique<Table>(*this, inner_.Collectives(mesh));
+  }
+  Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) override {
+    return inner_.MakeExchange(mesh, axes);
+  }
+  Result<std::span<std::byte>> AllocateArena(Bytes size) override { return host_.AllocateArena(size); }
+  Status Barrier() override { return inner_.Barrier(); }
+  Status AllReduceSum(std::span<double> values) override { return inner_.AllReduceSum(values); }
+  Status AllReduceMax(std::span<double> values) override { return inner_.AllReduceMax(values); }
+  Status Broadcast(std::span<std::byte> bytes, int root) override { return inner_.Broadcast(bytes, root); }
+  void SetPatience(const Patience& patience) override { inner_.SetPatience(patience); }
+  void Abort(const Status& cause) override { inner_.Abort(cause); }
+  bool ReportsFailure() const override { return inner_.ReportsFailure(); }
+  Bytes bytes_sent() const override { return inner_.bytes_sent(); }
+
+ private:
+  class Table final : public KernelTable {
+   public:
+    Table(FromHost& all, std::unique_ptr<KernelTable> inner) : all_(all), inner_(std::move(inner)) {}
+    const std::string& name() const override { return inner_->name(); }
+    Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+      TEMPER_ASSIGN_OR_RETURN(auto kernel, inner_->Make(spec));
+      return std::unique_ptr<Kernel>(std::make_unique<Copying>(all_.device_, spec, std::move(kernel)));
+    }
+
+   private:
+    FromHost& all_;
+    const std::unique_ptr<KernelTable> inner_;
+  };
+
+  class Copying final : public Kernel {
+   public:
+    Copying(Device& device, const KernelSpec& spec, std::unique_ptr<Kernel> kernel)
+        : device_(device), stream_(device.StreamFor(StreamOfCollective(spec))), kernel_(std::move(kernel)) {
+      Bytes all{1};
+      for (const auto* types : {&spec.inputs, &spec.outputs}) {
+        for (const TensorType& t : *types) all = AlignUp(all + t.bytes(), 64);
+      }
+      auto memory = device_.Allocate(AlignUp(all, 64) + Bytes{64});
+      TEMPER_CHECK(memory.ok()) << memory.status().message();
+      memory_ = *memory;
+      Bytes used{};
+      const auto place = [&](const std::vector<TensorType>& types, std::vector<std::span<std::byte>>* placed) {
+        for (const TensorType& t : types) {
+          placed->push_back(memory_.subspan(static_cast<size_t>(used.v), static_cast<size_t>(t.bytes().v)));
+          used = AlignUp(used + t.bytes(), 64);
+        }
+      };
+      place(spec.inputs, &in_);
+      place(spec.outputs, &out_);
+    }
+    ~Copying() override { device_.Release(memory_); }
+
+    Status Run(const KernelArgs& args) override {
+      std::vector<std::byte*> in, out;
+      for (size_t i = 0; i < in_.size(); ++i) {
+        in.push_back(in_[i].data());
+        TEMPER_RETURN_IF_ERROR(stream_.CopyToDevice({args.inputs[i], in_[i].size()}, in_[i].data()));
+      }
+      for (size_t i = 0; i < out_.size(); ++i) {
+        std::byte* at = out_[i].data();
+        for (size_t k = 0; k < in_.size(); ++k) {  // in place
+          if (args.inputs[k] == args.outputs[i] && !out_[i].empty() && !in_[k].empty()) at = in_[k].data();
+        }
+        out.push_back(at);
+      }
+      TEMPER_RETURN_IF_ERROR(kernel_->Run({.inputs = in.data(), .outputs = out.data()}));
+      for (size_t i = 0; i < out_.size(); ++i) {
+        TEMPER_RETURN_IF_ERROR(stream_.CopyToHost(out[i], {args.outputs[i], out_[i].size()}));
+      }
+      return stream_.Synchronize();
+    }
+
+   private:
+    Device& device_;
+    Stream& stream_;
+    const std::unique_ptr<Kernel> kernel_;
+    std::span<std::byte> memory_;
+    std::vector<std::span<std::byte>> in_, out_;
+  };
+
+  NcclCommunicator& inner_;
+  Communicator& host_;
+  Device& device_;
+};
+
+// Runs `body` on each rank of a world of its own.
+void OnRanks(int ranks, Timing timing, const std::function<void(LocalCommunicator&, ApartDevice&)>& body) {
+  ThreadWorld world(ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto host = world.Join(r);
+      const auto kernels = MakeCpuKernels({.threads = 1});
+      ApartDevice device(*kernels, timing);
+      body(*host, device);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+class Nccl : public testing::TestWithParam<int> {};
+
+TEST_P(Nccl, EveryCollectiveGivesWhatAPlainLoopGives) {
+  for (const Timing timing : {Timing::kLate, Timing::kRandom}) {
+    if (timing == Timing::kRandom && GetParam() != 2) continue;
+    std::mutex mutex;
+    OnRanks(GetParam(), timing, [&](LocalCommunicator& host, ApartDevice& device) {
+      const auto inner = NcclCommunicator::Make(host, device);
+      TEMPER_CHECK(inner.ok()) << inner.status().message();
+      FromHost communicator(**inner, host, device);
+      const auto failures = CheckConformance(communicator, /*ranks_per_host=*/0, /*acc_apart=*/true);
+      const std::lock_guard lock(mutex);
+      for (const std::string& f : failures) ADD_FAILURE() << f;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Nccl, testing::Values(1, 2, 3));
+
+TEST(Nccl, WhatIsTooOldOrMissingIsToldInALine) {
+  const auto missing = LoadNccl("libnccl.so.1");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.status().message().find("libnccl.so.1, which could not be loaded"), std::string::npos)
+      << missing.status().message();
+  EXPECT_NE(missing.status().message().find("install it"), std::string::npos);
+  EXPECT_EQ(missing.status().message().find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace temper::collectives
