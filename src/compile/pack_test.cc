@@ -69,13 +69,26 @@ TEST(PackIntervals, NeverOverlapsWhatLivesTogether) {
 }
 
 // What PackIntervals promises, as it is said: in one of its orders, each at the lowest offset where nothing that shares
-// a step with it lies. Returns the bytes spanned.
+// a step with it lies; what is there for one step, where at most nine tenths of the most is alive, after all others.
+// Returns the bytes spanned.
 template <class Key>
 Bytes PlainRule(std::vector<Interval>* intervals, const Key& key) {
   std::vector<size_t> order;
   for (size_t i = 0; i < intervals->size(); ++i) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return key((*intervals)[a]) > key((*intervals)[b]); });
+  int steps = 0;
+  for (const Interval& x : *intervals) steps = std::max(steps, x.end + 1);
+  const double most = static_cast<double>(MostAlive(*intervals, steps).v);
+  std::stable_partition(order.begin(), order.end(), [&](size_t i) {
+    const Interval& x = (*intervals)[i];
+    if (x.begin != x.end) return true;
+    int64_t alive = 0;
+    for (const Interval& y : *intervals) {
+      if (y.begin <= x.begin && x.begin <= y.end) alive += AlignUp(y.size, kAlignment).v;
+    }
+    return static_cast<double>(alive) > 0.9 * most;
+  });
   std::vector<const Interval*> placed;
   Bytes top{};
   for (const size_t i : order) {
