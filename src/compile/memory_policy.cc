@@ -17,7 +17,8 @@ namespace {
 // Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
 constexpr int kPartsOfBlocks = 4;
 
-constexpr double kNear = 1.05;
+// Choices within this of the fastest are placed in all ways.
+constexpr double kNear = 1.25;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 
@@ -140,7 +141,8 @@ class StepChooser {
     return OkStatus();
   }
 
-  // Places what came near the best in all ways: one way tells choices apart to a few percent only.
+  // Places what came near the best in all ways: where links are slow, one way of each does not tell choices apart
+  // better.
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
