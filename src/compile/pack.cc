@@ -69,6 +69,8 @@ class Shelf {
 
 // Within one part in so many of what no packing can beat, no other order is tried.
 constexpr int64_t kTight = 1000;
+// Within one part in so many, what was placed last had room enough.
+constexpr int64_t kGood = 100;
 
 // What is there for one step only (scratch), where no more than this part of the most is alive, finds room beside the
 // rest whatever that does: it is placed last.
@@ -123,18 +125,23 @@ Bytes PackIntervals(std::span<Interval> intervals) {
   std::vector<size_t> order(intervals.size());
   std::vector<Bytes> best_offsets(intervals.size());
   std::optional<Bytes> best;
-  for (const Key key : kOrders) {
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return key(intervals[a]) > key(intervals[b]); });
-    const auto first_short =
-        std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
-    const Bytes span = PlaceInOrder(intervals, order, static_cast<size_t>(first_short - order.begin()), steps);
-    if (!best || span < *best) {
-      best = span;
-      for (size_t i = 0; i < intervals.size(); ++i) best_offsets[i] = intervals[i].offset;
+  for (const bool short_last : {true, false}) {
+    for (const Key key : kOrders) {
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return key(intervals[a]) > key(intervals[b]); });
+      auto first_short = order.end();
+      if (short_last) {
+        first_short = std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
+      }
+      const Bytes span = PlaceInOrder(intervals, order, static_cast<size_t>(first_short - order.begin()), steps);
+      if (!best || span < *best) {
+        best = span;
+        for (size_t i = 0; i < intervals.size(); ++i) best_offsets[i] = intervals[i].offset;
+      }
+      if (best->v - bound.v <= bound.v / kTight) break;
     }
-    if (best->v - bound.v <= bound.v / kTight) break;
+    if (best->v - bound.v <= bound.v / kGood) break;
   }
   for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best_offsets[i];
   return *best;

@@ -46,7 +46,7 @@ constexpr size_t kLargestTensors = 6;
 std::string LargestText(const Program& train) {
   std::string text = "  the largest of it:\n";
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {
-    text += fmt::format("    {:>12}  {} {}\n", ToString(t.bytes), t.what, t.type);
+    text += fmt::format("    {:>12}  {}{}{}\n", ToString(t.bytes), t.what, t.type.empty() ? "" : " ", t.type);
   }
   return text;
 }
