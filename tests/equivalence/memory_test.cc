@@ -222,7 +222,7 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(most.v) * share)};
     ExpectSameBits(everything, {.device = limit}, false, fmt::format("auto within {} %", share * 100));
-    ExpectSameBits(everything, {.device = limit, .host = limit / 4, .disk = true}, false,
+    ExpectSameBits(everything, {.device = limit, .host = limit / 2, .disk = true}, false,
                    fmt::format("auto, disk, {} %", share * 100));
   }
 }
