@@ -34,13 +34,24 @@ Bytes EndOfWritten(const Program& program) {
 
 }  // namespace
 
-Result<FarArenas> ReserveFar(const Program& program, const RunConfig::Memory& memory, const OpenedModel& model) {
+Bytes TransferBuffers(const Program& program) {
+  return program.disk.bytes.v > 0 ? DiskTier::BufferBytes(/*spills=*/EndOfWritten(program).v > 0) : Bytes{};
+}
+
+Status CheckTiersOnGpu(const Program& program) {
+  if (program.host.bytes.v + program.disk.bytes.v == 0) return OkStatus();
+  return Unsupported(
+      "memory tiers are not there on a GPU yet: leave memory.device, memory.placement and the like out, or use "
+      "device: cpu");
+}
+
+Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, const OpenedModel& model) {
   FarArenas far;
   if (program.host.bytes.v > 0) {
     TEMPER_ASSIGN_OR_RETURN(far.host, Arena::Create(program.host.bytes));
   }
   if (program.disk.bytes.v == 0) return far;
-  DiskTier::Spec spec{.folder = memory.disk, .spill = EndOfWritten(program)};
+  DiskTier::Spec spec{.folder = folder, .spill = EndOfWritten(program)};
   auto mapped = MapFrozen(program, model);
   if (mapped.ok()) {
     spec.mapped = std::move(*mapped);
@@ -48,7 +59,7 @@ Result<FarArenas> ReserveFar(const Program& program, const RunConfig::Memory& me
       if (b.tier() == Tier::kDisk && IsFrozen(b)) far.mapped.insert(b.name);
     }
   } else if (mapped.status().code() == StatusCode::kUnsupported) {
-    LogInfo("memory      frozen weights are copied to memory.disk: " + mapped.status().message());
+    LogInfo(fmt::format("memory      frozen weights are copied to {}: {}", folder, mapped.status().message()));
     spec.spill = program.disk.bytes;
   } else {
     return mapped.status();

@@ -10,7 +10,6 @@
 #include "program/program.h"
 #include "runtime/arena.h"
 #include "runtime/executor.h"
-#include "train/run_config.h"
 
 namespace temper {
 
@@ -22,8 +21,15 @@ struct FarArenas {
   FarTiers tiers() const { return {.host = host.get(), .disk = disk.get()}; }
 };
 
-// Reserves both in full. `model`: where frozen weights are stored; not asked where none lies on the disk. Errors: too
-// little memory or space; weights that cannot stay where they are, and no folder to copy them to.
-Result<FarArenas> ReserveFar(const Program& program, const RunConfig::Memory& memory, const OpenedModel& model);
+// Host memory for what is on its way to and from the disk, beside Program::host: planned like that.
+Bytes TransferBuffers(const Program& program);
+
+// Error where a Program has values that a GPU's kernels would have to be brought.
+Status CheckTiersOnGpu(const Program& program);
+
+// Reserves both in full. `folder`: of the spill file, which has no name there and is gone with the process. `model`:
+// where frozen weights are stored; not asked where none lies on the disk. Errors: too little memory or space; something
+// to spill, and no folder for it.
+Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, const OpenedModel& model);
 
 }  // namespace temper

@@ -39,6 +39,7 @@ constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of 
 // Everything a run owns, in the order it is made; TrainCommand fills it step by step.
 struct Run {
   TrainSetup setup;
+  AvailableMemory available;  // for this rank
   CompiledRun compiled;
   RunData data;
   std::optional<RunData> eval_data;
@@ -98,9 +99,14 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
+// Of what memory does not hold: where checkpoints of the same size will go, too.
+std::string SpillFolder(const RunConfig& config) {
+  return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
+}
+
 Status MakeExecutors(KernelTable& kernels, Run& run) {
   KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), run.config().memory, run.setup.model));
+  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), SpillFolder(run.config()), run.setup.model));
   const FarTiers far = run.far.tiers();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
@@ -108,11 +114,7 @@ Status MakeExecutors(KernelTable& kernels, Run& run) {
 }
 
 Status ReserveOnGpu(Run& run) {
-  if (run.compiled.train().host.bytes.v + run.compiled.train().disk.bytes.v > 0) {
-    return Unsupported(
-        "memory tiers are not there on a GPU yet: leave memory.device, memory.placement and the like out, or use "
-        "device: cpu");
-  }
+  TEMPER_RETURN_IF_ERROR(CheckTiersOnGpu(run.compiled.train()));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu));
   TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
   TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
@@ -236,7 +238,13 @@ void Announce(const Run& run) {
                       pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
     }
   }
-  if (!run.compiled.memory.text.empty()) LogInfo("memory      " + run.compiled.memory.ToString());
+  if (!run.compiled.memory.text.empty()) {
+    LogInfo("memory      " + run.compiled.MemoryText());
+    if (run.compiled.train().disk.bytes.v > 0) {
+      LogInfo(fmt::format("memory      what is trained spills to {}; frozen weights are read from {}", SpillFolder(c),
+                          run.setup.model.folder()));
+    }
+  }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {
@@ -302,7 +310,7 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
 
 std::optional<TiersRow> TiersOf(const Program& program) {
   if (program.host.bytes.v + program.disk.bytes.v == 0) return std::nullopt;
-  return TiersRow{program.host.bytes.v, TrafficOfStep(program)};
+  return TiersRow{(program.host.bytes + TransferBuffers(program)).v, TrafficOfStep(program)};
 }
 
 // From `at` to the end, or until asked to stop.
@@ -377,8 +385,8 @@ Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
   const auto compile = [&] {
-    return CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
-                      run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
+    return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
+                         run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
@@ -411,6 +419,7 @@ Status CheckSameModel(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
+  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);

@@ -39,11 +39,4 @@ class Arena {
   Stream& stream_;
 };
 
-// What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.
-Bytes AvailableMemory();
-
-// Resident memory of this process now, and its highest value so far.
-Bytes ResidentMemory();
-Bytes PeakResidentMemory();
-
 }  // namespace temper

@@ -266,7 +266,7 @@ Status Executor::AwaitBackground(size_t lane, size_t count, Trace* trace) {
     const BackgroundQueue::Item& item = queue->item(awaited);
     const auto& [b, micro_batch] = notes[awaited];
     trace->Record({b->op, b->phase, b->block, micro_batch, item.start, item.end, b->cost.read + b->cost.written,
-                   b->cost.flops, /*background=*/true});
+                   b->cost.flops, kQueueOfLane[lane]});
   }
   return OkStatus();
 }
