@@ -215,6 +215,17 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   return Bytes{static_cast<int64_t>(all)};
 }
 
+// Which folders the run needs from its first step to its last.
+void LogDisk(const Run& run) {
+  bool reads = false, spills = false;
+  for (const Buffer& b : run.compiled.train().buffers) {
+    if (b.tier() == Tier::kDisk) (IsFrozen(b) ? reads : spills) = true;
+  }
+  if (reads)
+    LogInfo(fmt::format("memory      frozen weights are read from {} in every step", run.setup.model.folder()));
+  if (spills) LogInfo(fmt::format("memory      what is trained is kept in {}", SpillFolder(run.config())));
+}
+
 void Announce(const Run& run) {
   const RunConfig& c = run.config();
   LogInfo(
@@ -240,10 +251,7 @@ void Announce(const Run& run) {
   }
   if (!run.compiled.memory.text.empty()) {
     LogInfo("memory      " + run.compiled.MemoryText());
-    if (run.compiled.train().disk.bytes.v > 0) {
-      LogInfo(fmt::format("memory      what is trained spills to {}; frozen weights are read from {}", SpillFolder(c),
-                          run.setup.model.folder()));
-    }
+    LogDisk(run);
   }
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);

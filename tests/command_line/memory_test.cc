@@ -65,7 +65,7 @@ class Memory : public Workplace {
     return options;
   }
   static Arguments TrainStep(const Arguments& options, const std::string& out) {
-    Arguments train = {"train",         "--data", "d.jsonl",      "--eval_data", "e.jsonl",     "--max_steps",  "3",
+    Arguments train = {"train",         "--data", "d.jsonl",      "--eval_data", "e.jsonl",     "--max_steps",  "2",
                        "--save_steps",  "1",      "--eval_steps", "2",           "--overwrite", "--output_dir", out,
                        "--tensorboard", "false"};
     const Arguments step = Step(options);
@@ -152,7 +152,7 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
     EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
     // And on with all the memory there is, as if it had been there before.
     Arguments on = TrainStep(c.options, "out");
-    on.insert(on.end(), {"--overwrite", "false", "--resume", "out/checkpoint-2"});
+    on.insert(on.end(), {"--overwrite", "false", "--resume=out/checkpoint-1"});
     const Ended resumed = Temper(on);
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(resumed.err.find("another environment"), std::string::npos) << resumed.err;
@@ -170,7 +170,7 @@ TEST_F(Memory, AModelLargerThanItsCgroupGeneratesAndEvaluatesTheSame) {
     const Ended everywhere = Temper(command);
     ASSERT_EQ(everywhere.code, 0) << everywhere.err;
     Arguments limited = command;
-    limited.insert(limited.end(), {"--memory.device", "40MiB", "--memory.host", "0"});
+    limited.insert(limited.end(), {"--memory.device", "40MiB", "--memory.host", "64KiB"});
     const Ended in_tiers = Temper(limited);
     ASSERT_EQ(in_tiers.code, 0) << in_tiers.err;
     EXPECT_NE(in_tiers.err.find("on the disk"), std::string::npos) << in_tiers.err;

@@ -134,7 +134,7 @@ TEST_P(Decoding, WhereWeightsLiveChangesNoBit) {
     for (const MemorySpec& memory : {MemorySpec{.placement = MemoryPlacement::kHost},
                                      {.weights = Tier::kDisk},
                                      {.device = most},
-                                     {.device = most, .host = Bytes{}, .disk = true}}) {
+                                     {.device = most, .host = KiB(64), .disk = true}}) {
       Decoder placed(f.config, run, TargetsOf(f), dtype, 128, memory);
       EXPECT_LE(placed.device_bytes, memory.device);
       EXPECT_GT(placed.far_bytes, Bytes{});
