@@ -17,6 +17,7 @@
 #include "base/philox.h"
 #include "compile/train_step.h"
 #include "device/communicator.h"
+#include "disk/disk_tier.h"
 #include "format/json.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -71,6 +72,7 @@ struct RunSpec {
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
+  std::string spill_folder;  // of a real disk tier; "": bytes in memory stand for a disk
   // Of one rank of several: rows_per_micro_batch are then those of all ranks.
   MeshSpec mesh;
   Communicator* communicator = nullptr;
@@ -165,7 +167,12 @@ class TinyRun {
     arena_ = spec.communicator ? Arena::Over(Must(spec.communicator->AllocateArena(programs_[0].arena_bytes)))
                                : Must(Arena::Create(programs_[0].arena_bytes));
     host_ = Must(Arena::Create(programs_[0].host.bytes));
-    disk_ = std::make_unique<MemoryStore>(programs_[0].disk.bytes);
+    const Bytes spill = programs_[0].disk.bytes;
+    if (spec.spill_folder.empty()) {
+      disk_ = std::make_unique<MemoryStore>(spill);
+    } else {
+      disk_ = Must(DiskTier::Create(PosixEnv(), {spec.spill_folder, spill, {}}));
+    }
     const FarTiers far{.host = host_.get(), .disk = disk_.get()};
     train_ = Must(Executor::Create(programs_[0], *arena_, *kernels_, collectives_.get(), far));
     eval_ = Must(Executor::Create(programs_[1], *arena_, *kernels_, collectives_.get(), far));
@@ -185,6 +192,8 @@ class TinyRun {
   const Program& train() const { return programs_[0]; }
   const Program& eval() const { return programs_[1]; }
   const Arena& arena() const { return *arena_; }
+  const Arena& host() const { return *host_; }
+  const Store& disk() const { return *disk_; }
   Executor& executor() { return *train_; }
   int64_t vocab() const { return model_->facts().vocab; }
 

@@ -211,6 +211,17 @@ class PosixEnvironment final : public Env {
     }
     return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, VersionOf(st)));
   }
+  Result<std::string> ReadGenerated(const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return Errno("cannot open", path, errno);
+    std::string text;
+    char piece[4096];
+    ssize_t got = 0;
+    while ((got = read(fd, piece, sizeof(piece))) > 0) text.append(piece, static_cast<size_t>(got));
+    const int error = errno;
+    close(fd);
+    return got == 0 ? Result<std::string>(std::move(text)) : Errno("cannot read", path, error);
+  }
   Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override {
     const int how = mode == WriteMode::kAppend ? O_APPEND : O_TRUNC;
     if (mode == WriteMode::kDirect) {
@@ -290,6 +301,9 @@ class PosixEnvironment final : public Env {
 
 }  // namespace
 
+Result<std::string> Env::ReadGenerated(const std::string& path) {
+  return ReadTextFile(*this, path);
+}
 Result<std::unique_ptr<BlockFile>> Env::OpenBlocks(const std::string& path) {
   return Unsupported(path + " is on no disk");
 }

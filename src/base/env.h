@@ -64,6 +64,8 @@ class Env {
  public:
   virtual ~Env() = default;
   virtual Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) = 0;
+  // All of a file that the kernel writes as it is read, and whose size is said to be 0 (/proc, /sys).
+  virtual Result<std::string> ReadGenerated(const std::string& path);
   // Creates the file where there is none.
   virtual Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path,
                                                              WriteMode mode = WriteMode::kReplace) = 0;

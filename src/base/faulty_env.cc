@@ -76,6 +76,10 @@ Result<std::unique_ptr<RandomAccessFile>> FaultyEnv::OpenForRead(const std::stri
   TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForRead(path));
   return std::unique_ptr<RandomAccessFile>(std::make_unique<FaultyRandomAccessFile>(std::move(file), hook_));
 }
+Result<std::string> FaultyEnv::ReadGenerated(const std::string& path) {
+  TEMPER_RETURN_IF_ERROR(hook_("read", path));
+  return base_.ReadGenerated(path);
+}
 Result<std::unique_ptr<WritableFile>> FaultyEnv::OpenForWrite(const std::string& path, WriteMode mode) {
   TEMPER_RETURN_IF_ERROR(hook_("create", path));
   TEMPER_ASSIGN_OR_RETURN(auto file, base_.OpenForWrite(path, mode));

@@ -22,6 +22,7 @@ class FaultyEnv final : public Env {
   FaultyEnv(Env& base, Hook hook) : base_(base), hook_(std::move(hook)) {}
 
   Result<std::unique_ptr<RandomAccessFile>> OpenForRead(const std::string& path) override;
+  Result<std::string> ReadGenerated(const std::string& path) override;
   Result<std::unique_ptr<WritableFile>> OpenForWrite(const std::string& path, WriteMode mode) override;
   Result<std::unique_ptr<BlockFile>> OpenBlocks(const std::string& path) override;
   Result<std::unique_ptr<BlockFile>> CreateUnlinked(const std::string& folder, Bytes size) override;

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
+#include "base/machine_memory.h"
 #include "cli/calibration_cases.h"
 #include "cli/rate_fit.h"
 #include "comm/local/local_communicator.h"
@@ -146,9 +147,9 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
   const int cores = AvailableProcessors();
   Cluster cluster{.name = "this",
                   .device = MachineName(),
-                  .memory = {AvailableMemory()},
+                  .memory = FindAvailableMemory().bytes,
                   .devices_per_host = cores,
-                  .host_memory = AvailableMemory(),
+                  .host_memory = FindAvailableMemory().bytes,
                   .shared = true};
   for (int ranks = 1; ranks <= cores; ranks *= 2) {
     const int threads = cores / ranks;
@@ -185,7 +186,7 @@ Result<Cluster> OpenClusterOrThis(Env& env, const std::string& name) {
   if (cluster.device != MachineName()) {
     return InvalidArgument(fmt::format("{} was measured on another machine ({}): {}", path, cluster.device, kRemedy));
   }
-  cluster.memory = AvailableMemory();  // now
+  cluster.memory = FindAvailableMemory().bytes;  // now
   return cluster;
 }
 

@@ -32,16 +32,14 @@ Result<int> ChatCommand(const Arguments& arguments) {
   ModelOptions options;
   SamplingOptions sampling;
   std::string system;
-  TEMPER_ASSIGN_OR_RETURN(const bool go,
-                          ReadCommandOptions(arguments,
-                                             {options.Group(),
-                                              {"Conversation",
-                                               {{.name = "system",
-                                                 .target = &system,
-                                                 .help = "what the model is told before the first message",
-                                                 .value_hint = "TEXT"}}},
-                                              sampling.Group()},
-                                             kUsage));
+  std::vector<OptionGroup> groups = options.Groups();
+  groups.push_back({"Conversation",
+                    {{.name = "system",
+                      .target = &system,
+                      .help = "what the model is told before the first message",
+                      .value_hint = "TEXT"}}});
+  groups.push_back(sampling.Group());
+  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));

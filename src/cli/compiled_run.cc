@@ -1,7 +1,10 @@
 #include "cli/compiled_run.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
+#include "cli/machine_limits.h"
 #include "compile/pipeline_balance.h"
 #include "train/mesh_options.h"
 
@@ -82,6 +85,11 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
 Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
   const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(matmul_parameters);
   return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
+}
+
+std::string CompiledRun::MemoryText() const {
+  if (memory.text.empty()) return "";
+  return limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
 }
 
 namespace {
@@ -178,6 +186,21 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   }
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
   return run;
+}
+
+Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model& model, const RunConfig& config,
+                                  int ranks, int rank, const KeptDecisions& kept) {
+  TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
+  if (config.machine.device == DeviceChoice::kGpu || config.mesh.pp > 1) return plain;
+  auto limits = LimitsOfMachine(plain.train(), MemorySpecOf(config), available.bytes);
+  if (!limits) return plain;
+  limits->disk = true;  // the output folder, where no other is named
+  const std::string because = DescribeLimits(plain.train(), available);
+  auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
+  if (!within.ok()) return within.status().WithContext(because);
+  within->limited_because = because;
+  within->hash_without_limits = ProgramHash(plain.train());
+  return within;
 }
 
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {

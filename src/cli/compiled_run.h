@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "compile/train_step.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -15,11 +16,15 @@
 namespace temper {
 
 struct CompiledRun {
-  MeshSpec mesh;                     // with the blocks of each stage, where there are several
-  std::vector<LoraTarget> targets;   // empty for full fine-tuning
-  std::vector<Program> programs;     // "train", "eval"
-  std::vector<Decision> decisions;   // made by cost
-  ChosenMemory memory;               // text "": everything lies on the device
+  MeshSpec mesh;                    // with the blocks of each stage, where there are several
+  std::vector<LoraTarget> targets;  // empty for full fine-tuning
+  std::vector<Program> programs;    // "train", "eval"
+  std::vector<Decision> decisions;  // made by cost
+  ChosenMemory memory;              // text "": everything lies on the device
+  // Of a run that got the limits of its machine: why, and the hash of the Program that it would be without them. Homes
+  // change no bit of a result, so two runs that differ in them alone are the same.
+  std::string limited_because;
+  std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;  // names of all trainable values, of which a stage of a pipeline has its own
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
@@ -28,6 +33,7 @@ struct CompiledRun {
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
   std::optional<PipelineFacts> pipeline;  // where there are stages
+  std::string MemoryText() const;         // what lives in which tier, and why; "": everything on the device
   // Ranks that have rows of their own, and this one's number among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
@@ -44,6 +50,12 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 // limits and rates of another machine; nullptr: what `config` says.
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
+
+// CompileRun for this machine's CPU: a run that `config` sets no limits, and that takes more than `available`, gets the
+// machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk.
+// `available`: for this rank. What `config` has on a GPU or in the stages of a pipeline is compiled as it is.
+Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model& model, const RunConfig& config,
+                                  int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/compiled_run.h"
+#include "cli/machine.h"
+#include "cli/machine_limits.h"
 #include "data/tokenizer/stream_decoder.h"
 
 namespace temper {
@@ -26,9 +29,21 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
                   .context = std::min(wanted_context, positions),
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(model.session, DecodeSession::Create(model.opened.model(), spec, model.processor.kernels(),
-                                                               model.processor.device()));
-  return model.opened.Load([&](const std::string& name) { return model.session->Buffer(name); });
+  const MemorySpec asked = MemorySpecOf(options.run);
+  TEMPER_ASSIGN_OR_RETURN(
+      std::vector<Program> programs,
+      CompileForwardWithin(MemoryFor(model.choice), asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
+        spec.memory = memory;
+        return CompileDecoding(model.opened.model(), spec, chosen);
+      }));
+  TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs[0], options.run.memory.disk, model.opened,
+                                                model.processor.device(), options.ResolvedThreads()));
+  TEMPER_ASSIGN_OR_RETURN(model.session,
+                          DecodeSession::Create(std::move(programs), spec.context, model.processor.kernels(),
+                                                model.processor.device(), model.far.tiers()));
+  return model.opened.Load([&](const std::string& name) {
+    return model.far.mapped.contains(name) ? DevicePart() : model.session->Buffer(name);
+  });
 }
 
 OptionGroup SamplingOptions::Group() {

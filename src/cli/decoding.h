@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cli/far_memory.h"
 #include "cli/model_options.h"
 #include "infer/generator.h"
 
@@ -14,12 +15,13 @@ struct DecodingModel {
   std::optional<ChatTemplate> chat_template;
   ProcessorChoice choice;
   Processor processor;
+  FarArenas far;
   std::unique_ptr<DecodeSession> session;
 };
 
 Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
-// Compiles the session and loads the weights. `wanted_context`: prompt and answer in tokens; the cache holds that many,
-// bounded by the model's positions.
+// Compiles the session and loads the weights that memory holds; the others are read from their files for each step.
+// `wanted_context`: prompt and answer in tokens; the cache holds that many, bounded by the model's positions.
 Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
 
 struct SamplingOptions {

@@ -6,7 +6,10 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/compiled_run.h"
+#include "cli/far_memory.h"
 #include "cli/machine.h"
+#include "cli/machine_limits.h"
 #include "cli/model_options.h"
 #include "cli/run_data.h"
 #include "compile/train_step.h"
@@ -28,23 +31,19 @@ Result<int> EvalCommand(const Arguments& arguments) {
   std::string data_file;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(
-          arguments,
-          {options.Group(),
-           {"Data",
-            {{.name = "data", .target = &data_file, .help = "file to measure on"},
-             {.name = "max_seq_len",
-              .target = &max_seq_len,
-              .help = "tokens of a row; longer samples are cut",
-              .range = {.at_least = 2},
-              .default_text = "2048 or the model's, if less"},
-             {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
-             {.name = "skip_bad_rows",
-              .target = &skip_bad_rows,
-              .help = "count rows that cannot be read instead of stopping"}}}},
-          kUsage));
+  std::vector<OptionGroup> groups = options.Groups();
+  groups.push_back({"Data",
+                    {{.name = "data", .target = &data_file, .help = "file to measure on"},
+                     {.name = "max_seq_len",
+                      .target = &max_seq_len,
+                      .help = "tokens of a row; longer samples are cut",
+                      .range = {.at_least = 2},
+                      .default_text = "2048 or the model's, if less"},
+                     {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
+                     {.name = "skip_bad_rows",
+                      .target = &skip_bad_rows,
+                      .help = "count rows that cannot be read instead of stopping"}}});
+  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
@@ -72,13 +71,21 @@ Result<int> EvalCommand(const Arguments& arguments) {
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
-  TEMPER_ASSIGN_OR_RETURN(const auto programs, CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads));
+  TEMPER_ASSIGN_OR_RETURN(
+      const auto programs,
+      CompileForwardWithin(MemoryFor(choice), MemorySpecOf(options.run),
+                           [&](const MemorySpec& memory, ChosenMemory* chosen) {
+                             return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
+                           }));
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
-  TEMPER_ASSIGN_OR_RETURN(const auto executor, Executor::Create(programs[0], *arena, processor.kernels()));
+  TEMPER_ASSIGN_OR_RETURN(const FarArenas far,
+                          ReserveFar(programs[0], options.run.memory.disk, model, processor.device(), threads));
+  TEMPER_ASSIGN_OR_RETURN(const auto executor,
+                          Executor::Create(programs[0], *arena, processor.kernels(), nullptr, far.tiers()));
   TEMPER_RETURN_IF_ERROR(model.Load([&](const std::string& name) {
     const int i = programs[0].FindBuffer(name);
-    return i < 0 ? DevicePart() : executor->BufferPart(i);
+    return i < 0 || far.mapped.contains(name) ? DevicePart() : executor->BufferPart(i);
   }));
 
   const TokenStore& store = data.dataset.store;

@@ -35,19 +35,23 @@ Bytes EndOfWritten(const Program& program) {
 
 }  // namespace
 
-Result<FarArenas> ReserveFar(const Program& program, const RunConfig& config, const OpenedModel& model,
-                             Device* device) {
+Bytes TransferBuffers(const Program& program) {
+  return program.disk.bytes.v > 0 ? DiskTier::BufferBytes(/*spills=*/EndOfWritten(program).v > 0) : Bytes{};
+}
+
+Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, const OpenedModel& model,
+                             Device* device, int threads) {
   FarArenas far;
   if (program.host.bytes.v > 0) {
     TEMPER_ASSIGN_OR_RETURN(far.host, Arena::Create(program.host.bytes));
   }
   if (device != nullptr && far.host != nullptr) {
     TEMPER_RETURN_IF_ERROR(far.host->PinFor(*device));
-    far.host_threads = static_cast<int>(*config.machine.threads);
+    far.host_threads = threads;
     far.host_kernels = MakeCpuKernels({.threads = far.host_threads});
   }
   if (program.disk.bytes.v == 0) return far;
-  DiskTier::Spec spec{.folder = config.memory.disk, .spill = EndOfWritten(program)};
+  DiskTier::Spec spec{.folder = folder, .spill = EndOfWritten(program)};
   auto mapped = MapFrozen(program, model);
   if (mapped.ok()) {
     spec.mapped = std::move(*mapped);
@@ -55,7 +59,7 @@ Result<FarArenas> ReserveFar(const Program& program, const RunConfig& config, co
       if (b.tier() == Tier::kDisk && IsFrozen(b)) far.mapped.insert(b.name);
     }
   } else if (mapped.status().code() == StatusCode::kUnsupported) {
-    LogInfo("memory      frozen weights are copied to memory.disk: " + mapped.status().message());
+    LogInfo(fmt::format("memory      frozen weights are copied to {}: {}", folder, mapped.status().message()));
     spec.spill = program.disk.bytes;
   } else {
     return mapped.status();

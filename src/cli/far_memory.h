@@ -10,7 +10,6 @@
 #include "program/program.h"
 #include "runtime/arena.h"
 #include "runtime/executor.h"
-#include "train/run_config.h"
 
 namespace temper {
 
@@ -26,9 +25,14 @@ struct FarArenas {
   }
 };
 
-// Reserves both in full; beside a `device` (else nullptr), which outlives them, the host's memory is pinned. `model`:
-// where frozen weights are stored; not asked where none lies on the disk. Errors: too little memory or space; weights
-// that cannot stay where they are, and no folder to copy them to.
-Result<FarArenas> ReserveFar(const Program& program, const RunConfig& config, const OpenedModel& model, Device* device);
+// Host memory for what is on its way to and from the disk, beside Program::host: planned like that.
+Bytes TransferBuffers(const Program& program);
+
+// Reserves both in full; beside a `device` (else nullptr), which outlives them, the host's memory is pinned, and what
+// lives there is updated on `threads`. `folder`: of the spill file, which has no name there and is gone with the
+// process. `model`: where frozen weights are stored; not asked where none lies on the disk. Errors: too little memory
+// or space; something to spill, and no folder for it.
+Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, const OpenedModel& model,
+                             Device* device, int threads);
 
 }  // namespace temper

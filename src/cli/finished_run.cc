@@ -5,12 +5,13 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/machine_memory.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
-#include "runtime/arena.h"
+#include "cli/far_memory.h"
 #include "train/loss_curve.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -76,7 +77,8 @@ Result<int> FinishRun(Env& env, const TrainSetup& setup, const CompiledRun& run,
   if (progress.best_eval_loss) {
     LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));
   }
-  LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak", ToString(run.train().arena_bytes),
+  LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
+                      ToString(run.train().arena_bytes + run.train().host.bytes + TransferBuffers(run.train())),
                       ToString(PeakResidentMemory())));
   PrintNextCommands(out, lora, chats);
   return 0;

@@ -33,17 +33,14 @@ Result<int> GenerateCommand(const Arguments& arguments) {
   SamplingOptions sampling;
   std::string prompt;
   bool chat = false;
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(arguments,
-                         {options.Group(),
-                          {"Prompt",
-                           {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
-                            {.name = "chat",
-                             .target = &chat,
-                             .help = "answer the prompt as a message, through the model's chat template"}}},
-                          sampling.Group()},
-                         kUsage));
+  std::vector<OptionGroup> groups = options.Groups();
+  groups.push_back({"Prompt",
+                    {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
+                     {.name = "chat",
+                      .target = &chat,
+                      .help = "answer the prompt as a message, through the model's chat template"}}});
+  groups.push_back(sampling.Group());
+  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));

@@ -10,6 +10,19 @@ DType DefaultDType() {
   return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
+Result<AvailableMemory> MemoryOfRank(const Ranks& ranks) {
+  AvailableMemory available = FindAvailableMemory();
+  if (ranks.alone()) return available;
+  double least = -static_cast<double>(ShareOf(available, ranks.communicator()->host_ranks()).bytes.v);
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax({&least, 1}));
+  available.bytes = {static_cast<int64_t>(-least)};
+  return available;
+}
+
+AvailableMemory MemoryFor(const ProcessorChoice& processor) {
+  return processor.on_gpu() ? AvailableMemory{kNoLimit} : FindAvailableMemory();
+}
+
 std::string Today() {
   const std::time_t now = std::time(nullptr);
   std::tm day = {};

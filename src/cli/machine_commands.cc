@@ -8,12 +8,12 @@
 #include "backend/cpu/team.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
+#include "base/machine_memory.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/processor.h"
-#include "runtime/arena.h"
 
 namespace temper {
 namespace {
@@ -116,7 +116,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
   if (calibrate) return Calibrate();
   const int threads = AvailableProcessors();
   std::string text = fmt::format("cores       {}\ninstructions {}\nmemory      {} available\nlibraries   {}\n", threads,
-                                 ToString(DetectIsa()), ToString(AvailableMemory()), Libraries());
+                                 ToString(DetectIsa()), FindAvailableMemory().ToString(), Libraries());
   text += Gpus() + GpuRates();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),

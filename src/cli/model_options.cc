@@ -7,31 +7,48 @@
 #include "backend/cpu/team.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"
+#include "train/run_options.h"
 
 namespace temper {
+namespace {
 
-OptionGroup ModelOptions::Group() {
-  return {"Model",
-          {{.name = "model",
-            .target = &choice.model,
-            .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-           {.name = "base",
-            .target = &choice.base,
-            .help = "base model of an adapter, where its configuration names another place"},
-           {.name = "adapter", .target = &choice.adapter, .help = "adapter to put on top of the model"},
-           {.name = "dtype",
-            .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
-            .help = "type to compute in",
-            .default_text = "bf16 where the processor has it, else f32"},
-           {.name = "device",
-            .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
-            .help = "what to compute on",
-            .default_text = "gpu where one is found, else cpu"},
-           {.name = "threads",
-            .target = &threads,
-            .help = "threads to compute with",
-            .range = {.at_least = 1},
-            .default_text = "one per core"}}};
+// Options of training that mean the same where nothing is trained.
+bool IsOfInference(const std::string& name) {
+  return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.placement" ||
+         name == "memory.weights";
+}
+
+}  // namespace
+
+std::vector<OptionGroup> ModelOptions::Groups() {
+  OptionGroup memory{"Memory", {}};
+  for (OptionGroup& group : RunOptionGroups(run)) {
+    for (Option& option : group.options) {
+      if (IsOfInference(option.name)) memory.options.push_back(std::move(option));
+    }
+  }
+  OptionGroup model{"Model",
+                    {{.name = "model",
+                      .target = &choice.model,
+                      .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
+                     {.name = "base",
+                      .target = &choice.base,
+                      .help = "base model of an adapter, where its configuration names another place"},
+                     {.name = "adapter", .target = &choice.adapter, .help = "adapter to put on top of the model"},
+                     {.name = "dtype",
+                      .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
+                      .help = "type to compute in",
+                      .default_text = "bf16 where the processor has it, else f32"},
+                     {.name = "device",
+                      .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
+                      .help = "what to compute on",
+                      .default_text = "gpu where one is found, else cpu"},
+                     {.name = "threads",
+                      .target = &threads,
+                      .help = "threads to compute with",
+                      .range = {.at_least = 1},
+                      .default_text = "one per core"}}};
+  return {std::move(model), std::move(memory)};
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {

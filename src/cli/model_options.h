@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/opened_model.h"
@@ -16,8 +17,9 @@ struct ModelOptions {
   ComputeType dtype = ComputeType::kAuto;
   DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> threads;
+  RunConfig run;  // of which memory says what may lie where, as for training
 
-  OptionGroup Group();  // bound to this
+  std::vector<OptionGroup> Groups();  // bound to this
   DType ResolvedDType(const ProcessorChoice& processor) const;
   int ResolvedThreads() const;
 };

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
+#include "cli/far_memory.h"
 #include "cli/machine.h"
 #include "cli/plan_search.h"
 #include "cli/planner.h"
@@ -21,7 +23,6 @@
 #include "plan/page.h"
 #include "plan/report.h"
 #include "plan/sharding.h"
-#include "runtime/arena.h"
 #include "train/mesh_options.h"
 #include "train/progress.h"
 
@@ -48,14 +49,15 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
-                  .placement = run.memory.text.empty() ? "" : run.memory.ToString(),
+                  .placement = run.MemoryText(),
                   .options = run.memory.OptionLines(),
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
                   .decisions = run.decisions,
-                  .available = AvailableMemory()};
+                  .transfer_buffers = TransferBuffers(run.train()),
+                  .available = FindAvailableMemory().bytes};
   facts.model_flops = StepFactsOf(run, c).model_flops;
   return facts;
 }
@@ -196,7 +198,11 @@ Result<int> PlanCommand(const Arguments& arguments) {
   }
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, CompileRun(setup->model.model(), config, ranks));
+    // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
+    const bool here = !options.sharding && ranks == config.machine.nprocs;
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin(ShareOf(FindAvailableMemory(), ranks),
+                                                                        setup->model.model(), config, ranks)
+                                                        : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     const PlanFacts facts = PlanFactsOf(*setup, run);
     std::fputs((options.program ? PrintProgram(run.train())
@@ -205,10 +211,6 @@ Result<int> PlanCommand(const Arguments& arguments) {
                    .c_str(),
                stdout);
     return 0;
-  }
-  if (config.mesh.pp > 1 && !options.search.empty()) {
-    return InvalidArgument(
-        fmt::format("search looks at meshes without stages, but mesh.pp is {}: leave one of them out", config.mesh.pp));
   }
   const Planner planner(setup->model.model(), *cluster);
   if (!options.search.empty()) return PrintSearch(planner, *setup, options);

@@ -22,18 +22,19 @@ namespace {
 constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
 // The second micro-batch adds to gradients that the first wrote; all others are like it.
 constexpr int64_t kFewMicroBatches = 2;
-// Candidates compiled whole, until one of them fits.
-constexpr size_t kFinalists = 4;
+// Candidates compiled whole, until none that was not promises more than the best of them.
+constexpr size_t kFinalists = 6;
 constexpr size_t kShown = 10;
 
 struct Setting {
   int ranks = 1;
-  int64_t dp = 1, fsdp = 1, tp = 1, rows = 1;
+  int64_t pp = 1, dp = 1, fsdp = 1, tp = 1, rows = 1;
   Recompute recompute = Recompute::kNone;
   bool reshard = true, overlap = true;
 
   std::string Settings(const RunConfig& config, int64_t rows_of_step) const {
-    std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh dp={},fsdp={},tp={}", dp, fsdp, tp);
+    const std::string stages = pp > 1 ? fmt::format("pp={},", pp) : "";
+    std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh {}dp={},fsdp={},tp={}", stages, dp, fsdp, tp);
     text += fmt::format(" --per_device_train_batch_size {} --gradient_accumulation_steps {} --memory.recompute {}",
                         rows, rows_of_step / (rows * dp * fsdp), ToString(recompute));
     if (fsdp > 1 && reshard != config.mesh.reshard_after_forward) {
@@ -43,6 +44,8 @@ struct Setting {
     return text;
   }
   RunConfig Apply(RunConfig config, int64_t micro_batches) const {
+    config.mesh.pp = pp;
+    config.mesh.pp_layers.clear();
     config.mesh.dp = dp;
     config.mesh.fsdp = fsdp;
     config.mesh.tp = tp;
@@ -58,30 +61,54 @@ struct Setting {
   }
   int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
   // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
-  auto WithoutRows() const { return std::make_tuple(ranks, dp, fsdp, tp, recompute, reshard, overlap); }
+  auto WithoutRows() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, recompute, reshard, overlap); }
   // Alike in all but what is computed again: where less of that fits, more is only slower.
-  auto WithoutRecompute() const { return std::make_tuple(ranks, dp, fsdp, tp, rows, reshard, overlap); }
+  auto WithoutRecompute() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, reshard, overlap); }
+  int OnHost(const Cluster& cluster) const { return std::min(ranks, cluster.devices_per_host); }
+  // One of its stages.
+  Setting Stage() const {
+    Setting stage = *this;
+    stage.ranks = static_cast<int>(ranks / pp);
+    stage.pp = 1;
+    return stage;
+  }
 };
 
-std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, SearchGoal goal) {
+// Every way to compute again, and to gather, of one mesh and micro-batch.
+void AddWays(Setting choice, std::vector<Setting>* choices) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
+    for (const bool reshard : {true, false}) {
+      for (const bool overlap : {true, false}) {
+        // Neither changes anything where nothing is gathered; what is computed again is gathered again. Of stages the
+        // usual way stands for the others.
+        if ((choice.fsdp == 1 || choice.pp > 1) && !(reshard && overlap)) continue;
+        if (recompute == Recompute::kBlock && !reshard) continue;
+        choice.recompute = recompute;
+        choice.reshard = reshard;
+        choice.overlap = overlap;
+        choices->push_back(choice);
+      }
+    }
+  }
+}
+
+// `most_stages`: 1 where what a stage takes cannot be told from few blocks.
+std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, int64_t most_stages, SearchGoal goal) {
   std::vector<Setting> choices;
   for (int ranks = goal == SearchGoal::kFewestDevices || cluster.shared ? 1 : cluster.devices();
        ranks <= cluster.devices(); ++ranks) {
-    for (int tp = 1; tp <= std::min(ranks, cluster.devices_per_host); ++tp) {
-      for (int fsdp = 1; ranks % tp == 0 && fsdp <= ranks / tp; ++fsdp) {
-        if (ranks / tp % fsdp != 0) continue;
-        const int dp = ranks / tp / fsdp;
-        for (int64_t rows = 1; rows * dp * fsdp <= rows_of_step; rows *= 2) {
-          if (rows_of_step % (rows * dp * fsdp) != 0) continue;
-          for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
-            for (const bool reshard : {true, false}) {
-              for (const bool overlap : {true, false}) {
-                // Neither changes anything where nothing is gathered; what is computed again is gathered again.
-                if (fsdp == 1 && !(reshard && overlap)) continue;
-                if (recompute == Recompute::kBlock && !reshard) continue;
-                choices.push_back({ranks, dp, fsdp, tp, rows, recompute, reshard, overlap});
-              }
-            }
+    for (int pp = 1; pp <= std::min<int64_t>(ranks, most_stages); ++pp) {
+      if (ranks % pp != 0) continue;
+      const int each = ranks / pp;
+      for (int tp = 1; tp <= std::min(each, cluster.devices_per_host); ++tp) {
+        for (int fsdp = 1; each % tp == 0 && fsdp <= each / tp; ++fsdp) {
+          if (each / tp % fsdp != 0) continue;
+          const int dp = each / tp / fsdp;
+          for (int64_t rows = 1; rows * dp * fsdp <= rows_of_step; rows *= 2) {
+            if (rows_of_step % (rows * dp * fsdp) != 0) continue;
+            // With fewer micro-batches than stages most stages wait most of the time.
+            if (pp > 1 && rows_of_step / (rows * dp * fsdp) < pp) continue;
+            AddWays({.ranks = ranks, .pp = pp, .dp = dp, .fsdp = fsdp, .tp = tp, .rows = rows}, &choices);
           }
         }
       }
@@ -106,31 +133,42 @@ class Searcher {
     return OkStatus();
   }
 
+  int64_t most_stages() const {
+    const bool open = MemorySpecOf(config_).IsOpen() && config_.mesh.grad_sync != GradSync::kStep;
+    return few_ == nullptr || !open || planner_.cluster().shared ? 1 : blocks_;
+  }
+
   // nullopt: this model or its rows cannot be split so.
   std::optional<Candidate> Look(const Setting& choice) const {
     Candidate c = Described(choice);
     const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
     RunConfig config = choice.Apply(config_, micro_batches);
-    // What the host takes over is not a line in the blocks: leaders that do not fit on the device are tried with it.
+    // What the host takes over is not a line in the blocks, but bounded by one.
     if (config.memory.placement == MemoryPlacement::kAuto) config.memory.placement = MemoryPlacement::kDevice;
+    config.mesh.pp = 1;
     StepFigures figures;
+    double flops_per_token = 0;
     if (few_ == nullptr) {
       const auto all = Figures(planner_.model(), config, choice);
       if (!all) return std::nullopt;
       figures = *all;
+      flops_per_token = all->flops_per_token;
     } else {
-      const auto low = Figures(*few_, config, choice), high = Figures(*more_, config, choice);
+      const auto low = Figures(*few_, config, choice.Stage()), high = Figures(*more_, config, choice.Stage());
       if (!low || !high) return std::nullopt;
-      figures = Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks_);
+      const auto of_blocks = [&](int64_t blocks) { return Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks); };
+      figures = of_blocks((blocks_ + choice.pp - 1) / choice.pp);
+      if (choice.pp > 1) figures = InStages(figures, choice.pp, choice.MicroBatches(rows_of_step_));
+      flops_per_token = of_blocks(blocks_).flops_per_token;
     }
     c.bytes = {static_cast<int64_t>(figures.bytes)};
     c.step = {figures.seconds};
     c.fits = c.bytes <= c.limit;
+    if (!c.fits) TakeFromHost(choice, figures, &c);
     c.tokens_per_second = static_cast<double>(rows_of_step_ * *config_.data.max_seq_len) / c.step.v;
-    const Cluster& cluster = planner_.cluster();
     const double peak =
-        cluster.ShareOf(std::min(choice.ranks, cluster.devices_per_host)).peak(ComputeDType(config_)) * choice.ranks;
-    c.mfu = figures.flops_per_token * c.tokens_per_second / peak;
+        planner_.cluster().ShareOf(choice.OnHost(planner_.cluster())).peak(ComputeDType(config_)) * choice.ranks;
+    c.mfu = flops_per_token * c.tokens_per_second / peak;
     return c;
   }
 
@@ -139,6 +177,7 @@ class Searcher {
     TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
                             planner_.Plan(choice.Apply(config_, choice.MicroBatches(rows_of_step_)), choice.ranks));
     c.bytes = planned.forecast.bytes;
+    c.host = planned.forecast.host_bytes;
     c.fits = planned.forecast.fits;
     c.compiled = true;
     c.step = planned.forecast.simulation.step;
@@ -148,11 +187,25 @@ class Searcher {
   }
 
  private:
+  // What the device does not hold, where the options let the host have it and it has the room.
+  void TakeFromHost(const Setting& choice, const StepFigures& figures, Candidate* c) const {
+    const Cluster& cluster = planner_.cluster();
+    const int on_host = choice.OnHost(cluster);
+    const Bytes excess = c->bytes - c->limit;
+    if (choice.pp > 1 || cluster.shared || config_.memory.placement != MemoryPlacement::kAuto) return;
+    if (excess > config_.memory.host.value_or(cluster.HostMemoryOf(on_host))) return;
+    c->fits = true;
+    c->bytes = c->limit;
+    c->host = excess;
+    c->step += SecondsOfSpill(figures, static_cast<double>(excess.v), choice.MicroBatches(rows_of_step_),
+                              cluster.LinksOf(on_host), cluster.host_bandwidth / on_host);
+  }
+
   Candidate Described(const Setting& choice) const {
     const Cluster& cluster = planner_.cluster();
     return {.settings = choice.Settings(config_, rows_of_step_),
             .devices = choice.ranks,
-            .limit = cluster.MemoryOf(std::min(choice.ranks, cluster.devices_per_host))};
+            .limit = config_.memory.device.value_or(cluster.MemoryOf(choice.OnHost(cluster)))};
   }
 
   // Of a step with all its micro-batches.
@@ -166,7 +219,9 @@ class Searcher {
     }
     const StepFacts& facts = planned->facts;
     return StepFigures{static_cast<double>(planned->forecast.bytes.v), seconds,
-                       facts.model_flops.v / static_cast<double>(facts.tokens)};
+                       facts.model_flops.v / static_cast<double>(facts.tokens),
+                       static_cast<double>(planned->run.train().peak.activations.v),
+                       static_cast<double>(planned->run.train().peak.optimizer.v)};
   }
 
   const Planner& planner_;
@@ -183,13 +238,13 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   const auto start = Clock::now();
   const Cluster& cluster = planner.cluster();
   const RunConfig::Mesh& mesh = config.mesh;
-  const int64_t data_ranks = RanksOn(cluster, config) / mesh.tp.value_or(1);
+  const int64_t data_ranks = RanksOn(cluster, config) / (mesh.tp.value_or(1) * mesh.pp);
   const int64_t rows_of_step =
       config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps * data_ranks;
   Searcher searcher(planner, config, rows_of_step);
   TEMPER_RETURN_IF_ERROR(searcher.Shorten(model_config));
 
-  const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, goal);
+  const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, searcher.most_stages(), goal);
   std::vector<std::optional<Candidate>> found(choices.size());
   std::atomic<size_t> next{0};
   std::atomic<int> ruled_out{0};
@@ -217,7 +272,7 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
         continue;
       }
       const std::lock_guard lock(mutex);
-      if (found[i]->fits) {
+      if (found[i]->fits && found[i]->host == Bytes{}) {
         const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
         it->second = std::min(it->second, choice.recompute);
       } else {
@@ -240,14 +295,17 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
   for (size_t k = 0; k < order.size() && k < kShown; ++k) {
     Candidate candidate = *found[order[k]];
-    const bool settled = !result.best.empty() && result.best.front().compiled && result.best.front().fits;
-    if (k < kFinalists && (!settled || k < 2)) {
+    const bool promises = std::none_of(result.best.begin(), result.best.end(),
+                                       [&](const Candidate& c) { return c.compiled && IsBetter(c, candidate, goal); });
+    if (k < kFinalists && promises) {
       TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
     }
     result.best.push_back(std::move(candidate));
   }
-  std::stable_sort(result.best.begin(), result.best.end(),
-                   [&](const Candidate& a, const Candidate& b) { return IsBetter(a, b, goal); });
+  // What was compiled before what only promises.
+  std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
+    return a.compiled != b.compiled ? a.compiled : IsBetter(a, b, goal);
+  });
   result.spent = {std::chrono::duration<double>(Clock::now() - start).count()};
   return result;
 }

@@ -52,8 +52,10 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   }
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
-  Result<CompiledRun> run = CompileRun(model_, config, ranks, 0, {}, &memory);
-  if (!run.ok() && run.status().code() == StatusCode::kOutOfMemory && !cluster_.shared) {
+  Result<CompiledRun> run = cluster_.shared ? CompileWithin({cluster_.MemoryOf(ranks)}, model_, config, ranks)
+                                            : CompileRun(model_, config, ranks, 0, {}, &memory);
+  const bool by_option = cluster_.shared && !memory.IsOpen();
+  if (!run.ok() && run.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // Not in any way: the plan says what it would take on devices that are large enough.
     memory.placement = MemoryPlacement::kDevice;
     memory.device = kNoLimit;

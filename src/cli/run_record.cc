@@ -48,7 +48,8 @@ Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernel
   RunIdentity identity;
   // Of the first rank. Ranks of one stage run the same program on other parts; those of another stage of a pipeline run
   // another, which follows from the same graph and mesh, as this one does.
-  TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format("{:016x}", ProgramHash(train))));
+  TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format(
+                                                     "{:016x}", run.hash_without_limits.value_or(ProgramHash(train)))));
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();
   for (const Decision& d : run.decisions) identity.decisions[d.what] = d.chosen;

@@ -40,6 +40,7 @@ constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of 
 // Everything a run owns, in the order it is made; TrainCommand fills it step by step.
 struct Run {
   TrainSetup setup;
+  AvailableMemory available;  // for this rank
   CompiledRun compiled;
   RunData data;
   std::optional<RunData> eval_data;
@@ -100,9 +101,15 @@ Status LoadData(Run& run) {
   return OkStatus();
 }
 
+// Of what memory does not hold: where checkpoints of the same size will go, too.
+std::string SpillFolder(const RunConfig& config) {
+  return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
+}
+
 Status MakeExecutors(KernelTable& kernels, Run& run) {
   KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), run.config(), run.setup.model, run.gpu.get()));
+  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), SpillFolder(run.config()), run.setup.model,
+                                              run.gpu.get(), static_cast<int>(*run.config().machine.threads)));
   const FarTiers far = run.far.tiers();
   TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
   TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
@@ -227,6 +234,17 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
   return Bytes{static_cast<int64_t>(all)};
 }
 
+// Which folders the run needs from its first step to its last.
+void LogDisk(const Run& run) {
+  bool reads = false, spills = false;
+  for (const Buffer& b : run.compiled.train().buffers) {
+    if (b.tier() == Tier::kDisk) (IsFrozen(b) ? reads : spills) = true;
+  }
+  if (reads)
+    LogInfo(fmt::format("memory      frozen weights are read from {} in every step", run.setup.model.folder()));
+  if (spills) LogInfo(fmt::format("memory      what is trained is kept in {}", SpillFolder(run.config())));
+}
+
 void Announce(const Run& run) {
   const RunConfig& c = run.config();
   LogInfo(
@@ -250,7 +268,10 @@ void Announce(const Run& run) {
                       pipeline->micro_batches, pipeline->stages, 4 * pipeline->stages));
     }
   }
-  if (!run.compiled.memory.text.empty()) LogInfo("memory      " + run.compiled.memory.ToString());
+  if (!run.compiled.memory.text.empty()) {
+    LogInfo("memory      " + run.compiled.MemoryText());
+    LogDisk(run);
+  }
   for (const std::string& line : run.compiled.memory.OptionLines()) LogInfo("memory        " + line);
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
@@ -317,7 +338,7 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
 
 std::optional<TiersRow> TiersOf(const Program& program) {
   if (program.host.bytes.v + program.disk.bytes.v == 0) return std::nullopt;
-  return TiersRow{program.host.bytes.v, TrafficOfStep(program)};
+  return TiersRow{(program.host.bytes + TransferBuffers(program)).v, TrafficOfStep(program)};
 }
 
 // From `at` to the end, or until asked to stop.
@@ -392,8 +413,8 @@ Status Compile(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
   const auto compile = [&] {
-    return CompileRun(run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
-                      run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
+    return CompileWithin(run.available, run.setup.model.model(), run.config(), ranks.size(), ranks.rank(),
+                         run.setup.resume ? run.setup.resume->decisions() : KeptDecisions());
   };
   TEMPER_ASSIGN_OR_RETURN(run.compiled, compile());
   if (!run.setup.resume) return OkStatus();
@@ -426,6 +447,7 @@ Status CheckSameModel(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
+  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);

@@ -6,10 +6,6 @@
 namespace temper {
 namespace {
 
-// The page and the trace tell sends and receives from the rest: a pipeline is made of them.
-constexpr const char* kQueueOfLane[kBackgroundLanes] = {"communicate", "send",        "receive",    "communicate",
-                                                        "communicate", "communicate", "communicate"};
-
 Timed TimeOf(const Instruction& instruction, const Segment& segment, const Binding& binding, const StepRates& rates) {
   const auto types_of = [&](const std::vector<int>& operands) {
     Types types;
@@ -135,7 +131,7 @@ bool RankClock::Run(const Item& item) {
   result_.collectives += timed.exchange.seconds;
   result_.moves += timed.move;
   Count(item, duration);
-  Record(item, "compute", begin, duration);
+  Record(item, kComputeQueue, begin, duration);
   return true;
 }
 

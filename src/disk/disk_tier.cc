@@ -63,9 +63,8 @@ struct DiskTier::Run {
 
 DiskTier::~DiskTier() = default;
 
-Bytes DiskTier::BufferBytes(const Spec& spec) {
-  const int teams = (spec.spill.v > 0) + (spec.spill.v > 0 || !spec.mapped.empty());
-  return kBuffer * kWidth * teams;
+Bytes DiskTier::BufferBytes(bool spills) {
+  return kBuffer * kWidth * (spills ? 2 : 1);
 }
 
 Result<std::unique_ptr<DiskTier>> DiskTier::Create(Env& env, Spec spec) {

@@ -51,8 +51,8 @@ class DiskTier final : public Store {
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
-  // Host memory that a tier of this spec takes.
-  static Bytes BufferBytes(const Spec& spec);
+  // Host memory that a tier takes: for what it reads, and for what it writes where it has a spill file.
+  static Bytes BufferBytes(bool spills);
 
   // Copies the to.size() bytes from address `at` on. Fastest where memory and file are aligned alike; then no byte is
   // copied. REQUIRES: they lie in the spill file or in one mapped region; of one that converts they are whole elements,

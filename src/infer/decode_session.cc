@@ -15,37 +15,49 @@ constexpr int64_t kChunks[] = {256, 64, 16, 4, 1};
 
 }  // namespace
 
-Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,
-                                                             KernelTable& kernels, Device* device) {
+Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpec& spec, ChosenMemory* chosen) {
   TEMPER_CHECK(spec.context > 0) << "context " << spec.context;
   std::vector<Graph> graphs;
-  std::vector<int64_t> sizes;
+  std::vector<std::string> names;
   for (int64_t tokens : kChunks) {
     if (tokens > spec.context) continue;
     Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
     if (!spec.adapter.empty()) graph = AddLora(graph, spec.adapter, /*dropout=*/0);
     graphs.push_back(std::move(graph));
-    sizes.push_back(tokens);
+    names.push_back(fmt::format("decode.{}", tokens));
   }
   std::vector<NamedGraph> named;
-  for (size_t i = 0; i < graphs.size(); ++i) named.push_back({fmt::format("decode.{}", sizes[i]), &graphs[i]});
+  for (size_t i = 0; i < graphs.size(); ++i) named.push_back({names[i], &graphs[i]});
+  return CompileForward(named, spec.threads, spec.memory, chosen);
+}
 
+Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(const Model& model, const DecodeSpec& spec,
+                                                             KernelTable& kernels, Device* device) {
+  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, CompileDecoding(model, spec));
+  return Create(std::move(programs), spec.context, kernels, device);
+}
+
+Result<std::unique_ptr<DecodeSession>> DecodeSession::Create(std::vector<Program> programs, int64_t context,
+                                                             KernelTable& kernels, Device* device,
+                                                             const FarTiers& far) {
   std::unique_ptr<DecodeSession> decoder(new DecodeSession());
-  decoder->context_ = spec.context;
-  TEMPER_ASSIGN_OR_RETURN(decoder->programs_, CompileForward(named, spec.threads));
+  decoder->context_ = context;
+  decoder->programs_ = std::move(programs);
   const Bytes arena_bytes = decoder->programs_[0].arena_bytes;
   TEMPER_ASSIGN_OR_RETURN(decoder->arena_, device ? Arena::On(*device, arena_bytes) : Arena::Create(arena_bytes));
-  decoder->token_.resize(static_cast<size_t>(sizes[0]));
+  const auto tokens_of = [](const Program& program) {
+    return program.buffers[static_cast<size_t>(program.FindBuffer(kTokenInput))].type.shape.elements();
+  };
+  decoder->token_.resize(static_cast<size_t>(tokens_of(decoder->programs_[0])));
   decoder->position_.resize(decoder->token_.size());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const Program& program = decoder->programs_[i];
-    Step step{.tokens = sizes[i]};
-    TEMPER_ASSIGN_OR_RETURN(step.executor, Executor::Create(program, *decoder->arena_, kernels));
+  for (const Program& program : decoder->programs_) {
+    Step step{.tokens = tokens_of(program)};
+    TEMPER_ASSIGN_OR_RETURN(step.executor, Executor::Create(program, *decoder->arena_, kernels, nullptr, far));
     const auto add = [&](const char* name, std::span<std::byte> bytes) {
       const int buffer = program.FindBuffer(name);
       if (buffer >= 0) step.io.push_back({buffer, bytes});  // positions are not read where nothing is rotated
     };
-    const auto n = static_cast<size_t>(sizes[i]);
+    const auto n = static_cast<size_t>(step.tokens);
     add(kTokenInput, std::as_writable_bytes(std::span(decoder->token_).first(n)));
     add(kPositionInput, std::as_writable_bytes(std::span(decoder->position_).first(n)));
     add(kLengthInput, std::as_writable_bytes(std::span(&decoder->fed_, 1)));

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/memory_policy.h"
 #include "device/kernel.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -18,12 +19,23 @@ struct DecodeSpec {
   int64_t context = 0;              // tokens the cache holds
   std::vector<LoraTarget> adapter;  // empty: the bare model
   int threads = 1;
+  MemorySpec memory;
 };
+
+// Programs for steps of several lengths, the longest first and the last of one token, which share their memory.
+// `chosen`: as of CompileTraining. Errors: what does not fit spec.memory.
+Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpec& spec,
+                                             ChosenMemory* chosen = nullptr);
 
 class DecodeSession {
  public:
-  // On the host, or in the memory of `device`, whose kernels `kernels` then are; both must outlive the decoder. Weights
-  // are zero until the caller loads them through `Buffer`.
+  // On the host, or in the memory of `device`, whose kernels `kernels` then are; both must outlive the decoder, and so
+  // must what `far` has. Weights are zero until the caller loads them through `Buffer`. REQUIRES: `programs` are those
+  // of CompileDecoding, with a cache of `context` tokens.
+  static Result<std::unique_ptr<DecodeSession>> Create(std::vector<Program> programs, int64_t context,
+                                                       KernelTable& kernels, Device* device = nullptr,
+                                                       const FarTiers& far = {});
+  // The same of a model that has everything in one memory.
   static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels,
                                                        Device* device = nullptr);
 

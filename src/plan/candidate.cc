@@ -12,18 +12,34 @@ namespace temper {
 
 StepFigures Extrapolated(const StepFigures& low, int64_t low_blocks, const StepFigures& high, int64_t high_blocks,
                          int64_t blocks) {
-  TEMPER_CHECK(low_blocks < high_blocks && high_blocks <= blocks)
-      << low_blocks << ", " << high_blocks << ", " << blocks;
+  TEMPER_CHECK(low_blocks < high_blocks) << low_blocks << ", " << high_blocks;
   const double more = static_cast<double>(blocks - high_blocks) / static_cast<double>(high_blocks - low_blocks);
   const auto line = [more](double at_low, double at_high) { return at_high + more * (at_high - at_low); };
-  return {line(low.bytes, high.bytes), line(low.seconds, high.seconds),
-          line(low.flops_per_token, high.flops_per_token)};
+  return {line(low.bytes, high.bytes), line(low.seconds, high.seconds), line(low.flops_per_token, high.flops_per_token),
+          line(low.activations, high.activations), line(low.optimizer, high.optimizer)};
+}
+
+StepFigures InStages(const StepFigures& stage, int64_t stages, int64_t micro_batches) {
+  StepFigures all = stage;
+  all.seconds *= static_cast<double>(micro_batches + stages - 1) / static_cast<double>(micro_batches);
+  all.bytes += stage.activations * static_cast<double>(std::min(stages, micro_batches) - 1);
+  return all;
+}
+
+Seconds SecondsOfSpill(const StepFigures& figures, double excess, int64_t micro_batches, const LinkRates& links,
+                       double host_bandwidth) {
+  const double states = std::min(excess, figures.optimizer), weights = excess - states;
+  double seconds = states / 3 / links.device_to_host + states / 6 / links.host_to_device +
+                   weights * 2 * static_cast<double>(micro_batches) / links.host_to_device;
+  // Read and written there, with the gradient that came.
+  if (host_bandwidth > 0) seconds += states * (2 + 1.0 / 3) / host_bandwidth;
+  return {seconds};
 }
 
 bool IsBetter(const Candidate& a, const Candidate& b, SearchGoal goal) {
   const auto rank = [&](const Candidate& c) {
-    return std::make_tuple(!c.fits, goal == SearchGoal::kFewestDevices ? c.devices : 0, -c.tokens_per_second,
-                           c.bytes.v);
+    const bool fewest = goal == SearchGoal::kFewestDevices;
+    return std::make_tuple(!c.fits, fewest && c.host.v > 0, fewest ? c.devices : 0, -c.tokens_per_second, c.bytes.v);
   };
   return rank(a) < rank(b);
 }
@@ -41,8 +57,10 @@ std::string SearchText(const SearchResult& r) {
   text += fmt::format("  {:>12} {:>7} {:>11} {:>11}  settings ('~': extrapolated from few blocks)\n", "tokens/s", "MFU",
                       "step", "memory");
   for (const Candidate& c : r.best) {
-    text += fmt::format("  {:>12.1f} {:>5.1f} % {:>9.3f} s {:>11}{} {}\n", c.tokens_per_second, 100 * c.mfu, c.step.v,
-                        ToString(c.bytes), c.compiled ? " " : "~", c.settings);
+    text += fmt::format(
+        "  {:>12.1f} {:>5.1f} % {:>9.3f} s {:>11}{} {}\n", c.tokens_per_second, 100 * c.mfu, c.step.v,
+        ToString(c.bytes), c.compiled ? " " : "~",
+        c.host.v > 0 ? fmt::format("{} (and {} of the host's memory)", c.settings, ToString(c.host)) : c.settings);
   }
   return text;
 }
@@ -58,6 +76,7 @@ std::string SearchJson(const SearchResult& r) {
     json["best"].push_back({{"settings", c.settings},
                             {"devices", c.devices},
                             {"bytes", c.bytes.v},
+                            {"host_bytes", c.host.v},
                             {"limit", c.limit.v},
                             {"fits", c.fits},
                             {"compiled", c.compiled},

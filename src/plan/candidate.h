@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "compile/residency.h"
 
 namespace temper {
 
@@ -14,6 +15,7 @@ struct Candidate {
   std::string settings;  // as the user would write them
   int devices = 1;
   Bytes bytes, limit;
+  Bytes host;  // beside the device's, of what that does not hold
   bool fits = false;
   bool compiled = false;  // whole; else extrapolated from few blocks and micro-batches
   Seconds step;
@@ -24,12 +26,25 @@ struct Candidate {
 // compiled, of many it is this line.
 struct StepFigures {
   double bytes = 0, seconds = 0, flops_per_token = 0;  // the last: that the model needs
+  double activations = 0, optimizer = 0;               // bytes, of those at the fullest moment
 };
-// REQUIRES: low_blocks < high_blocks <= blocks.
+// REQUIRES: low_blocks < high_blocks.
 StepFigures Extrapolated(const StepFigures& low, int64_t low_blocks, const StepFigures& high, int64_t high_blocks,
                          int64_t blocks);
 
-// Whether `a` is better than `b`: what fits before what does not; then by the goal, then faster, then smaller.
+// Of `stages` that have as many blocks each and run `micro_batches` one forward, one backward: from one that has its
+// blocks and all that is outside of them to itself. The bubble is what the first micro-batch waits for; the first stage
+// keeps the activations of as many micro-batches as there are stages.
+StepFigures InStages(const StepFigures& stage, int64_t stages, int64_t micro_batches);
+
+// Seconds that a step takes longer if `excess` bytes live in the host's memory, none of which is hidden behind
+// computing: an upper bound. Optimizer states go first (they are updated there: a gradient of 4 bytes leaves and a
+// weight of 2 comes back for 12 of them), then weights, fetched for the forward and the backward of each micro-batch.
+Seconds SecondsOfSpill(const StepFigures& figures, double excess, int64_t micro_batches, const LinkRates& links,
+                       double host_bandwidth);
+
+// Whether `a` is better than `b`: what fits before what does not; then by the goal, then faster, then smaller. Fewest
+// devices are those that hold the run; that one of them does with a host's memory, at its pace, comes after.
 bool IsBetter(const Candidate& a, const Candidate& b, SearchGoal goal);
 
 struct SearchResult {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
+#include "program/waits.h"
 
 namespace temper {
 namespace {
@@ -14,6 +15,11 @@ struct Span {
   size_t begin = 0, end = 0;  // of rows
   double seconds = 0;
 };
+
+const char* QueueNamed(const std::string& name) {
+  const auto it = std::find(kQueueOfLane.begin(), kQueueOfLane.end(), name);
+  return it == kQueueOfLane.end() ? kComputeQueue : *it;
+}
 
 Result<TraceRow> RowOf(const Json& event, size_t index, const std::string& path) {
   const auto bad = [&](const char* what) {
@@ -42,7 +48,7 @@ Result<TraceRow> RowOf(const Json& event, size_t index, const std::string& path)
                   .phase = *phase,
                   .block = static_cast<int>(block),
                   .micro_batch = static_cast<int>(micro_batch),
-                  .queue = text("tid") == "communicate" ? "communicate" : "compute",
+                  .queue = QueueNamed(text("tid")),
                   .begin = {begin * 1e-6},
                   .duration = {duration * 1e-6}};
 }

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
+#include "program/waits.h"
 
 namespace temper {
 namespace {
@@ -21,13 +24,25 @@ double Rounded(Seconds s) {
   return static_cast<double>(static_cast<int64_t>(s.v * 1e9 + 0.5)) * 1e-9;
 }
 
+// 0: kernels; others as kQueueOfLane has them.
+size_t QueueNumber(const TraceRow& row) {
+  const auto it = std::find(kQueueOfLane.begin(), kQueueOfLane.end(), std::string_view(row.queue));
+  return it == kQueueOfLane.end() ? 0 : 1 + static_cast<size_t>(it - kQueueOfLane.begin());
+}
+
+Json QueueNames() {
+  Json names = {kComputeQueue};
+  for (const char* name : kQueueOfLane) names.push_back(name);
+  return names;
+}
+
 Json EventsJson(const std::vector<TraceRow>& rows) {
   Json json = Json::array();
   for (const TraceRow& r : rows) {
     if (r.phase != Phase::kUpdate && r.micro_batch >= kMicroBatchesShown) continue;
     if (json.size() >= kMostEvents) break;
-    json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch,
-                    std::string_view(r.queue) == "compute" ? 0 : 1, Rounded(r.begin), Rounded(r.duration)});
+    json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch, QueueNumber(r), Rounded(r.begin),
+                    Rounded(r.duration)});
   }
   return json;
 }
@@ -65,6 +80,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
             {"adapters", m.adapters.v},
             {"optimizer states", m.optimizer.v},
             {"gradients", m.gradients.v},
+            {"gathered weights", m.caches.v},
             {"inputs and outputs", m.inputs_outputs.v}}},
           {"temporaries", points},
           {"arena", train.arena_bytes.v}};
@@ -82,6 +98,26 @@ Json TensorsJson(const Program& train) {
                     b.type.bytes().v, b.trainable});
   }
   return json;
+}
+
+// What each tier holds at its fullest moment, by class, and what a step moves between two.
+Json TiersJson(const Program& train) {
+  Json tiers = Json::array();
+  for (const auto& [tier, bytes, peak] : {std::tuple{Tier::kDevice, train.arena_bytes, &train.peak},
+                                          std::tuple{Tier::kHost, train.host.bytes, &train.host.peak},
+                                          std::tuple{Tier::kDisk, train.disk.bytes, &train.disk.peak}}) {
+    if (bytes.v == 0) continue;
+    tiers.push_back({ToString(tier), bytes.v, peak->weights.v + peak->adapters.v, peak->gradients.v, peak->optimizer.v,
+                     peak->activations.v + peak->in_flight.v, peak->staged.v});
+  }
+  return tiers;
+}
+Json MovesJson(const Program& train) {
+  Json moves = Json::array();
+  for (const LinkTraffic& t : TrafficOfStep(train)) {
+    moves.push_back({fmt::format("{} to {}", ToString(t.from), ToString(t.to)), t.bytes.v});
+  }
+  return moves;
 }
 
 void Replace(std::string* text, std::string_view what, std::string_view with) {
@@ -115,6 +151,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                            facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
       {"memory", FitText(f)},
+      {"placement", facts.placement.empty() ? "everything on the device" : facts.placement},
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;
@@ -122,6 +159,9 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                    {"collectives", s.collectives.v},   {"waiting", s.waiting.v},    {"moves", s.moves.v},
                    {"waiting for moves", s.stalled.v}, {"other stages", s.stages.v}};
   data["step"] = s.step.v;
+  data["queues"] = QueueNames();
+  data["tiers"] = TiersJson(train);
+  data["moves"] = MovesJson(train);
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
   data["ops"] = OpsJson(s, measured);

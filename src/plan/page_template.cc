@@ -49,6 +49,11 @@ all further micro-batches are like the second. The dashed line is what the devic
 <svg id="memory" viewBox="0 0 1140 300" role="img" aria-label="memory over time by class"></svg>
 <div class="key" id="memory_key"></div>
 
+<h2>Tiers</h2>
+<p>What each tier holds at its fullest moment, and what a step moves between them.</p>
+<div class="scroll"><table id="tiers"></table></div>
+<div class="key" id="moves"></div>
+
 <h2>Queues</h2>
 <p>Which queue does what when. Wheel: zoom; drag: move. <button id="reset">whole step</button></p>
 <canvas id="queues" height="200" role="img" aria-label="timeline of each queue"></canvas>
@@ -73,13 +78,14 @@ const el = (tag, text, cls) => { const e = document.createElement(tag); if (text
 const bytes = b => { const u = ["B", "KiB", "MiB", "GiB", "TiB"]; let i = 0; while (b >= 1024 && i < 4) { b /= 1024; ++i; }
                      return (i ? b.toFixed(2) : b) + " " + u[i]; };
 const secs = s => s >= 1 ? s.toFixed(2) + " s" : s >= 1e-3 ? (s * 1e3).toFixed(2) + " ms" : (s * 1e6).toFixed(1) + " us";
-const part_colours = { arithmetic: "#2f6db3", memory: "#5aa469", launches: "#b9a44c", collectives: "#c8643c", waiting: "#8d4d8f" };
+const part_colours = { "arithmetic": "#2f6db3", "memory": "#5aa469", "launches": "#b9a44c", "collectives": "#c8643c",
+                       "waiting": "#8d4d8f", "moves": "#4a8f8c", "waiting for moves": "#b3617a", "other stages": "#9aa3ad" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
-                        "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
-const group = op => /all_gather|reduce|broadcast|send|recv|all_to_all/.test(op) ? "collective"
+                        "gathered weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
+const group = op => /fetch|evict/.test(op) ? "move" : /all_gather|reduce|broadcast|send|recv|all_to_all/.test(op) ? "collective"
   : /linear/.test(op) ? "product" : /attention/.test(op) ? "attention"
   : /adamw|sum_squares|clip|sgd/.test(op) ? "optimizer" : "other";
-const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", other: "#9aa3ad" };
+const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", move: "#4a8f8c", other: "#9aa3ad" };
 function key(id, colours, values) {
   for (const name in colours) {
     if (values && !values[name]) continue;
@@ -146,8 +152,11 @@ key("parts_key", part_colours, shares);
 
 // Queues: [op, phase, block, micro-batch, queue, begin, duration].
 (function () {
-  const lanes = [["planned: compute", data.planned, 0], ["planned: communicate", data.planned, 1]];
-  if (data.measured) lanes.push(["measured: compute", data.measured, 0], ["measured: communicate", data.measured, 1]);
+  const lanes = [];
+  data.queues.forEach((name, queue) => {
+    lanes.push(["planned: " + name, data.planned, queue]);
+    if (data.measured) lanes.push(["measured: " + name, data.measured, queue]);
+  });
   const shown = lanes.filter(l => l[1].some(e => e[4] === l[2]));
   const canvas = $("queues"), tip = $("tip"), phases = ["forward", "backward", "update"];
   const rowh = 46, left = 8, height = shown.length * rowh + 34;
@@ -215,6 +224,18 @@ key("parts_key", part_colours, shares);
   window.addEventListener("resize", draw);
   key("queues_key", group_colours);
   draw();
+})();
+
+(function () {
+  const table = $("tiers"), head = el("tr");
+  for (const c of ["tier", "in all", "weights", "gradients", "optimizer states", "activations", "copies"]) head.append(el("th", c));
+  table.append(head);
+  for (const [name, ...sizes] of data.tiers) {
+    const row = el("tr");
+    row.append(el("td", name), ...sizes.map(b => el("td", b ? bytes(b) : "")));
+    table.append(row);
+  }
+  for (const [link, size] of data.moves) $("moves").append(el("span", link + " " + bytes(size) + " per step"));
 })();
 
 (function () {

@@ -22,12 +22,11 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"adapters", "adapters", m.adapters},
           {"gradients", "gradients", m.gradients},
           {"optimizer", "optimizer states", m.optimizer},
-          {"caches", "gathered weights", m.caches},
           {"activations", "activations", m.activations},
           {"in_flight", "in flight", m.in_flight},
           {"workspace", "kernel workspace", m.workspace},
           {"inputs_outputs", "inputs and outputs", m.inputs_outputs},
-          {"caches", "caches", m.caches},
+          {"caches", "gathered weights", m.caches},
           {"staged", "copies of what lives elsewhere", m.staged}};
 }
 
@@ -51,16 +50,35 @@ std::string LargestText(const Program& train) {
   return text;
 }
 
-// What lies in the host's memory and on the disk, and what a step moves.
-std::string FarText(const Program& train) {
-  std::string text;
+// The host's memory and the disk, as far as the run has any of it. What lies on the disk passes through buffers at the
+// host.
+struct FarTier {
+  Tier tier;
+  Bytes total;
+  std::vector<ClassRow> rows;  // add up to the total
+};
+
+std::vector<FarTier> FarTiersOf(const Program& train, const PlanFacts& f) {
+  std::vector<FarTier> tiers;
   for (const auto& [tier, far] : {std::pair{Tier::kHost, &train.host}, std::pair{Tier::kDisk, &train.disk}}) {
-    if (far->bytes.v == 0) continue;
-    text += fmt::format("{:<12}at its peak:\n", ToString(tier));
-    for (const ClassRow& row : RowsOf(far->peak)) {
+    const Bytes buffers = tier == Tier::kHost ? f.transfer_buffers : Bytes{};
+    if ((far->bytes + buffers).v == 0) continue;
+    FarTier& row = tiers.emplace_back(FarTier{tier, far->bytes + buffers, RowsOf(far->peak)});
+    row.rows.push_back({"transfer_buffers", "transfer buffers", buffers});
+    row.rows.push_back({"packing", "packing", far->bytes - far->peak.total()});
+  }
+  return tiers;
+}
+
+// What lies there, and what a step moves.
+std::string FarText(const Program& train, const PlanFacts& f) {
+  std::string text;
+  for (const FarTier& far : FarTiersOf(train, f)) {
+    text += fmt::format("{:<12}at its peak:\n", ToString(far.tier));
+    for (const ClassRow& row : far.rows) {
       if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
     }
-    text += fmt::format("  {:<20} {:>12}\n", "in all", ToString(far->bytes));
+    text += fmt::format("  {:<20} {:>12}\n", "in all", ToString(far.total));
   }
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     text += fmt::format("moves       {} from {} to {} per step\n", ToString(t.bytes), ToString(t.from), ToString(t.to));
@@ -185,7 +203,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                       ToString(train.arena_bytes));
   if (!f.placement.empty()) text += fmt::format("placement   {}\n", f.placement);
   for (const std::string& line : f.options) text += fmt::format("  {}\n", line);
-  text += FarText(train);
+  text += FarText(train, f);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
   text += fmt::format("segments    {} compiled, {} calls per step\n", train.segments.size(), train.schedule.size());
@@ -195,7 +213,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   if (on.forecast != nullptr) return text + SpeedText(on);
   if (f.available.v > 0) {
-    const bool fits = train.arena_bytes + train.host.bytes <= f.available;
+    const bool fits = train.arena_bytes + train.host.bytes + f.transfer_buffers <= f.available;
     text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available),
                         fits ? "fits" : "does not fit");
   }
@@ -235,12 +253,10 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;
   json["bytes"]["device"]["packing"] = (train.arena_bytes - train.peak.total()).v;
   json["bytes"]["device"]["total"] = train.arena_bytes.v;
-  for (const auto& [tier, far] : {std::pair{Tier::kHost, &train.host}, std::pair{Tier::kDisk, &train.disk}}) {
-    if (far->bytes.v == 0) continue;
-    auto& bytes = json["bytes"][std::string(ToString(tier))];
-    for (const ClassRow& row : RowsOf(far->peak)) bytes[row.key] = row.bytes.v;
-    bytes["packing"] = (far->bytes - far->peak.total()).v;
-    bytes["total"] = far->bytes.v;
+  for (const FarTier& far : FarTiersOf(train, f)) {
+    auto& bytes = json["bytes"][std::string(ToString(far.tier))];
+    for (const ClassRow& row : far.rows) bytes[row.key] = row.bytes.v;
+    bytes["total"] = far.total.v;
   }
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
@@ -253,7 +269,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
     json["fits"] = on.forecast->fits;
     json.update(SpeedJson(on));
   } else if (f.available.v > 0) {
-    json["fits"] = train.arena_bytes + train.host.bytes <= f.available;
+    json["fits"] = train.arena_bytes + train.host.bytes + f.transfer_buffers <= f.available;
   }
   const std::vector<int64_t> runs = RunsOf(train);
   for (size_t i = 0; i < train.segments.size(); ++i) {

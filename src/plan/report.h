@@ -39,6 +39,7 @@ struct PlanFacts {
   std::optional<PipelineFacts> pipeline;
   Flops model_flops;                // of a step of full rows, each one document: what MFU counts
   std::vector<Decision> decisions;  // of a mesh
+  Bytes transfer_buffers;           // of the host's memory: for what is on its way to and from a disk
   Bytes available;                  // memory of this machine; 0: unknown
 };
 

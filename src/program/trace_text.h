@@ -11,12 +11,14 @@
 
 namespace temper {
 
+inline constexpr char kComputeQueue[] = "compute";
+
 // One execution of an instruction; times from the beginning of the trace.
 struct TraceRow {
   Op op;
   Phase phase;
   int block = 0, micro_batch = 0;
-  const char* queue = "compute";  // or, beside the kernels, "communicate", "send", "receive"
+  const char* queue = kComputeQueue;  // or, beside the kernels, one of kQueueOfLane (program/waits.h)
   Seconds begin, duration;
   Bytes bytes;
   Flops flops;

@@ -14,6 +14,9 @@ namespace temper {
 // fetches and evictions, of the host and of the disk.
 inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kSendLane = 1, kReceiveLane = 2, kFirstMoveLane = 3;
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
+// What traces call them.
+inline constexpr std::array<const char*, kBackgroundLanes> kQueueOfLane = {
+    "communicate", "send", "receive", "fetch from host", "evict to host", "read from disk", "write to disk"};
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in

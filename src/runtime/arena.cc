@@ -2,14 +2,10 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
-#include <limits>
-#include <string>
+
+#include "base/machine_memory.h"
 
 #include "base/check.h"
 
@@ -18,36 +14,20 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// The number after `key` in a file of "key: value" lines; -1 where there is none.
-int64_t NumberAfter(const char* path, const std::string& key) {
-  std::ifstream in(path);
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.compare(0, key.size(), key) == 0) return std::strtoll(line.c_str() + key.size(), nullptr, 10);
-  }
-  return -1;
-}
-
-int64_t FirstNumber(const char* path) {
-  std::ifstream in(path);
-  int64_t n = -1;
-  return in >> n ? n : -1;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Arena>> Arena::Create(Bytes size) {
   // Huge pages: a GEMM that strides through gigabytes of 4 KiB pages spends its time in TLB misses.
   const Bytes reserved = AlignUp(std::max(size, Bytes{1}), kHugePage) + Bytes{kHugePage};
-  const Bytes available = AvailableMemory();
-  void* const raw = reserved <= available ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE,
-                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                          : MAP_FAILED;
+  const AvailableMemory available = FindAvailableMemory();
+  void* const raw = reserved <= available.bytes ? mmap(nullptr, static_cast<size_t>(reserved.v), PROT_READ | PROT_WRITE,
+                                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                                : MAP_FAILED;
   if (raw == MAP_FAILED) {
     return OutOfMemory(fmt::format(
         "the run needs an arena of {} but this machine has {} available. Try --memory.recompute block, a smaller "
         "--max_seq_len or --per_device_train_batch_size, or --method lora; `temper plan` shows the effect of each",
-        ToString(size), ToString(available)));
+        ToString(size), available.ToString()));
   }
   const auto address = reinterpret_cast<uintptr_t>(raw);
   auto* const base = reinterpret_cast<std::byte*>((address + kHugePage - 1) / kHugePage * kHugePage);
@@ -81,28 +61,6 @@ Status Arena::PinFor(Device& device) {
 Arena::~Arena() {
   if (pinned_for_ != nullptr) pinned_for_->Unpin({base_, static_cast<size_t>(size_.v)});
   if (reserved_ > Bytes{0}) munmap(base_, static_cast<size_t>(reserved_.v));
-}
-
-Bytes AvailableMemory() {
-  int64_t bytes = std::numeric_limits<int64_t>::max();
-  if (const int64_t kib = NumberAfter("/proc/meminfo", "MemAvailable:"); kib >= 0) bytes = kib << 10;
-  const int64_t limit = FirstNumber("/sys/fs/cgroup/memory.max"), used = FirstNumber("/sys/fs/cgroup/memory.current");
-  if (limit >= 0 && used >= 0) {
-    // What a cgroup uses includes the pages of files it has read (the model just loaded), which the kernel gives back.
-    const int64_t cached = std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "active_file "), 0) +
-                           std::max<int64_t>(NumberAfter("/sys/fs/cgroup/memory.stat", "inactive_file "), 0);
-    bytes = std::min(bytes, std::max<int64_t>(limit - std::max<int64_t>(used - cached, 0), 0));
-  }
-  return {bytes};
-}
-
-Bytes ResidentMemory() {
-  return {std::max<int64_t>(NumberAfter("/proc/self/status", "VmRSS:"), 0) << 10};
-}
-
-Bytes PeakResidentMemory() {
-  rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? Bytes{static_cast<int64_t>(usage.ru_maxrss) << 10} : Bytes{};
 }
 
 }  // namespace temper

@@ -50,11 +50,4 @@ class Arena {
   Device* pinned_for_ = nullptr;
 };
 
-// What this machine could give without swapping (MemAvailable), also bounded by the cgroup's limit.
-Bytes AvailableMemory();
-
-// Resident memory of this process now, and its highest value so far.
-Bytes ResidentMemory();
-Bytes PeakResidentMemory();
-
 }  // namespace temper

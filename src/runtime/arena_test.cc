@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "base/machine_memory.h"
+
 namespace temper {
 namespace {
 
@@ -41,7 +43,7 @@ TEST(Arena, TakesWhatItSaysAndGivesItBack) {
 }
 
 TEST(Arena, RefusesMoreThanTheMachineHasAndSaysWhatHelps) {
-  const Bytes available = AvailableMemory();
+  const Bytes available = FindAvailableMemory().bytes;
   EXPECT_GT(available.v, 0);
   for (const Bytes size : {available + GiB(1), GiB(1 << 20)}) {
     const auto arena = Arena::Create(size);

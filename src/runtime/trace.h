@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "program/trace_text.h"
 
 namespace temper {
 
@@ -21,7 +22,7 @@ class Trace {
     std::chrono::steady_clock::time_point begin, end;
     Bytes bytes;  // operands read and written
     Flops flops;
-    bool background = false;  // ran beside the kernels
+    const char* queue = kComputeQueue;
   };
 
   explicit Trace(size_t capacity) { events_.reserve(capacity); }

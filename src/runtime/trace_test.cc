@@ -42,6 +42,25 @@ TEST(Trace, WritesJsonThatParsesWithTimesInMicroseconds) {
   EXPECT_NEAR(events[0]["args"]["gflops_per_second"].get<double>(), 10, 0.1) << "5e5 in 50 us";
 }
 
+// A fetch that began before a kernel is recorded after it, by whoever waits for it.
+TEST(Trace, TimesCountFromWhateverBeganFirst) {
+  const ScratchFolder folder;
+  const std::string path = folder / "trace.json";
+  const auto start = std::chrono::steady_clock::now();
+  const auto at = [&](int microseconds) { return start + std::chrono::microseconds(microseconds); };
+  Trace trace(2);
+  trace.Record({Op::kLinear, Phase::kForward, 0, 0, at(30), at(40), {}, {}});
+  trace.Record({Op::kFetch, Phase::kForward, 0, 0, at(0), at(35), {}, {}, "read from disk"});
+  ASSERT_TRUE(trace.WriteChrome(PosixEnv(), path).ok());
+  const auto json = ReadJsonFile(PosixEnv(), path);
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  const Json& events = (*json)["traceEvents"];
+  EXPECT_NEAR(events[0]["ts"].get<double>(), 30, 1e-3);
+  EXPECT_NEAR(events[1]["ts"].get<double>(), 0, 1e-3);
+  EXPECT_EQ(events[0]["tid"], "compute");
+  EXPECT_EQ(events[1]["tid"], "read from disk");
+}
+
 TEST(Trace, AnEmptyTraceAndEventsWithoutLengthParseToo) {
   const ScratchFolder folder;
   const std::string path = folder / "trace.json";

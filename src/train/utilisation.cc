@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/arena.h"
+#include "base/machine_memory.h"
 
 namespace temper {
 namespace {

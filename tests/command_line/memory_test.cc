@@ -1,4 +1,7 @@
 // The memory of a whole run, from reading data to the last save, is what `temper plan` says of it.
+#include <fmt/ranges.h>
+
+#include "memory_cgroup.h"
 #include "temper_program.h"
 
 namespace temper::program {
@@ -14,50 +17,170 @@ constexpr bool kSanitized = false;
 // writer.
 constexpr Bytes kBeside{150 << 20};
 
+constexpr char kLimits[] = "everything in memory takes ";
+
 class Memory : public Workplace {
  protected:
   // The example's model, grown to some 26 million parameters: weights, gradients and states are four fifths of what
-  // such a run takes.
-  Memory() : model_(CopyModel("model")) {
-    Json config = Json::parse(temper::Slurp(model_ + "/config.json"));
+  // such a run takes. `trained`: one step further, with weights.
+  static void SetUpTestSuite() {
+    if (kSanitized) return;
+    models_ = new ScratchFolder();
+    const std::string grown = models_->path() + "/grown";
+    TEMPER_CHECK(PosixEnv().CreateFolders(grown).ok());
+    for (const std::string& file : Must(PosixEnv().List(kModel))) {
+      temper::Spill(JoinPath(grown, file), temper::Slurp(JoinPath(kModel, file)));
+    }
+    Json config = Json::parse(temper::Slurp(grown + "/config.json"));
     config["hidden_size"] = 512;
     config["intermediate_size"] = 1408;
     config["num_hidden_layers"] = 8;
     config["num_attention_heads"] = 8;
     config["num_key_value_heads"] = 4;
     config["head_dim"] = 64;
-    temper::Spill(model_ + "/config.json", config.dump());
+    temper::Spill(grown + "/config.json", config.dump());
+    temper::Spill(models_->path() + "/d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 60));
+    const Ended trained =
+        RunTemper(Train({"--model", grown, "--method", "full", "--from_scratch", "--max_steps", "1"}), models_->path());
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Ended exported =
+        RunTemper({"export", "--model", "out", "--output_dir", "trained", "--dtype", "bf16"}, models_->path());
+    ASSERT_EQ(exported.code, 0) << exported.err;
+  }
+  static void TearDownTestSuite() {
+    delete models_;
+    models_ = nullptr;
+  }
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "sanitizers keep books of their own";
   }
 
+  static std::string Grown() { return models_->path() + "/grown"; }
+  static std::string Trained() { return models_->path() + "/trained"; }
+
   // `options` name the model and what the step is made of.
-  void TakesWhatIsPlanned(Arguments options) {
+  static Arguments Step(Arguments options) {
     const Arguments step = {"--threads", "1", "--max_seq_len", "256", "--gradient_accumulation_steps", "1"};
     options.insert(options.end(), step.begin(), step.end());
+    return options;
+  }
+  static Arguments TrainStep(const Arguments& options, const std::string& out) {
+    Arguments train = {"train",         "--data", "d.jsonl",      "--eval_data", "e.jsonl",     "--max_steps",  "2",
+                       "--save_steps",  "1",      "--eval_steps", "2",           "--overwrite", "--output_dir", out,
+                       "--tensorboard", "false"};
+    const Arguments step = Step(options);
+    train.insert(train.end(), step.begin(), step.end());
+    return train;
+  }
+
+  void TakesWhatIsPlanned(const Arguments& options) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(options, " ")));
     Arguments plan = {"plan", "--json"};
-    plan.insert(plan.end(), options.begin(), options.end());
+    const Arguments step = Step(options);
+    plan.insert(plan.end(), step.begin(), step.end());
     const Ended planned = Temper(plan);
     ASSERT_EQ(planned.code, 0) << planned.err;
-    const Bytes bytes{Json::parse(planned.out)["bytes"]["device"]["total"].get<int64_t>()};
-    Arguments train = {
-        "train",         "--data", "d.jsonl",      "--eval_data", "e.jsonl",      "--max_steps", "3",
-        "--save_steps",  "1",      "--eval_steps", "2",           "--output_dir", "out",         "--overwrite",
-        "--tensorboard", "false"};
-    train.insert(train.end(), options.begin(), options.end());
-    const Ended trained = Temper(train);
+    const Json by_tier = Json::parse(planned.out)["bytes"];
+    const auto total = [&](const char* tier) {
+      return by_tier.contains(tier) ? by_tier[tier]["total"].get<int64_t>() : int64_t{0};
+    };
+    const Bytes bytes{total("device") + total("host")};
+    const Ended trained = Temper(TrainStep(options, "out"));
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_LE(trained.peak_rss, bytes + kBeside) << "planned " << ToString(bytes);
     EXPECT_GE(trained.peak_rss, bytes) << "what is planned is touched before the first step";
+    const Json row = Json::parse(FirstLines(Path("out/metrics.jsonl"), 1));
+    EXPECT_EQ(row["device_peak_bytes"], total("device"));
+    if (total("host") > 0) {
+      EXPECT_EQ(row["host_peak_bytes"], total("host"));
+    }
   }
 
-  const std::string model_;
+  // As a process that the kernel ends if it takes more than `limit`; nullopt: no such process can be made here.
+  std::optional<Ended> Within(Bytes limit, const Arguments& arguments) const {
+    const auto group = MemoryCgroup::Make(limit);
+    if (!group) return std::nullopt;
+    return Process(group->Inside(Command(arguments)), folder()).Wait();
+  }
+
+  static ScratchFolder* models_;
 };
+ScratchFolder* Memory::models_ = nullptr;
 
 TEST_F(Memory, ARunTakesWhatItsPlanSays) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers keep books of their own";
-  TakesWhatIsPlanned({"--model", model_, "--method", "full", "--from_scratch"});
-  const Ended exported = Temper({"export", "--model", "out", "--output_dir", "trained"});
-  ASSERT_EQ(exported.code, 0) << exported.err;
-  TakesWhatIsPlanned({"--model", "trained", "--method", "lora"});
+  TakesWhatIsPlanned({"--model", Grown(), "--method", "full", "--from_scratch"});
+  TakesWhatIsPlanned({"--model", Trained(), "--method", "lora"});
+}
+
+TEST_F(Memory, ARunInTiersTakesWhatItsPlanSays) {
+  const Arguments full = {"--model", Grown(), "--method", "full", "--from_scratch"},
+                  lora = {"--model", Trained(), "--method", "lora", "--dtype", "f32"};
+  for (const auto& [run, memory] :
+       {std::pair<Arguments, Arguments>{full, {"--memory.device", "200MiB"}},
+        {full, {"--memory.device", "200MiB", "--memory.host", "60MiB", "--memory.disk", "spill"}},
+        {full, {"--memory.placement", "host"}},
+        {full, {"--memory.optimizer", "disk", "--memory.disk", "spill"}},
+        {lora, {"--memory.weights", "disk"}},
+        {lora, {"--memory.device", "64MiB", "--memory.host", "16MiB"}}}) {
+    Arguments options = run;
+    options.insert(options.end(), memory.begin(), memory.end());
+    TakesWhatIsPlanned(options);
+  }
+}
+
+// The machine's memory is the limit of a run that sets none.
+TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
+  struct Case {
+    Arguments options;
+    Bytes limit;
+    const char* result;
+  };
+  for (const Case& c :
+       {Case{{"--model", Grown(), "--method", "full", "--from_scratch"}, MiB(420), "model.safetensors"},
+        Case{{"--model", Trained(), "--method", "lora", "--dtype", "f32"}, MiB(270), "adapter_model.safetensors"}}) {
+    SCOPED_TRACE(c.result);
+    const Ended everywhere = Temper(TrainStep(c.options, "whole"));
+    ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+    EXPECT_EQ(everywhere.err.find(kLimits), std::string::npos) << "this machine is too small for this test";
+    const auto within = Within(c.limit, TrainStep(c.options, "out"));
+    if (!within) GTEST_SKIP() << "no memory cgroup can be made here";
+    ASSERT_EQ(within->code, 0) << within->err;
+    for (const char* said : {kLimits, "memory cgroup", "on the disk", "waiting for moves"}) {
+      EXPECT_NE(within->err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << within->err;
+    }
+    EXPECT_EQ(Losses(Path("out")), Losses(Path("whole")));
+    EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
+    // And on with all the memory there is, as if it had been there before.
+    Arguments on = TrainStep(c.options, "out");
+    on.insert(on.end(), {"--overwrite", "false", "--resume=out/checkpoint-1"});
+    const Ended resumed = Temper(on);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(resumed.err.find("another environment"), std::string::npos) << resumed.err;
+    EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
+  }
+}
+
+TEST_F(Memory, AModelLargerThanItsCgroupGeneratesAndEvaluatesTheSame) {
+  const Arguments model = {"--model", Trained(), "--dtype", "f32", "--threads", "1"};
+  for (const Arguments& what : {Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "128"},
+                                Arguments{"generate", "--prompt", "Why is the sea salt?", "--max_new_tokens", "6"}}) {
+    SCOPED_TRACE(what[0]);
+    Arguments command = what;
+    command.insert(command.end(), model.begin(), model.end());
+    const Ended everywhere = Temper(command);
+    ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+    Arguments limited = command;
+    limited.insert(limited.end(), {"--memory.device", "40MiB", "--memory.host", "64KiB"});
+    const Ended in_tiers = Temper(limited);
+    ASSERT_EQ(in_tiers.code, 0) << in_tiers.err;
+    EXPECT_NE(in_tiers.err.find("on the disk"), std::string::npos) << in_tiers.err;
+    EXPECT_EQ(in_tiers.out, everywhere.out);
+    const auto within = Within(MiB(240), command);
+    if (!within) GTEST_SKIP() << "no memory cgroup can be made here";
+    ASSERT_EQ(within->code, 0) << within->err;
+    EXPECT_NE(within->err.find(kLimits), std::string::npos) << within->err;
+    EXPECT_EQ(within->out, everywhere.out);
+  }
 }
 
 }  // namespace

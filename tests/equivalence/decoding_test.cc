@@ -11,19 +11,35 @@ using tiny::Must;
 
 struct Decoder {
   std::unique_ptr<KernelTable> kernels = MakeCpuKernels({.threads = 2});
+  std::unique_ptr<Arena> host;
+  std::unique_ptr<tiny::MemoryStore> disk;
   std::unique_ptr<DecodeSession> session;
+  Bytes device_bytes, far_bytes;
 
   // Weights as in `run`.
   Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraTarget>& adapter, DType dtype,
-          int64_t context) {
-    session = Must(DecodeSession::Create(
-        *tiny::MakeModel(config), {.dtype = dtype, .context = context, .adapter = adapter, .threads = 2}, *kernels));
+          int64_t context, const MemorySpec& memory = {}) {
+    const DecodeSpec spec{.dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory};
+    std::vector<Program> programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
+    host = Must(Arena::Create(programs[0].host.bytes));
+    disk = std::make_unique<tiny::MemoryStore>(programs[0].disk.bytes);
+    device_bytes = programs[0].arena_bytes;
+    far_bytes = programs[0].host.bytes + programs[0].disk.bytes;
+    session = Must(DecodeSession::Create(std::move(programs), context, *kernels, nullptr,
+                                         {.host = host.get(), .disk = disk.get()}));
     for (const Buffer& b : run.train().buffers) {
       if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
-      const View target = session->Buffer(b.name).part.view, source = run.Find(b.name);
-      TEMPER_CHECK(target.data != nullptr && target.type == source.type) << b.name;
-      std::copy_n(source.data, source.type.bytes().v, target.data);
+      const DevicePart target = session->Buffer(b.name);
+      const View source = run.Find(b.name);
+      TEMPER_CHECK(target.exists() && target.part.view.type == source.type) << b.name;
+      const auto bytes = static_cast<size_t>(source.type.bytes().v);
+      Must(target.stream->CopyToDevice({source.data, bytes}, target.part.view.data));
     }
+  }
+
+  std::vector<float> After(std::span<const int32_t> prompt) {
+    const auto logits = Must(session->Feed(prompt));
+    return {logits.begin(), logits.end()};
   }
 };
 
@@ -104,6 +120,29 @@ TEST_P(Decoding, APromptFedWholeGivesTheLogitsOfItsTokensFedOneByOne) {
       for (const float x : a) largest = std::max<double>(largest, std::abs(x));
       const double tolerance = (dtype == DType::kF32 ? 256 * 0x1p-24 : 8 * 0x1p-9) * largest;
       for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << "logit " << i << " after " << n;
+    }
+  }
+}
+
+// A model larger than the device: every step fetches what does not live there.
+TEST_P(Decoding, WhereWeightsLiveChangesNoBit) {
+  const Family& f = GetParam();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    tiny::TinyRun run({.config = f.config, .method = f.method, .dtype = dtype, .row = 32, .micro_batches = 1});
+    Decoder everywhere(f.config, run, TargetsOf(f), dtype, 128);
+    const Bytes most = everywhere.device_bytes * 4 / 5;
+    for (const MemorySpec& memory : {MemorySpec{.placement = MemoryPlacement::kHost},
+                                     {.weights = Tier::kDisk},
+                                     {.device = most},
+                                     {.device = most, .host = KiB(64), .disk = true}}) {
+      Decoder placed(f.config, run, TargetsOf(f), dtype, 128, memory);
+      EXPECT_LE(placed.device_bytes, memory.device);
+      EXPECT_GT(placed.far_bytes, Bytes{});
+      everywhere.session->Reset();
+      for (const int64_t n : {90, 1, 1, 7}) {  // prompts in chunks, and single tokens
+        const std::vector<int32_t> tokens = RandomTokens(n, static_cast<uint64_t>(n));
+        ASSERT_EQ(placed.After(tokens), everywhere.After(tokens)) << n << " tokens in " << ToString(dtype);
+      }
     }
   }
 }

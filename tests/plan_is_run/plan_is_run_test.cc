@@ -7,12 +7,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 #include <atomic>
+#include <barrier>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "../tiny_run.h"
+#include "base/machine_memory.h"
 #include "base/scratch_folder.h"
+#include "comm/local/local_communicator.h"
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
 #include "infer/decode_session.h"
@@ -186,6 +193,157 @@ TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
 INSTANTIATE_TEST_SUITE_P(Tiny, PlanIsRun, testing::ValuesIn(Variants()),
                          [](const testing::TestParamInfo<Variant>& info) { return info.param.name; });
 
+// Where values live, as an option says or as a limit makes it.
+struct Placed {
+  std::string name;
+  MemorySpec memory;
+  double device = 0, host = 0;  // limits, as parts of what everything on the device takes; 0: none
+};
+std::vector<Placed> Placements() {
+  constexpr Tier kHost = Tier::kHost, kDisk = Tier::kDisk;
+  return {{"device", {}},
+          {"host", {.placement = MemoryPlacement::kHost}},
+          {"host_and_activations", {.placement = MemoryPlacement::kHost, .activations = kHost}},
+          {"weights_on_disk", {.weights = kDisk}},
+          {"states_on_disk", {.optimizer = kDisk}},
+          {"all_on_disk", {.weights = kDisk, .gradients = kDisk, .optimizer = kDisk}},
+          {"limited", {}, 0.8},
+          {"limited_and_disk", {.disk = true}, 0.8, 0.35}};
+}
+
+std::vector<Variant> PlacedVariants() {
+  const std::vector<Variant> methods = {
+      {"full_f32", {.micro_batches = 2}},
+      {"full_bf16_recompute",
+       {.config = tiny::LlamaConfigText(false),
+        .dtype = DType::kBF16,
+        .micro_batches = 3,
+        .recompute = Recompute::kBlock}},
+      {"lora_bf16_dropout", {.method = Method::kLora, .dtype = DType::kBF16, .dropout = 0.1, .micro_batches = 2}},
+      {"lora_head_selective",
+       {.method = Method::kLoraWithHead, .micro_batches = 1, .recompute = Recompute::kSelective}},
+      {"opt_full_bf16", {.config = tiny::OptConfigText(true), .dtype = DType::kBF16, .micro_batches = 2}}};
+  std::vector<Variant> all;
+  for (const Variant& method : methods) {
+    const Bytes everything = TinyRun(method.spec).train().arena_bytes;
+    const auto part = [&](double share) {
+      return share == 0 ? kNoLimit : Bytes{static_cast<int64_t>(static_cast<double>(everything.v) * share)};
+    };
+    for (const Placed& placed : Placements()) {
+      Variant variant{method.name + "_" + placed.name, method.spec};
+      variant.spec.memory = placed.memory;
+      variant.spec.memory.device = part(placed.device);
+      variant.spec.memory.host = part(placed.host);
+      all.push_back(std::move(variant));
+    }
+  }
+  return all;
+}
+
+// Of files of `folder` that this process has open, and that nobody can see. All of their blocks are there.
+int64_t BytesReservedIn(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string path = std::filesystem::read_symlink(entry.path(), error).string();
+    struct stat st;
+    if (error || !path.starts_with(folder) || stat(entry.path().c_str(), &st) != 0) continue;
+    EXPECT_GE(st.st_blocks * 512, st.st_size);
+    bytes += st.st_size;
+  }
+  return bytes;
+}
+
+// That steps and evaluations, on all threads, ask for no memory once the first are done.
+void ExpectNoAllocations(TinyRun& run) {
+  Batch batch = run.MakeBatch(1), held_out = run.MakeBatch(2);
+  const auto both = [&] {
+    run.Step(batch);
+    run.Evaluate(held_out);
+  };
+  both();
+  (void)MappedPages();
+  const int64_t pages = MappedPages(), before = allocations.load();
+  for (int t = 0; t < 3; ++t) both();
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(MappedPages(), pages) << "something was mapped";
+}
+
+TEST(PlanIsRunInTiers, WhatIsPlannedIsReservedInEachAndStepsAllocateNothing) {
+  const std::vector<Variant> variants = PlacedVariants();
+  EXPECT_GE(variants.size(), 20u);
+  int with_host = 0, with_disk = 0;
+  for (const Variant& variant : variants) {
+    SCOPED_TRACE(variant.name);
+    const ScratchFolder folder;
+    RunSpec spec = variant.spec;
+    spec.spill_folder = folder.path();
+    TinyRun run(spec);
+    for (const Program* p : {&run.train(), &run.eval()}) {
+      EXPECT_EQ(run.arena().size(), p->arena_bytes);
+      EXPECT_EQ(run.host().size(), p->host.bytes);
+      EXPECT_EQ(run.disk().size(), p->disk.bytes);
+    }
+    const Program& p = run.train();
+    EXPECT_LE(p.arena_bytes, spec.memory.device);
+    EXPECT_LE(p.host.bytes, spec.memory.host);
+    EXPECT_GE(ResidentBytes(run.arena().At({0}), p.arena_bytes.v), p.arena_bytes.v);
+    EXPECT_GE(ResidentBytes(run.host().At({0}), p.host.bytes.v), p.host.bytes.v);
+    EXPECT_EQ(BytesReservedIn(folder.path()), AlignUp(p.disk.bytes, DiskTier::kAlignment).v);
+    with_host += p.host.bytes.v > 0;
+    with_disk += p.disk.bytes.v > 0;
+    if (TEMPER_COUNTS_ALLOCATIONS) ExpectNoAllocations(run);
+  }
+  EXPECT_GE(with_host, 10);
+  EXPECT_GE(with_disk, 10);
+}
+
+TEST(PlanIsRunOnMeshes, WhatIsPlannedIsReservedOnEachRankAndStepsAllocateNothing) {
+  struct MeshCase {
+    std::string name;
+    Axis axis;
+    MemorySpec memory;
+    PipelineKind schedule = PipelineKind::kOneForwardOneBackward;
+  };
+  constexpr int kRanks = 2;
+  for (const MeshCase& c :
+       {MeshCase{"fsdp", Axis::kFsdp}, MeshCase{"fsdp_states_at_host", Axis::kFsdp, {.optimizer = Tier::kHost}},
+        MeshCase{"tp", Axis::kTp}, MeshCase{"tp_states_on_disk", Axis::kTp, {.optimizer = Tier::kDisk}},
+        MeshCase{"cp", Axis::kCp}, MeshCase{"pipeline", Axis::kPp},
+        MeshCase{"pipeline_zero_bubble", Axis::kPp, {}, PipelineKind::kZeroBubble}}) {
+    SCOPED_TRACE(c.name);
+    ThreadWorld world(kRanks);
+    std::barrier meet(kRanks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        RunSpec spec{.rows_per_micro_batch = 2, .micro_batches = 4, .threads = 1, .memory = c.memory};
+        spec.mesh.mesh.set_size(c.axis, kRanks);
+        spec.mesh.rank = rank;
+        spec.mesh.pipeline.kind = c.schedule;
+        const auto communicator = world.Join(rank);
+        spec.communicator = communicator.get();
+        TinyRun run(spec);
+        EXPECT_EQ(run.arena().size(), run.train().arena_bytes);
+        EXPECT_EQ(run.eval().arena_bytes, run.train().arena_bytes);
+        EXPECT_EQ(run.host().size(), run.train().host.bytes);
+        EXPECT_GE(ResidentBytes(run.arena().At({0}), run.arena().size().v), run.arena().size().v);
+        Batch batch = run.MakeBatch(1);
+        run.Step(batch);
+        run.Step(batch);
+        meet.arrive_and_wait();
+        const int64_t before = allocations.load();
+        meet.arrive_and_wait();
+        for (int t = 0; t < 3; ++t) run.Step(batch);
+        meet.arrive_and_wait();
+        if (TEMPER_COUNTS_ALLOCATIONS) EXPECT_EQ(allocations.load() - before, 0) << "by both ranks";
+        meet.arrive_and_wait();
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+}
+
 TEST(Decoding, TokensAllocateNothing) {
   if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
   for (const std::string& config : {tiny::LlamaConfigText(true), tiny::OptConfigText(true)}) {
@@ -227,8 +385,8 @@ TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
   const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
   // A thread's stack, its part of the C library and the pages that its first instructions touch.
   const Bytes threads = MiB(2);
-  EXPECT_GE(ResidentMemory(), resident + DiskTier::BufferBytes(spec));
-  EXPECT_LE(ResidentMemory(), resident + DiskTier::BufferBytes(spec) + threads);
+  EXPECT_GE(ResidentMemory(), resident + DiskTier::BufferBytes(/*spills=*/true));
+  EXPECT_LE(ResidentMemory(), resident + DiskTier::BufferBytes(/*spills=*/true) + threads);
 
   const auto all = [&] {
     Must(tier->Write(Bytes{0}, memory));

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/scratch_folder.h"
 #include "cli/plan_search.h"
 #include "cli/planner.h"
+#include "plan/measured_step.h"
 #include "plan/page.h"
 
 namespace temper {
@@ -233,6 +236,68 @@ TEST(Search, TheFewestDevicesThatHoldTheRun) {
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits);
   EXPECT_EQ(r.best[0].devices, 2);
+}
+
+// Two hosts with a slow network between them: gathering weights over it takes longer than passing activations.
+TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
+  Setting s("llama-3.1-8b", "2x8xA100-80-EFA");
+  s.cluster.between_hosts = {2e9, {30e-6}};
+  s.config.model.method = TrainMethod::kFull;
+  s.config.data.max_seq_len = 2048;
+  s.config.batch.gradient_accumulation_steps = 4;
+  s.config.machine.recompute = Recompute::kSelective;
+  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  ASSERT_FALSE(r.best.empty());
+  EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
+  EXPECT_NE(r.best[0].settings.find("pp="), std::string::npos) << r.best[0].settings;
+  // What it promises is what a plan with these settings says.
+  EXPECT_GT(r.best[0].tokens_per_second, s.Plan().forecast.tokens_per_second);
+}
+
+// One card that does not hold the run: the host's memory does, and the search says how much of it.
+TEST(Search, GivesTheHostWhatNoCandidateHolds) {
+  Setting s("opt-1.3b", "RTX2060-6");
+  s.config.model.method = TrainMethod::kFull;
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.data.max_seq_len = 512;
+  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  ASSERT_FALSE(r.best.empty());
+  EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
+  EXPECT_GT(r.best[0].host, GiB(10));
+  EXPECT_LE(r.best[0].bytes, r.best[0].limit);
+  EXPECT_NE(SearchText(r).find("of the host's memory"), std::string::npos);
+}
+
+TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
+  Setting s("opt-1.3b", "RTX2060-6");
+  s.config.model.method = TrainMethod::kFull;
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.data.max_seq_len = 256;
+  const PlannedRun p = Must(s.planner.Plan(s.Resolved(), 1, /*keep_events=*/true));
+  ASSERT_GT(p.run.train().host.bytes, Bytes{});
+  // What `--profile` writes of it, read back.
+  const ScratchFolder folder;
+  const std::string trace = folder / "trace.json";
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), trace, TraceText(p.forecast.simulation)).ok());
+  const std::vector<TraceRow> measured = Must(ReadMeasuredStep(PosixEnv(), trace));
+  const std::string page = PlanPage(p.run.train(), {.model = "opt", .placement = p.run.MemoryText()},
+                                    {.cluster = &s.cluster, .forecast = &p.forecast}, measured);
+  const size_t begin = page.find("application/json\">") + 18;
+  const Json data = Must(ParseJson(page.substr(begin, page.find("</script>", begin) - begin), "page"));
+  EXPECT_EQ(data["tiers"].size(), 2u);
+  EXPECT_EQ(data["tiers"][1][0], "host");
+  EXPECT_EQ(data["tiers"][1][1], p.run.train().host.bytes.v);
+  EXPECT_GE(data["moves"].size(), 2u);
+  EXPECT_NE(data["facts"]["placement"].get<std::string>().find("on the host"), std::string::npos);
+  for (const char* side : {"planned", "measured"}) {
+    std::set<std::string> queues;
+    for (const Json& event : data[side]) queues.insert(data["queues"][event[4].get<size_t>()]);
+    EXPECT_EQ(queues, (std::set<std::string>{"compute", "evict to host", "fetch from host"})) << side;
+  }
+  double parts = 0;
+  for (const auto& [name, seconds] : data["parts"].items()) parts += seconds.get<double>();
+  EXPECT_NEAR(parts, data["step"].get<double>(), 1e-6 * parts);
+  EXPECT_GT(data["parts"]["waiting for moves"].get<double>() + data["parts"]["moves"].get<double>(), 0);
 }
 
 TEST(Page, IsOneFileThatAsksNoNetwork) {
