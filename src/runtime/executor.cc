@@ -299,7 +299,7 @@ Status Executor::TraceBackground(Trace* trace) const {
       const auto& [b, micro_batch] = notes_[lane][n];
       TEMPER_ASSIGN_OR_RETURN(const Lanes::Span time, lanes_.TimeOf(lane, n));
       trace->Record({b->op, b->phase, b->block, micro_batch, time.start, time.end, b->cost.read + b->cost.written,
-                     b->cost.flops, /*background=*/true});
+                     b->cost.flops, kQueueOfLane[lane]});
     }
   }
   return OkStatus();
