@@ -295,9 +295,8 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
   for (size_t k = 0; k < order.size() && k < kShown; ++k) {
     Candidate candidate = *found[order[k]];
-    const bool promises = std::none_of(result.best.begin(), result.best.end(), [&](const Candidate& c) {
-      return c.compiled && IsBetter(c, candidate, goal);
-    });
+    const bool promises = std::none_of(result.best.begin(), result.best.end(),
+                                       [&](const Candidate& c) { return c.compiled && IsBetter(c, candidate, goal); });
     if (k < kFinalists && promises) {
       TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
     }
