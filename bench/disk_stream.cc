@@ -220,7 +220,7 @@ int main(int argc, char** argv) {
     write(lines[5], shifted);
   }
   fmt::print("{} in transfers of {}, best of {} rounds; buffers {}\n", ToString(Bytes{bytes}),
-             ToString(Bytes{transfer}), rounds, ToString(DiskTier::BufferBytes(spec)));
+             ToString(Bytes{transfer}), rounds, ToString(DiskTier::BufferBytes(/*spills=*/true)));
   for (const Line& line : lines) line.Print();
   Die(PosixEnv().RemoveTree(folder));
 }

@@ -181,6 +181,8 @@ class TinyRun {
     }
     losses_.resize(static_cast<size_t>(spec.local_tokens() * spec.micro_batches));
     rng_.resize(static_cast<size_t>(kNumRngWords * spec.micro_batches));
+    data_ranks_ = spec.data_ranks();
+    data_rank_ = data_rank();
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
     for (const char* name : {"token", "target", "position", "document_start", "rng", "loss"}) {
@@ -218,7 +220,7 @@ class TinyRun {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;
       rng_[static_cast<size_t>(m * kNumRngWords + kRngStep)] = step_ - 1;
       rng_[static_cast<size_t>(m * kNumRngWords + kRngFirstToken)] =
-          (m * spec_.data_ranks() + data_rank()) * spec_.row * spec_.local_rows();
+          (m * data_ranks_ + data_rank_) * spec_.row * spec_.rows_per_micro_batch / data_ranks_;
     }
     Run(*train_, batch, train_buffers_);
   }
@@ -312,6 +314,7 @@ class TinyRun {
   std::vector<int> train_buffers_, eval_buffers_;
   View scalars_, clip_;
   int64_t step_ = 0;
+  int64_t data_ranks_ = 1, data_rank_ = 0;  // asking the mesh allocates
 };
 
 }  // namespace temper::tiny

@@ -216,13 +216,9 @@ TEST(DiskTier, ShardsAndASpillFileAreOneSpace) {
   EXPECT_TRUE(Same(got, spilled));
 }
 
-TEST(DiskTier, TakesMemoryOnlyForWhatItDoes) {
-  EXPECT_EQ(DiskTier::BufferBytes({}), Bytes{0});
-  const DiskTier::Spec spills{"", MiB(1), {}};
-  DiskTier::Spec maps;
-  maps.mapped.push_back({});
-  EXPECT_EQ(DiskTier::BufferBytes(spills), DiskTier::BufferBytes(maps) * 2);
-  EXPECT_LE(DiskTier::BufferBytes(spills), MiB(16));
+TEST(DiskTier, TakesMemoryForWritesOnlyWhereItSpills) {
+  EXPECT_EQ(DiskTier::BufferBytes(/*spills=*/true), DiskTier::BufferBytes(/*spills=*/false) * 2);
+  EXPECT_LE(DiskTier::BufferBytes(/*spills=*/true), MiB(16));
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST_F(Memory, ARunInTiersTakesWhatItsPlanSays) {
         {full, {"--memory.placement", "host"}},
         {full, {"--memory.optimizer", "disk", "--memory.disk", "spill"}},
         {lora, {"--memory.weights", "disk"}},
-        {lora, {"--memory.device", "64MiB", "--memory.host", "16MiB"}}}) {
+        {lora, {"--memory.device", "90MiB", "--memory.host", "48MiB"}}}) {
     Arguments options = run;
     options.insert(options.end(), memory.begin(), memory.end());
     TakesWhatIsPlanned(options);

@@ -336,7 +336,9 @@ TEST(PlanIsRunOnMeshes, WhatIsPlannedIsReservedOnEachRankAndStepsAllocateNothing
         meet.arrive_and_wait();
         for (int t = 0; t < 3; ++t) run.Step(batch);
         meet.arrive_and_wait();
-        if (TEMPER_COUNTS_ALLOCATIONS) EXPECT_EQ(allocations.load() - before, 0) << "by both ranks";
+        if (TEMPER_COUNTS_ALLOCATIONS) {
+          EXPECT_EQ(allocations.load() - before, 0) << "by both ranks, " << c.name;
+        }
         meet.arrive_and_wait();
       });
     }
