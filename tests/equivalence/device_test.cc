@@ -116,7 +116,7 @@ TEST(Device, ATraceSaysWhenWhatMovedBesideKernelsDid) {
   ASSERT_TRUE(device.Step(batch, &trace).ok());
   int moves = 0;
   for (const Trace::Event& event : trace.events()) {
-    if (!event.background) continue;
+    if (std::string_view(event.queue) == kComputeQueue) continue;
     ++moves;
     EXPECT_EQ(event.op, Op::kFetch);
     EXPECT_LE(begin, event.begin);
