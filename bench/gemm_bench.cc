@@ -1,7 +1,7 @@
 // How fast are linear, linear_dx and linear_dw for the shapes of training, in % of what the machine's multipliers can
 // do, and beside oneDNN where it is installed? The limit is the rate of the inner loop alone on panels that stay in the
 // first-level cache, measured just before each shape.
-// Flags: --threads N --isa avx2|avx512|avx512_bf16 --dtype f32.
+// Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot --dtype f32.
 #include <fmt/format.h>
 #include <omp.h>
 

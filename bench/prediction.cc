@@ -1,8 +1,9 @@
 // How far is the planner's step time from the measured one? For configurations that calibration never saw (calibration
-// times kernels, no step), `temper plan --cluster this --json` and `temper train --from_scratch` are run one after the
-// other; the measured figure is the median of the steps after the first two.
-//   temper doctor --calibrate && bench/prediction [--steps 9] [--work FOLDER]
-// Takes a few minutes on an idle machine.
+// times kernels, no step), `temper plan --cluster this --json` and `temper train` are run one after the other; the
+// measured figure is the median of the steps after the first two, over all rounds. A round goes through all
+// configurations, so that what slows the machine for a minute does not fall on one of them.
+//   temper doctor --calibrate && bench/prediction [--steps 7] [--rounds 3] [--work FOLDER]
+// Takes ten minutes on an idle machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,6 +59,14 @@ constexpr Case kCases[] = {
      "--nprocs 2 --mesh fsdp=2 --dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 1"},
     {"lora r=8 bf16, 2 ranks tp", 0,
      "--nprocs 2 --mesh tp=2 --dtype bf16 --lora.r 8 --max_seq_len 1024 --per_device_train_batch_size 2"},
+    {"full bf16, all at the host", 1,
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.placement host"},
+    {"full bf16, states on the disk", 1,
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.optimizer disk"},
+    {"lora r=8 bf16, weights from disk", 0,
+     "--dtype bf16 --lora.r 8 --max_seq_len 512 --per_device_train_batch_size 4 --memory.weights disk"},
+    {"full bf16, device of 400 MiB", 1,
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.device 400MiB"},
 };
 
 void Write(const fs::path& path, const std::string& text) {
@@ -114,7 +123,15 @@ int Run(const std::string& command) {
   return std::system(command.c_str());
 }
 
-double MeasuredStep(const fs::path& metrics) {
+// Sorts them.
+double Median(std::vector<double>& v) {
+  TEMPER_CHECK(!v.empty());
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+// Seconds of the steps after the first two.
+std::vector<double> MeasuredSteps(const fs::path& metrics) {
   std::ifstream file(metrics);
   std::vector<double> ends, steps;
   for (std::string line; std::getline(file, line);) {
@@ -122,43 +139,63 @@ double MeasuredStep(const fs::path& metrics) {
     if (row.contains("loss")) ends.push_back(row["seconds"].get<double>());
   }
   for (size_t i = 2; i < ends.size(); ++i) steps.push_back(ends[i] - ends[i - 1]);
-  TEMPER_CHECK(!steps.empty()) << metrics.string() << " has too few steps";
-  std::sort(steps.begin(), steps.end());
-  return steps[steps.size() / 2];
+  return steps;
 }
 
 void Main(int argc, char** argv) {
-  int steps = 9;
+  int steps = 7, rounds = 3;
   fs::path work = fs::temp_directory_path() / "temper_prediction";
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--steps") steps = std::atoi(argv[i + 1]);
+    if (std::string(argv[i]) == "--rounds") rounds = std::atoi(argv[i + 1]);
     if (std::string(argv[i]) == "--work") work = argv[i + 1];
   }
   const fs::path temper = fs::canonical("/proc/self/exe").parent_path().parent_path() / "temper";
   fs::create_directories(work);
   WriteData(work / "text.jsonl");
-  for (const Model& m : kModels) WriteModel(work / m.name, m);
+  const std::string log = (work / "log").string();
+  const auto train = [&](const std::string& options, const fs::path& out) {
+    const std::string command =
+        fmt::format("{} train {} --data {} --output_dir {} --overwrite --save_steps 0 --tensorboard false > {} 2>&1",
+                    temper.string(), options, (work / "text.jsonl").string(), out.string(), log);
+    TEMPER_CHECK(Run(command) == 0) << Read(log);
+  };
+  for (const Model& m : kModels) {
+    const fs::path shape = work / "shape";
+    WriteModel(shape, m);
+    train(fmt::format("--model {} --from_scratch --method full --max_steps 1 --max_seq_len 64", shape.string()),
+          work / m.name);
+  }
 
-  std::vector<double> errors;
-  fmt::print("{:<32} {:>10} {:>10} {:>8}\n", "configuration", "predicted", "measured", "ratio");
-  for (const Case& c : kCases) {
-    std::string options = fmt::format("--model {} {}", (work / kModels[c.model].name).string(), c.options);
+  const auto options_of = [&](const Case& c) {
+    std::string options = fmt::format("--model {} {} --memory.disk {}", (work / kModels[c.model].name).string(),
+                                      c.options, (work / "spill").string());
     if (options.find("gradient_accumulation_steps") == std::string::npos) options += " --gradient_accumulation_steps 1";
-    const fs::path plan = work / "plan.json", out = work / "out";
-    const std::string log = (work / "log").string();
-    TEMPER_CHECK(Run(fmt::format("{} plan {} --cluster this --json > {} 2> {}", temper.string(), options, plan.string(),
-                                 log)) == 0)
-        << Read(log);
-    TEMPER_CHECK(Run(fmt::format("{} train {} --from_scratch --data {} --output_dir {} --overwrite --max_steps {} "
-                                 "--save_steps 0 --tensorboard false --packing true > {} 2>&1",
-                                 temper.string(), options, (work / "text.jsonl").string(), out.string(), steps, log)) ==
-                 0)
+    return options;
+  };
+  fs::create_directories(work / "spill");
+  std::vector<std::vector<double>> measured(std::size(kCases));
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < std::size(kCases); ++i) {
+      train(fmt::format("{} --max_steps {}", options_of(kCases[i]), steps), work / "out");
+      for (double s : MeasuredSteps(work / "out" / "metrics.jsonl")) measured[i].push_back(s);
+    }
+  }
+  std::vector<double> errors;
+  fmt::print("{:<32} {:>10} {:>10} {:>8}   tenth to nine tenths of the steps\n", "configuration", "predicted",
+             "measured", "ratio");
+  for (size_t i = 0; i < std::size(kCases); ++i) {
+    const fs::path plan = work / "plan.json";
+    TEMPER_CHECK(Run(fmt::format("{} plan {} --cluster this --json > {} 2> {}", temper.string(), options_of(kCases[i]),
+                                 plan.string(), log)) == 0)
         << Read(log);
     const double predicted = Parse(Read(plan), "plan")["step_seconds"].get<double>();
-    const double measured = MeasuredStep(out / "metrics.jsonl");
-    errors.push_back(std::abs(predicted / measured - 1));
-    fmt::print("{:<32} {:>8.1f} ms {:>7.1f} ms {:>8.2f}\n", c.name, predicted * 1e3, measured * 1e3,
-               predicted / measured);
+    std::vector<double>& steps_of = measured[i];
+    const double median = Median(steps_of);
+    errors.push_back(std::abs(predicted / median - 1));
+    fmt::print("{:<32} {:>8.1f} ms {:>7.1f} ms {:>8.2f}   {:.1f} to {:.1f} ms\n", kCases[i].name, predicted * 1e3,
+               median * 1e3, predicted / median, steps_of[steps_of.size() / 10] * 1e3,
+               steps_of[steps_of.size() * 9 / 10] * 1e3);
     std::fflush(stdout);
   }
   std::sort(errors.begin(), errors.end());

@@ -16,6 +16,7 @@
 #include "cli/calibration_cases.h"
 #include "cli/rate_fit.h"
 #include "comm/local/local_communicator.h"
+#include "disk/disk_tier.h"
 #include "runtime/arena.h"
 
 namespace temper {
@@ -100,28 +101,21 @@ Link MeasureLink(int ranks, int threads) {
   return {.bytes_per_second = sent / moving, .latency = {latency / (ranks - 1)}};
 }
 
-// Written around the page cache where that can be done, so that what is read comes from the disk.
+// As the disk tier of a run writes and reads.
 Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
-  constexpr Bytes kFile = MiB(128), kPiece = MiB(8);
-  const std::string path = JoinPath(folder, "calibration.tmp");
-  std::vector<std::byte> piece(static_cast<size_t>(kPiece.v), std::byte{0x5a});
+  constexpr Bytes kMove = MiB(32), kFile = MiB(256);
+  TEMPER_ASSIGN_OR_RETURN(const auto tier, DiskTier::Create(env, {folder, kFile, {}}));
+  const auto memory = Arena::Create(kMove);
+  TEMPER_RETURN_IF_ERROR(memory.status());
+  const std::span<std::byte> move((*memory)->At({}), static_cast<size_t>(kMove.v));
+  std::fill(move.begin(), move.end(), std::byte{0x5a});
   const auto writing = Clock::now();
-  TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForWrite(path, WriteMode::kDirect));
-  Status status;
-  for (Bytes done; status.ok() && done < kFile; done += kPiece) status = file->Append(piece);
-  if (status.ok()) status = file->Sync();
-  const Status closed = file->Close();
-  if (status.ok()) status = closed;
+  for (Bytes at; at < kFile; at += kMove) TEMPER_RETURN_IF_ERROR(tier->Write(at, move));
   cluster->disk_write = static_cast<double>(kFile.v) / Elapsed(writing);
-  if (status.ok()) {
-    const auto reading = Clock::now();
-    auto opened = env.OpenForRead(path);
-    status = opened.status();
-    for (int64_t at = 0; status.ok() && at < kFile.v; at += kPiece.v) status = (*opened)->ReadAt(at, piece);
-    cluster->disk_read = static_cast<double>(kFile.v) / Elapsed(reading);
-  }
-  const Status removed = env.RemoveFile(path);
-  return status.ok() ? removed : status;
+  const auto reading = Clock::now();
+  for (Bytes at; at < kFile; at += kMove) TEMPER_RETURN_IF_ERROR(tier->Read(at, move));
+  cluster->disk_read = static_cast<double>(kFile.v) / Elapsed(reading);
+  return OkStatus();
 }
 
 // "AMD EPYC 9655": what a kept calibration must have been measured on.

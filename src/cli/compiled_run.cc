@@ -192,7 +192,13 @@ Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model&
                                   int ranks, int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
   if (config.machine.device == DeviceChoice::kGpu || config.mesh.pp > 1) return plain;
-  auto limits = LimitsOfMachine(plain.train(), MemorySpecOf(config), available.bytes);
+  // By what the first rank's program takes, so that all ranks decide alike: shards may differ by a row.
+  std::optional<CompiledRun> of_first;
+  if (rank != 0) {
+    TEMPER_ASSIGN_OR_RETURN(of_first, CompileRun(model, config, ranks, 0, kept));
+  }
+  const Program& first = of_first ? of_first->train() : plain.train();
+  auto limits = LimitsOfMachine(first, MemorySpecOf(config), available.bytes);
   if (!limits) return plain;
   limits->disk = true;  // the output folder, where no other is named
   const std::string because = DescribeLimits(plain.train(), available);

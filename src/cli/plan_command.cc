@@ -37,6 +37,12 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
+// What a rank would find on this machine; 0 where it is not said that all ranks run on it.
+Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
+  const int ranks = run.mesh.mesh.ranks();
+  return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
+}
+
 PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
@@ -57,7 +63,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .pipeline = run.pipeline,
                   .decisions = run.decisions,
                   .transfer_buffers = TransferBuffers(run.train()),
-                  .available = FindAvailableMemory().bytes};
+                  .available = AvailableFor(run, c)};
   facts.model_flops = StepFactsOf(run, c).model_flops;
   return facts;
 }

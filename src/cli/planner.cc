@@ -29,13 +29,14 @@ namespace {
 // the run itself goes by, so that the plan is the run.
 MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
   MemorySpec memory = MemorySpecOf(config);
-  if (cluster.shared || config.mesh.pp > 1) return memory;
+  if (cluster.shared) return memory;
   const int on_host = std::min(ranks, cluster.devices_per_host);
   memory.rates = cluster.ShareOf(on_host).rates;
   memory.host_rates = cluster.HostRatesOf(on_host);
   memory.links = cluster.LinksOf(on_host);
-  // What has to lie on the device is compiled without a limit: what it takes says whether it fits.
-  if (config.memory.placement == MemoryPlacement::kDevice) return memory;
+  // What has to lie on the device is compiled without a limit: what it takes says whether it fits. So are stages, whose
+  // limits are the user's to set.
+  if (config.memory.placement == MemoryPlacement::kDevice || config.mesh.pp > 1) return memory;
   if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
   if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
   return memory;

@@ -109,7 +109,8 @@ const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
 OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const {
   const OpClass op_class = ClassOf(op, inputs);
   TEMPER_CHECK(op_class != OpClass::kCollective) << ToString(op) << " takes other ranks";
-  const OpRate& rate = Of(op, op_class, inputs[0].dtype);
+  const DType dtype = (inputs.empty() ? outputs : inputs)[0].dtype;  // sum_scalars adds up none on some stages
+  const OpRate& rate = Of(op, op_class, dtype);
   if (!rate.known()) return {};
   const Cost cost = RuleOf(op).cost(inputs, outputs, attributes);
   const Bytes bytes = cost.read + cost.written;

@@ -148,7 +148,9 @@ class StepChooser {
     for (size_t k = 0; k < options_.size(); ++k) {
       if (!options_[k].fits || options_[k].step > near) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
-      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kAll, remedies_));
+      Result<FoundPlacement> all = PlaceStep(memory_, step, threads_, Effort::kAll, remedies_);
+      if (!all.ok() && all.status().code() == StatusCode::kOutOfMemory) continue;  // the one way fits
+      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, std::move(all));
       const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
       if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
       if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
@@ -203,7 +205,7 @@ std::string StepChoice::ToString() const {
   return text;
 }
 
-std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks) {
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens) {
   std::vector<StepChoice> ways = {{recompute, recompute_blocks}};
   if (recompute == Recompute::kAuto) {
     ways = {{Recompute::kNone}, {Recompute::kSelective}};
@@ -215,6 +217,7 @@ std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks,
   }
   std::vector<StepChoice> choices;
   for (int64_t chunk = kDefaultLossChunk; chunk >= kLeastLossChunk; chunk /= 2) {
+    if (chunk < kDefaultLossChunk && chunk >= tokens) continue;  // the same as all at once
     for (StepChoice way : ways) {
       way.loss_chunk = chunk;
       choices.push_back(way);

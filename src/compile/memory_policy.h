@@ -44,8 +44,8 @@ struct StepChoice {
 using StepMaker = std::function<Result<StepGraphs>(const StepChoice&)>;
 
 // What may be chosen for a model of so many blocks under a limit: what takes more time and less memory comes later.
-// `recompute`: of a user; of kAuto the choice is between all modes.
-std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks);
+// `recompute`: of a user; of kAuto the choice is between all modes. `tokens`: of a micro-batch.
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens);
 
 // What one choice comes to.
 struct StepOption {

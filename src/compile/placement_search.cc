@@ -178,7 +178,7 @@ class Searcher {
 
   // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
   // moved first.
-  Result<Homes> HomesOf(const std::vector<bool>& resident) const {
+  Result<Homes> HomesOf(const std::vector<bool>& resident, Bytes limit) const {
     Homes homes;
     Bytes host{};
     const auto settle = [&](const Group& g, Tier tier) {
@@ -191,14 +191,14 @@ class Searcher {
       if (g.fixed != Tier::kDisk) host += g.bytes;
     }
     Bytes copies{};  // at the host, of what it updates for the disk
-    for (auto it = order_.rbegin(); it != order_.rend() && host + copies > host_; ++it) {
+    for (auto it = order_.rbegin(); it != order_.rend() && host + copies > limit; ++it) {
       const Group& g = groups_[*it];
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
       if (!g.frozen) copies = std::max(copies, g.bytes);
     }
-    if (host + copies > host_) return HostTooSmall(host + copies);
+    if (host + copies > limit) return HostTooSmall(host + copies);
     return homes;
   }
 
@@ -210,8 +210,10 @@ class Searcher {
   }
 
   Status TryRooms(std::optional<Tier> activations) {
+    host_ = memory_.host;
+    // What the device needs at least, wherever all else is: whether the host has room for it is asked of each share.
     std::vector<bool> none(groups_.size(), false);
-    TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none));
+    TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
     LeastBytes least;
     const Graph* at = nullptr;
     for (const GraphUse& use : graphs_) {
@@ -233,6 +235,8 @@ class Searcher {
     }
     if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
     const auto rooms = effort_ == Effort::kAll ? std::span<const double>(kRooms) : std::span<const double>(kOneRoom);
+    Status refused = OkStatus();
+    bool any = false;
     for (const double room : rooms) {
       const double wanted = static_cast<double>(least.bytes.v) * room;
       const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
@@ -244,10 +248,13 @@ class Searcher {
         resident[k] = true;
         left = left - g.bytes;
       }
-      TEMPER_RETURN_IF_ERROR(TryResidents(resident, activations, least, always));
+      const Status status = TryResidents(resident, activations, least, always);
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      if (!status.ok()) refused = status;
+      any |= status.ok();
       if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
     }
-    return OkStatus();
+    return any ? OkStatus() : refused;
   }
 
   Status TooSmall(const LeastBytes& least, Bytes always, const Graph* graph) const {
@@ -317,7 +324,7 @@ class Searcher {
       // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.placement == MemoryPlacement::kAuto) resident.assign(resident.size(), false);
-      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident));
+      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host_));
       Bytes held = always;
       for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
       const Bytes room = !limited ? memory_.device

@@ -257,6 +257,14 @@ int NumBlocks(const Graph& graph) {
   return blocks;
 }
 
+// Rows of the loss.
+int64_t TokensOf(const Graph& forward) {
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::kLinearCrossEntropy) return forward.value(node.inputs[0]).type.shape[0];
+  }
+  return kDefaultLossChunk;
+}
+
 // What a rank may choose. Ranks that gather weights together must compute the same again, and cut the loss alike: the
 // first one of a stage chooses for all of it.
 Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eval_forward, const StepSpec& spec) {
@@ -265,7 +273,9 @@ Result<std::vector<StepChoice>> ChoicesOf(const Graph& forward, const Graph& eva
     return std::vector<StepChoice>{{mode, spec.recompute_blocks}};
   }
   const int first_rank = spec.mesh.rank - spec.mesh.rank % MeshOfStage(spec.mesh.mesh).ranks();
-  if (spec.mesh.rank == first_rank) return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward));
+  if (spec.mesh.rank == first_rank) {
+    return ChoicesWithin(spec.recompute, spec.recompute_blocks, NumBlocks(forward), TokensOf(forward));
+  }
   StepSpec first = spec;
   first.mesh.rank = first_rank;
   ChosenMemory chosen;

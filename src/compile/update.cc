@@ -1,6 +1,7 @@
 #include "compile/update.h"
 
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "compile/grad_sync.h"
@@ -45,9 +46,10 @@ class UpdateBuilder {
     for (const Node& node : forward_.nodes()) {
       for (ValueId id : node.inputs) blocks.try_emplace(id, node.block);
     }
+    std::set<std::string> seen;  // a weight that several stages hold is in the graph of all of them once for each
     for (ValueId id = 0; id < forward_.num_values(); ++id) {
       const Value& weight = forward_.value(id);
-      if (!weight.trainable) continue;
+      if (!weight.trainable || !seen.insert(weight.name).second) continue;
       const auto block = blocks.find(id);
       TEMPER_CHECK(block != blocks.end()) << weight.name << " is trainable but nothing uses it";
       const TensorType type{DType::kF32, weight.type.shape};

@@ -110,13 +110,14 @@ Status CheckTiers(const Segment& segment, const Instruction& instruction, const 
 Status CheckScratch(const Program& program, const Segment& segment, size_t i, const Binding& binding,
                     const std::vector<Region>& regions) {
   const Instruction& instruction = segment.instructions[i];
-  const Bytes begin = binding.scratch[i], size = ScratchOf(program, segment, instruction), end = begin + size;
+  const Bytes begin = binding.scratch[i], size = ScratchOf(program, segment, instruction);
   const auto refuse = [&](const std::string& what) {
     return Corrupt(fmt::format("program: {} instruction {} {}: its {} bytes of scratch {}", segment.name, i,
                                ToString(instruction.op), size.v, what));
   };
   if (size.v <= 0) return begin.v == 0 ? OkStatus() : refuse("have an address");
   if (IsOutside(program, begin, size)) return refuse("leave the arena or are misaligned");
+  const Bytes end = begin + size;
   if (const Region* region = Overlapped(regions, begin, end)) return refuse("overlap buffer " + region->buffer->name);
   for (const auto* list : {&instruction.inputs, &instruction.outputs}) {
     for (const int operand : *list) {

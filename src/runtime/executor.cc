@@ -260,6 +260,13 @@ void Executor::FindBreaks() {
 
 Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
   if (!failed_.ok()) return failed_;
+  failed_ = Walk(io, options);
+  // What is on its way to the caller's arrays must not come when these are gone.
+  if (!failed_.ok() && !arena_.on_host()) (void)arena_.stream().Synchronize();
+  return failed_;
+}
+
+Status Executor::Walk(std::span<const HostArray> io, const RunOptions& options) {
   for (const HostArray& array : io) {
     TEMPER_CHECK(array.buffer >= 0 && array.buffer < static_cast<int>(program_.buffers.size()))
         << "host array for buffer " << array.buffer << " of " << program_.buffers.size();
@@ -269,28 +276,26 @@ Status Executor::Run(std::span<const HostArray> io, const RunOptions& options) {
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = 0;  // instructions run, over the schedule
-  failed_ = lanes_.Begin(options.trace != nullptr);
-  if (!failed_.ok()) return failed_;
+  TEMPER_RETURN_IF_ERROR(lanes_.Begin(options.trace != nullptr));
   for (const Call& call : program_.schedule) {
     switch (call.kind) {
       case Call::Kind::kRun:
-        failed_ = RunInstructions(call, options.trace, &at);
+        TEMPER_RETURN_IF_ERROR(RunInstructions(call, options.trace, &at));
         break;
       case Call::Kind::kBeforeUpdate:
-        if (options.before_update) failed_ = options.before_update();
+        if (options.before_update) TEMPER_RETURN_IF_ERROR(options.before_update());
         break;
       case Call::Kind::kLoadInputs:
       case Call::Kind::kStoreOutputs:
-        failed_ = Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs);
+        TEMPER_RETURN_IF_ERROR(Copy(io, call.micro_batch, call.kind == Call::Kind::kLoadInputs));
         break;
     }
-    if (!failed_.ok()) return failed_;
   }
-  failed_ = lanes_.Finish();
-  if (failed_.ok()) failed_ = arena_.stream().Synchronize();
-  if (failed_.ok() && options.trace != nullptr) failed_ = TraceBackground(options.trace);
-  if (failed_.ok() && replays_ && !arena_.on_host() && pieces_.empty()) failed_ = RecordAll();
-  return failed_;
+  TEMPER_RETURN_IF_ERROR(lanes_.Finish());
+  TEMPER_RETURN_IF_ERROR(arena_.stream().Synchronize());
+  if (options.trace != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground(options.trace));
+  if (replays_ && !arena_.on_host() && pieces_.empty()) TEMPER_RETURN_IF_ERROR(RecordAll());
+  return OkStatus();
 }
 
 Status Executor::TraceBackground(Trace* trace) const {
@@ -342,6 +347,7 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
     TEMPER_RETURN_IF_ERROR(load ? stream.CopyToDevice({host, bytes}, device)
                                 : stream.CopyToHost(device, {host, bytes}));
   }
+  if (load) lanes_.NoteEnqueued(/*on_pinned=*/false);  // what reads inputs in the background comes after them
   return OkStatus();
 }
 

@@ -95,6 +95,7 @@ class Executor {
   Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
+  Status Walk(std::span<const HostArray> io, const RunOptions& options);
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
   Status RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at);
   Status RunForeground(const BoundInstruction& b, const Call& call, Trace* trace);

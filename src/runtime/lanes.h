@@ -76,14 +76,15 @@ class Lanes {
 
   Device* const device_;
   bool any_ = false, timed_ = false;
+  // Events before the lanes, whose threads may still wait for them when they end.
+  std::vector<std::unique_ptr<Event>> marks_;  // in the stream of kernels; as many as could be needed in a run
+  std::unique_ptr<Event> origin_;
   std::array<Lane, kBackgroundLanes> lanes_;
   std::array<LaneCounts, kWaiters> awaited_ = {};  // per lane, the stream of kernels, and the host
-  std::vector<std::unique_ptr<Event>> marks_;      // in the stream of kernels; as many as could be needed in a run
   size_t marked_ = 0;
   bool enqueued_ = false;        // kernels, since the last mark
   bool host_must_wait_ = false;  // enqueued kernels touch the host's memory
   std::vector<Event*> after_;    // of what is being issued to a thread
-  std::unique_ptr<Event> origin_;
   Clock::time_point origin_time_;
 };
 

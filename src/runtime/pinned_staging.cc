@@ -5,10 +5,9 @@
 namespace temper {
 
 Result<std::unique_ptr<PinnedStaging>> PinnedStaging::Make(Device& device) {
-  std::unique_ptr<PinnedStaging> staging(new PinnedStaging(device));
-  staging->memory_.resize(static_cast<size_t>(kBytes.v));
-  TEMPER_RETURN_IF_ERROR(device.Pin(staging->memory_));
-  staging->pinned_ = true;
+  std::unique_ptr<PinnedStaging> staging(new PinnedStaging);
+  TEMPER_ASSIGN_OR_RETURN(staging->memory_, Arena::Create(kBytes));
+  TEMPER_RETURN_IF_ERROR(staging->memory_->PinFor(device));
   TEMPER_ASSIGN_OR_RETURN(staging->stream_, device.OpenStream());
   for (auto& event : staging->copied_) {
     TEMPER_ASSIGN_OR_RETURN(event, device.MakeEvent());
@@ -18,12 +17,11 @@ Result<std::unique_ptr<PinnedStaging>> PinnedStaging::Make(Device& device) {
 
 PinnedStaging::~PinnedStaging() {
   if (stream_ != nullptr) (void)stream_->Synchronize();
-  if (pinned_) device_.Unpin(memory_);
 }
 
 std::span<std::byte> PinnedStaging::Piece(int64_t i, Bytes size) {
   const int64_t bytes = std::min(kPieceBytes.v, size.v - i * kPieceBytes.v);
-  return std::span(memory_).subspan(static_cast<size_t>(i % 2 * kPieceBytes.v), static_cast<size_t>(bytes));
+  return {memory_->At({i % 2 * kPieceBytes.v}), static_cast<size_t>(bytes)};
 }
 
 Status PinnedStaging::ToDevice(Stream& store, const std::byte* from, std::byte* to, Bytes size) {

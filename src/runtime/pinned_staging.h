@@ -7,11 +7,11 @@
 
 #include <array>
 #include <memory>
-#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "device/device.h"
+#include "runtime/arena.h"
 
 namespace temper {
 
@@ -32,14 +32,12 @@ class PinnedStaging {
   Status FromDevice(std::byte* from, Stream& store, std::byte* to, Bytes size);
 
  private:
-  explicit PinnedStaging(Device& device) : device_(device) {}
+  PinnedStaging() = default;
   std::span<std::byte> Piece(int64_t i, Bytes size);
 
-  Device& device_;
-  std::vector<std::byte> memory_;
+  std::unique_ptr<Arena> memory_;  // pages of its own: a page that two registered pieces share is refused
   std::unique_ptr<Stream> stream_;
   std::array<std::unique_ptr<Event>, 2> copied_;  // of each piece
-  bool pinned_ = false;
 };
 
 }  // namespace temper

@@ -62,11 +62,12 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   }
   const Option* nearest = nullptr;
   // A third of the letters may be wrong; beyond that a suggestion is noise.
-  size_t least = std::max<size_t>(1, LastPart(name).size() / 3) + 1;
+  // Of names whose last parts are equally near, the one whose section is: memory.devise is memory.device, not device.
+  std::pair<size_t, size_t> least{std::max<size_t>(1, LastPart(name).size() / 3) + 1, 0};
   for (const OptionGroup& group : groups_) {
     for (const Option& option : group.options) {
-      const size_t distance =
-          std::min(EditDistance(name, option.name), EditDistance(LastPart(name), LastPart(option.name)));
+      const size_t whole = EditDistance(name, option.name);
+      const std::pair distance{std::min(whole, EditDistance(LastPart(name), LastPart(option.name))), whole};
       if (distance < least) {
         least = distance;
         nearest = &option;

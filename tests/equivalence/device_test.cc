@@ -59,7 +59,7 @@ std::vector<MemorySpec> Placements(const RunSpec& spec) {
           {.optimizer = Tier::kDisk},
           {.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk},
           {.device = limit},
-          {.device = limit, .host = limit / 4, .disk = true}};
+          {.device = limit, .host = limit / 2, .disk = true}};
 }
 
 class DeviceMemory : public testing::TestWithParam<int> {};

@@ -18,8 +18,8 @@ inline constexpr int64_t kSegment = 512;
 
 inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
   if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kAttentionF32Avx512 : kAttentionF32Avx2;
-  if (isa == Isa::kAvx512Bf16) return kAttentionBF16Avx512;
-  return isa == Isa::kAvx512 ? kAttentionBF16AsF32Avx512 : kAttentionBF16AsF32Avx2;
+  if (isa == Isa::kAvx512Bf16Dot) return kAttentionBF16Avx512;
+  return isa >= Isa::kAvx512 ? kAttentionBF16AsF32Avx512 : kAttentionBF16AsF32Avx2;
 }
 
 // What all kernels know of their heads.

@@ -12,7 +12,7 @@ namespace temper {
 
 struct CpuOptions {
   int threads = 1;        // team size; a kernel uses no more than its spec's `threads` either
-  Isa isa = DetectIsa();  // kScalar: reference kernels only. REQUIRES: <= DetectIsa()
+  Isa isa = DetectIsa();  // kScalar: reference kernels only. REQUIRES: one of RunnableIsas()
   // Makes what a kernel exchanges numbers through with the ranks along these axes (Communicator::MakeExchange), when
   // the kernel is made. Without it instructions that need one are refused.
   std::function<Result<std::unique_ptr<Exchange>>(AxisSet)> exchange = nullptr;

@@ -52,8 +52,8 @@ const char* Offset(const void* p, int64_t elements, int64_t size) {
 const TileKernels& TilesOf(DType dtype, Isa isa) {
   TEMPER_CHECK(isa >= Isa::kAvx2 && (dtype == DType::kF32 || dtype == DType::kBF16)) << ToString(dtype);
   if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kTilesF32Avx512 : kTilesF32Avx2;
-  if (isa == Isa::kAvx512Bf16) return kTilesBF16Avx512;
-  return isa == Isa::kAvx512 ? kTilesBF16AsF32Avx512 : kTilesBF16AsF32Avx2;
+  if (isa == Isa::kAvx512Bf16Dot) return kTilesBF16Avx512;
+  return isa >= Isa::kAvx512 ? kTilesBF16AsF32Avx512 : kTilesBF16AsF32Avx2;
 }
 
 struct Gemm::Block {

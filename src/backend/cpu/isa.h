@@ -17,17 +17,19 @@ enum class Isa : uint8_t {  // each includes the ones before it
   kScalar,                  // the reference kernels: any x86-64
   kAvx2,                    // AVX2, FMA, F16C
   kAvx512,                  // AVX-512 F, BW, VL, DQ
-  kAvx512Bf16,              // with vdpbf16ps and conversions
+  kAvx512Bf16,              // with conversions to bf16; products of bf16 in f32
+  kAvx512Bf16Dot,           // with products of bf16 by vdpbf16ps
 };
 
 std::string_view ToString(Isa isa);                  // "avx512_bf16"
 std::optional<Isa> ParseIsa(std::string_view text);  // the inverse
 
-// The best level that this processor and operating system run, capped by the environment variable ONEDNN_MAX_CPU_ISA
-// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, ALL: the same cap that oneDNN obeys).
+// The fastest level on this processor and operating system, capped by the environment variable ONEDNN_MAX_CPU_ISA
+// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, ALL: the same cap that oneDNN obeys). A fact of the processor, not
+// of a measurement: a run that is resumed computes the same bits.
 Isa DetectIsa();
 
-// The levels up to DetectIsa(), lowest first: what a test runs through.
+// The levels that run here under the same cap, lowest first, slow ones among them: what a test runs through.
 std::vector<Isa> RunnableIsas();
 
 }  // namespace temper

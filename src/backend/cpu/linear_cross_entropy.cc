@@ -39,7 +39,7 @@ class LossKernel final : public Kernel {
         all_words_(spec.attributes.IntOr("whole", vocabulary_)),
         exchange_(std::move(exchange)) {
     const Attributes& a = spec.attributes;
-    const SoftmaxRowKernels& rows = isa == Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
+    const SoftmaxRowKernels& rows = isa >= Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
                                     : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
                                                             : kSoftmaxRowAvx2;
     if constexpr (std::is_same_v<T, float>) {

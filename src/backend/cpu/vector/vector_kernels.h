@@ -86,7 +86,7 @@ inline const VectorKernelsOf<float>& VectorsFor<float>(Isa isa) {
 }
 template <>
 inline const VectorKernelsOf<bf16>& VectorsFor<bf16>(Isa isa) {
-  if (isa == Isa::kAvx512Bf16) return kBf16VectorsAvx512Bf16;
+  if (isa >= Isa::kAvx512Bf16) return kBf16VectorsAvx512Bf16;
   return isa == Isa::kAvx512 ? kVectorKernelsAvx512.bf16_ : kVectorKernelsAvx2.bf16_;
 }
 
