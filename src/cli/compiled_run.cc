@@ -123,18 +123,17 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
   return AddLora(forward, *targets, dropout);
 }
 
-Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, const StepSpec& step, bool full) {
+Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
   const PipelineSpec& spec = mesh.pipeline;
   const int stages = mesh.mesh.size(Axis::kPp);
-  PipelineFacts facts{
-      .schedule = std::string(ToString(spec.kind)), .stages = stages, .micro_batches = step.micro_batches};
+  PipelineFacts facts{.schedule = std::string(ToString(spec.kind)), .stages = stages, .micro_batches = micro_batches};
   facts.layers = spec.layers;
   TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
-                          MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, step.micro_batches));
+                          MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, micro_batches));
   // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
   // A block that is computed again adds another forward; what is cheap adds next to nothing.
   const int blocks = std::accumulate(facts.layers.begin(), facts.layers.end(), 0);
-  const int again = step.recompute == Recompute::kBlock ? std::min(step.recompute_blocks, blocks) : 0;
+  const int again = choice.recompute == Recompute::kBlock ? std::min(choice.recompute_blocks, blocks) : 0;
   const WorkTimes times{.backward = 1.0 + static_cast<double>(again) / blocks, .weights = full ? 1.0 : 0.0};
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, times));
   facts.bubble = simulated.bubble;
@@ -181,10 +180,11 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
   if (memory != nullptr) spec.memory = *memory;
-  if (run.mesh.mesh.size(Axis::kPp) > 1) {
-    TEMPER_ASSIGN_OR_RETURN(run.pipeline, PipelineFactsOf(run.mesh, spec, run.targets.empty()));
-  }
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    TEMPER_ASSIGN_OR_RETURN(run.pipeline,
+                            PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.targets.empty()));
+  }
   return run;
 }
 

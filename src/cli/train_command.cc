@@ -136,8 +136,10 @@ Status ReserveOnGpu(Run& run) {
   if (!peak.ok() && peak.status().code() != StatusCode::kOutOfMemory) return peak.status();
   run.peak = peak.ok() ? *peak : 0;
   TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::On(*run.gpu, run.compiled.train().arena_bytes));
-  LogInfo(fmt::format("device      {}: {:.0f} TFLOP/s in matrix products of {}", run.gpu->name(), run.peak * 1e-12,
-                      ToString(ComputeDType(run.config()))));
+  const std::string rate = peak.ok() ? fmt::format("{:.0f} TFLOP/s in matrix products of {}", run.peak * 1e-12,
+                                                   ToString(ComputeDType(run.config())))
+                                     : "too little memory is free to measure its matrix products";
+  LogInfo(fmt::format("device      {}: {}", run.gpu->name(), rate));
   TEMPER_RETURN_IF_ERROR(MakeExecutors(run.gpu->kernels(), run));
   for (Executor* executor : {run.train.get(), run.eval.get()}) executor->set_replays(run.config().machine.graphs);
   TEMPER_ASSIGN_OR_RETURN(const Device::Beside beside, run.gpu->MemoryBeside());
@@ -236,12 +238,12 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
 
 // Which folders the run needs from its first step to its last.
 void LogDisk(const Run& run) {
-  bool reads = false, spills = false;
-  for (const Buffer& b : run.compiled.train().buffers) {
-    if (b.tier() == Tier::kDisk) (IsFrozen(b) ? reads : spills) = true;
-  }
-  if (reads)
+  if (!run.far.mapped.empty()) {
     LogInfo(fmt::format("memory      frozen weights are read from {} in every step", run.setup.model.folder()));
+  }
+  const std::vector<Buffer>& buffers = run.compiled.train().buffers;
+  const bool spills = std::any_of(buffers.begin(), buffers.end(),
+                                  [](const Buffer& b) { return b.tier() == Tier::kDisk && !IsFrozen(b); });
   if (spills) LogInfo(fmt::format("memory      what is trained is kept in {}", SpillFolder(run.config())));
 }
 
@@ -270,7 +272,6 @@ void Announce(const Run& run) {
   }
   if (!run.compiled.memory.text.empty()) {
     LogInfo("memory      " + run.compiled.MemoryText());
-    LogDisk(run);
   }
   for (const std::string& line : run.compiled.memory.OptionLines()) LogInfo("memory        " + line);
   RunConfig shown = c;
@@ -452,6 +453,7 @@ Result<int> Train(Run& run) {
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
   TEMPER_RETURN_IF_ERROR(Reserve(run));
+  if (ranks.first()) LogDisk(run);
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
   if (run.setup.folder) TEMPER_RETURN_IF_ERROR(run.setup.folder->Prepare(disk_bytes));
@@ -469,7 +471,10 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(auto setup, SetUpTraining(arguments, Purpose::kTrain, kUsage, ranks, {}, &exit_code));
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
-  return Train(run);
+  Result<int> result = Train(run);
+  // Else the device would wait for the other ranks, and what goes now for the device.
+  if (!result.ok() && run.between_gpus) run.between_gpus->LetGo();
+  return result;
 }
 
 }  // namespace

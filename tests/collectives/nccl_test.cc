@@ -147,6 +147,31 @@ TEST_P(Nccl, EveryCollectiveGivesWhatAPlainLoopGives) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Nccl, testing::Values(1, 2, 3));
 
+// The other one has failed, say, and will not come.
+TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
+  OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
+    const auto between = NcclCommunicator::Make(host, device);
+    TEMPER_CHECK(between.ok()) << between.status().message();
+    Mesh mesh;
+    mesh.set_size(Axis::kFsdp, 2);
+    const auto table = (*between)->Collectives(mesh);
+    const TensorType terms{DType::kF32, {64}};
+    const auto kernel = table->Make({.op = Op::kAllReduce,
+                                     .inputs = {terms},
+                                     .outputs = {terms},
+                                     .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}});
+    TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    if (host.rank() != 0) return;
+    const auto memory = device.Allocate(terms.bytes());
+    TEMPER_CHECK(memory.ok()) << memory.status().message();
+    std::byte* const at = memory->data();
+    ASSERT_TRUE((*kernel)->Run({.inputs = &at, .outputs = &at}).ok());
+    (*between)->LetGo();
+    const Status waited = device.stream().Synchronize();
+    EXPECT_FALSE(waited.ok()) << "nobody else came";
+  });
+}
+
 TEST(Nccl, WhatIsTooOldOrMissingIsToldInALine) {
   const auto missing = LoadNccl("libnccl.so.1");
   ASSERT_FALSE(missing.ok());

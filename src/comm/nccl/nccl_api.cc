@@ -32,7 +32,6 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
   find("ncclCommInitRank", &api->init_rank);
   find("ncclCommDestroy", &api->destroy);
   find("ncclCommAbort", &api->abort);
-  find("ncclCommGetAsyncError", &api->async_error);
   find("ncclGetErrorString", &api->error_string);
   find("ncclGroupStart", &api->group_start);
   find("ncclGroupEnd", &api->group_end);

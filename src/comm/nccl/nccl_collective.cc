@@ -283,12 +283,6 @@ Status NcclScratch::Reserve(StreamUse use, Bytes size) {
   return device_.stream().Synchronize();  // it is zeroed by now
 }
 
-Bytes NcclScratch::bytes() const {
-  Bytes sum{};
-  for (const auto& memory : memory_) sum += Bytes{static_cast<int64_t>(memory.size())};
-  return sum;
-}
-
 StreamUse StreamOfCollective(const KernelSpec& spec) {
   if (spec.op == Op::kSend) return StreamUse::kSends;
   if (spec.op == Op::kRecv) return StreamUse::kReceives;

@@ -23,7 +23,6 @@ class NcclScratch {
   // At least so many from now on. Waits for the device where there were fewer.
   Status Reserve(StreamUse use, Bytes size);
   std::byte* At(StreamUse use) const { return memory_[static_cast<size_t>(use)].data(); }
-  Bytes bytes() const;
 
  private:
   Device& device_;

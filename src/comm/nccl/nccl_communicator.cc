@@ -62,7 +62,13 @@ NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
   }
   Meeting& meeting = *meetings_.emplace_back(std::make_unique<Meeting>());
   meeting.groups = std::make_unique<NcclGroups>(api_, host_, mesh);
-  if (mesh.size(Axis::kPp) > 1) meeting.connected = meeting.groups->ConnectNeighbours(Axis::kPp);
+  if (mesh.size(Axis::kPp) > 1) {
+    constexpr StreamUse kUse = StreamUse::kSends;
+    meeting.connected = scratch_->Reserve(kUse, Bytes{1});
+    if (meeting.connected.ok()) {
+      meeting.connected = meeting.groups->ConnectNeighbours(Axis::kPp, device_.StreamFor(kUse), scratch_->At(kUse));
+    }
+  }
   return meeting;
 }
 
@@ -79,6 +85,10 @@ Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(con
 
 void NcclCommunicator::Abort(const Status& cause) {
   host_.Abort(cause);
+  LetGo();
+}
+
+void NcclCommunicator::LetGo() {
   for (const auto& meeting : meetings_) meeting->groups->Abort();
 }
 
@@ -86,10 +96,6 @@ Bytes NcclCommunicator::bytes_sent() const {
   Bytes sum = host_.bytes_sent() + Bytes{sent_.load(std::memory_order_relaxed)};
   for (const auto& meeting : meetings_) sum = sum - meeting->groups->gathered();
   return sum;
-}
-
-Bytes NcclCommunicator::scratch_bytes() const {
-  return scratch_->bytes();
 }
 
 }  // namespace temper

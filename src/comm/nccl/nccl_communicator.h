@@ -43,15 +43,16 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status AllReduceMax(std::span<double> values) override { return host_.AllReduceMax(values); }
   Status Broadcast(std::span<std::byte> bytes, int root) override { return host_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { host_.SetPatience(patience); }
-  // Also lets go of what waits on the device.
+  // And LetGo.
   void Abort(const Status& cause) override;
+  // Ends what waits on the device for other ranks, so that this one can end. The thread that enqueues; nothing is
+  // enqueued afterwards.
+  void LetGo();
   bool ReportsFailure() const override { return host_.ReportsFailure(); }
   Bytes bytes_sent() const override;
 
   // "libnccl.so.2 2.28.9"
   const std::string& library() const { return api_.library; }
-  // Memory of the device that collectives took for what NCCL cannot do in place.
-  Bytes scratch_bytes() const;
 
  private:
   class Table;

@@ -15,7 +15,6 @@ NcclGroups::~NcclGroups() {
 }
 
 void NcclGroups::Abort() {
-  const std::lock_guard lock(mutex_);
   if (aborted_) return;
   aborted_ = true;
   for (const auto& [key, group] : groups_) (void)api_.abort(group.comm);
@@ -74,12 +73,11 @@ Result<NcclGroup> NcclGroups::Of(AxisSet axes, StreamUse use) {
   if (const auto it = groups_.find(key); it != groups_.end()) return it->second;
   NcclGroup group{.index = mesh_.IndexIn(axes, rank()), .size = mesh_.size(axes)};
   TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, /*founder=*/0, /*joining=*/true, group.size, group.index));
-  const std::lock_guard lock(mutex_);
   return groups_[key] = group;
 }
 
 // All at once, in one order for all: ranks that make transfers need not make the same ones.
-Status NcclGroups::ConnectNeighbours(AxisSet axes) {
+Status NcclGroups::ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* byte) {
   const int n = mesh_.size(axes), own = mesh_.IndexIn(axes, rank());
   std::set<std::pair<int, int>> pairs;
   for (int i = 0; i < n; ++i) {
@@ -89,8 +87,12 @@ Status NcclGroups::ConnectNeighbours(AxisSet axes) {
   for (const auto& [from, to] : pairs) {
     NcclGroup group{.index = own == from ? 0 : 1, .size = 2};
     TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, from, own == from || own == to, group.size, group.index));
-    const std::lock_guard lock(mutex_);
-    if (group.comm != nullptr) edges_[{axes, from, to}] = group;
+    if (group.comm == nullptr) continue;
+    edges_[{axes, from, to}] = group;
+    const NcclResult met = own == from ? api_.send(byte, 1, NcclType::kUint8, 1, group.comm, stream.handle())
+                                       : api_.receive(byte, 1, NcclType::kUint8, 0, group.comm, stream.handle());
+    TEMPER_RETURN_IF_ERROR(api_.StatusOf(met, "meeting a neighbour"));
+    TEMPER_RETURN_IF_ERROR(stream.Synchronize());
   }
   return OkStatus();
 }

@@ -1,13 +1,12 @@
 // NcclGroups: the NCCL communicators of a rank, one per group of ranks and lane, made when the first kernel asks for
 // one. Members find each other through the communicator that the ranks have on the host already.
 //
-// Thread rule: the thread that makes kernels; Abort: any.
+// Thread rule: the thread that makes kernels and enqueues them.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -27,15 +26,17 @@ class NcclGroups {
  public:
   // All outlive it.
   NcclGroups(const NcclApi& api, Communicator& host, const Mesh& mesh) : api_(api), host_(host), mesh_(mesh) {}
-  // Ends what is under way. REQUIRES: nothing is that shall still come to something.
+  // Waits for what is under way, unless Abort has ended it.
   ~NcclGroups();
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;
 
   // Collective over the group of `axes` where this is the first time.
   Result<NcclGroup> Of(AxisSet axes, StreamUse use);
-  // Lets neighbours of the group of `axes`, a ring, send to each other. Collective over the group; once.
-  Status ConnectNeighbours(AxisSet axes);
+  // Lets neighbours of the group of `axes`, a ring, send to each other. Each pair exchanges a byte, on `stream`: NCCL
+  // connects two ranks when they first meet, and both wait for that, whatever else they have to enqueue. Collective
+  // over the group; once. `byte`: one of the device's.
+  Status ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* byte);
   // Of two neighbours, the members `from` and `to` of the group, of which this rank is one: for what `from` sends.
   Result<NcclGroup> Between(AxisSet axes, int from, int to) const;
   // What each member of the group gives, in its order. Collective; whole numbers below 2^44.
@@ -66,7 +67,6 @@ class NcclGroups {
   const Mesh mesh_;
   std::map<AxisSet, std::unique_ptr<Exchange>> exchanges_;
   std::atomic<int64_t> gathered_{0};
-  std::mutex mutex_;  // guards the rest against Abort
   std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;
   std::map<Edge, NcclGroup> edges_;
   bool aborted_ = false;

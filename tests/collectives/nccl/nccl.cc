@@ -337,11 +337,6 @@ int ncclCommAbort(void* comm) {
   return kSuccess;
 }
 
-int ncclCommGetAsyncError(void* comm, int* error) {
-  *error = static_cast<Comm*>(comm)->shared->aborted.load() != 0 ? kSystemError : kSuccess;
-  return kSuccess;
-}
-
 const char* ncclGetErrorString(int result) {
   switch (result) {
     case kSuccess:
