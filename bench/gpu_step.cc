@@ -137,7 +137,7 @@ int Main(const Case& c) {
   const double median = seconds[seconds.size() / 2];
   const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
   const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
-  const GpuFacts after = Must(ListGpus()).gpus[0];
+  const Bytes in_use = run.train().arena_bytes + Must(device.MemoryBeside()).device;
   fmt::print(
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
       "{:.1f}), "
@@ -145,7 +145,7 @@ int Main(const Case& c) {
       c.config.substr(c.config.rfind('/') + 1), c.lora ? "LoRA r=16" : "full", c.micro_batches, c.rows, kRow,
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
-      ToString(after.memory - after.free), loss / static_cast<double>(tokens));
+      ToString(in_use), loss / static_cast<double>(tokens));
   return 0;
 }
 

@@ -23,6 +23,14 @@ std::string Libraries() {
                      FMT_VERSION % 100);
 }
 
+// ", 512.00 MiB of it in use": by all processes, this one's context among them.
+std::string InUse(int gpu) {
+  const auto device = OpenGpu(gpu);
+  if (!device.ok()) return "; cannot be used: " + device.status().message();
+  const auto beside = (*device)->MemoryBeside();
+  return beside.ok() ? fmt::format(", {} of it in use", ToString(beside->device)) : "";
+}
+
 // A line per GPU, or one that says why there is none.
 std::string Gpus() {
   auto found = ListGpus();
@@ -30,9 +38,9 @@ std::string Gpus() {
   std::string text = fmt::format("gpu         {}\n", found->libraries);
   for (size_t i = 0; i < found->gpus.size(); ++i) {
     const GpuFacts& gpu = found->gpus[i];
-    text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {} of {} free{}\n", i, gpu.name, gpu.major, gpu.minor,
-                        ToString(gpu.free), ToString(gpu.memory),
-                        gpu.refused.empty() ? "" : "; cannot be used: " + gpu.refused);
+    text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {}{}\n", i, gpu.name, gpu.major, gpu.minor,
+                        ToString(gpu.memory),
+                        gpu.refused.empty() ? InUse(static_cast<int>(i)) : "; cannot be used: " + gpu.refused);
   }
   return text;
 }

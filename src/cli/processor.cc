@@ -61,10 +61,6 @@ Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
   return EnqueuedSeconds(device, [&] { return kernel->Run({operands, operands + 2, memory.data() + 3 * size.v}); });
 }
 
-}  // namespace
-
-namespace {
-
 // Whoever starts ranks may show each its own GPU alone.
 bool SomeAreHidden() {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
@@ -90,8 +86,9 @@ Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine
       refused = fmt::format("GPU {} ({}): {}", i, gpu.name, gpu.refused);
     }
   }
-  const auto own = static_cast<size_t>(usable.size() == 1 && SomeAreHidden() ? 0 : rank.rank);
-  if (own < usable.size() && (static_cast<size_t>(rank.ranks) <= usable.size() || SomeAreHidden())) {
+  const bool is_shown_its_own = usable.size() == 1 && !rank.launched && SomeAreHidden();
+  const auto own = static_cast<size_t>(is_shown_its_own ? 0 : rank.rank);
+  if (is_shown_its_own || static_cast<size_t>(rank.ranks) <= usable.size()) {
     return ProcessorChoice{
         .gpu = usable[own], .name = found->gpus[static_cast<size_t>(usable[own])].name, .has_bf16 = true};
   }

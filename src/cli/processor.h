@@ -25,6 +25,7 @@ struct ProcessorChoice {
 // Which of the ranks of this machine it is for, each of which computes on a GPU of its own.
 struct RankOfMachine {
   int rank = 0, ranks = 1;
+  bool launched = false;  // by --nprocs: all see the same GPUs
 };
 
 // Opens nothing. kAuto: a GPU where there is one for each rank, else the CPU. kGpu: errors of one line, which say what

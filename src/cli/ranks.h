@@ -22,7 +22,8 @@ class Ranks {
   Communicator* communicator() const { return communicator_.get(); }
   // This one's place among those of its machine.
   RankOfMachine of_machine() const {
-    return alone() ? RankOfMachine() : RankOfMachine{communicator_->host_rank(), communicator_->host_ranks()};
+    return alone() ? RankOfMachine()
+                   : RankOfMachine{communicator_->host_rank(), communicator_->host_ranks(), /*launched=*/!of_mpi_};
   }
 
   // All ranks make these calls at the same places.

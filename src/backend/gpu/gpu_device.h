@@ -13,8 +13,8 @@ namespace temper {
 struct GpuFacts {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability, or the digits of gfx942
-  Bytes memory, free;        // free: what other processes leave
-  std::string refused;       // why it cannot be used; empty where it can
+  Bytes memory;
+  std::string refused;  // why it cannot be used; empty where it can
 };
 
 struct GpuInventory {

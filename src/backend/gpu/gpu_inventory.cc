@@ -57,7 +57,6 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
                               .major = card.major,
                               .minor = card.minor,
                               .memory = card.memory,
-                              .free = card.free,
                               .refused = RefusalOf(report, card)});
   }
   return inventory;

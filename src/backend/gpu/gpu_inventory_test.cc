@@ -8,7 +8,7 @@ namespace {
 
 DriverReport Working() {
   DriverReport report{.driver = 13000, .runtime = 13000};
-  report.cards.push_back({"NVIDIA H200", 9, 0, GiB(140), GiB(139)});
+  report.cards.push_back({"NVIDIA H200", 9, 0, GiB(140)});
   report.products = std::string("cuBLASLt 13.1.0");
   return report;
 }
@@ -48,8 +48,8 @@ TEST(GpuInventory, NamesWhatIsMissingAndTheRemedy) {
 
 TEST(GpuInventory, RefusesCardsWithoutBf16ButListsThem) {
   DriverReport report = Working();
-  report.cards.push_back({"Tesla V100", 7, 0, GiB(16), GiB(16)});
-  report.cards.push_back({"GeForce RTX 2080", 7, 5, GiB(8), GiB(8)});
+  report.cards.push_back({"Tesla V100", 7, 0, GiB(16)});
+  report.cards.push_back({"GeForce RTX 2080", 7, 5, GiB(8)});
   const auto found = InventoryOf(report);
   ASSERT_TRUE(found.ok());
   EXPECT_TRUE(CheckUsable(report, *found, 0).ok());
@@ -60,9 +60,9 @@ TEST(GpuInventory, RefusesCardsWithoutBf16ButListsThem) {
 TEST(GpuInventory, KnowsAmdsCards) {
   DriverReport report{.amd = true, .driver = 6000, .runtime = 6000};
   report.products = std::string("hipBLASLt");
-  report.cards = {{"MI250X", 9, 0x0a, GiB(64), GiB(64)},
-                  {"MI100", 9, 0x08, GiB(32), GiB(32)},
-                  {"MI300X", 9, 0x42, GiB(192), GiB(192)}};
+  report.cards = {{"MI250X", 9, 0x0a, GiB(64)},
+                  {"MI100", 9, 0x08, GiB(32)},
+                  {"MI300X", 9, 0x42, GiB(192)}};
   const auto found = InventoryOf(report);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->gpus[0].refused, "");

@@ -99,6 +99,11 @@ __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* ta
   out[kLossTarget] = own >= 0 && own < V ? Get(logits + own) : -INFINITY;
 }
 
+template <class T>
+__device__ void ClearRow(T* row, int64_t V) {
+  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) Put(row + v, 0.0f);
+}
+
 // As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/loss_statistics.cc, alike on
 // all of them.
 template <class T>
@@ -107,8 +112,7 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
-    if (!gradient) return;
-    for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) Put(logits + v, 0.0f);
+    if (gradient) ClearRow(logits, V);
     return;
   }
   const int64_t t = rows[i], target = target_T[t] - begin;
@@ -140,8 +144,7 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
-    if (!gradient) return;
-    for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) Put(logits + v, 0.0f);
+    if (gradient) ClearRow(logits, V);
     return;
   }
   const int64_t t = rows[i], target = target_T[t];

@@ -16,7 +16,7 @@ namespace {
 
 using namespace gpu;  // the names of gpu_api.h
 
-DriverReport::Card CardAt(int index, const gpuDeviceProp& properties) {
+DriverReport::Card CardOf(const gpuDeviceProp& properties) {
   DriverReport::Card card{.name = properties.name, .major = properties.major, .minor = properties.minor};
 #if defined(__HIP__) || defined(__HIPCC__)
   // "gfx90a:sramecc+:xnack-": the last two digits are hexadecimal.
@@ -27,10 +27,6 @@ DriverReport::Card CardAt(int index, const gpuDeviceProp& properties) {
   }
 #endif
   card.memory = {static_cast<int64_t>(properties.totalGlobalMem)};
-  size_t free = 0, total = 0;
-  if (gpuSetDevice(index) == gpuSuccess && gpuMemGetInfo(&free, &total) == gpuSuccess) {
-    card.free = {static_cast<int64_t>(free)};
-  }
   return card;
 }
 
@@ -51,13 +47,11 @@ DriverReport AskDriver() {
   }
   if (error != gpuSuccess) return report;
   report.products = ProductsVersion();
-  int selected = 0;  // asking for free memory selects the card that is asked
-  (void)gpuGetDevice(&selected);
+  // Nothing that would make a context: of several ranks each asks for all cards.
   for (int i = 0; i < count; ++i) {
     gpuDeviceProp properties;
-    if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardAt(i, properties));
+    if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardOf(properties));
   }
-  (void)gpuSetDevice(selected);
   return report;
 }
 
