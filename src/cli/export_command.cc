@@ -22,23 +22,13 @@ Result<int> ExportCommand(const Arguments& arguments) {
   std::string output_dir;
   ExportType type = ExportType::kStored;
   bool overwrite = false;
-  TEMPER_ASSIGN_OR_RETURN(
-      const bool go,
-      ReadCommandOptions(arguments,
-                         {{"Export",
-                           {{.name = "model",
-                             .target = &choice.model,
-                             .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-                            {.name = "base",
-                             .target = &choice.base,
-                             .help = "base model of an adapter, where its configuration names another place"},
-                            {.name = "adapter", .target = &choice.adapter, .help = "adapter to merge into the model"},
-                            {.name = "output_dir", .target = &output_dir, .help = "folder to write"},
-                            {.name = "dtype",
+  OptionGroup options{"Export", OptionsOf(choice, "adapter to merge into the model")};
+  options.options.push_back({.name = "output_dir", .target = &output_dir, .help = "folder to write"});
+  options.options.push_back({.name = "dtype",
                              .target = ChoiceOf(type, {"stored", "bf16", "f16", "f32"}),
-                             .help = "type of the written weights; stored: as the base has them"},
-                            {.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"}}}},
-                         kUsage));
+                             .help = "type of the written weights; stored: as the base has them"});
+  options.options.push_back({.name = "overwrite", .target = &overwrite, .help = "replace what the folder holds"});
+  TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, {std::move(options)}, kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(output_dir, "output_dir"));

@@ -20,6 +20,16 @@ bool IsOfInference(const std::string& name) {
 
 }  // namespace
 
+std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
+  return {{.name = "model",
+           .target = &choice.model,
+           .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
+          {.name = "base",
+           .target = &choice.base,
+           .help = "base model of an adapter, where its configuration names another place"},
+          {.name = "adapter", .target = &choice.adapter, .help = adapter}};
+}
+
 std::vector<OptionGroup> ModelOptions::Groups() {
   OptionGroup memory{"Memory", {}};
   for (OptionGroup& group : RunOptionGroups(run)) {
@@ -27,27 +37,20 @@ std::vector<OptionGroup> ModelOptions::Groups() {
       if (IsOfInference(option.name)) memory.options.push_back(std::move(option));
     }
   }
-  OptionGroup model{"Model",
-                    {{.name = "model",
-                      .target = &choice.model,
-                      .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-                     {.name = "base",
-                      .target = &choice.base,
-                      .help = "base model of an adapter, where its configuration names another place"},
-                     {.name = "adapter", .target = &choice.adapter, .help = "adapter to put on top of the model"},
-                     {.name = "dtype",
-                      .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
-                      .help = "type to compute in",
-                      .default_text = "bf16 where the processor has it, else f32"},
-                     {.name = "device",
-                      .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
-                      .help = "what to compute on",
-                      .default_text = "gpu where one is found, else cpu"},
-                     {.name = "threads",
-                      .target = &threads,
-                      .help = "threads to compute with",
-                      .range = {.at_least = 1},
-                      .default_text = "one per core"}}};
+  OptionGroup model{"Model", OptionsOf(choice, "adapter to put on top of the model")};
+  model.options.push_back({.name = "dtype",
+                           .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
+                           .help = "type to compute in",
+                           .default_text = "bf16 where the processor has it, else f32"});
+  model.options.push_back({.name = "device",
+                           .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
+                           .help = "what to compute on",
+                           .default_text = "gpu where one is found, else cpu"});
+  model.options.push_back({.name = "threads",
+                           .target = &threads,
+                           .help = "threads to compute with",
+                           .range = {.at_least = 1},
+                           .default_text = "one per core"});
   return {std::move(model), std::move(memory)};
 }
 

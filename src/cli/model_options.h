@@ -12,6 +12,9 @@
 
 namespace temper {
 
+// What names a trained model. `adapter`: what becomes of an adapter, for help. Bound to `choice`.
+std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter);
+
 struct ModelOptions {
   ModelChoice choice;
   ComputeType dtype = ComputeType::kAuto;

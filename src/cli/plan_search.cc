@@ -292,19 +292,22 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return IsBetter(*found[a], *found[b], goal); });
+  size_t compiled = 0;  // that fit
   SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
   for (size_t k = 0; k < order.size() && k < kShown; ++k) {
     Candidate candidate = *found[order[k]];
     const bool promises = std::none_of(result.best.begin(), result.best.end(),
                                        [&](const Candidate& c) { return c.compiled && IsBetter(c, candidate, goal); });
-    if (k < kFinalists && promises) {
+    if (compiled < kFinalists && promises) {
       TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
+      compiled += candidate.fits ? 1 : 0;
     }
     result.best.push_back(std::move(candidate));
   }
-  // What was compiled before what only promises.
+  // What was compiled and fits, what only promises, what was compiled and does not fit.
+  const auto place_of = [](const Candidate& c) { return c.compiled ? (c.fits ? 0 : 2) : 1; };
   std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
-    return a.compiled != b.compiled ? a.compiled : IsBetter(a, b, goal);
+    return place_of(a) != place_of(b) ? place_of(a) < place_of(b) : IsBetter(a, b, goal);
   });
   result.spent = {std::chrono::duration<double>(Clock::now() - start).count()};
   return result;

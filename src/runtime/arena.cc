@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
-#include "base/machine_memory.h"
-
 #include "base/check.h"
+#include "base/machine_memory.h"
 
 namespace temper {
 namespace {

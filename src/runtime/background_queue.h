@@ -1,5 +1,5 @@
-// BackgroundQueue: a thread that runs kernels (collectives, transfers) in the order they are issued, beside those of
-// the thread that issues them.
+// BackgroundQueue: a thread that runs kernels (collectives, transfers, moves) in the order they are issued, beside
+// those of the thread that issues them.
 //
 // Thread rule: one thread issues and waits. Nothing allocates after the constructor.
 #pragma once
@@ -36,7 +36,6 @@ class BackgroundQueue {
   // The addresses that `args` points to must stay until the item is complete. It is run when `after` have come, which
   // are marked already, and not again before it is complete.
   void Issue(Kernel* kernel, const KernelArgs& args, std::span<Event* const> after = {});
-  size_t issued() const { return issued_; }
   // Returns when the first `count` items are complete; the first error among all that are complete by then. After an
   // error the rest is not run.
   Status Wait(size_t count);
