@@ -60,9 +60,7 @@ TEST(GpuInventory, RefusesCardsWithoutBf16ButListsThem) {
 TEST(GpuInventory, KnowsAmdsCards) {
   DriverReport report{.amd = true, .driver = 6000, .runtime = 6000};
   report.products = std::string("hipBLASLt");
-  report.cards = {{"MI250X", 9, 0x0a, GiB(64)},
-                  {"MI100", 9, 0x08, GiB(32)},
-                  {"MI300X", 9, 0x42, GiB(192)}};
+  report.cards = {{"MI250X", 9, 0x0a, GiB(64)}, {"MI100", 9, 0x08, GiB(32)}, {"MI300X", 9, 0x42, GiB(192)}};
   const auto found = InventoryOf(report);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->gpus[0].refused, "");
