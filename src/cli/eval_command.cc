@@ -70,7 +70,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
 
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
-  if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
+  if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
       CompileForwardWithin(MemoryFor(choice), MemorySpecOf(options.run),

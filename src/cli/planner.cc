@@ -8,13 +8,20 @@
 
 namespace temper {
 
-StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config) {
+Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows)
+    : model_(model), cluster_(std::move(cluster)), rows_(rows) {
+  for (auto& [ranks, share] : cluster_.shares) share.rates.set_attended(rows.attended);
+}
+
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& fill) {
   const int64_t row = *config.data.max_seq_len;
   const int64_t rows =
       config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
-  // Every row one document: its tokens attend to row (row + 1) / 2 pairs.
-  const double pairs = static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2;
-  return {.tokens = rows * row, .model_flops = run.ModelFlops(rows * row, pairs), .dtype = ComputeDType(config)};
+  const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
+  // Tokens of a row that is one document attend to row (row + 1) / 2 pairs.
+  const double pairs =
+      static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2 * fill.attended;
+  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, pairs), .dtype = ComputeDType(config)};
 }
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {
@@ -64,7 +71,7 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   }
   if (!run.ok()) return run.status();
   planned.run = std::move(*run);
-  planned.facts = StepFactsOf(planned.run, config);
+  planned.facts = StepFactsOf(planned.run, config, rows_);
   const Mesh& mesh = planned.run.mesh.mesh;
   const int stages = mesh.size(Axis::kPp);
   std::vector<CompiledRun> others;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "compile/layout.h"
 #include "compile/place.h"
@@ -18,7 +19,9 @@ namespace {
 
 // What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
 // of the moves; residents spare moves.
-constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4}, kOneRoom[] = {1.2};
+constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
+// The one that is best as a rule first; the others where that does not fit.
+constexpr double kOneRoom[] = {1.2, 1.0, 1.6, 2.4};
 
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
@@ -29,6 +32,7 @@ struct Group {
   std::vector<std::string> names;
   std::optional<Tier> fixed;  // by an option
   bool frozen = true;         // a weight that is not trained: the model's own files hold it
+  bool updated = false;       // by the update, at the host where the states are far from the device
   Bytes bytes;
   Bytes moved;  // of a step, where it does not live on the device
   double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
@@ -130,14 +134,15 @@ class Searcher {
           const auto it = index.find("states:" + ValueNameOf(graph.value(graph.Root(node.inputs[2])).name));
           groups_[it->second].moved +=
               graph.value(node.inputs[1]).type.bytes() + graph.value(node.outputs.back()).type.bytes();
-          continue;
         }
         for (const auto* list : {&node.inputs, &node.outputs}) {
           for (ValueId id : *list) {
             const Value& root = graph.value(graph.Root(id));
-            if (const auto it = index.find(root.name); it != index.end()) {
-              groups_[it->second].moved += root.type.bytes() * use.times;
-            }
+            const bool state = root.role == Role::kOptimizerState;
+            const auto it = index.find(state ? "states:" + ValueNameOf(root.name) : root.name);
+            if (it == index.end()) continue;
+            groups_[it->second].updated |= node.op == Op::kAdamw || node.op == Op::kSumSquares;
+            if (node.op != Op::kAdamw) groups_[it->second].moved += root.type.bytes() * use.times;
           }
         }
       }
@@ -170,7 +175,7 @@ class Searcher {
       const auto it = homes.find(g.names[0]);
       if (it == homes.end()) continue;
       if (it->second == Tier::kHost) at_host += g.bytes;
-      if (it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
+      if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, g.bytes);
     }
     if (memory_.host == kNoLimit) return largest * 3;
     return std::clamp(host_ - at_host, largest, largest * 3);
@@ -196,7 +201,7 @@ class Searcher {
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
-      if (!g.frozen) copies = std::max(copies, g.bytes);
+      if (g.updated) copies = std::max(copies, g.bytes);
     }
     if (host + copies > limit) return HostTooSmall(host + copies);
     return homes;
@@ -234,12 +239,14 @@ class Searcher {
       return TryResidents(resident, activations, least, always);
     }
     if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
-    const auto rooms = effort_ == Effort::kAll ? std::span<const double>(kRooms) : std::span<const double>(kOneRoom);
+    const bool all = effort_ == Effort::kAll;
     Status refused = OkStatus();
-    bool any = false;
-    for (const double room : rooms) {
-      const double wanted = static_cast<double>(least.bytes.v) * room;
-      const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
+    bool any = false, gave_all = false;  // gave_all: that is there, for copies
+    for (const double room : all ? std::span(kRooms) : std::span(kOneRoom)) {
+      if (any && !all) break;
+      const Bytes wanted{static_cast<int64_t>(static_cast<double>(least.bytes.v) * room)};
+      const Bytes transient = std::min(wanted, memory_.device - always);
+      if (transient < wanted && std::exchange(gave_all, true)) continue;  // the same again
       Bytes left = memory_.device - always - transient;
       std::vector<bool> resident(groups_.size(), false);
       for (const size_t k : order_) {
@@ -252,7 +259,6 @@ class Searcher {
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;
       any |= status.ok();
-      if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
     }
     return any ? OkStatus() : refused;
   }

@@ -75,7 +75,7 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
       }
       Footprint footprint = FootprintOf(program, segment, i, binding);
       for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-        if (background && lane == own) continue;
+        if (background && lane == own && !IsDiskLane(lane)) continue;
         for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
           if (issued[lane][k - 1].ConflictsWith(footprint)) awaited[lane] = static_cast<uint32_t>(k);
         }
