@@ -165,8 +165,13 @@ class Searcher {
             .host = HostStaging(homes),
             .rates = &memory_.rates,
             .links = memory_.links,
-            .threads = threads_};
+            .threads = threads_,
+            .update_part = memory_.update_part};
   }
+
+  // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
+  // the host they do not, and what they take more is found when it is placed.
+  Bytes CopiesOf(const Group& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes) const {
@@ -175,7 +180,7 @@ class Searcher {
       const auto it = homes.find(g.names[0]);
       if (it == homes.end()) continue;
       if (it->second == Tier::kHost) at_host += g.bytes;
-      if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, g.bytes);
+      if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, CopiesOf(g));
     }
     if (memory_.host == kNoLimit) return largest * 3;
     return std::clamp(host_ - at_host, largest, largest * 3);
@@ -201,7 +206,7 @@ class Searcher {
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
-      if (g.updated) copies = std::max(copies, g.bytes);
+      if (g.updated) copies = std::max(copies, CopiesOf(g));
     }
     if (host + copies > limit) return HostTooSmall(host + copies);
     return homes;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "graph/ops/move_part.h"
 
 namespace temper {
 namespace {
@@ -225,7 +226,7 @@ std::vector<LinkTraffic> TrafficOfStep(const Program& program) {
       if (!IsMove(i.op)) continue;
       const auto from = static_cast<size_t>(i.inputs[0]), to = static_cast<size_t>(i.outputs[0]);
       moved[static_cast<int>(TierOf(binding.offsets[from]))][static_cast<int>(TierOf(binding.offsets[to]))] +=
-          segment.operands[from].bytes();
+          MovedBytesOf(segment.operands[from], i.inputs.size(), segment.operands[to], i.attributes).size;
     }
   }
   std::vector<LinkTraffic> traffic;
