@@ -27,7 +27,7 @@ class Scheduler {
   Scheduler(Graph graph, const CollectivesSpec& spec)
       : spec_(spec), moves_(FindWeightMoves(graph)), nodes_(std::move(graph.nodes())), result_(std::move(graph)) {
     result_.nodes().clear();
-    result_.Reserve(0, nodes_.size());
+    result_.nodes().reserve(nodes_.size());
   }
 
   Graph Run() {

@@ -12,7 +12,7 @@ class Differentiator final : public GradientSink {
  public:
   Differentiator(Graph forward, bool accumulate)
       : graph_(std::move(forward)), accumulate_(accumulate), forward_nodes_(graph_.nodes().size()) {
-    graph_.Reserve(static_cast<size_t>(graph_.num_values()) * 2, forward_nodes_ * 2);
+    graph_.nodes().reserve(forward_nodes_ * 3);
     MarkNeeds();
   }
 

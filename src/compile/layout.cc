@@ -44,8 +44,9 @@ std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>
 
 class LayoutMaker {
  public:
-  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads)
-      : graph_(graph), parts_(parts), threads_(threads), ends_(EndsOfNodes(graph, parts)) {}
+  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
+              const std::array<Bytes, kNumTiers>& enough)
+      : graph_(graph), parts_(parts), threads_(threads), enough_(enough), ends_(EndsOfNodes(graph, parts)) {}
 
   Layout Run() {
     layout_.home.resize(static_cast<size_t>(graph_.num_values()));
@@ -131,7 +132,8 @@ class LayoutMaker {
       nodes.push_back(i);
       count(&scratch_change_);
     }
-    layout_.tiers[static_cast<size_t>(tier)].span = PackIntervals(intervals);
+    const auto t = static_cast<size_t>(tier);
+    layout_.tiers[t].span = PackIntervals(intervals, enough_[t]);
     for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
     for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
   }
@@ -182,6 +184,7 @@ class LayoutMaker {
   const Graph& graph_;
   const std::vector<PipelinePart>& parts_;
   const int threads_;
+  const std::array<Bytes, kNumTiers> enough_;
   const std::vector<int> ends_;  // per node
   Layout layout_;
   std::vector<int> part_of_;      // per node
@@ -204,9 +207,10 @@ bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;
 }
 
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads) {
-  if (!parts.empty()) return LayoutMaker(graph, parts, threads).Run();
-  return LayoutMaker(graph, {{.begin = 0, .end = graph.nodes().size()}}, threads).Run();
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
+              const std::array<Bytes, kNumTiers>& enough) {
+  if (!parts.empty()) return LayoutMaker(graph, parts, threads, enough).Run();
+  return LayoutMaker(graph, {{.begin = 0, .end = graph.nodes().size()}}, threads, enough).Run();
 }
 
 }  // namespace temper

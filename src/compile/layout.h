@@ -49,7 +49,9 @@ Tier TierOf(const Graph& graph, const Node& node);
 // Of a value that outlives the step, or that the host reads or writes.
 bool IsPersistent(const Graph& graph, ValueId id);
 
-// `parts`: empty for a graph that is one. They stand one after another and are all of it.
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads);
+// `parts`: empty for a graph that is one. They stand one after another and are all of it. `enough`: of each tier's
+// region of temporaries, what another graph takes anyway: this one need not be packed tighter.
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
+              const std::array<Bytes, kNumTiers>& enough = {});
 
 }  // namespace temper

@@ -105,11 +105,12 @@ Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& ord
 
 }  // namespace
 
-Bytes PackIntervals(std::span<Interval> intervals) {
+Bytes PackIntervals(std::span<Interval> intervals, Bytes enough) {
   int steps = 0;
   for (const Interval& x : intervals) steps = std::max(steps, x.end);
   const std::vector<int64_t> alive = AliveInSteps(intervals, steps);
   const Bytes bound{*std::max_element(alive.begin(), alive.end())};
+  const auto is_within = [&](Bytes span, int64_t part) { return span.v - bound.v <= bound.v / part || span <= enough; };
   const auto comes_last = [&](size_t i) {
     const Interval& x = intervals[i];
     return x.begin == x.end &&
@@ -139,9 +140,9 @@ Bytes PackIntervals(std::span<Interval> intervals) {
         best = span;
         for (size_t i = 0; i < intervals.size(); ++i) best_offsets[i] = intervals[i].offset;
       }
-      if (best->v - bound.v <= bound.v / kTight) break;
+      if (is_within(*best, kTight)) break;
     }
-    if (best->v - bound.v <= bound.v / kGood) break;
+    if (is_within(*best, kGood)) break;
   }
   for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best_offsets[i];
   return *best;

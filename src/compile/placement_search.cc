@@ -55,14 +55,14 @@ class Searcher {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
     }
-    FindGroups();
-    if (memory_.placement != MemoryPlacement::kHost && FixedAreOnDevice()) {
+    if (memory_.placement != MemoryPlacement::kHost && MayAllBeOnDevice()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       if (programs[0].arena_bytes <= memory_.device) {
         return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
       }
       if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
     }
+    FindGroups();
     std::vector<std::optional<Tier>> activations = {memory_.activations};
     if (!memory_.activations) {
       activations = {Tier::kDevice};
@@ -80,10 +80,11 @@ class Searcher {
   }
 
  private:
-  bool FixedAreOnDevice() const {
-    return memory_.activations.value_or(Tier::kDevice) == Tier::kDevice &&
-           std::all_of(groups_.begin(), groups_.end(),
-                       [](const Group& g) { return g.fixed.value_or(Tier::kDevice) == Tier::kDevice; });
+  // No option says otherwise.
+  bool MayAllBeOnDevice() const {
+    const std::optional<Tier> fixed[] = {memory_.weights, memory_.gradients, memory_.optimizer, memory_.activations};
+    return std::all_of(std::begin(fixed), std::end(fixed),
+                       [](std::optional<Tier> tier) { return tier.value_or(Tier::kDevice) == Tier::kDevice; });
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {

@@ -90,7 +90,7 @@ Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec) {
   const std::vector<bool> again = RunAgain(graph, spec);
   std::vector<Node> nodes = std::move(graph.nodes());
   graph.nodes().clear();
-  graph.Reserve(0, nodes.size());
+  graph.nodes().reserve(nodes.size());
   std::vector<size_t> place;
   place.reserve(nodes.size());
   std::map<int, BlockCloner> cloners;

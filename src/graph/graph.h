@@ -73,11 +73,6 @@ struct Node {
 class Graph {
  public:
   ValueId AddValue(Value value);
-  // Room for so many more, for passes that know how many they add.
-  void Reserve(size_t values, size_t nodes) {
-    values_.reserve(values_.size() + values);
-    nodes_.reserve(nodes_.size() + nodes);
-  }
   void AddNode(Node node) { nodes_.push_back(std::move(node)); }
 
   const Value& value(ValueId id) const;

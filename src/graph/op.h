@@ -64,10 +64,8 @@ enum class Op : unsigned char {
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
   // Moves: the same bytes in another tier (Value::tier), towards the device or away from it. With `background` the
   // executor may run them beside the kernels that follow. compile/residency.h places them.
-  // Of a part, elements from `begin` on in the order of memory: (x) -> `count` of them, or (part, x) -> x with these
-  // replaced, which stays where it is.
-  kFetch,  // (x) -> x, (x) -> part, (part, x) -> x                                      attrs: begin, count
-  kEvict,  // the same
+  kFetch,  // (x) -> x
+  kEvict,  // (x) -> x
   // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
   // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h. With `background`
   // (compile/collectives.h) the executor may run them beside the kernels that follow.

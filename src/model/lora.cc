@@ -160,8 +160,7 @@ class LoraRewriter {
       : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
     for (const LoraTarget& t : targets) targets_[t.module] = &t;
     graph_.nodes().clear();
-    constexpr size_t kValues = 5, kNodes = 3;  // that a target adds, at most
-    graph_.Reserve(kValues * targets.size(), nodes_.size() + kNodes * targets.size());
+    graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (graph_.value(id).name == kRngInput) rng_ = id;  // the model draws, too
     }

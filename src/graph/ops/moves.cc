@@ -1,4 +1,9 @@
-// Moves between tiers: bytes, whatever they mean.
+// Moves between tiers: bytes, whatever they mean. Of a value, or of a part: elements from `begin` on in the order of
+// memory.
+//
+//   (x) -> x
+//   (x) -> part      attributes begin, count
+//   (part, x) -> x   attribute begin: x stays where it is, with these elements replaced
 #include "graph/ops/move_part.h"
 #include "graph/ops/rules.h"
 
