@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "train/mesh_options.h"
@@ -49,6 +50,13 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   return memory;
 }
 
+// The run's own options may leave it less than the device and its host have.
+void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
+  forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
+  forecast->host_limit = std::min(forecast->host_limit, memory.host.value_or(forecast->host_limit));
+  forecast->fits &= forecast->bytes <= forecast->limit && forecast->host_bytes <= forecast->host_limit;
+}
+
 }  // namespace
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
@@ -84,6 +92,7 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
     programs.push_back(&others.back().train());
   }
   planned.forecast = ForecastOf(programs, mesh, cluster_, planned.facts, keep_events);
+  if (!cluster_.shared) KeepWithin(config.memory, &planned.forecast);
   return planned;
 }
 

@@ -247,7 +247,7 @@ key("parts_key", part_colours, shares);
       others.append(row);
     });
     scroll.append(others);
-    $("alternatives").append(el("p", "Other ways to make it fit, as they are estimated for this machine:"), scroll);
+    $("alternatives").append(el("p", "Ways to make it fit that were looked at:"), scroll);
   }
   for (const [link, size] of data.moves) $("moves").append(el("span", link + " " + bytes(size) + " per step"));
 })();
@@ -260,7 +260,7 @@ key("parts_key", part_colours, shares);
   for (const [name, runs, planned, measured] of data.ops) {
     const row = el("tr");
     row.append(el("td", name), el("td", runs), el("td", secs(planned)), el("td", (100 * planned / data.step).toFixed(1) + " %"));
-    if (data.measured) row.append(el("td", secs(measured)), el("td", measured > 0 ? (planned / measured).toFixed(2) : ""));
+    if (data.measured) row.append(el("td", measured > 0 ? secs(measured) : ""), el("td", measured > 0 ? (planned / measured).toFixed(2) : ""));
     table.append(row);
   }
   if (data.measured) {
