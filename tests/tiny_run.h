@@ -250,11 +250,11 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients, by name.
+  // Bytes of all weights, adapters, states and gradients that outlive the step, by name.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
-      if (b.role == Role::kInput || b.role == Role::kOutput) continue;
+      if (b.role == Role::kInput || b.role == Role::kOutput || b.transient) continue;
       state[b.name] = BytesOf(b);
     }
     return state;

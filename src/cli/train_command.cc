@@ -40,7 +40,7 @@ constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of 
 // Everything a run owns, in the order it is made; TrainCommand fills it step by step.
 struct Run {
   TrainSetup setup;
-  AvailableMemory available;  // for this rank
+  RankMemory available;
   CompiledRun compiled;
   RunData data;
   std::optional<RunData> eval_data;

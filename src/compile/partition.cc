@@ -157,7 +157,7 @@ class Partitioner final : public ShardingSink {
   void Refuse(std::string why) override {
     if (refused_.ok()) {
       refused_ = InvalidArgument(
-          fmt::format("mesh {}: block {} {}: {}{}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why,
+          fmt::format("mesh {}: {} {}: {}{}", spec_.mesh.ToString(), ToString(node_->op), OfBlock(node_->block), why,
                       GivenRules([&](const Node& node, ValueId) { return node.block == node_->block; })));
     }
   }
