@@ -160,7 +160,8 @@ class TinyRun {
                                       .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
                                       .threads = spec.threads,
                                       .mesh = mesh,
-                                      .memory = spec.memory}));
+                                      .memory = spec.memory},
+                                     nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }
@@ -193,6 +194,7 @@ class TinyRun {
 
   const Program& train() const { return programs_[0]; }
   const Program& eval() const { return programs_[1]; }
+  const ChosenMemory& chosen() const { return chosen_; }
   const Arena& arena() const { return *arena_; }
   const Arena& host() const { return *host_; }
   const Store& disk() const { return *disk_; }
@@ -306,6 +308,7 @@ class TinyRun {
   std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraTarget> targets_;
   std::vector<Program> programs_;
+  ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;
   std::unique_ptr<Store> disk_;
   std::unique_ptr<Executor> train_, eval_;
