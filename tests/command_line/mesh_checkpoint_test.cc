@@ -37,7 +37,8 @@ class MeshCheckpoint : public Workplace {
                            "3", "--learning_rate", "1e-3", "--output_dir", out});
     const bool deals = mesh.find("dp") != mesh.npos;
     run.insert(run.end(), {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
-    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", "2", "--mesh", mesh});
+    const bool four = mesh.find(',') != mesh.npos;  // two axes of two
+    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", four ? "4" : "2", "--mesh", mesh});
     run.insert(run.end(), more.begin(), more.end());
     return run;
   }
@@ -132,8 +133,9 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   using Ways = std::vector<std::pair<std::string, std::string>>;
-  const Ways of_full = {{"fsdp=2", ""},   {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"},   {"cp=2", ""},
-                        {"tp=2", "cp=2"}, {"pp=2", ""},   {"", "pp=2"},       {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}};
+  const Ways of_full = {{"fsdp=2", ""},     {"", "fsdp=2"},     {"tp=2", "fsdp=2"},     {"dp=2", "tp=2"},
+                        {"cp=2", ""},       {"tp=2", "cp=2"},   {"pp=2", ""},           {"", "pp=2"},
+                        {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}, {"fsdp=2", "pp=2,tp=2"}};
   const Ways of_lora = {{"fsdp=2", ""}, {"", "tp=2"}, {"cp=2", ""}, {"pp=2", "fsdp=2"}};
   for (const char* method : {"full", "lora"}) {
     const Ways& ways = method == std::string("full") ? of_full : of_lora;
