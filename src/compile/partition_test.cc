@@ -356,10 +356,13 @@ std::string ErrorOf(const Graph& graph, const Mesh& mesh, const Placements& weig
 TEST(Partition, RefusesTokensThatDoNotDivide) {
   const Net net;
   const Mesh five = MeshOf({{Axis::kFsdp, 5}}), eleven = MeshOf({{Axis::kTp, 11}});
-  EXPECT_EQ(ErrorOf(net.graph, five, DefaultsFor(net.graph, five)),
-            "mesh fsdp=5: 24 tokens of token do not divide among 5 ranks");
+  EXPECT_EQ(
+      ErrorOf(net.graph, five, DefaultsFor(net.graph, five)),
+      "mesh fsdp=5: 24 tokens of token (rows of max_seq_len) do not divide among 5 ranks; numbers near it that do: 20, "
+      "25");
   EXPECT_EQ(ErrorOf(net.graph, eleven, DefaultsFor(net.graph, eleven)),
-            "mesh tp=11: block 0 rms_norm: 24 tokens of x do not divide among 11 ranks of tp");
+            "mesh tp=11: rms_norm of block 0: 24 tokens (rows of max_seq_len) of x do not divide among 11 ranks of tp; "
+            "numbers near it that do: 22, 33");
 }
 
 TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
