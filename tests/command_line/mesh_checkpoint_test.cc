@@ -131,6 +131,44 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   }
 }
 
+// A launcher passes the signal on, and the ranks agree on the step after which they stop.
+TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
+  const Arguments steps = Steps("full", "fsdp=2", "out", {"--max_steps", "60", "--save_steps", "30"});
+  RunWell(steps);
+  KeepWhole("out");
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+  Process run(Command(steps), folder());
+  ASSERT_TRUE(run.ReadErrUntil("step 7/"));
+  run.Signal(SIGTERM);
+  const Ended stopped = run.Wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_NE(stopped.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+  EXPECT_FALSE(Has("out/model.safetensors")) << "it was not stopped";
+  Arguments on = steps;
+  on.push_back("--resume");
+  RunWell(on, "resume      from out/checkpoint-");
+  ExpectSame(Path("whole"), Path("out"));
+}
+
+TEST_F(MeshCheckpoint, MetricsSayWhatEachRankSpentItsTimeOnAndItsMemory) {
+  RunWell(Steps("full", "fsdp=2", "out"));
+  std::ifstream in(Path("out/metrics.jsonl"));
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (!row.contains("loss")) continue;
+    ++rows;
+    ASSERT_EQ(row["ranks"].size(), 2u) << line;
+    for (const Json& rank : row["ranks"]) {
+      const double kernels = rank["kernels"], collectives = rank["collectives"], waiting = rank["waiting"];
+      EXPECT_GT(kernels, 0) << line;
+      EXPECT_GE(kernels + collectives + waiting, 0.99) << "all of the time: " << line;
+      EXPECT_GT(rank["resident_peak_bytes"].get<int64_t>(), row["device_peak_bytes"].get<int64_t>()) << line;
+    }
+  }
+  EXPECT_EQ(rows, 6);
+}
+
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   using Ways = std::vector<std::pair<std::string, std::string>>;
   const Ways of_full = {{"fsdp=2", ""},     {"", "fsdp=2"},     {"tp=2", "fsdp=2"},     {"dp=2", "tp=2"},
