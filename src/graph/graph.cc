@@ -32,18 +32,19 @@ std::optional<Phase> ParsePhase(std::string_view text) {
   return ParseName<Phase>(kPhaseNames, text);
 }
 
+std::string NameOfBlock(int block) {
+  if (block == kBlockBefore) return "before the blocks";
+  if (block == kBlockAfter) return "after the blocks";
+  return "block " + std::to_string(block);
+}
+std::string OfBlock(int block) {
+  return (block >= 0 ? "of " : "") + NameOfBlock(block);
+}
+
 ValueId Graph::AddValue(Value value) {
   const ValueId id = num_values();
   values_.push_back(std::move(value));
   return id;
-}
-
-const Value& Graph::value(ValueId id) const {
-  TEMPER_CHECK(id >= 0 && id < num_values()) << "value %" << id << " of " << num_values();
-  return values_[static_cast<size_t>(id)];
-}
-Value& Graph::value(ValueId id) {
-  return const_cast<Value&>(std::as_const(*this).value(id));
 }
 
 ValueId Graph::FindSource(std::string_view name) const {
@@ -51,11 +52,6 @@ ValueId Graph::FindSource(std::string_view name) const {
     by_name_.try_emplace(values_[static_cast<size_t>(indexed_)].name, indexed_);
   const auto it = by_name_.find(std::string(name));
   return it == by_name_.end() ? kNoValue : it->second;
-}
-
-ValueId Graph::Root(ValueId id) const {
-  while (value(id).updates != kNoValue) id = value(id).updates;
-  return id;
 }
 
 }  // namespace temper
