@@ -47,11 +47,24 @@ ValueId Graph::AddValue(Value value) {
   return id;
 }
 
+const Value& Graph::value(ValueId id) const {
+  TEMPER_CHECK(id >= 0 && id < num_values()) << "value %" << id << " of " << num_values();
+  return values_[static_cast<size_t>(id)];
+}
+Value& Graph::value(ValueId id) {
+  return const_cast<Value&>(std::as_const(*this).value(id));
+}
+
 ValueId Graph::FindSource(std::string_view name) const {
   for (; indexed_ < num_values(); ++indexed_)
     by_name_.try_emplace(values_[static_cast<size_t>(indexed_)].name, indexed_);
   const auto it = by_name_.find(std::string(name));
   return it == by_name_.end() ? kNoValue : it->second;
+}
+
+ValueId Graph::Root(ValueId id) const {
+  while (value(id).updates != kNoValue) id = value(id).updates;
+  return id;
 }
 
 }  // namespace temper

@@ -9,10 +9,8 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "graph/attributes.h"
 #include "graph/op.h"
 #include "tensor/placement.h"
@@ -79,11 +77,8 @@ class Graph {
   ValueId AddValue(Value value);
   void AddNode(Node node) { nodes_.push_back(std::move(node)); }
 
-  const Value& value(ValueId id) const {
-    TEMPER_CHECK(id >= 0 && id < num_values()) << "value %" << id << " of " << num_values();
-    return values_[static_cast<size_t>(id)];
-  }
-  Value& value(ValueId id) { return const_cast<Value&>(std::as_const(*this).value(id)); }
+  const Value& value(ValueId id) const;
+  Value& value(ValueId id);
   int num_values() const { return static_cast<int>(values_.size()); }
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node>& nodes() { return nodes_; }
@@ -91,10 +86,7 @@ class Graph {
   // The first value of that name, or kNoValue. The first call indexes all names, later ones are O(1).
   ValueId FindSource(std::string_view name) const;
   // Follows `updates` to the value that owns the address.
-  ValueId Root(ValueId id) const {
-    for (ValueId next = value(id).updates; next != kNoValue; next = value(id).updates) id = next;
-    return id;
-  }
+  ValueId Root(ValueId id) const;
 
  private:
   std::vector<Value> values_;
