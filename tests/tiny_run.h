@@ -256,7 +256,9 @@ class TinyRun {
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
-      if (b.role == Role::kInput || b.role == Role::kOutput || b.transient) continue;
+      if (b.role == Role::kInput || b.role == Role::kOutput) continue;
+      // Of one micro-batch, gradients lie among temporaries, or where they live on the disk in buffers of their own.
+      if (b.transient || (b.role == Role::kGradient && spec_.micro_batches == 1)) continue;
       state[b.name] = BytesOf(b);
     }
     return state;
