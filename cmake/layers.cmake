@@ -1,14 +1,28 @@
-# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
-# Sources whose name ends in _avx2.cc or _avx512.cc are compiled for that instruction set; they are entered only after
-# a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
-# headers (PR 105593), hence -Wno-maybe-uninitialized.
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
+
+# Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they are entered only
+# after a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
+# headers (PR 105593), hence -Wno-maybe-uninitialized.
+function(temper_instruction_sets sources)
+  set(avx2 -O3 -mavx2 -mfma -mf16c)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND avx2 -Wno-maybe-uninitialized)
+  endif()
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mprfchw -mprefer-vector-width=512)
+  set(amx ${avx512} -mamx-tile -mamx-bf16)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "_(avx2|avx512|amx)\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}")
+    endif()
+  endforeach()
+endfunction()
 
 function(temper_target_name folder out)
   string(REPLACE "/" "_" name "temper_${folder}")
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
+# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
 function(temper_layer folder)
   cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;LIBS" ${ARGN})
   set(TEMPER_LAYERS ${TEMPER_LAYERS} ${folder} CACHE INTERNAL "")
@@ -34,18 +48,7 @@ function(temper_layer folder)
     target_link_libraries(${target} ${scope} ${dep_target})
   endforeach()
   target_link_libraries(${target} ${scope} ${ARG_LIBS})
-  set(avx2 -O3 -mavx2 -mfma -mf16c)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND avx2 -Wno-maybe-uninitialized)
-  endif()
-  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mprfchw -mprefer-vector-width=512)
-  foreach(source IN LISTS sources)
-    if(source MATCHES "_avx2\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx2}")
-    elseif(source MATCHES "_avx512\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx512}")
-    endif()
-  endforeach()
+  temper_instruction_sets("${sources}")
 endfunction()
 
 # One test binary per layer (<layer>_tests) from its *_test.cc, and one per folder of tests/ (scenarios).
@@ -55,6 +58,11 @@ function(temper_tests)
       continue()
     endif()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*_test.cc)
+    if(folder STREQUAL "backend/cpu")
+      file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/emulator/*.cc)
+      temper_instruction_sets("${emulator}")
+      list(APPEND sources ${emulator})
+    endif()
     temper_target_name(${folder} target)
     temper_test_binary(${target}_tests "${sources}" ${target})
   endforeach()
