@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/machine_memory.h"
+#include "cli/machine_limits.h"
 #include "compile/train_step.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -52,9 +52,9 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
 // CompileRun for this machine's CPU: a run that `config` sets no limits, and that takes more than `available`, gets the
-// machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk.
-// `available`: for this rank. What `config` has on a GPU or in the stages of a pipeline is compiled as it is.
-Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model& model, const RunConfig& config,
+// machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk. Each
+// stage of a pipeline has its own need and its own limits. What `config` has on a GPU is compiled as it is.
+Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).

@@ -10,13 +10,18 @@ DType DefaultDType() {
   return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
-Result<AvailableMemory> MemoryOfRank(const Ranks& ranks) {
+Result<RankMemory> MemoryOfRank(const Ranks& ranks) {
   AvailableMemory available = FindAvailableMemory();
-  if (ranks.alone()) return available;
-  double least = -static_cast<double>(ShareOf(available, ranks.communicator()->host_ranks()).bytes.v);
-  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax({&least, 1}));
-  available.bytes = {static_cast<int64_t>(-least)};
-  return available;
+  if (ranks.alone()) return RankMemory{available, 1};
+  const RankOfMachine own = ranks.of_machine();
+  const bool in_order = ranks.rank() % own.ranks == own.rank;
+  // Of all: the least share; the most and the fewest ranks of a machine; whether any is numbered otherwise.
+  double all[] = {-static_cast<double>(ShareOf(available, own.ranks).bytes.v), static_cast<double>(own.ranks),
+                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
+  available.bytes = {static_cast<int64_t>(-all[0])};
+  const bool known = all[1] == -all[2] && all[3] == 0;
+  return RankMemory{available, known ? own.ranks : 0};
 }
 
 AvailableMemory MemoryFor(const ProcessorChoice& processor) {

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/isa.h"
 #include "base/machine_memory.h"
+#include "cli/machine_limits.h"
 #include "cli/processor.h"
 #include "cli/ranks.h"
 #include "tensor/dtype.h"
@@ -18,7 +19,7 @@ Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank = {
 DType DefaultDType();
 // What a rank may still take of its machine's memory, which it shares with the others there: the same for all ranks, so
 // that all decide alike. All ranks make this call at the same place.
-Result<AvailableMemory> MemoryOfRank(const Ranks& ranks);
+Result<RankMemory> MemoryOfRank(const Ranks& ranks);
 // What a command that is alone on its processor may take for it: of a GPU's memory, all there is.
 AvailableMemory MemoryFor(const ProcessorChoice& processor);
 std::string Today();  // YYYY-MM-DD, local time

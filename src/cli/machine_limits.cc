@@ -48,10 +48,35 @@ Bytes Adapters(const Program& program) {
   return sum;
 }
 
+// The least of which RoomForArenas leaves `arenas`.
+Bytes AvailableFor(Bytes arenas) {
+  return {((arenas + kBesideArenas).v * kShareOfKernel + kShareOfKernel - 2) / (kShareOfKernel - 1)};
+}
+
 }  // namespace
 
 Bytes RoomForArenas(Bytes available) {
   return std::max(available - available / kShareOfKernel - kBesideArenas, Bytes{});
+}
+
+std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks) {
+  const int per_stage = ranks / static_cast<int>(needs.size()), here = memory.ranks_per_machine;
+  if (here == 0) return std::vector<Bytes>(needs.size(), memory.each.bytes);
+  std::vector<Bytes> shares(needs.size(), kNoLimit);
+  for (int begin = 0; begin < ranks; begin += here) {
+    std::vector<size_t> stages;  // of the machine's ranks
+    for (int rank = begin; rank < std::min(begin + here, ranks); ++rank) {
+      stages.push_back(static_cast<size_t>(rank / per_stage));
+    }
+    std::stable_sort(stages.begin(), stages.end(), [&](size_t a, size_t b) { return needs[a] < needs[b]; });
+    Bytes left = memory.each.bytes * here;
+    for (size_t k = 0; k < stages.size(); ++k) {
+      const Bytes share = left / static_cast<int64_t>(stages.size() - k);
+      shares[stages[k]] = std::min(shares[stages[k]], share);
+      left = left - std::min(share, AvailableFor(needs[stages[k]]));
+    }
+  }
+  return shares;
 }
 
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked, Bytes available) {

@@ -13,8 +13,20 @@
 
 namespace temper {
 
+// What a rank may take of its machine's memory.
+struct RankMemory {
+  AvailableMemory each;  // where all ranks of the machine take alike
+  // Ranks r with the same r / ranks_per_machine share one machine's memory; 0: it is not known which do.
+  int ranks_per_machine = 0;
+};
+
 // Of what a process may still take, the part that is left for arenas.
 Bytes RoomForArenas(Bytes available);
+
+// Stages of a pipeline differ in what they need. Those that need less than their share leave the rest to the others on
+// their machine. `needs[s]`: the arenas of a rank of stage s; stages have equally many of the `ranks`, one after
+// another. Returns what a rank of each stage may take: the same on all machines, so that all of a stage decide alike.
+std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks);
 
 // Limits within which a Program that takes more than `available` as it was `asked` for can be compiled again; nullopt
 // where it fits, or where options say what is to lie where: whether that fits, reserving it will tell. Of the CPU,

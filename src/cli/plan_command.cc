@@ -58,6 +58,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .placement = run.MemoryText(),
                   .options = run.memory.OptionLines(),
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
+                  .mesh_note = NoteOn(run.mesh.mesh),
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
@@ -81,6 +82,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+  if (const std::string note = NoteOn(run.mesh.mesh); !note.empty()) text += note + "\n";
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
@@ -206,7 +208,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin(ShareOf(FindAvailableMemory(), ranks),
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin({ShareOf(FindAvailableMemory(), ranks), ranks},
                                                                         setup->model.model(), config, ranks)
                                                         : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);

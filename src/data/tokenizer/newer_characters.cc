@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <iterator>
 
-#include "data/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace temper {
 namespace {
@@ -128,15 +128,15 @@ std::string_view WithStandIns(std::string_view text, std::string& storage) {
       ++i;
       continue;
     }
-    const char32_t c = unicode::At(text, i), stand_in = StandInOf(c);
+    const char32_t c = utf8::At(text, i), stand_in = StandInOf(c);
     if (stand_in != c) {
       if (!copied) storage.assign(text);
       copied = true;
       spelled.clear();
-      unicode::Append(spelled, stand_in);
+      utf8::Append(spelled, stand_in);
       storage.replace(i, spelled.size(), spelled);
     }
-    i += unicode::Length(text[i]);
+    i += utf8::Length(text[i]);
   }
   return copied ? std::string_view(storage) : text;
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/env.h"
+#include "base/utf8.h"
 #include "data/tokenizer/regex.h"
 #include "data/tokenizer/unicode.h"
 #include "format/json.h"
@@ -74,7 +75,7 @@ void ExpectSame(const Class& got, const Class& want, const std::string& what, si
 Class Matching(const std::string& pattern) {
   static const std::string text = [] {
     std::string all;
-    ForEach([&](size_t, char32_t c) { unicode::Append(all, c); });
+    ForEach([&](size_t, char32_t c) { utf8::Append(all, c); });
     return all;
   }();
   const auto regex = Regex::Compile(pattern, "f.json");
@@ -83,7 +84,7 @@ Class Matching(const std::string& pattern) {
   if (!regex.ok()) return Class(kCodePoints);
   RegexScratch scratch;
   const Status status = regex->Cover(text, scratch, [&](const Span& span) {
-    for (size_t i = span.begin; i < span.end; i += unicode::Length(text[i])) inside.push_back(span.is_match);
+    for (size_t i = span.begin; i < span.end; i += utf8::Length(text[i])) inside.push_back(span.is_match);
     return OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status.message();
@@ -142,7 +143,7 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
       {"NFKC", form(Form::kNfkc)},
       {"NFKD", form(Form::kNfkd)},
       {"StripAccents",
-       [](const std::string& text) { return unicode::IsMark(unicode::At(text, 0)) ? std::string() : text; }},
+       [](const std::string& text) { return unicode::IsMark(utf8::At(text, 0)) ? std::string() : text; }},
       {"order", [&](const std::string& text) {
          const std::string ordered = nfd(marks + text);
          return ordered == nfd(marks) + nfd(text) ? text : ordered;
@@ -153,7 +154,7 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
     std::string changed;  // of one block
     ForEach([&](size_t, char32_t c) {
       std::string text;
-      unicode::Append(text, c);
+      utf8::Append(text, c);
       const std::string to = change(text);
       if (to != text) changed += fmt::format("{:x} {};", static_cast<uint32_t>(c), to);
       if (c % 256 != 255) return;
