@@ -137,7 +137,7 @@ int Main(const Case& c) {
   const double median = seconds[seconds.size() / 2];
   const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
   const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
-  const Bytes in_use = run.train().arena_bytes + Must(device.MemoryBeside()).device;
+  const Bytes in_use = run.train().arena_bytes + Must(device.MeasureMemory()).beside;
   fmt::print(
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
       "{:.1f}), "

@@ -68,6 +68,10 @@ function(temper_tests)
   if(TARGET ${gpu})
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
+    add_library(temper_test_nvml SHARED ${CMAKE_SOURCE_DIR}/tests/device/nvml/nvml.cc)
+    set_target_properties(temper_test_nvml PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test_nvml
+                          OUTPUT_NAME nvidia-ml SUFFIX .so.1)
+    add_dependencies(temper_backend_gpu_tests temper_test_nvml)
   endif()
   # What scenarios on devices find instead of a vendor's library: ranks exchange bytes through memory that they share.
   set(nccl ${CMAKE_BINARY_DIR}/test_nccl)

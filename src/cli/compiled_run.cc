@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "cli/machine_limits.h"
 #include "compile/pipeline_balance.h"
 #include "train/mesh_options.h"
 
@@ -29,14 +28,19 @@ std::optional<Tier> TierOf(TierChoice choice) {
 
 MemorySpec MemorySpecOf(const RunConfig& config) {
   const RunConfig::Memory& m = config.memory;
-  return {.placement = m.placement,
-          .device = m.device.value_or(kNoLimit),
-          .host = m.host.value_or(kNoLimit),
-          .disk = !m.disk.empty(),
-          .weights = TierOf(m.weights),
-          .gradients = TierOf(m.gradients),
-          .optimizer = TierOf(m.optimizer),
-          .activations = TierOf(m.activations)};
+  MemorySpec spec = {.placement = m.placement,
+                     .device = m.device.value_or(kNoLimit),
+                     .host = m.host.value_or(kNoLimit),
+                     .disk = !m.disk.empty(),
+                     .weights = TierOf(m.weights),
+                     .gradients = TierOf(m.gradients),
+                     .optimizer = TierOf(m.optimizer),
+                     .activations = TierOf(m.activations)};
+  if (config.machine.device == DeviceChoice::kGpu) {
+    spec.rates = TypicalGpu();
+    spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+  }
+  return spec;
 }
 
 namespace {
@@ -188,17 +192,18 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   return run;
 }
 
-Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model& model, const RunConfig& config,
+Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config,
                                   int ranks, int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
-  if (config.machine.device == DeviceChoice::kGpu || config.mesh.pp > 1) return plain;
+  const bool is_known = config.machine.device != DeviceChoice::kGpu || available.gpu.has_value();
+  if (!is_known || config.mesh.pp > 1) return plain;
   // By what the first rank's program takes, so that all ranks decide alike: shards may differ by a row.
   std::optional<CompiledRun> of_first;
   if (rank != 0) {
     TEMPER_ASSIGN_OR_RETURN(of_first, CompileRun(model, config, ranks, 0, kept));
   }
   const Program& first = of_first ? of_first->train() : plain.train();
-  auto limits = LimitsOfMachine(first, MemorySpecOf(config), available.bytes);
+  auto limits = LimitsOfMachine(first, MemorySpecOf(config), available);
   if (!limits) return plain;
   limits->disk = true;  // the output folder, where no other is named
   const std::string because = DescribeLimits(plain.train(), available);

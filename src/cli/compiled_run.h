@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/machine_memory.h"
+#include "cli/machine_limits.h"
 #include "compile/train_step.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -51,10 +51,11 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
-// CompileRun for this machine's CPU: a run that `config` sets no limits, and that takes more than `available`, gets the
+// CompileRun for this machine: a run that `config` sets no limits, and that takes more than `available`, gets the
 // machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk.
-// `available`: for this rank. What `config` has on a GPU or in the stages of a pipeline is compiled as it is.
-Result<CompiledRun> CompileWithin(const AvailableMemory& available, const Model& model, const RunConfig& config,
+// `available`: for this rank, the same on all. What `config` has in the stages of a pipeline, or on a GPU whose memory
+// is not known, is compiled as it is.
+Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).

@@ -1,5 +1,6 @@
 #include "cli/machine.h"
 
+#include <array>
 #include <ctime>
 
 #include "backend/cpu/team.h"
@@ -10,17 +11,33 @@ DType DefaultDType() {
   return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
-Result<AvailableMemory> MemoryOfRank(const Ranks& ranks) {
-  AvailableMemory available = FindAvailableMemory();
-  if (ranks.alone()) return available;
-  double least = -static_cast<double>(ShareOf(available, ranks.communicator()->host_ranks()).bytes.v);
-  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax({&least, 1}));
-  available.bytes = {static_cast<int64_t>(-least)};
-  return available;
+namespace {
+
+Result<RunMemory> MemoryNow(Device* gpu) {
+  RunMemory memory{.host = FindAvailableMemory()};
+  if (gpu != nullptr) {
+    TEMPER_ASSIGN_OR_RETURN(memory.gpu, gpu->MeasureMemory());
+  }
+  return memory;
 }
 
-AvailableMemory MemoryFor(const ProcessorChoice& processor) {
-  return processor.on_gpu() ? AvailableMemory{kNoLimit} : FindAvailableMemory();
+}  // namespace
+
+Result<RunMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
+  Result<RunMemory> memory = MemoryNow(gpu);
+  if (ranks.alone()) return memory;
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(memory.status()));
+  const Bytes share = ShareOf(memory->host, ranks.communicator()->host_ranks()).bytes;
+  std::array<double, 2> least = {-static_cast<double>(share.v), 0};
+  if (memory->gpu) least[1] = -static_cast<double>(memory->gpu->free.v);
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(least));
+  memory->host.bytes = {static_cast<int64_t>(-least[0])};
+  if (memory->gpu) memory->gpu->free = {static_cast<int64_t>(-least[1])};
+  return memory;
+}
+
+Result<RunMemory> MemoryFor(const Processor& processor) {
+  return MemoryNow(processor.device());
 }
 
 std::string Today() {

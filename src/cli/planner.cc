@@ -53,7 +53,7 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   }
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
-  Result<CompiledRun> run = cluster_.shared ? CompileWithin({cluster_.MemoryOf(ranks)}, model_, config, ranks)
+  Result<CompiledRun> run = cluster_.shared ? CompileWithin({.host = {cluster_.MemoryOf(ranks)}}, model_, config, ranks)
                                             : CompileRun(model_, config, ranks, 0, {}, &memory);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!run.ok() && run.status().code() == StatusCode::kOutOfMemory && !by_option) {

@@ -1,6 +1,7 @@
 // Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
 #define TEMPER_PROGRAM "/proc/self/exe"
 #include "../command_line/temper_program.h"
+#include "cli/machine_limits.h"
 
 namespace temper::program {
 namespace {
@@ -153,6 +154,76 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
       if (!file.ends_with(".safetensors")) continue;
       EXPECT_TRUE(Slurp(placed + "/out/" + file) == bytes) << file << " differs";
     }
+  }
+}
+
+// The GPU has `room` for the arena of a run between no ranks, and no more, while this lives.
+class RoomOnDevice {
+ public:
+  explicit RoomOnDevice(Bytes room) {
+    const Bytes beside = GiB(1) - RoomOnGpu(Program(), {.free = GiB(1)});
+    setenv("APART_GPU_FREE", std::to_string((room + beside).v).c_str(), 1);
+    setenv("APART_GPU_HOLDERS", "python3 (process 4711) holds 79.00 GiB", 1);
+  }
+  ~RoomOnDevice() {
+    unsetenv("APART_GPU_FREE");
+    unsetenv("APART_GPU_HOLDERS");
+  }
+};
+
+// What is free on the GPU is the limit of a run that sets none.
+TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameBytes) {
+  constexpr char kLimits[] = "everything on the GPU takes ";
+  const Arguments run = Train({"--method", "full", "--dtype", "bf16", "--save_steps", "2"});
+  const std::string whole = Folder("whole"), within = Folder("within"), resumed = Folder("resumed");
+  const Ended everywhere = Run(run, "gpu", whole);
+  ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+  EXPECT_EQ(everywhere.err.find(kLimits), std::string::npos) << everywhere.err;
+  const auto peak = [&](const std::string& folder, const char* of) {
+    const Json row = Json::parse(FirstLines(folder + "/out/metrics.jsonl", 1));
+    return row.contains(of) ? row[of].get<int64_t>() : int64_t{0};
+  };
+  const int64_t arena = peak(whole, "device_peak_bytes");
+  {
+    const RoomOnDevice room(Bytes{arena * 6 / 10});
+    const Ended placed = Run(run, "gpu", within);
+    ASSERT_EQ(placed.code, 0) << placed.err;
+    for (const char* said : {kLimits, "python3 (process 4711) holds 79.00 GiB", "at the host"}) {
+      EXPECT_NE(placed.err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << placed.err;
+    }
+  }
+  EXPECT_LE(peak(within, "device_peak_bytes"), arena * 6 / 10);
+  EXPECT_GT(peak(within, "host_peak_bytes"), 0);
+  EXPECT_GT(arena, 0);
+  for (const auto& [file, bytes] : BytesOf(whole + "/out")) {
+    if (!file.ends_with(".safetensors")) continue;
+    EXPECT_TRUE(Slurp(within + "/out/" + file) == bytes) << file << " differs";
+  }
+  // And on with all of its memory, as if it had been there before.
+  Arguments on = run;
+  on.push_back("--resume=" + within + "/out/checkpoint-2");
+  const Ended went_on = Run(on, "gpu", resumed);
+  ASSERT_EQ(went_on.code, 0) << went_on.err;
+  EXPECT_EQ(went_on.err.find("another environment"), std::string::npos) << went_on.err;
+  EXPECT_TRUE(Slurp(resumed + "/out/model.safetensors") == Slurp(whole + "/out/model.safetensors"));
+
+  const RoomOnDevice none(KiB(64));
+  ExpectEnd(Run(run, "gpu", Folder("none")), 1, {kLimits, "python3 (process 4711)"});
+}
+
+TEST_F(OnDevice, AModelThatDoesNotFitWhatIsFreeGeneratesAndEvaluatesTheSame) {
+  for (const Arguments& what : {Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "96"},
+                                Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6"}}) {
+    SCOPED_TRACE(what[0]);
+    Arguments command = what;
+    command.insert(command.end(), {"--model", kModel, "--dtype", "f32", "--threads", "1"});
+    const Ended everywhere = Run(command, "gpu");
+    ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+    const RoomOnDevice room(Bytes{static_cast<int64_t>(temper::Slurp(kModel + "/model.safetensors").size()) * 3 / 4});
+    const Ended within = Run(command, "gpu");
+    ASSERT_EQ(within.code, 0) << within.err;
+    EXPECT_NE(within.err.find("everything on the GPU takes "), std::string::npos) << within.err;
+    EXPECT_EQ(within.out, everywhere.out);
   }
 }
 

@@ -73,12 +73,14 @@ Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, in
   return Unsupported(fmt::format("GPU {} ({}): {}", index, gpu.name, gpu.refused));
 }
 
-std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total) {
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders) {
+  const std::string because = size > total       ? ""
+                              : holders.empty() ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)"
+                                                : fmt::format(" ({}: end it, or choose another GPU)", holders);
   return fmt::format(
       "the run needs {} of {}, which has {} of {} free{}. Try --memory.recompute block, a smaller --max_seq_len or "
       "--per_device_train_batch_size, or --method lora; `temper plan` shows the effect of each",
-      ToString(size), card, ToString(free), ToString(total),
-      size <= total ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)" : "");
+      ToString(size), card, ToString(free), ToString(total), because);
 }
 
 }  // namespace temper::gpu

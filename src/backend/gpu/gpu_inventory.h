@@ -31,7 +31,7 @@ struct DriverReport {
 Result<GpuInventory> InventoryOf(const DriverReport& report);
 // Whether GPU `index` can be opened.
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
-// An arena of `size` did not fit.
-std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total);
+// An arena of `size` did not fit. `holders`: what is known of other processes there (memory_holders.h), or "".
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders);
 
 }  // namespace temper::gpu
