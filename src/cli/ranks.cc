@@ -66,4 +66,9 @@ Result<int> Ranks::End(Result<int> result) const {
   return Status(failure.code(), "");
 }
 
+void Ranks::EndNow(const Status& failure) const {
+  if (communicator_->ReportsFailure()) LogError(failure.message());
+  std::_Exit(kExitFailure);
+}
+
 }  // namespace temper

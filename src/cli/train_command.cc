@@ -129,7 +129,8 @@ Status ReserveOnGpu(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (!ranks.alone()) {
     const Mesh& mesh = run.compiled.mesh.mesh;
-    auto between = NcclCommunicator::Make(*ranks.communicator(), *run.gpu);
+    auto between = NcclCommunicator::Make(*ranks.communicator(), *run.gpu,
+                                          [&ranks](const Status& cause) { ranks.EndNow(cause); });
     TEMPER_RETURN_IF_ERROR(ranks.Agree(between.status()));
     run.between_gpus = *std::move(between);
     run.collectives = run.between_gpus->Collectives(mesh);
@@ -480,7 +481,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
   // Else the device would wait for the other ranks, and what goes now for the device.
-  if (!result.ok() && run.between_gpus) run.between_gpus->LetGo();
+  if (!result.ok() && run.between_gpus) run.between_gpus->LetGo(result.status());
   return result;
 }
 

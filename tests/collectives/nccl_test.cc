@@ -38,6 +38,7 @@ class FromHost final : public Communicator {
   Status AllReduceMax(std::span<double> values) override { return inner_.AllReduceMax(values); }
   Status Broadcast(std::span<std::byte> bytes, int root) override { return inner_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { inner_.SetPatience(patience); }
+  Status Check() override { return inner_.Check(); }
   void Abort(const Status& cause) override { inner_.Abort(cause); }
   bool ReportsFailure() const override { return inner_.ReportsFailure(); }
   Bytes bytes_sent() const override { return inner_.bytes_sent(); }
@@ -166,7 +167,7 @@ TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
     TEMPER_CHECK(memory.ok()) << memory.status().message();
     std::byte* const at = memory->data();
     ASSERT_TRUE((*kernel)->Run({.inputs = &at, .outputs = &at}).ok());
-    (*between)->LetGo();
+    (*between)->LetGo(IoError("the other one has failed"));
     const Status waited = device.stream().Synchronize();
     EXPECT_FALSE(waited.ok()) << "nobody else came";
   });

@@ -34,11 +34,16 @@ size_t Size(int64_t n) {
 // One group of calls, which NCCL carries out together. Every call between Begin and End must be made on all members.
 class Calls {
  public:
-  Calls(const NcclApi& api, const NcclGroup& group, void* stream) : api_(api), comm_(group.comm), stream_(stream) {}
-  Status Begin() { return api_.StatusOf(api_.group_start(), "a group of calls"); }
+  Calls(NcclGroups& groups, const NcclGroup& group, void* stream)
+      : groups_(groups), api_(groups.api()), comm_(group.comm), stream_(stream) {}
+  Status Begin() {
+    TEMPER_ASSIGN_OR_RETURN(inside_, groups_.Enter());
+    return api_.StatusOf(api_.group_start(), "a group of calls");
+  }
   // Ends the group also where a call failed: what was begun must be ended.
   Status End() {
     const Status ended = api_.StatusOf(api_.group_end(), "a group of calls");
+    inside_ = {};
     return failed_.ok() ? ended : failed_;
   }
   void AllGather(const std::byte* in, std::byte* out, int64_t bytes) {
@@ -72,9 +77,11 @@ class Calls {
   void Note(NcclResult result, const char* what) {
     if (failed_.ok()) failed_ = api_.StatusOf(result, what);
   }
+  NcclGroups& groups_;
   const NcclApi& api_;
   const NcclComm comm_;
   void* const stream_;
+  NcclGroups::Inside inside_;
   Status failed_;
 };
 
@@ -125,7 +132,7 @@ class NcclCollective final : public Kernel {
   Status Run(const KernelArgs& args) override {
     context_.sent.fetch_add(sent_.v, std::memory_order_relaxed);
     if (op_ == Op::kReduceScatter) TEMPER_RETURN_IF_ERROR(Pack(args));
-    Calls calls(context_.groups.api(), group_, stream_.handle());
+    Calls calls(context_.groups, group_, stream_.handle());
     TEMPER_RETURN_IF_ERROR(calls.Begin());
     for (size_t t = 0; t < tensors_.size(); ++t) Call(args, t, calls);
     TEMPER_RETURN_IF_ERROR(calls.End());
@@ -223,7 +230,7 @@ class NcclTransfer final : public Kernel {
 
   Status Run(const KernelArgs& args) override {
     if (sends_) context_.sent.fetch_add(bytes_.v, std::memory_order_relaxed);
-    Calls calls(context_.groups.api(), pair_, stream_.handle());
+    Calls calls(context_.groups, pair_, stream_.handle());
     TEMPER_RETURN_IF_ERROR(calls.Begin());
     if (sends_) {
       calls.Send(args.inputs[0], bytes_.v, 1 - pair_.index);
