@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "base/log.h"
@@ -68,7 +69,7 @@ Result<int> Ranks::End(Result<int> result) const {
 
 void Ranks::EndNow(const Status& failure) const {
   if (communicator_->ReportsFailure()) LogError(failure.message());
-  std::_Exit(kExitFailure);
+  std::_Exit(1);  // as of any error
 }
 
 }  // namespace temper

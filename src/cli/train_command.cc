@@ -481,7 +481,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
   // Else the device would wait for the other ranks, and what goes now for the device.
-  if (!result.ok() && run.between_gpus) run.between_gpus->LetGo(result.status());
+  if (!result.ok() && run.between_gpus) result = run.between_gpus->LetGo(result.status());
   return result;
 }
 

@@ -1,4 +1,9 @@
 // Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <chrono>
+
 #define TEMPER_PROGRAM "/proc/self/exe"
 #include "../command_line/temper_program.h"
 #include "cli/machine_limits.h"
@@ -240,6 +245,27 @@ TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
     EXPECT_NE(on_device.err.find("libnccl.so.2 2.28.9"), std::string::npos) << on_device.err;
     ExpectSameResults(host + "/out", device + "/out");
   }
+}
+
+// The other one waits on its device for the sums of a step.
+TEST_F(OnDevice, ARankThatIsStoppedEndsTheRunWithOneMessage) {
+  Arguments run = Train({"--max_steps", "100000", "--nprocs", "2", "--mesh", "fsdp=2", "--method", "full",
+                         "--watch.idle_seconds", "2", "--device", "gpu"});
+  run.insert(run.begin(), "--temper");
+  Process ranks(Command(run), folder());
+  ASSERT_TRUE(ranks.ReadErrUntil("step 3/"));
+  const pid_t victim = ProcessOfRank(ranks.pid(), 1);
+  ASSERT_GT(victim, 0);
+  kill(victim, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  const Ended ended = ranks.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_NE(ended.code, 0);
+  const size_t error = ended.err.find("error: ");
+  ASSERT_NE(error, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("error: ", error + 1), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find(fmt::format("error: rank 1 (process {}) gives no sign of life", victim)), std::string::npos)
+      << ended.err;
 }
 
 TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {

@@ -102,16 +102,19 @@ Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(con
 
 void NcclCommunicator::Abort(const Status& cause) {
   host_.Abort(cause);
-  LetGo(cause);
+  (void)LetGo(cause);
 }
 
-void NcclCommunicator::LetGo(const Status& cause) {
+Status NcclCommunicator::LetGo(const Status& cause) {
   (void)AbortGroups(cause);
   if (watch_ != nullptr) watch_->Dismiss();
+  const std::lock_guard lock(mutex_);
+  return aborted_;
 }
 
 bool NcclCommunicator::AbortGroups(const Status& cause) {
   const std::lock_guard lock(mutex_);
+  if (aborted_.ok()) aborted_ = cause;
   bool all = true;
   for (const auto& meeting : meetings_) all = meeting->groups->Abort(cause) && all;
   return all;

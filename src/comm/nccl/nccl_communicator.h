@@ -51,8 +51,10 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status Check() override { return host_.Check(); }
   // And LetGo.
   void Abort(const Status& cause) override;
-  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. The thread that enqueues.
-  void LetGo(const Status& cause);
+  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended that
+  // before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
+  // enqueues.
+  Status LetGo(const Status& cause);
   bool ReportsFailure() const override { return host_.ReportsFailure(); }
   Bytes bytes_sent() const override;
 
@@ -74,8 +76,9 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Communicator& host_;
   Device& device_;
   const NcclApi& api_;
-  std::mutex mutex_;  // guards that meetings_ grows
+  std::mutex mutex_;  // guards that these two change
   std::vector<std::unique_ptr<Meeting>> meetings_;
+  Status aborted_;
   std::unique_ptr<NcclScratch> scratch_;
   std::atomic<int64_t> sent_{0};
   std::unique_ptr<NcclWatch> watch_;  // nullptr where there is nobody else
