@@ -327,9 +327,11 @@ class ApartDevice : public Device {
         return found;
       };
       std::byte* const workspace = args.workspace == nullptr ? nullptr : device_.MemoryAt(args.workspace);
+      std::vector<const std::byte*> loaded(inputs_, nullptr);
+      if (args.loaded != nullptr) loaded.assign(args.loaded, args.loaded + inputs_);
       return queue_.Enqueue([this, in = memory(args.inputs, inputs_), out = memory(args.outputs, outputs_), workspace,
-                             hash = args.rng_name_hash] {
-        return kernel_->Run({in.data(), out.data(), workspace, hash});
+                             hash = args.rng_name_hash, loaded = std::move(loaded)] {
+        return kernel_->Run({in.data(), out.data(), workspace, hash, loaded.data()});
       });
     }
     bool replayable() const override { return kernel_->replayable(); }
