@@ -66,6 +66,7 @@ TEST(GpuLoss, TheHostDoesNotWaitForANumberThatIsInTheTargetsItHasLoaded) {
     loaded[2] = in[2];
     TestTensors got;
     spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    got.reserve(spec.outputs.size());
     for (const TensorType& t : spec.outputs) out.push_back(got.emplace_back(t).data());
     spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, 1);
     TestTensor workspace({DType::kF32, {(spec.workspace.v + 3) / 4}});
