@@ -142,8 +142,8 @@ int Main(const Case& c) {
   if (c.limit) {
     const Cluster cluster = Must(OpenCluster(PosixEnv(), kCluster));
     planned = Must(Planner(*model, cluster).Plan(config, 1));
-    forecast = fmt::format(", {} at the host, forecast {:.0f} tokens/s on {}", ToString(planned->run.train().host.bytes),
-                           planned->forecast.tokens_per_second, kCluster);
+    forecast = fmt::format(", {} at the host, forecast {:.0f} tokens/s on {}",
+                           ToString(planned->run.train().host.bytes), planned->forecast.tokens_per_second, kCluster);
   }
   const CompiledRun run = planned ? std::move(planned->run) : Must(CompileRun(*model, config));
   const double peak = Must(MeasureProductPeak(device, DType::kBF16));
@@ -192,9 +192,8 @@ int Main(const Case& c) {
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fputs(
-        "usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]\n",
-        stderr);
+    std::fputs("usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]\n",
+               stderr);
     return 2;
   }
   temper::Case c{.config = argv[1],

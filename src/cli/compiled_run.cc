@@ -192,8 +192,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   return run;
 }
 
-Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config,
-                                  int ranks, int rank, const KeptDecisions& kept) {
+Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config, int ranks,
+                                  int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
   const bool is_known = config.machine.device != DeviceChoice::kGpu || available.gpu.has_value();
   if (!is_known || config.mesh.pp > 1) return plain;

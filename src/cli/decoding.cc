@@ -30,12 +30,11 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const RunMemory available, MemoryFor(model.processor));
-  TEMPER_ASSIGN_OR_RETURN(
-      std::vector<Program> programs,
-      CompileForwardWithin(available, asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
-        spec.memory = memory;
-        return CompileDecoding(model.opened.model(), spec, chosen);
-      }));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs,
+                          CompileForwardWithin(available, asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
+                            spec.memory = memory;
+                            return CompileDecoding(model.opened.model(), spec, chosen);
+                          }));
   TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs[0], options.run.memory.disk, model.opened,
                                                 model.processor.device(), options.ResolvedThreads()));
   TEMPER_ASSIGN_OR_RETURN(model.session,

@@ -74,10 +74,9 @@ Result<int> EvalCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const RunMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
-      CompileForwardWithin(available, MemorySpecOf(options.run),
-                           [&](const MemorySpec& memory, ChosenMemory* chosen) {
-                             return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
-                           }));
+      CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {
+        return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
+      }));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,
                           ReserveFar(programs[0], options.run.memory.disk, model, processor.device(), threads));

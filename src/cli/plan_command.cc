@@ -223,9 +223,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(),
-                                                                        config, ranks)
-                                                        : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
+                            here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(), config, ranks)
+                                 : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     const PlanFacts facts = PlanFactsOf(*setup, run);
     std::fputs((options.program ? PrintProgram(run.train())

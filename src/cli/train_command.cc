@@ -129,8 +129,8 @@ Status ReserveOnGpu(Run& run) {
   const Ranks& ranks = run.setup.ranks;
   if (!ranks.alone()) {
     const Mesh& mesh = run.compiled.mesh.mesh;
-    auto between = NcclCommunicator::Make(*ranks.communicator(), *run.gpu,
-                                          [&ranks](const Status& cause) { ranks.EndNow(cause); });
+    auto between =
+        NcclCommunicator::Make(*ranks.communicator(), *run.gpu, [&ranks](const Status& cause) { ranks.EndNow(cause); });
     TEMPER_RETURN_IF_ERROR(ranks.Agree(between.status()));
     run.between_gpus = *std::move(between);
     run.collectives = run.between_gpus->Collectives(mesh);

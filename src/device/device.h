@@ -97,8 +97,8 @@ class Device {
   // The device's memory, measured now.
   struct Memory {
     Bytes total, free;
-    Bytes beside;         // what is neither free nor given by Allocate: contexts, libraries and scratch, of all processes
-    Bytes pinned;         // of the host's memory, for copies
+    Bytes beside;  // what is neither free nor given by Allocate: contexts, libraries and scratch, of all processes
+    Bytes pinned;  // of the host's memory, for copies
     std::string holders;  // other processes, where the driver names them: "python3 (process 4711) holds 30.00 GiB"
   };
   virtual Result<Memory> MeasureMemory() = 0;

@@ -115,6 +115,20 @@ TEST_F(OnDevice, TheDeviceIsTheDefaultWhereThereIsOne) {
       << old.err;
 }
 
+TEST_F(OnDevice, DoctorListsDevicesAndMeasuresThem) {
+  setenv("APART_GPU", "one", 1);
+  setenv("APART_GPU_HOLDERS", "python3 (process 4711) holds 1.00 GiB", 1);
+  const Ended doctor = RunTemper({"--temper", "doctor"}, folder());
+  unsetenv("APART_GPU");
+  unsetenv("APART_GPU_HOLDERS");
+  ASSERT_EQ(doctor.code, 0) << doctor.err;
+  for (const char* said :
+       {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
+        "TFLOP/s in matrix products of bf16", "GB/s within", "what --dtype auto and --device auto"}) {
+    EXPECT_NE(doctor.out.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << doctor.out;
+  }
+}
+
 TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
   setenv("APART_GPU", "none", 1);
   const Ended train = Run(Train({}), "gpu");
@@ -196,6 +210,10 @@ TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameByte
     for (const char* said : {kLimits, "python3 (process 4711) holds 79.00 GiB", "at the host"}) {
       EXPECT_NE(placed.err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << placed.err;
     }
+    Arguments plan = run;
+    plan[0] = "plan";
+    const Ended planned = Run(plan, "gpu", within);
+    EXPECT_NE(planned.out.find(kLimits), std::string::npos) << "a plan is the run: " << planned.out << planned.err;
   }
   EXPECT_LE(peak(within, "device_peak_bytes"), arena * 6 / 10);
   EXPECT_GT(peak(within, "host_peak_bytes"), 0);

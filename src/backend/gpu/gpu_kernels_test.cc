@@ -74,8 +74,8 @@ TEST(GpuLoss, TheHostDoesNotWaitForANumberThatIsInTheTargetsItHasLoaded) {
     const simt::Machine machine;
     std::array<int64_t, gpu::kMaxFaults> words = {};
     gpu::Faults faults(words.data());
-    const auto kernel =
-        gpu::MakeGpuKernel(spec, {.stream = &machine, .copies = &stream, .faults = &faults, .products = &gpu::HostProducts()});
+    const auto kernel = gpu::MakeGpuKernel(
+        spec, {.stream = &machine, .copies = &stream, .faults = &faults, .products = &gpu::HostProducts()});
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     const Status status = (*kernel)->Run(
         {.inputs = in.data(), .outputs = out.data(), .workspace = workspace.data(), .loaded = loaded.data()});

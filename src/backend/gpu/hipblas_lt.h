@@ -10,8 +10,8 @@
 
 namespace temper::gpu {
 
-// "hipBLASLt 0.10.0". `library`: its name, tried before those that ROCm 6 and 7 give it; "": these alone. Errors, of one
-// line: it is not there, lacks a function, or is older than ROCm 6, whose numbers of types were others.
+// "hipBLASLt 0.10.0". `library`: its name, tried before those that ROCm 6 and 7 give it; "": these alone. Errors, of
+// one line: it is not there, lacks a function, or is older than ROCm 6, whose numbers of types were others.
 Result<std::string> HipblasLtVersion(const std::string& library = "");
 
 // Products on `stream`, a hipStream_t, with `scratch` of the device's memory between them; both outlive them, and so

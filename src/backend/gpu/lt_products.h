@@ -61,8 +61,8 @@ class LtProduct final : public MatrixProduct {
   Status Run(const ProductOperands& o) override {
     if (shape_.bias) TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, o.bias));
     const float beta = shape_.acc ? 1.0f : 0.0f;
-    return Check(lt_.matmul(handle_, product_, &scale_, o.b, b_, o.a, a_, &beta, shape_.acc ? o.acc : o.out, out_, o.out,
-                            out_, &algorithm_, scratch_.data(), scratch_.size(), stream_),
+    return Check(lt_.matmul(handle_, product_, &scale_, o.b, b_, o.a, a_, &beta, shape_.acc ? o.acc : o.out, out_,
+                            o.out, out_, &algorithm_, scratch_.data(), scratch_.size(), stream_),
                  "a product");
   }
 

@@ -85,8 +85,8 @@ std::string DescribeHolders(const std::vector<MemoryHolder>& holders) {
   if (holders.empty()) return "";
   const MemoryHolder& most = holders[0];
   const std::string process = fmt::format("process {}", most.pid);
-  std::string text = fmt::format("{} holds {}", most.name.empty() ? process : fmt::format("{} ({})", most.name, process),
-                                 ToString(most.memory));
+  std::string text = fmt::format(
+      "{} holds {}", most.name.empty() ? process : fmt::format("{} ({})", most.name, process), ToString(most.memory));
   if (holders.size() == 1) return text;
   Bytes rest{};
   for (size_t i = 1; i < holders.size(); ++i) rest += holders[i].memory;

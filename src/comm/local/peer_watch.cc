@@ -126,8 +126,8 @@ Status PeerWatch::LookAround() {
       return IoError(fmt::format("{} has died", control_.NameOf(i)));
     }
     if (!died && seconds > control_.patience().idle.v) {
-      return IoError(
-          fmt::format("{} gives no sign of life for {} (it is stopped)", control_.NameOf(i), ToString(Seconds{seconds})));
+      return IoError(fmt::format("{} gives no sign of life for {} (it is stopped)", control_.NameOf(i),
+                                 ToString(Seconds{seconds})));
     }
   }
   return OkStatus();

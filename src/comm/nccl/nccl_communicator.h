@@ -51,8 +51,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status Check() override { return host_.Check(); }
   // And LetGo.
   void Abort(const Status& cause) override;
-  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended that
-  // before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
+  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended
+  // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
   // enqueues.
   Status LetGo(const Status& cause);
   bool ReportsFailure() const override { return host_.ReportsFailure(); }

@@ -42,7 +42,9 @@ TEST(NcclWatch, GivesUpOnARankThatIsStuckInACall) {
 
 TEST(NcclWatch, EndsAtOnceWithItsOwner) {
   const auto begin = Clock::now();
-  { NcclWatch watch([] { return OkStatus(); }, [](const Status&) { return true; }, nullptr); }
+  {
+    NcclWatch watch([] { return OkStatus(); }, [](const Status&) { return true; }, nullptr);
+  }
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
 }
 

@@ -124,10 +124,11 @@ int hipblasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const
 }
 int hipblasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void* d, void* preference, int wanted,
                                     Choice* choices, int* found) {
-  const bool has =
-      static_cast<Layout*>(d)->columns != kMissingColumns && static_cast<Preference*>(preference)->workspace >= kLeastWorkspace;
+  const bool has = static_cast<Layout*>(d)->columns != kMissingColumns &&
+                   static_cast<Preference*>(preference)->workspace >= kLeastWorkspace;
   *found = has && wanted > 0 ? 1 : 0;
-  if (*found > 0) choices[0] = {.algorithm = {.data = {42}, .most_workspace = kLeastWorkspace}, .workspace = kLeastWorkspace};
+  if (*found > 0)
+    choices[0] = {.algorithm = {.data = {42}, .most_workspace = kLeastWorkspace}, .workspace = kLeastWorkspace};
   return kSuccess;
 }
 int hipblasLtMatmul(void* handle, void* product, const void* alpha, const void* a, void* a_layout, const void* b,

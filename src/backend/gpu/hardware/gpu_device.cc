@@ -187,7 +187,8 @@ class GpuDevice final : public Device {
 
   std::string Holders() const {
     char bus[32] = {};
-    return gpuDeviceGetPCIBusId(bus, int{sizeof(bus)}, index_) == gpuSuccess ? DescribeHolders(HoldersOfMemory(bus)) : "";
+    return gpuDeviceGetPCIBusId(bus, int{sizeof(bus)}, index_) == gpuSuccess ? DescribeHolders(HoldersOfMemory(bus))
+                                                                             : "";
   }
 
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.

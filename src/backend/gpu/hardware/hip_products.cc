@@ -13,7 +13,8 @@ Status CheckRuntime() {
   int version = 0;
   (void)gpuRuntimeGetVersion(&version);
   if (version >= kHip6) return OkStatus();
-  return Unsupported("HIP " + std::to_string(version / 10000000) + " is older than hipBLASLt's: build with ROCm 6 or newer");
+  return Unsupported("HIP " + std::to_string(version / 10000000) +
+                     " is older than hipBLASLt's: build with ROCm 6 or newer");
 }
 
 }  // namespace
