@@ -213,8 +213,11 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine: a mesh larger than it is planned without seconds.
-  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
+  // Nobody named this machine, of which the CPU was measured: a mesh larger than it, or its GPU, is planned without
+  // seconds.
+  const bool measured = options.cluster.empty() && cluster;
+  const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;
+  if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");
