@@ -16,8 +16,9 @@ train() {
   name=$1
   shift
   # shellcheck disable=SC2086  # words
-  if $temper train examples/pirate.yaml --dtype f32 --output_dir "$out/$name" --overwrite true --tensorboard false \
-    --eval_steps 0 --max_steps 8 "$@" >"$out/$name.out" 2>&1; then
+  if $temper train --model examples/plain/model --data examples/plain/pirate_train.jsonl --dtype f32 --max_seq_len 128 \
+    --gradient_accumulation_steps 4 --learning_rate 1e-3 --max_steps 8 --output_dir "$out/$name" --overwrite true \
+    --tensorboard false "$@" >"$out/$name.out" 2>&1; then
     return 0
   fi
   echo "$name: failed"
@@ -60,10 +61,11 @@ close() {
 
 case $what in
   commands)
+    head -n 12 examples/plain/pirate_eval.jsonl >"$out/eval.jsonl"
     for device in cpu gpu; do
       train "on_$device" --device $device || exit 1
       # shellcheck disable=SC2086
-      $temper eval --model "$out/on_$device" --data examples/plain/pirate_eval.jsonl --device $device --dtype f32 \
+      $temper eval --model "$out/on_$device" --data "$out/eval.jsonl" --device $device --dtype f32 \
         2>"$out/eval.err" | sed "s/^/eval on the $device: /"
       # shellcheck disable=SC2086
       $temper generate --model "$out/on_$device" --prompt 'The ship' --max_new_tokens 24 --device $device --dtype f32 \
