@@ -137,7 +137,7 @@ if [ -z "$only" ] || [ "$only" = speed ]; then
   measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
   measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
   # In tiers, beside their forecast: frozen weights from the host, and a good part of the states there.
-  measure lora_8b_in_20GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 20GiB
+  measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
   measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
 fi
 if [ "$only" = peers ]; then
