@@ -20,7 +20,7 @@ namespace {
 
 using bench::Must;
 
-// 62 M parameters, half of them outside of blocks.
+// 62 M parameters, 8 M of them outside of blocks.
 constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8000, "hidden_size": 512,
   "num_hidden_layers": 16, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1408,
   "max_position_embeddings": 2048})";

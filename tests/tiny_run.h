@@ -160,7 +160,8 @@ class TinyRun {
                                       .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
                                       .threads = spec.threads,
                                       .mesh = mesh,
-                                      .memory = spec.memory}));
+                                      .memory = spec.memory},
+                                     nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }
@@ -193,6 +194,7 @@ class TinyRun {
 
   const Program& train() const { return programs_[0]; }
   const Program& eval() const { return programs_[1]; }
+  const ChosenMemory& chosen() const { return chosen_; }
   const Arena& arena() const { return *arena_; }
   const Arena& host() const { return *host_; }
   const Store& disk() const { return *disk_; }
@@ -250,11 +252,11 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients, by name.
+  // Bytes of all weights, adapters, states and gradients that outlive the step, by name.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
-      if (b.role == Role::kInput || b.role == Role::kOutput) continue;
+      if (b.role == Role::kInput || b.role == Role::kOutput || b.transient) continue;
       state[b.name] = BytesOf(b);
     }
     return state;
@@ -306,6 +308,7 @@ class TinyRun {
   std::unique_ptr<KernelTable> kernels_, collectives_;
   std::vector<LoraTarget> targets_;
   std::vector<Program> programs_;
+  ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;
   std::unique_ptr<Store> disk_;
   std::unique_ptr<Executor> train_, eval_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "format/conversion.h"
 #include "format/quoted.h"
 #include "program/buffer_names.h"
 
@@ -72,6 +73,42 @@ Bytes StoredBytes(const Job& job) {
   return job.entry.tensor->bytes() * elements / std::max<int64_t>(job.weight.part.global.elements(), 1);
 }
 
+// The lines of `part` that `piece`, of a part of the same shape, has.
+DevicePart LinesOf(const DevicePart& part, const PartView& piece) {
+  DevicePart lines = part;
+  View& view = lines.part.view;
+  view.type.shape = piece.view.type.shape;
+  lines.part.begin = piece.begin;
+  if (piece.global.rank() == 0 || view.type.shape[0] == 0) return lines;
+  const int64_t line_bytes = view.type.bytes().v / view.type.shape[0];
+  view.data += (piece.begin[0] - part.part.begin[0]) * line_bytes;
+  return lines;
+}
+
+// Of what is trained in another type than its master's each element is read once: the weight is the master rounded,
+// whichever type the file has.
+class TensorReader {
+ public:
+  TensorReader() : staging_(SafetensorsFile::kStagingBytes) {}
+
+  Status Read(const Job& job) {
+    const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, staging_); };
+    if (!job.master.exists()) return window_.Fill(job.weight, read);
+    return window_.Fill(job.master, [&](const PartView& master) -> Status {
+      TEMPER_RETURN_IF_ERROR(read(master));
+      return rounded_.FillWhole(LinesOf(job.weight, master), [&](const PartView& weight) {
+        const TensorType& type = weight.view.type;
+        Convert(master.view.type.dtype, master.view.data, type.dtype, weight.view.data, type.shape.elements());
+        return OkStatus();
+      });
+    });
+  }
+
+ private:
+  std::vector<std::byte> staging_;
+  HostWindow window_, rounded_;
+};
+
 }  // namespace
 
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging) {
@@ -128,13 +165,10 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
     return std::pair(a.entry.file, a.entry.begin()) < std::pair(b.entry.file, b.entry.begin());
   });
-  std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
-  HostWindow window;
+  TensorReader reader;
   Bytes done{};
   for (const Job& job : jobs) {
-    const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, staging); };
-    TEMPER_RETURN_IF_ERROR(window.Fill(job.weight, read));
-    if (job.master.exists()) TEMPER_RETURN_IF_ERROR(window.Fill(job.master, read));
+    TEMPER_RETURN_IF_ERROR(reader.Read(job));
     done += StoredBytes(job);
     if (progress) progress(done, total);
   }

@@ -192,21 +192,32 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   return run;
 }
 
-Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config, int ranks,
+Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                                   int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
-  const bool is_known = config.machine.device != DeviceChoice::kGpu || available.gpu.has_value();
-  if (!is_known || config.mesh.pp > 1) return plain;
-  // By what the first rank's program takes, so that all ranks decide alike: shards may differ by a row.
-  std::optional<CompiledRun> of_first;
-  if (rank != 0) {
-    TEMPER_ASSIGN_OR_RETURN(of_first, CompileRun(model, config, ranks, 0, kept));
+  const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
+  if (on_gpu && !available.gpu) return plain;
+  // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
+  const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages;
+  std::optional<CompiledRun> own_first;
+  std::vector<Bytes> needs;
+  for (int first = 0; first < ranks; first += per_stage) {
+    std::optional<CompiledRun> other;
+    if (first != rank) {
+      TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
+    }
+    const Program& program = other ? other->train() : plain.train();
+    needs.push_back(program.arena_bytes + program.host.bytes);
+    if (first / per_stage == rank / per_stage) own_first = std::move(other);
   }
-  const Program& first = of_first ? of_first->train() : plain.train();
-  auto limits = LimitsOfMachine(first, MemorySpecOf(config), available);
+  ProcessMemory share{.host = available.each, .gpu = available.gpu};
+  // Of GPUs each rank has its own.
+  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
+  const Program& first = own_first ? own_first->train() : plain.train();
+  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share);
   if (!limits) return plain;
   limits->disk = true;  // the output folder, where no other is named
-  const std::string because = DescribeLimits(plain.train(), available);
+  const std::string because = DescribeLimits(plain.train(), share);
   auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
   if (!within.ok()) return within.status().WithContext(because);
   within->limited_because = because;

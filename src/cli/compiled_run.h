@@ -52,10 +52,10 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
 // CompileRun for this machine: a run that `config` sets no limits, and that takes more than `available`, gets the
-// machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk.
-// `available`: for this rank, the same on all. What `config` has in the stages of a pipeline, or on a GPU whose memory
-// is not known, is compiled as it is.
-Result<CompiledRun> CompileWithin(const RunMemory& available, const Model& model, const RunConfig& config,
+// machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk. Each
+// stage of a pipeline has its own need and its own limits. What `config` has on a GPU whose memory is not known is
+// compiled as it is.
+Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).

@@ -29,7 +29,7 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);
-  TEMPER_ASSIGN_OR_RETURN(const RunMemory available, MemoryFor(model.processor));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
   TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs,
                           CompileForwardWithin(available, asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
                             spec.memory = memory;

@@ -71,7 +71,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
-  TEMPER_ASSIGN_OR_RETURN(const RunMemory available, MemoryFor(processor));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
       CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {

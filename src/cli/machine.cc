@@ -1,6 +1,5 @@
 #include "cli/machine.h"
 
-#include <array>
 #include <ctime>
 
 #include "backend/cpu/team.h"
@@ -13,8 +12,8 @@ DType DefaultDType() {
 
 namespace {
 
-Result<RunMemory> MemoryNow(Device* gpu) {
-  RunMemory memory{.host = FindAvailableMemory()};
+Result<ProcessMemory> MemoryNow(Device* gpu) {
+  ProcessMemory memory{.host = FindAvailableMemory()};
   if (gpu != nullptr) {
     TEMPER_ASSIGN_OR_RETURN(memory.gpu, gpu->MeasureMemory());
   }
@@ -23,20 +22,26 @@ Result<RunMemory> MemoryNow(Device* gpu) {
 
 }  // namespace
 
-Result<RunMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
-  Result<RunMemory> memory = MemoryNow(gpu);
+Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
+  Result<ProcessMemory> found = MemoryNow(gpu);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(found.status()));
+  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu};
   if (ranks.alone()) return memory;
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(memory.status()));
-  const Bytes share = ShareOf(memory->host, ranks.communicator()->host_ranks()).bytes;
-  std::array<double, 2> least = {-static_cast<double>(share.v), 0};
-  if (memory->gpu) least[1] = -static_cast<double>(memory->gpu->free.v);
-  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(least));
-  memory->host.bytes = {static_cast<int64_t>(-least[0])};
-  if (memory->gpu) memory->gpu->free = {static_cast<int64_t>(-least[1])};
+  const RankOfMachine own = ranks.of_machine();
+  const bool in_order = ranks.rank() % own.ranks == own.rank;
+  // Of all: the least share, and what is free on the fullest GPU; the most and the fewest ranks of a machine; whether
+  // any is numbered otherwise.
+  double all[] = {-static_cast<double>(ShareOf(memory.each, own.ranks).bytes.v),
+                  gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v), static_cast<double>(own.ranks),
+                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
+  memory.each.bytes = {static_cast<int64_t>(-all[0])};
+  if (memory.gpu) memory.gpu->free = {static_cast<int64_t>(-all[1])};
+  memory.ranks_per_machine = all[2] == -all[3] && all[4] == 0 ? own.ranks : 0;
   return memory;
 }
 
-Result<RunMemory> MemoryFor(const Processor& processor) {
+Result<ProcessMemory> MemoryFor(const Processor& processor) {
   return MemoryNow(processor.device());
 }
 

@@ -18,9 +18,9 @@ Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank = {
 DType DefaultDType();
 // What a rank may still take of its machine's memory, which it shares with the others there, and of that of its `gpu`
 // (nullptr: none): the same for all ranks, so that all decide alike. All ranks make this call at the same place.
-Result<RunMemory> MemoryOfRank(const Ranks& ranks, Device* gpu);
+Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu);
 // The same of a command that is alone.
-Result<RunMemory> MemoryFor(const Processor& processor);
+Result<ProcessMemory> MemoryFor(const Processor& processor);
 std::string Today();  // YYYY-MM-DD, local time
 
 }  // namespace temper

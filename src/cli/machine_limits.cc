@@ -69,10 +69,35 @@ Bytes Adapters(const Program& program) {
   return sum;
 }
 
+// The least of which RoomForArenas leaves `arenas`.
+Bytes AvailableFor(Bytes arenas) {
+  return {((arenas + kBesideArenas).v * kShareOfKernel + kShareOfKernel - 2) / (kShareOfKernel - 1)};
+}
+
 }  // namespace
 
 Bytes RoomForArenas(Bytes available) {
   return std::max(available - available / kShareOfKernel - kBesideArenas, Bytes{});
+}
+
+std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks) {
+  const int per_stage = ranks / static_cast<int>(needs.size()), here = memory.ranks_per_machine;
+  if (here == 0) return std::vector<Bytes>(needs.size(), memory.each.bytes);
+  std::vector<Bytes> shares(needs.size(), kNoLimit);
+  for (int begin = 0; begin < ranks; begin += here) {
+    std::vector<size_t> stages;  // of the machine's ranks
+    for (int rank = begin; rank < std::min(begin + here, ranks); ++rank) {
+      stages.push_back(static_cast<size_t>(rank / per_stage));
+    }
+    std::stable_sort(stages.begin(), stages.end(), [&](size_t a, size_t b) { return needs[a] < needs[b]; });
+    Bytes left = memory.each.bytes * here;
+    for (size_t k = 0; k < stages.size(); ++k) {
+      const Bytes share = left / static_cast<int64_t>(stages.size() - k);
+      shares[stages[k]] = std::min(shares[stages[k]], share);
+      left = left - std::min(share, AvailableFor(needs[stages[k]]));
+    }
+  }
+  return shares;
 }
 
 Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
@@ -83,7 +108,9 @@ Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
       if (!i.attributes.Has("axes")) continue;
       const KernelSpec spec = SpecOf(segment, i);
       const StreamUse use = IsCollective(i.op) ? StreamOfCollective(spec) : StreamUse::kCompute;
-      communicators.emplace(i.attributes.String("axes"), use);
+      // Of transfers each pair of neighbours has its own.
+      const std::string peer = i.attributes.Has("peer") ? fmt::format(" {}", i.attributes.Int("peer")) : "";
+      communicators.emplace(i.attributes.String("axes") + peer, use);
       if (!IsCollective(i.op)) continue;
       Bytes& most = scratch[static_cast<size_t>(use)];
       most = std::max(most, NcclScratchOf(spec).size);
@@ -97,7 +124,7 @@ Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
 namespace {
 
 // A GPU has the host's memory behind its own.
-MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const RunMemory& available) {
+MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const ProcessMemory& available) {
   const Bytes host = Pinnable(RoomForArenas(available.host.bytes)) - DiskTier::BufferBytes(/*spills=*/true);
   MemorySpec limits = asked;
   limits.device = std::min(asked.device, RoomOnGpu(as_asked, *available.gpu));
@@ -106,7 +133,7 @@ MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const R
 }
 
 // Whether what was compiled without limits has room.
-bool Fits(const Program& program, const RunMemory& available) {
+bool Fits(const Program& program, const ProcessMemory& available) {
   const Bytes host = RoomForArenas(available.host.bytes);
   if (!available.gpu) return program.arena_bytes + program.host.bytes <= host;
   return program.arena_bytes <= RoomOnGpu(program, *available.gpu) && program.host.bytes <= host;
@@ -115,7 +142,7 @@ bool Fits(const Program& program, const RunMemory& available) {
 }  // namespace
 
 std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
-                                          const RunMemory& available) {
+                                          const ProcessMemory& available) {
   const bool open = asked.device == kNoLimit || asked.host == kNoLimit;
   if (asked.placement != MemoryPlacement::kAuto || !open || Fits(as_asked, available)) return std::nullopt;
   if (available.gpu) return LimitsOfGpu(as_asked, asked, available);
@@ -138,7 +165,7 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
   return limits;
 }
 
-Result<std::vector<Program>> CompileForwardWithin(const RunMemory& available, const MemorySpec& asked,
+Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile) {
   ChosenMemory chosen;
   std::string because;
@@ -154,7 +181,7 @@ Result<std::vector<Program>> CompileForwardWithin(const RunMemory& available, co
   return programs;
 }
 
-std::string DescribeLimits(const Program& as_asked, const RunMemory& available) {
+std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available) {
   if (!available.gpu) {
     return fmt::format("everything in memory takes {}, and of {} available {} are left for it",
                        ToString(as_asked.arena_bytes + as_asked.host.bytes), available.host.ToString(),

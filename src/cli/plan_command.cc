@@ -40,8 +40,8 @@ constexpr char kUsage[] =
     "what would make it fit. Needs config.json only.\n";
 
 // What each of `ranks` would find on this machine, and on the GPU that the first would compute on.
-RunMemory MemoryHere(const RunConfig& c, int ranks) {
-  RunMemory memory{.host = ShareOf(FindAvailableMemory(), ranks)};
+RankMemory MemoryHere(const RunConfig& c, int ranks) {
+  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
   if (c.machine.device != DeviceChoice::kGpu) return memory;
   const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
   if (!choice.ok()) return memory;  // a plan needs none
@@ -75,6 +75,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .placement = run.MemoryText(),
                   .options = run.memory.OptionLines(),
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
+                  .mesh_note = NoteOn(run.mesh.mesh),
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
@@ -98,6 +99,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+  if (const std::string note = NoteOn(run.mesh.mesh); !note.empty()) text += note + "\n";
   text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;

@@ -42,6 +42,17 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   return memory;
 }
 
+// Of the first rank of each stage; of rank 0 where there is one.
+Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
+  std::vector<CompiledRun> runs;
+  TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(0));
+  const int stages = runs[0].mesh.mesh.size(Axis::kPp);
+  for (int stage = 1; stage < stages; ++stage) {
+    TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(stage * (ranks / stages)));
+  }
+  return runs;
+}
+
 }  // namespace
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
@@ -53,30 +64,25 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   }
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
-  Result<CompiledRun> run = cluster_.shared ? CompileWithin({.host = {cluster_.MemoryOf(ranks)}}, model_, config, ranks)
-                                            : CompileRun(model_, config, ranks, 0, {}, &memory);
+  const auto within = [&](int rank) {
+    return cluster_.shared ? CompileWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
+                                           config, ranks, rank)
+                           : CompileRun(model_, config, ranks, rank, {}, &memory);
+  };
+  Result<std::vector<CompiledRun>> stages = CompileStages(ranks, within);
   const bool by_option = cluster_.shared && !memory.IsOpen();
-  if (!run.ok() && run.status().code() == StatusCode::kOutOfMemory && !by_option) {
+  if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // Not in any way: the plan says what it would take on devices that are large enough.
     memory.placement = MemoryPlacement::kDevice;
     memory.device = kNoLimit;
-    run = CompileRun(model_, config, ranks, 0, {}, &memory);
+    stages = CompileStages(ranks, [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); });
   }
-  if (!run.ok()) return run.status();
-  planned.run = std::move(*run);
-  planned.facts = StepFactsOf(planned.run, config);
-  const Mesh& mesh = planned.run.mesh.mesh;
-  const int stages = mesh.size(Axis::kPp);
-  std::vector<CompiledRun> others;
-  std::vector<const Program*> programs = {&planned.run.train()};
-  others.reserve(static_cast<size_t>(stages));
-  for (int stage = 1; stage < stages; ++stage) {
-    TEMPER_ASSIGN_OR_RETURN(CompiledRun other,
-                            CompileRun(model_, config, ranks, stage * (ranks / stages), {}, &memory));
-    others.push_back(std::move(other));
-    programs.push_back(&others.back().train());
-  }
-  planned.forecast = ForecastOf(programs, mesh, cluster_, planned.facts, keep_events);
+  if (!stages.ok()) return stages.status();
+  std::vector<const Program*> programs;
+  for (const CompiledRun& stage : *stages) programs.push_back(&stage.train());
+  planned.facts = StepFactsOf(stages->front(), config);
+  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events);
+  planned.run = std::move(stages->front());
   return planned;
 }
 

@@ -25,6 +25,7 @@
 #include "model/initialize.h"
 #include "runtime/timed_kernels.h"
 #include "train/loop.h"
+#include "train/mesh_options.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
 
@@ -40,7 +41,7 @@ constexpr size_t kTraceEvents = 1 << 20;  // about 70 MB: some hundred steps of 
 // Everything a run owns, in the order it is made; TrainCommand fills it step by step.
 struct Run {
   TrainSetup setup;
-  RunMemory available;  // for this rank
+  RankMemory available;
   CompiledRun compiled;
   RunData data;
   std::optional<RunData> eval_data;
@@ -264,6 +265,7 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
+    if (const std::string note = NoteOn(run.compiled.mesh.mesh); !note.empty()) LogInfo("mesh        " + note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
     }

@@ -44,8 +44,11 @@ std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>
 
 class LayoutMaker {
  public:
-  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads)
-      : graph_(graph), parts_(parts), threads_(threads), ends_(EndsOfNodes(graph, parts)) {}
+  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting)
+      : graph_(graph), parts_(parts), threads_(threads), ends_(EndsOfNodes(graph, parts)) {
+    lasts_.assign(static_cast<size_t>(graph.num_values()), false);
+    for (const ValueId id : lasting) lasts_[At(id)] = true;
+  }
 
   Layout Run() {
     layout_.home.resize(static_cast<size_t>(graph_.num_values()));
@@ -87,6 +90,9 @@ class LayoutMaker {
         }
       }
     }
+    for (size_t root = 0; root < end_.size(); ++root) {
+      if (lasts_[root]) end_[root] = static_cast<int>(graph_.nodes().size()) - 1;
+    }
   }
 
   // Copies of values of other tiers, and what is on its way to become one.
@@ -94,7 +100,9 @@ class LayoutMaker {
     staged_.assign(begin_.size(), false);
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::kFetch) staged_[At(graph_.Root(node.outputs[0]))] = true;
-      if (node.op == Op::kEvict) staged_[At(graph_.Root(node.inputs[0]))] = IsPersistent(graph_, node.outputs[0]);
+      if (node.op != Op::kEvict) continue;
+      const ValueId far = graph_.Root(node.outputs[0]);
+      staged_[At(graph_.Root(node.inputs[0]))] = IsPersistent(graph_, far) || lasts_[At(far)];
     }
   }
 
@@ -111,7 +119,7 @@ class LayoutMaker {
     std::vector<Interval> intervals;
     std::vector<ValueId> owners;
     std::vector<size_t> nodes;  // that take scratch: theirs are the intervals after those of the owners
-    for (auto* change : {&live_change_, &staged_change_, &scratch_change_})
+    for (auto* change : {&live_change_, &staged_change_, &lasting_change_, &scratch_change_})
       change->assign(graph_.nodes().size() + 1, 0);
     const auto count = [&](std::vector<int64_t>* change) {
       (*change)[static_cast<size_t>(intervals.back().begin)] += intervals.back().size.v;
@@ -121,7 +129,7 @@ class LayoutMaker {
       if (!IsActivation(id) || !IsTemporary(id) || graph_.value(id).tier != tier) continue;
       intervals.push_back(IntervalOf(id));
       owners.push_back(id);
-      count(staged_[At(id)] ? &staged_change_ : &live_change_);
+      count(lasts_[At(id)] ? &lasting_change_ : staged_[At(id)] ? &staged_change_ : &live_change_);
     }
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
@@ -165,15 +173,17 @@ class LayoutMaker {
 
   void FindPeak(Tier tier) {
     TierLayout& layout = layout_.tiers[static_cast<size_t>(tier)];
-    Bytes live{}, staged{}, scratch{};
+    Bytes live{}, staged{}, lasting{}, scratch{};
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       live += Bytes{live_change_[i]};
       staged += Bytes{staged_change_[i]};
+      lasting += Bytes{lasting_change_[i]};
       scratch += Bytes{scratch_change_[i]};
-      if (live + staged + scratch > layout.peak_live) {
-        layout.peak_live = live + staged + scratch;
+      if (live + staged + lasting + scratch > layout.peak_live) {
+        layout.peak_live = live + staged + lasting + scratch;
         layout.peak_activations = live;
         layout.peak_staged = staged;
+        layout.peak_gradients = lasting;
         layout.peak_node = i;
       }
     }
@@ -188,9 +198,10 @@ class LayoutMaker {
   std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
   std::vector<bool> sent_;        // per root
   std::vector<bool> staged_;      // per root
-  // By how much the bytes of a tier's temporaries change, per node: of those that are no copies, of those that are, and
-  // of scratch.
-  std::vector<int64_t> live_change_, staged_change_, scratch_change_;
+  std::vector<bool> lasts_;       // per root
+  // By how much the bytes of a tier's temporaries change, per node: of those that are no copies, of those that are, of
+  // those that last, and of scratch.
+  std::vector<int64_t> live_change_, staged_change_, lasting_change_, scratch_change_;
 };
 
 }  // namespace
@@ -204,9 +215,10 @@ bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;
 }
 
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads) {
-  if (!parts.empty()) return LayoutMaker(graph, parts, threads).Run();
-  return LayoutMaker(graph, {{.begin = 0, .end = graph.nodes().size()}}, threads).Run();
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
+              std::span<const ValueId> lasting) {
+  const std::vector<PipelinePart> whole = {{.begin = 0, .end = graph.nodes().size()}};
+  return LayoutMaker(graph, parts.empty() ? whole : parts, threads, lasting).Run();
 }
 
 }  // namespace temper

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compile/pipeline.h"
@@ -30,7 +31,8 @@ struct TierLayout {
   Bytes span;       // of the region of temporaries
   Bytes peak_live;  // temporaries and scratch at `peak_node`
   Bytes peak_activations;
-  Bytes peak_staged;  // of copies of what lives in another tier
+  Bytes peak_staged;     // of copies of what lives in another tier
+  Bytes peak_gradients;  // of `lasting` values
   size_t peak_node = 0;
   SlotSizes slots;
 };
@@ -49,7 +51,9 @@ Tier TierOf(const Graph& graph, const Node& node);
 // Of a value that outlives the step, or that the host reads or writes.
 bool IsPersistent(const Graph& graph, ValueId id);
 
-// `parts`: empty for a graph that is one. They stand one after another and are all of it.
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads);
+// `parts`: empty for a graph that is one. They stand one after another and are all of it. `lasting`: activations that
+// stay from their first use to the end of the graph.
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
+              std::span<const ValueId> lasting = {});
 
 }  // namespace temper

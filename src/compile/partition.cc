@@ -23,6 +23,12 @@ bool IsInput(Role role) {
   return role == Role::kInput || role == Role::kOutput;
 }
 
+// "96, 98": those on both sides of `size`.
+std::string MultiplesNear(int64_t size, int64_t unit) {
+  const int64_t below = size / unit * unit;
+  return fmt::format("{}{}", below > 0 ? fmt::format("{}, ", below) : "", below + unit);
+}
+
 class Partitioner final : public ShardingSink {
  public:
   Partitioner(const Graph& forward, const PartitionSpec& spec)
@@ -157,7 +163,7 @@ class Partitioner final : public ShardingSink {
   void Refuse(std::string why) override {
     if (refused_.ok()) {
       refused_ = InvalidArgument(
-          fmt::format("mesh {}: block {} {}: {}{}", spec_.mesh.ToString(), node_->block, ToString(node_->op), why,
+          fmt::format("mesh {}: {} {}: {}{}", spec_.mesh.ToString(), ToString(node_->op), OfBlock(node_->block), why,
                       GivenRules([&](const Node& node, ValueId) { return node.block == node_->block; })));
     }
   }
@@ -192,11 +198,10 @@ class Partitioner final : public ShardingSink {
     }
     context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);
     if (ContextPart::Divides(context_.row, ranks)) return OkStatus();
-    const int64_t unit = 2 * int64_t{ranks}, below = context_.row / unit * unit;
-    return InvalidArgument(fmt::format(
-        "mesh {}: rows of {} tokens (max_seq_len) do not divide into {} chunks, two for each rank of cp; "
-        "lengths near it that do: {}{}",
-        spec_.mesh.ToString(), context_.row, unit, below > 0 ? fmt::format("{}, ", below) : "", below + unit));
+    return InvalidArgument(
+        fmt::format("mesh {}: rows of {} tokens (max_seq_len) do not divide into {} chunks, two for each rank of cp; "
+                    "lengths near it that do: {}",
+                    spec_.mesh.ToString(), context_.row, 2 * ranks, MultiplesNear(context_.row, 2 * ranks)));
   }
 
   // Values whose gradient will be asked for: the others may be used in any way without a node that says so.
@@ -221,8 +226,11 @@ class Partitioner final : public ShardingSink {
       if (per_token) {
         p.dims[0] = tokens_.axes();
         if (v.type.shape[0] % spec_.mesh.size(tokens_) != 0) {
-          return InvalidArgument(fmt::format("mesh {}: {} tokens of {} do not divide among {} ranks",
-                                             spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(tokens_)));
+          return InvalidArgument(
+              fmt::format("mesh {}: {} tokens of {} (rows of max_seq_len) do not divide among {} "
+                          "ranks; numbers near it that do: {}",
+                          spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(tokens_),
+                          MultiplesNear(v.type.shape[0], spec_.mesh.size(tokens_))));
         }
       } else {
         p.varying = tokens_;
@@ -333,8 +341,9 @@ class Partitioner final : public ShardingSink {
   bool CheckDivides(const Local& at, int dim, AxisSet axes) {
     const int64_t size = local_.value(at.id).type.shape[dim];
     if (size % spec_.mesh.size(axes) == 0) return true;
-    Refuse(fmt::format("{} {} of {} do not divide among {} ranks of {}", size, dim == 0 ? "tokens" : "columns",
-                       local_.value(at.id).name, spec_.mesh.size(axes), axes.ToString()));
+    Refuse(fmt::format("{} {} of {} do not divide among {} ranks of {}; numbers near it that do: {}", size,
+                       dim == 0 ? "tokens (rows of max_seq_len)" : "columns", local_.value(at.id).name,
+                       spec_.mesh.size(axes), axes.ToString(), MultiplesNear(size, spec_.mesh.size(axes))));
     return false;
   }
 

@@ -356,10 +356,13 @@ std::string ErrorOf(const Graph& graph, const Mesh& mesh, const Placements& weig
 TEST(Partition, RefusesTokensThatDoNotDivide) {
   const Net net;
   const Mesh five = MeshOf({{Axis::kFsdp, 5}}), eleven = MeshOf({{Axis::kTp, 11}});
-  EXPECT_EQ(ErrorOf(net.graph, five, DefaultsFor(net.graph, five)),
-            "mesh fsdp=5: 24 tokens of token do not divide among 5 ranks");
+  EXPECT_EQ(
+      ErrorOf(net.graph, five, DefaultsFor(net.graph, five)),
+      "mesh fsdp=5: 24 tokens of token (rows of max_seq_len) do not divide among 5 ranks; numbers near it that do: 20, "
+      "25");
   EXPECT_EQ(ErrorOf(net.graph, eleven, DefaultsFor(net.graph, eleven)),
-            "mesh tp=11: block 0 rms_norm: 24 tokens of x do not divide among 11 ranks of tp");
+            "mesh tp=11: rms_norm of block 0: 24 tokens (rows of max_seq_len) of x do not divide among 11 ranks of tp; "
+            "numbers near it that do: 22, 33");
 }
 
 TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
@@ -388,11 +391,11 @@ TEST(Partition, RefusesPlacementsThatAnOpCannotWorkWith) {
   };
   EXPECT_EQ(
       ErrorOf(net.graph, mesh, with("0.up", Split({}, {Axis::kTp}))),
-      "mesh fsdp=2,tp=2: block 0 linear: 0.up is split along its input dim over tp, but what it multiplies is not");
+      "mesh fsdp=2,tp=2: linear of block 0: 0.up is split along its input dim over tp, but what it multiplies is not");
   EXPECT_EQ(ErrorOf(net.graph, mesh, with("0.up", Split({Axis::kFsdp, Axis::kTp}))),
-            "mesh fsdp=2,tp=2: block 0 linear: 0.up cannot be gathered over fsdp: it is split fsdp+tp,-");
+            "mesh fsdp=2,tp=2: linear of block 0: 0.up cannot be gathered over fsdp: it is split fsdp+tp,-");
   EXPECT_EQ(ErrorOf(net.graph, mesh, with("table", Split({}, {Axis::kTp}))),
-            "mesh fsdp=2,tp=2: block -2 linear_cross_entropy: table is split along its input dim over tp");
+            "mesh fsdp=2,tp=2: linear_cross_entropy after the blocks: table is split along its input dim over tp");
 }
 
 // Both operand pairs of the loss pass through w: what comes from `words`, of which every rank has some, is split by
@@ -437,7 +440,7 @@ TEST(Partition, RefusesAHeadThatRanksWouldUseOnDifferentTokens) {
   graph.value(graph.FindSource("norm")).trainable = true;
   graph.nodes().back().inputs[1] = graph.FindSource("all");
   EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kTp, 2}}), net.weights),
-            "mesh tp=2: block -1 linear_cross_entropy: all is whole along tp, over which its input is not");
+            "mesh tp=2: linear_cross_entropy before the blocks: all is whole along tp, over which its input is not");
 }
 
 TEST(Partition, RefusesHeadsThatDoNotDivide) {
@@ -464,16 +467,20 @@ TEST(Partition, RefusesHeadsThatDoNotDivide) {
     return ErrorOf(graph, mesh, weights);
   };
   const Mesh tp4 = MeshOf({{Axis::kTp, 4}}), shared = MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}});
-  EXPECT_EQ(attention(6, 6, tp4, Split({Axis::kTp})),
-            "mesh tp=4: block -1 attention: 6 heads and 6 KV heads do not divide among 4 tensor-parallel ranks");
-  EXPECT_EQ(attention(4, 2, tp4, Split({Axis::kTp})),
-            "mesh tp=4: block -1 attention: 4 heads and 2 KV heads do not divide among 4 tensor-parallel ranks");
+  EXPECT_EQ(
+      attention(6, 6, tp4, Split({Axis::kTp})),
+      "mesh tp=4: attention before the blocks: 6 heads and 6 KV heads do not divide among 4 tensor-parallel ranks");
+  EXPECT_EQ(
+      attention(4, 2, tp4, Split({Axis::kTp})),
+      "mesh tp=4: attention before the blocks: 4 heads and 2 KV heads do not divide among 4 tensor-parallel ranks");
   // Ranks that share KV heads have one each.
   EXPECT_EQ(attention(8, 4, shared, Split({Axis::kTp})),
-            "mesh tp=2,copy=2: block -1 attention: 8 heads and 4 KV heads do not divide among 4 tensor-parallel ranks");
-  EXPECT_EQ(attention(4, 2, shared, Split({Axis::kCopy})),
-            "mesh tp=2,copy=2: block -1 attention: queries are split over 'tp,copy', keys over 'copy', values over "
-            "'copy': keys and values must be split alike, over the first of the axes that queries are split over");
+            "mesh tp=2,copy=2: attention before the blocks: 8 heads and 4 KV heads do not divide among 4 "
+            "tensor-parallel ranks");
+  EXPECT_EQ(
+      attention(4, 2, shared, Split({Axis::kCopy})),
+      "mesh tp=2,copy=2: attention before the blocks: queries are split over 'tp,copy', keys over 'copy', values over "
+      "'copy': keys and values must be split alike, over the first of the axes that queries are split over");
 }
 
 }  // namespace

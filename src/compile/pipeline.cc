@@ -87,9 +87,8 @@ class Cutter {
         const bool forward = from + 1 == to && maker->phase == Phase::kForward;
         if (!forward && from != to + 1) {
           return Unsupported(
-              fmt::format("a pipeline hands values on from one run of blocks to the next, but block {} "
-                          "uses {} of block {}",
-                          node.block, graph_.value(id).name, maker->block));
+              fmt::format("a pipeline hands values on from one run of blocks to the next, but {} {} uses {} {}",
+                          ToString(node.op), OfBlock(node.block), graph_.value(id).name, OfBlock(maker->block)));
         }
         crossings.insert({maker_[static_cast<size_t>(id)], {id, to}});
       }

@@ -182,8 +182,9 @@ TEST(CutPipeline, RefusesAValueThatSkipsAStage) {
   PipelineCut cut{.stages = 3, .chunk_of_block = {0, 1, 2}};
   const auto result = CutPipeline(graph, cut);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().message(),
-            "a pipeline hands values on from one run of blocks to the next, but block 2 uses block0.sum of block 0");
+  EXPECT_EQ(
+      result.status().message(),
+      "a pipeline hands values on from one run of blocks to the next, but add of block 2 uses block0.sum of block 0");
 }
 
 }  // namespace

@@ -9,15 +9,10 @@
 #include "base/env.h"
 #include "base/philox.h"
 #include "compile/layout.h"
+#include "compile/step_layout.h"
 
 namespace temper {
 namespace {
-
-std::string BlockName(int block) {
-  if (block == kBlockBefore) return "before";
-  if (block == kBlockAfter) return "after";
-  return fmt::format("block {}", block);
-}
 
 Bytes& ClassOf(MemoryByClass& m, Role role) {
   switch (role) {
@@ -70,12 +65,18 @@ class BufferTable {
     }
     return OkStatus();
   }
+  // The buffer lies among the temporaries of its tier, so far from their begin.
+  void MakeTransient(size_t index, Bytes offset) {
+    buffers_[index].transient = true;
+    buffers_[index].offset += offset;
+  }
   // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the
   // model's own files hold.
   void GiveOffsets() {
     for (const bool whole : {true, false}) {
       for (Buffer& buffer : buffers_) {
-        if (buffer.tier() == Tier::kDisk || (buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
+        if (buffer.tier() == Tier::kDisk || buffer.transient) continue;
+        if ((buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
         Bytes& end = end_[static_cast<size_t>(buffer.tier())];
         buffer.offset += end;
         end = AlignUp(end + buffer.type.bytes(), kAlignment);
@@ -89,6 +90,9 @@ class BufferTable {
         end_[static_cast<size_t>(Tier::kDisk)] = next + buffer.type.bytes();
         next = AlignUp(next + buffer.type.bytes(), kDirectBlock);
       }
+    }
+    for (Buffer& buffer : buffers_) {
+      if (buffer.transient) buffer.offset += end(buffer.tier());
     }
   }
 
@@ -197,7 +201,7 @@ class SegmentWriter {
     structure += ToString(segment.phase);
     const auto [it, fresh] = known_.try_emplace(structure, static_cast<int>(program_.segments.size()));
     if (fresh) {
-      segment.name = fmt::format("{} {}", ToString(segment.phase), BlockName(first.block));
+      segment.name = fmt::format("{} {}", ToString(segment.phase), NameOfBlock(first.block));
       program_.segments.push_back(std::move(segment));
     }
     binding.segment = it->second;
@@ -226,6 +230,10 @@ class Placer {
         const PerTier kept = PlaceSlots(plan, {}).second;
         for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], kept[t] + span[t]);
       }
+      if (IsWholeStep(plan)) {
+        TEMPER_RETURN_IF_ERROR(AddWholeStep(*plan.stages[0].graph, *plan.stages[1].graph));
+        continue;
+      }
       for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
     }
     table_.GiveOffsets();
@@ -252,6 +260,28 @@ class Placer {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);
     }
+    return OkStatus();
+  }
+
+  static bool IsUpdate(const Graph& graph) {
+    return !graph.nodes().empty() && graph.nodes().front().phase == Phase::kUpdate;
+  }
+  // One micro-batch and its update. REQUIRES: no other plan has gradients.
+  static bool IsWholeStep(const ProgramPlan& plan) {
+    const std::vector<Stage>& stages = plan.stages;
+    return !plan.pipeline && plan.before == nullptr && stages.size() == 2 && !IsUpdate(*stages[0].graph) &&
+           stages[0].micro_batch_end - stages[0].micro_batch_begin == 1 && IsUpdate(*stages[1].graph);
+  }
+
+  Status AddWholeStep(const Graph& micro_batch, const Graph& update) {
+    for (const Graph* graph : {&micro_batch, &update}) TEMPER_RETURN_IF_ERROR(table_.Add(*graph));
+    StepLayout step = LayOutStep(micro_batch, update, threads_);
+    for (const ValueId id : step.gradients) {
+      table_.MakeTransient(table_.IndexOf(micro_batch, id), step.micro_batch.home[static_cast<size_t>(id)].offset);
+    }
+    for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], step.micro_batch.tiers[t].span);
+    layouts_.emplace(&micro_batch, std::move(step.micro_batch));
+    layouts_.emplace(&update, std::move(step.update));
     return OkStatus();
   }
 
@@ -296,6 +326,8 @@ class Placer {
     for (const Stage& stage : plan.stages) graphs.push_back(stage.graph);
     program.buffers = table_.UsedBy(graphs);
     for (const Buffer& b : program.buffers) {
+      TEMPER_CHECK(!b.transient || IsWholeStep(plan)) << b.name << " is used by another Program, too";
+      if (b.transient) continue;  // NotePeak counts those that are there by then
       ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
     }
     SegmentWriter writer(&program, table_);
@@ -312,7 +344,7 @@ class Placer {
       const Layout& layout = layouts_.at(stage.graph);
       NotePeak(*stage.graph, layout, {}, &program, &peak_live);
       const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
-      const bool per_micro_batch = stage.graph->nodes().empty() || stage.graph->nodes().front().phase != Phase::kUpdate;
+      const bool per_micro_batch = !IsUpdate(*stage.graph);
       if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});
@@ -347,11 +379,12 @@ class Placer {
       peak.in_flight = slots;
       peak.activations = here.peak_activations;
       peak.staged = here.peak_staged;
-      peak.workspace = here.peak_live - here.peak_activations - here.peak_staged;
+      peak.gradients += here.peak_gradients;  // of one layout of a Program at most
+      peak.workspace = here.peak_live - here.peak_activations - here.peak_staged - here.peak_gradients;
       if (tier != Tier::kDevice) continue;
       const Node& node = graph.nodes()[here.peak_node];
       program->peak_instruction =
-          fmt::format("{} {}: {}", ToString(node.phase), BlockName(node.block), ToString(node.op));
+          fmt::format("{} {}: {}", ToString(node.phase), NameOfBlock(node.block), ToString(node.op));
     }
   }
 

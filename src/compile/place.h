@@ -1,9 +1,10 @@
 // place: turns graphs in execution order into Programs with fixed addresses.
 //
 // Persistent values (sources, and the chains that update them) get one buffer each, the same in every Program compiled
-// together. Activations and scratch get offsets by interval packing over their lifetimes within one graph; graphs of
-// one Program follow each other, Programs never overlap in time, so all share one region. What a pipeline keeps between
-// its parts lies in slots (compile/layout.h) below that region. Nothing is sized at run time.
+// together. The gradients of a step of one micro-batch lie among its temporaries (compile/step_layout.h). Activations
+// and scratch get offsets by interval packing over their lifetimes within one graph; graphs of one Program follow each
+// other, Programs never overlap in time, so all share one region. What a pipeline keeps between its parts lies in slots
+// (compile/layout.h) below that region. Nothing is sized at run time.
 #pragma once
 
 #include <optional>

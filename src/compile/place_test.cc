@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/env.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
@@ -64,7 +66,7 @@ TEST(Place, TrainAndEvalShareWeightsAndOneArena) {
 }
 
 TEST(Place, BuffersOfWholeBlocksBeginAtOneAndOthersFillUp) {
-  const Program program = Compile(2048, 64, 3, {})[0];
+  const Program program = Compile(2048, 64, 3, {.micro_batches = 2})[0];
   Bytes sum;
   int whole = 0;
   for (const Buffer& b : program.buffers) {
@@ -182,7 +184,7 @@ TEST(Place, RefusesPlansThatDisagreeAboutABuffer) {
 }
 
 TEST(Place, ClassesAddUpToWhatTheBuffersTake) {
-  const Program train = Compile(64, 64, 2, {})[0];
+  const Program train = Compile(64, 64, 2, {.micro_batches = 2})[0];
   Bytes weights{}, gradients{}, optimizer{};
   int64_t elements = 0;
   for (const Buffer& b : train.buffers) {
@@ -200,6 +202,62 @@ TEST(Place, ClassesAddUpToWhatTheBuffersTake) {
   EXPECT_NEAR(static_cast<double>(gradients.v), 4.0 * static_cast<double>(elements), padding) << "f32";
   EXPECT_NEAR(static_cast<double>(optimizer.v), 12.0 * static_cast<double>(elements), padding)
       << "f32 master copies and two moments";
+}
+
+// Their bytes are others' while the step begins, and nobody's but theirs from their first write to the end of the step.
+TEST(Place, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+    SCOPED_TRACE(ToString(recompute));
+    const Program once = Compile(512, 64, 6, {.recompute = recompute})[0];
+    const Program more = Compile(512, 64, 6, {.micro_batches = 2, .recompute = recompute})[0];
+    Bytes gradients{};
+    for (const Buffer& b : more.buffers) EXPECT_FALSE(b.transient) << b.name;
+    for (const Buffer& b : once.buffers) {
+      EXPECT_EQ(b.transient, b.role == Role::kGradient) << b.name;
+      if (b.transient) gradients += AlignUp(b.type.bytes(), kAlignment);
+    }
+    EXPECT_EQ(more.peak.gradients, gradients);
+    EXPECT_LT(once.peak.gradients, gradients) << "most is there when the backward begins";
+    EXPECT_LT(once.arena_bytes + gradients / 2, more.arena_bytes);
+    EXPECT_LE(once.peak.total(), once.arena_bytes);
+
+    struct Write {
+      Bytes begin, end;
+      bool adds;  // to what is there
+    };
+    std::vector<Write> writes;  // of the step, in its order
+    for (const Call& call : once.schedule) {
+      if (call.kind != Call::Kind::kRun) continue;
+      const Binding& binding = once.bindings[static_cast<size_t>(call.binding)];
+      const Segment& segment = once.segments[static_cast<size_t>(binding.segment)];
+      for (size_t i = 0; i < segment.instructions.size(); ++i) {
+        const Instruction& instruction = segment.instructions[i];
+        for (const int k : instruction.outputs) {
+          const Bytes begin = binding.offsets[static_cast<size_t>(k)];
+          const auto& inputs = instruction.inputs;
+          writes.push_back({begin, begin + segment.operands[static_cast<size_t>(k)].bytes(),
+                            std::find(inputs.begin(), inputs.end(), k) != inputs.end()});
+        }
+        const Bytes scratch = ScratchOf(once, segment, instruction);
+        if (scratch.v > 0) writes.push_back({binding.scratch[i], binding.scratch[i] + scratch, false});
+      }
+    }
+    int after_others = 0;
+    for (const Buffer& b : once.buffers) {
+      if (!b.transient) continue;
+      const Bytes end = b.offset + b.type.bytes();
+      const auto meets = [&](const Write& w) { return w.begin < end && b.offset < w.end; };
+      auto write = writes.rbegin();
+      for (; write != writes.rend(); ++write) {
+        if (!meets(*write)) continue;
+        ASSERT_TRUE(write->begin == b.offset && write->end == end) << b.name << " is written over in part";
+        if (!write->adds) break;
+      }
+      ASSERT_NE(write, writes.rend()) << b.name << " is never made";
+      after_others += std::any_of(write + 1, writes.rend(), meets);
+    }
+    EXPECT_GT(after_others, 0);
+  }
 }
 
 TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {

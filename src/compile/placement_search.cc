@@ -268,14 +268,11 @@ class Searcher {
         largest = fmt::format("{} {}", graph->value(id).name, graph->value(id).type.ToString());
       }
     }
-    const std::string where = node.block == kBlockBefore  ? "before the blocks"
-                              : node.block == kBlockAfter ? "after the blocks"
-                                                          : fmt::format("of block {}", node.block);
     return OutOfMemory(
         fmt::format("memory.device is {}, and {} {} {} alone needs {} on the device (largest operand {}), "
                     "beside {} that are always there. {}",
-                    ToString(memory_.device), ToString(node.phase), ToString(node.op), where, ToString(least.bytes),
-                    largest, ToString(always), remedies_));
+                    ToString(memory_.device), ToString(node.phase), ToString(node.op), OfBlock(node.block),
+                    ToString(least.bytes), largest, ToString(always), remedies_));
   }
 
   // Inputs, outputs, constants and caches, and what an option says.

@@ -83,8 +83,8 @@ class Itinerary {
   std::string Where() const {
     if (done()) return fmt::format("rank {} has ended", rank_);
     const Meeting& m = next();
-    return fmt::format("rank {} comes to {} ({}, block {}, micro-batch {})", rank_, m.what, m.segment->name, m.block,
-                       m.micro_batch);
+    return fmt::format("rank {} comes to {} ({}, {}, micro-batch {})", rank_, m.what, m.segment->name,
+                       NameOfBlock(m.block), m.micro_batch);
   }
 
  private:

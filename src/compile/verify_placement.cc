@@ -68,11 +68,9 @@ class Verifier {
 
   Status Refuse(const std::string& why) const {
     const Node& n = *node_;
-    const std::string block = n.block == kBlockBefore  ? "before the blocks"
-                              : n.block == kBlockAfter ? "after the blocks"
-                                                       : fmt::format("of block {}", n.block);
     return Corrupt(fmt::format("mesh {}: the {} node {} {} that makes {} is wrong: {}", mesh_.ToString(),
-                               ToString(n.phase), ToString(n.op), block, graph_->value(n.outputs[0]).name, why));
+                               ToString(n.phase), ToString(n.op), OfBlock(n.block), graph_->value(n.outputs[0]).name,
+                               why));
   }
 
   // Of what the node reads, and of what it overwrites without reading it.

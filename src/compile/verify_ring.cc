@@ -46,8 +46,8 @@ class RingVerifier {
   Travelled& In(size_t i) { return Of(node_->inputs[i]); }
   const std::string& Name(size_t i) const { return graph_.value(node_->inputs[i]).name; }
   Status Refuse(const std::string& why) const {
-    return Corrupt(fmt::format("the {} node {} of block {} that makes {} is wrong: {}", ToString(node_->phase),
-                               ToString(node_->op), node_->block, graph_.value(node_->outputs[0]).name, why));
+    return Corrupt(fmt::format("the {} node {} {} that makes {} is wrong: {}", ToString(node_->phase),
+                               ToString(node_->op), OfBlock(node_->block), graph_.value(node_->outputs[0]).name, why));
   }
 
   Status Shift() {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "data/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace temper {
 namespace {
@@ -29,7 +29,7 @@ Result<std::string> ReadDocument(Env& env, const std::string& path) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     return Corrupt(fmt::format("{} is empty: there is no text to train on", path));
   }
-  if (const size_t valid = unicode::ValidPrefix(text); valid < text.size()) {
+  if (const size_t valid = utf8::ValidPrefix(text); valid < text.size()) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(valid), '\n');
     return Corrupt(fmt::format("{} line {} (byte {}): not UTF-8. Convert the file first, e.g. iconv -f LATIN1 -t UTF-8",
                                path, line, valid));

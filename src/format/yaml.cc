@@ -15,6 +15,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -34,33 +35,9 @@ struct Stop {
   Status status;
 };
 
-// Byte offset of the first byte that is no part of well-formed UTF-8, or is zero; npos where all is well.
+// Byte offset of the first byte that is no part of well-formed UTF-8, or is zero; the text's size where all is well.
 size_t FirstBadByte(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = [&](size_t k) -> unsigned { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0; };
-    const unsigned first = byte(i);
-    if (first >= 1 && first < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = first >= 0xC2 && first <= 0xDF   ? 2
-                          : first >= 0xE0 && first <= 0xEF ? 3
-                          : first >= 0xF0 && first <= 0xF4 ? 4
-                                                           : 0;
-    if (length == 0) return i;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    }
-    // Overlong forms, surrogates, and beyond U+10FFFF.
-    const unsigned second = byte(i + 1);
-    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
-        (first == 0xF4 && second > 0x8F)) {
-      return i;
-    }
-    i += length;
-  }
-  return text.npos;
+  return std::min(utf8::ValidPrefix(text), text.find('\0'));
 }
 
 bool AllDigits(std::string_view text) {
@@ -206,7 +183,7 @@ class Builder final : public YAML::EventHandler {
 
   // yaml-cpp makes lone bytes (not UTF-8) of the escapes \N and \_; a zero byte would cut a path or a name short.
   void CheckText(const YAML::Mark& mark, const std::string& text) const {
-    if (FirstBadByte(text) == text.npos) return;
+    if (FirstBadByte(text) == text.size()) return;
     Fail(mark,
          Unsupported(fmt::format("{} uses the escape \\0, \\N or \\_; write the character itself", Quoted(text))));
   }
@@ -344,7 +321,7 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where) 
     return Corrupt(fmt::format("{} has {}, more than the {} that a YAML file may have", where,
                                ToString(Bytes{static_cast<int64_t>(text.size())}), ToString(kMaxYamlText)));
   }
-  if (const size_t bad = FirstBadByte(text); bad != text.npos) {
+  if (const size_t bad = FirstBadByte(text); bad != text.size()) {
     return Corrupt(fmt::format("{} line {}: byte {} of the file is not UTF-8 text; save the file as UTF-8", where,
                                std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n') + 1,
                                bad));

@@ -32,6 +32,15 @@ std::optional<Phase> ParsePhase(std::string_view text) {
   return ParseName<Phase>(kPhaseNames, text);
 }
 
+std::string NameOfBlock(int block) {
+  if (block == kBlockBefore) return "before the blocks";
+  if (block == kBlockAfter) return "after the blocks";
+  return "block " + std::to_string(block);
+}
+std::string OfBlock(int block) {
+  return (block >= 0 ? "of " : "") + NameOfBlock(block);
+}
+
 ValueId Graph::AddValue(Value value) {
   const ValueId id = num_values();
   values_.push_back(std::move(value));

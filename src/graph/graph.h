@@ -46,6 +46,8 @@ std::optional<Phase> ParsePhase(std::string_view text);
 // Blocks are the model's layers; what stands before and after them has these.
 inline constexpr int kBlockBefore = -1;  // embeddings, tables
 inline constexpr int kBlockAfter = -2;   // final norm, head, loss
+std::string NameOfBlock(int block);      // "block 3", "before the blocks", "after the blocks"
+std::string OfBlock(int block);          // behind a node's op: "of block 3", "before the blocks", "after the blocks"
 
 struct Value {
   std::string name;  // canonical: a weight has its HF name; a recomputed clone has its original's name

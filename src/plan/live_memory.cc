@@ -9,12 +9,6 @@
 namespace temper {
 namespace {
 
-std::string BlockName(int block) {
-  if (block == kBlockBefore) return "before the blocks";
-  if (block == kBlockAfter) return "after the blocks";
-  return fmt::format("block {}", block);
-}
-
 // One execution of an instruction.
 struct Step {
   const Binding* binding;
@@ -42,9 +36,9 @@ std::vector<Step> StepsOf(const Program& program) {
 class Walker {
  public:
   explicit Walker(const Program& program) : steps_(StepsOf(program)) {
-    // Temporaries lie above the last buffer.
+    // Temporaries lie above the last buffer that is always there.
     for (const Buffer& b : program.buffers) {
-      if (b.tier() == Tier::kDevice) begin_ = std::max(begin_, b.offset + b.type.bytes());
+      if (b.tier() == Tier::kDevice && !b.transient) begin_ = std::max(begin_, b.offset + b.type.bytes());
     }
   }
 
@@ -106,7 +100,7 @@ class Walker {
  private:
   static std::string NameOf(const Step& s) {
     return fmt::format("{} of {} {}", ToString(s.instruction->op), ToString(s.segment->phase),
-                       BlockName(s.binding->block));
+                       NameOfBlock(s.binding->block));
   }
 
   template <class F>
@@ -130,7 +124,8 @@ LiveMemory FindLiveMemory(const Program& program, size_t tensors) {
   LiveMemory memory = walker.Run();
   if (!memory.temporaries.empty()) memory.at_fullest = walker.AliveAt(memory.fullest);
   for (const Buffer& b : program.buffers) {
-    if (b.tier() == Tier::kDevice) memory.at_fullest.push_back({b.name, b.type.ToString(), b.type.bytes()});
+    if (b.tier() == Tier::kDevice && !b.transient)
+      memory.at_fullest.push_back({b.name, b.type.ToString(), b.type.bytes()});
   }
   std::stable_sort(memory.at_fullest.begin(), memory.at_fullest.end(),
                    [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });

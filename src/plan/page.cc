@@ -75,11 +75,16 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
     points.push_back({Rounded(r.begin), bytes});
   }
   const MemoryByClass& m = train.peak;
+  Bytes gradients{};  // but for those that come and go among temporaries
+  for (const Buffer& b : train.buffers) {
+    const bool always = b.role == Role::kGradient && b.tier() == Tier::kDevice && !b.transient;
+    if (always) gradients += AlignUp(b.type.bytes(), kAlignment);
+  }
   return {{"classes",
            {{"weights", m.weights.v},
             {"adapters", m.adapters.v},
             {"optimizer states", m.optimizer.v},
-            {"gradients", m.gradients.v},
+            {"gradients", gradients.v},
             {"gathered weights", m.caches.v},
             {"inputs and outputs", m.inputs_outputs.v}}},
           {"temporaries", points},

@@ -189,6 +189,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   if (f.ranks > 1) {
     text += fmt::format("mesh        {}: {} ranks, {} with rows of their own; what follows is the first rank's\n",
                         f.mesh, f.ranks, f.data_ranks);
+    if (!f.mesh_note.empty()) text += fmt::format("  {}\n", f.mesh_note);
     text += fmt::format("traffic     {} sent to other ranks per step\n", ToString(cost.sent));
     text += DescribeDecisions(f.decisions);
   }

@@ -35,6 +35,7 @@ struct PlanFacts {
   std::string placement;                                // what lives in which tier; empty: all on the device
   std::vector<std::string> options;                     // what else was considered: a table
   std::string mesh;                                     // empty: one rank
+  std::string mesh_note;                                // what else to know of it; may be empty
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;
   Flops model_flops;                // of a step of full rows, each one document: what MFU counts

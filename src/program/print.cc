@@ -96,6 +96,7 @@ class ProgramReader {
     }
     b.role = *ParseRole(role);
     b.trainable = in.Eat(" trainable");
+    b.transient = in.Eat(" transient");
     if (!in.Eat(" offset=") || !in.Number(&b.offset.v)) return false;
     if (in.Eat(" shard") && !in.ReadShard(&b.shard.emplace())) return false;
     program_.buffers.push_back(std::move(b));
@@ -177,8 +178,8 @@ std::string PrintProgram(const Program& p) {
     text += '\n';
   }
   for (const Buffer& b : p.buffers) {
-    text += fmt::format("buffer \"{}\" {} {}{} offset={}", b.name, b.type.ToString(), ToString(b.role),
-                        b.trainable ? " trainable" : "", b.offset.v);
+    text += fmt::format("buffer \"{}\" {} {}{}{} offset={}", b.name, b.type.ToString(), ToString(b.role),
+                        b.trainable ? " trainable" : "", b.transient ? " transient" : "", b.offset.v);
     if (b.shard) text += " shard" + b.shard->ToString();
     text += '\n';
   }

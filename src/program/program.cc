@@ -66,7 +66,7 @@ Result<std::vector<Region>> PersistentRegions(const Program& program) {
     if (IsOutside(program, b.offset, b.type.bytes())) {
       return Corrupt(fmt::format("program: buffer {} leaves the arena or is misaligned", b.name));
     }
-    if (b.type.bytes().v > 0) regions.push_back({b.offset, b.offset + b.type.bytes(), &b});
+    if (b.type.bytes().v > 0 && !b.transient) regions.push_back({b.offset, b.offset + b.type.bytes(), &b});
   }
   std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < regions.size(); ++i) {
@@ -83,6 +83,15 @@ const Region* Overlapped(const std::vector<Region>& regions, Bytes begin, Bytes 
   const auto next = std::upper_bound(regions.begin(), regions.end(), begin,
                                      [](Bytes offset, const Region& r) { return offset < r.end; });
   return next == regions.end() || next->begin >= end ? nullptr : &*next;
+}
+
+Status CheckTransient(const Program& program, const std::vector<Region>& regions) {
+  for (const Buffer& b : program.buffers) {
+    const Region* const region = b.transient ? Overlapped(regions, b.offset, b.offset + b.type.bytes()) : nullptr;
+    if (region == nullptr) continue;
+    return Corrupt(fmt::format("program: buffer {} overlaps buffer {}", b.name, region->buffer->name));
+  }
+  return OkStatus();
 }
 
 // Kernels touch one tier, which is not the disk; moves go from one tier to another.
@@ -247,6 +256,7 @@ Status Verify(const Program& program) {
   }
   TEMPER_RETURN_IF_ERROR(CheckNames(program));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, PersistentRegions(program));
+  TEMPER_RETURN_IF_ERROR(CheckTransient(program, regions));
   for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment));
   for (size_t i = 0; i < program.bindings.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(

@@ -35,7 +35,7 @@ constexpr Tier TierOf(Bytes address) {
   return static_cast<Tier>(address.v >> 52);
 }
 
-// A persistent, named region of an arena.
+// A persistent, named region of an arena; a transient one, of the temporaries.
 struct Buffer {
   std::string name;  // of its Graph source: "model.norm.weight", "grad:...", "token"
   TensorType type;
@@ -44,6 +44,9 @@ struct Buffer {
   Bytes offset;  // an address, as all offsets here
   Tier tier() const { return TierOf(offset); }
   std::optional<Shard> shard;  // of weights and states on a mesh: which part this is, of what
+  // Of a gradient where a step has one micro-batch: it is there from its first write to the end of the step. Before,
+  // other temporaries have its bytes.
+  bool transient = false;
 };
 
 // Of a weight that the run reads only.
@@ -143,7 +146,7 @@ struct LinkTraffic {
 std::vector<LinkTraffic> TrafficOfStep(const Program& program);
 
 // Rejects a Program that could touch memory that is not its own or mix up what is: addresses outside of the arena or
-// misaligned, persistent buffers overlapping each other, an operand across the edge of a buffer, an output that
+// misaligned, buffers overlapping persistent ones, an operand across the edge of one of these, an output that
 // overlaps another operand of its instruction, scratch that overlaps a buffer or an operand of its instruction or lies
 // in another tier, operands that do not fit their op's rule or lie in another tier than it can touch, segments,
 // bindings or buffers that do not exist.

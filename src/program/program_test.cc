@@ -77,6 +77,7 @@ TEST(Program, TheHashSeesEveryChange) {
   differs([](Program& p) { p.bindings[1].scratch[0] = {8192}; });
   differs([](Program& p) { p.schedule[1].micro_batch = 0; });
   differs([](Program& p) { p.buffers[1].trainable = false; });
+  differs([](Program& p) { p.buffers[3].transient = true; });
 }
 
 TEST(Program, CostsAreSummedOverTheSchedule) {
@@ -120,6 +121,20 @@ TEST(VerifyProgram, RefusesMisalignedAddresses) {
 TEST(VerifyProgram, RefusesBuffersThatOverlap) {
   ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[1].offset = {64}; });
   ExpectRefused("overlaps buffer", [](Program& p) { p.buffers[2].offset = {128}; });
+}
+
+// What lies among temporaries is theirs before it is there.
+TEST(VerifyProgram, LetsOperandsLieOverTransientBuffersButThoseNotOverOthers) {
+  Program p = Example();
+  p.buffers.push_back({"grad:w.0", {DType::kF32, {16, 8}}, Role::kGradient, false, {1024 + 64}});
+  EXPECT_FALSE(Verify(p).ok());
+  p.buffers.back().transient = true;
+  EXPECT_TRUE(Verify(p).ok()) << Verify(p).message();
+  const auto back = ReadProgram(PrintProgram(p));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_TRUE(back->buffers.back().transient);
+  p.buffers.back().offset = {640};
+  EXPECT_FALSE(Verify(p).ok());
 }
 
 TEST(VerifyProgram, RefusesOperandsThatCutIntoBuffers) {

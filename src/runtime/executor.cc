@@ -398,7 +398,7 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
     TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
     const Status status = RunForeground(b, call, trace);
     if (!status.ok()) {
-      return status.WithContext(fmt::format("{} block {} {}", ToString(b.phase), b.block, ToString(b.op)));
+      return status.WithContext(fmt::format("{} {} {}", ToString(b.phase), ToString(b.op), OfBlock(b.block)));
     }
     if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
   }

@@ -4,18 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace temper {
 namespace {
 
-// Sizes of tp that a model can be split into.
-std::string TensorSizes(const HeadCounts& h, int ranks) {
+// Sizes of tp that a model can be split into, of those up to `most`.
+std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& works) {
   std::string text;
-  for (int64_t n = 2; n <= ranks; ++n) {
-    const bool works = h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0);
-    if (works) text += fmt::format("{}{}", text.empty() ? "" : ", ", n);
+  for (int64_t n = 2; n <= most; ++n) {
+    if (works(n)) text += fmt::format("{}{}", text.empty() ? "" : ", ", n);
   }
   return text.empty() ? "none" : text;
+}
+
+// q of q x q x depth ranks; 0 where there is none.
+int64_t SideOf(int64_t tp, int64_t depth) {
+  const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
+  return side * side * depth == tp ? side : 0;
 }
 
 Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, const HeadCounts& h, MeshSpec* spec) {
@@ -26,7 +32,9 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, cons
       return InvalidArgument(
           fmt::format("mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that "
                       "work: {}",
-                      h.heads, h.kv_heads, tp, TensorSizes(h, ranks)));
+                      h.heads, h.kv_heads, tp, TensorSizes(ranks, [&](int64_t n) {
+                        return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0);
+                      })));
     }
     spec->mesh.set_size(Axis::kTp, static_cast<int>(shares ? h.kv_heads : tp));
     spec->mesh.set_size(Axis::kCopy, static_cast<int>(shares ? tp / h.kv_heads : 1));
@@ -34,15 +42,19 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, cons
   }
   spec->residual = ResidualSplit::kHidden;
   const int64_t depth = options.tp_mode == TensorMode::k25d ? options.tp_depth : 1;
-  const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
-  if (side * side * depth != tp) {
+  const int64_t side = SideOf(tp, depth);
+  if (side == 0) {
     return InvalidArgument(fmt::format("mesh.tp: {} ranks are no {}; tp should be {}, such as {} or {}", tp,
                                        depth == 1 ? "square" : fmt::format("{} squares", depth),
                                        depth == 1 ? "q x q" : "depth x q x q", depth * 4, depth * 9));
   }
   if (h.heads % side != 0 || h.kv_heads % side != 0) {
-    return InvalidArgument(fmt::format("mesh.tp: {} heads and {} KV heads do not divide among {} columns of ranks",
-                                       h.heads, h.kv_heads, side));
+    return InvalidArgument(fmt::format(
+        "mesh.tp: {} heads and {} KV heads do not divide among {} columns of ranks; sizes of tp that work: {}", h.heads,
+        h.kv_heads, side, TensorSizes(std::max<int64_t>(ranks, tp), [&](int64_t n) {
+          const int64_t q = SideOf(n, depth);
+          return q > 1 && h.heads % q == 0 && h.kv_heads % q == 0;
+        })));
   }
   spec->mesh.set_size(Axis::kDepth, static_cast<int>(depth));
   spec->mesh.set_size(Axis::kRow, static_cast<int>(side));
@@ -103,6 +115,13 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));
   TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, ranks, heads, &spec));
   return spec;
+}
+
+std::string NoteOn(const Mesh& mesh) {
+  const int copies = mesh.size(Axis::kCopy);
+  if (copies == 1) return "";
+  return fmt::format("there are fewer KV heads than tensor-parallel ranks: each of the {} is on {} ranks",
+                     mesh.size(Axis::kTp), copies);
 }
 
 }  // namespace temper

@@ -18,4 +18,7 @@ int RanksNamed(const RunConfig& config);
 // do not divide; with the numbers, and the nearest that work.
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads);
 
+// What a user should know of how that mesh holds the model: that ranks have copies of KV heads. "": nothing.
+std::string NoteOn(const Mesh& mesh);
+
 }  // namespace temper

@@ -71,7 +71,27 @@ TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
   EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4");
-  EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2") << "ranks share KV heads";
+}
+
+TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
+  EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2");
+  RunConfig config;
+  for (const auto& [tp, note] :
+       {std::pair{4, ""}, {8, "there are fewer KV heads than tensor-parallel ranks: each of the 4 is on 2 ranks"}}) {
+    config.mesh.tp = tp;
+    const auto spec = MeshOf(config, 8, 0, {8, 4});
+    ASSERT_TRUE(spec.ok()) << spec.status().message();
+    EXPECT_EQ(NoteOn(spec->mesh), note);
+  }
+}
+
+TEST(MeshOptions, SquaresThatHeadsDoNotDivideAmongAreRefusedWithThoseThatWork) {
+  const RunConfig::Mesh two_d{.tp = 9, .tp_mode = TensorMode::k2d},
+      deep{.tp = 18, .tp_mode = TensorMode::k25d, .tp_depth = 2};
+  EXPECT_EQ(MeshText(two_d, 9, {8, 4}),
+            "mesh.tp: 8 heads and 4 KV heads do not divide among 3 columns of ranks; sizes of tp that work: 4");
+  EXPECT_HAS(MeshText(deep, 36, {8, 4}), "sizes of tp that work: 8, 32");
+  EXPECT_HAS(MeshText({.tp = 6, .tp_mode = TensorMode::k2d}, 6), "6 ranks are no square");
 }
 
 constexpr HeadCounts kEightHeads{.heads = 8, .kv_heads = 8};

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/quantity.h"
+#include "base/utf8.h"
 #include "format/quoted.h"
 #include "train/option_yaml.h"
 
@@ -131,34 +132,10 @@ Status StoreIntegers(const Option& option, const OrderedJson& json, IntList& tar
   return OkStatus();
 }
 
-// Paths and names are written into the saved configuration, which is UTF-8.
-bool IsUtf8(std::string_view s) {
-  for (size_t i = 0; i < s.size();) {
-    const auto byte = [&](size_t k) { return k < s.size() ? static_cast<unsigned char>(s[k]) : 0u; };
-    const unsigned lead = byte(i);
-    const size_t length = lead < 0x80                   ? 1
-                          : lead >= 0xC2 && lead < 0xE0 ? 2
-                          : (lead >> 4) == 0xE          ? 3
-                          : lead < 0xF5                 ? 4
-                                                        : 0;
-    if (length == 0 || (lead >= 0x80 && lead < 0xC2)) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-    }
-    // Overlong forms, surrogates, and code points beyond U+10FFFF.
-    const unsigned second = byte(i + 1);
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second >= 0xA0) || (lead == 0xF0 && second < 0x90) ||
-        (lead == 0xF4 && second >= 0x90)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
-}
-
 Status StoreText(const Option& option, std::string_view text, std::string& target, const std::string& where) {
   if (text.find('\0') != text.npos) return Refuse(option, "text without NUL characters", Quoted(text), where);
-  if (!IsUtf8(text)) return Refuse(option, "UTF-8 text", "bytes that are not; rename the file", where);
+  // It is written into the saved configuration.
+  if (!utf8::IsValid(text)) return Refuse(option, "UTF-8 text", "bytes that are not; rename the file", where);
   target = std::string(text);
   return OkStatus();
 }

@@ -53,6 +53,22 @@ TEST_F(Processes, SumsHaveTheSameBitsOnEveryRankAndInEveryRun) {
   EXPECT_EQ(digests.size(), 1u);
 }
 
+// Else ranks that gather a model from each other would each be seen to take all of it.
+TEST_F(Processes, WhatARankHasReadOfItsPeersDoesNotStayResidentInIt) {
+  for (const int ranks : {2, 4}) {
+    EXPECT_EQ(Run(ranks, "resident").exit_code, 0);
+    for (int r = 0; r < ranks; ++r) {
+      std::istringstream in(Written(r));
+      int64_t after_gather = -1, after_reduction = -1;
+      in >> after_gather >> after_reduction;
+      for (const int64_t kib : {after_gather, after_reduction}) {
+        EXPECT_GE(kib, 0) << Written(r);
+        EXPECT_LT(kib, kResidentCase.v / 1024 / 16) << "rank " << r << " of " << ranks;
+      }
+    }
+  }
+}
+
 TEST_F(Processes, AnAbortReachesAllWithRankAndCause) {
   const LaunchResult result = Run(4, "abort", 2);
   const Heard heard = HeardAlike(4, 2);

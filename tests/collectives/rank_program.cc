@@ -158,10 +158,50 @@ int RunMishap(std::string what, int culprit, std::unique_ptr<Communicator> commu
   return kHeardOfFailure;
 }
 
+// KiB of shared memory that are resident in this process.
+int64_t ResidentShared() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("RssShmem:")) return std::atoll(line.c_str() + 9);
+  }
+  return -1;
+}
+
+// Of peers, after each of two collectives in the background that read (n-1)/n of kResidentCase from them.
+std::string ResidentOfPeers(Communicator& communicator) {
+  const int64_t n = communicator.size(), rows = kResidentCase.v / 4096 / n * n;
+  Mesh mesh;
+  mesh.set_size(Axis::kFsdp, communicator.size());
+  const auto table = communicator.Collectives(mesh);
+  const TensorType whole{DType::kF32, {rows, 1024}}, part{DType::kF32, {rows / n, 1024}};
+  const auto arena = communicator.AllocateArena(whole.bytes() + part.bytes());
+  TEMPER_CHECK(arena.ok()) << arena.status().message();
+  std::byte *const of_whole = arena->data(), *const of_part = of_whole + whole.bytes().v;
+  std::string text;
+  for (const bool gathers : {true, false}) {
+    KernelSpec spec{.op = gathers ? Op::kAllGather : Op::kReduceScatter,
+                    .inputs = {gathers ? part : whole},
+                    .outputs = {gathers ? whole : part},
+                    .attributes = {{"axes", "fsdp"},
+                                   {"ranks", n},
+                                   {"dim", int64_t{0}},
+                                   {"sizes", std::vector<double>{static_cast<double>(rows / (gathers ? n : 1))}},
+                                   {"background", int64_t{1}}}};
+    if (!gathers) spec.attributes.Set("acc", int64_t{0});
+    auto kernel = table->Make(spec);
+    TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    const int64_t before = ResidentShared();
+    const Status status =
+        (*kernel)->Run({.inputs = gathers ? &of_part : &of_whole, .outputs = gathers ? &of_whole : &of_part});
+    text += fmt::format("{}\n", status.ok() ? ResidentShared() - before : -1);
+  }
+  return text;
+}
+
 }  // namespace
 
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host) {
-  const bool checks = what == "conformance" || what == "digest";
+  const bool checks = what == "conformance" || what == "digest" || what == "resident";
   auto joined = join();
   if (!joined.ok()) {
     Write(out, -1, joined.status().message());
@@ -182,6 +222,10 @@ int RunRank(const Join& join, const std::string& what, int culprit, const std::s
   }
   if (constexpr std::string_view kBeside = "beside_"; what.starts_with(kBeside)) {
     return RunBeside(what.substr(kBeside.size()), culprit, std::move(communicator), out);
+  }
+  if (what == "resident") {
+    Write(out, rank, ResidentOfPeers(*communicator));
+    return 0;
   }
   return RunMishap(what, culprit, std::move(communicator), out);
 }

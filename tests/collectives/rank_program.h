@@ -12,7 +12,8 @@ namespace temper::collectives {
 using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 
 // Writes what it found to the file "<out>.<rank>" and returns the exit code: 0, or kHeardOfFailure where a call failed.
-// Cases: "conformance", "digest", "steps" (for ever), and "<mishap> <rank>", where that rank does
+// Cases: "conformance", "digest", "resident" (writes how many KiB of its peers' memory stay resident in a rank after a
+// gather and after a reduction of kResidentCase each), "steps" (for ever), and "<mishap> <rank>", where that rank does
 //   abort   calls Abort            exit   ends at once with exit code 9      throw  lets an exception escape
 //   kill    sends itself SIGKILL   stop   sends itself SIGSTOP               leave  returns from main
 //   hang    sleeps for ever
@@ -20,6 +21,8 @@ using Join = std::function<Result<std::unique_ptr<Communicator>>()>;
 // "stages_<mishap>": transfers from rank to rank, as in a pipeline; "lanes_<mishap>": a sum at once and then one in the
 // background, in which the rank waits for the others while it stops or hangs ("lanes_cross": while it waits for that).
 int RunRank(const Join& join, const std::string& what, int culprit, const std::string& out, int ranks_per_host = 0);
+
+inline constexpr Bytes kResidentCase = MiB(32);
 
 // Calls of operator new in this process so far.
 int64_t Allocations();

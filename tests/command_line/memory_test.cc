@@ -1,6 +1,8 @@
 // The memory of a whole run, from reading data to the last save, is what `temper plan` says of it.
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "memory_cgroup.h"
 #include "temper_program.h"
 
@@ -158,6 +160,35 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
     EXPECT_EQ(resumed.err.find("another environment"), std::string::npos) << resumed.err;
     EXPECT_TRUE(Slurp(JoinPath("out", c.result)) == Slurp(JoinPath("whole", c.result)));
   }
+}
+
+// Half of it was written by each rank: it is put together tensor by tensor.
+TEST_F(Memory, ExportOfAShardedCheckpointTakesMemoryForOneTensor) {
+  Arguments train = TrainStep({"--model", Grown(), "--method", "full", "--from_scratch"}, "sharded");
+  train.insert(train.end(), {"--nprocs", "2", "--mesh", "fsdp=2"});
+  const Ended trained = Temper(train);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Ended exported = Temper({"export", "--model", "sharded/checkpoint-2", "--output_dir", "joined"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const Bytes whole{static_cast<int64_t>(std::filesystem::file_size(Path("joined/model.safetensors")))};
+  EXPECT_GT(whole, MiB(48)) << "the model is too small to show anything";
+  EXPECT_LT(exported.peak_rss, MiB(40)) << "of a model of " << ToString(whole);
+}
+
+// Stages need different amounts: each is limited by its own, and what one leaves is the others'.
+TEST_F(Memory, APipelineThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
+  Arguments options = {"--model", Grown(), "--method", "full", "--from_scratch", "--nprocs", "2", "--mesh", "pp=2"};
+  const Ended everywhere = Temper(TrainStep(options, "whole"));
+  ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+  EXPECT_EQ(everywhere.err.find(kLimits), std::string::npos) << "this machine is too small for this test";
+  const auto within = Within(MiB(560), TrainStep(options, "out"));
+  if (!within) GTEST_SKIP() << "no memory cgroup can be made here";
+  ASSERT_EQ(within->code, 0) << within->err;
+  for (const char* said : {kLimits, "memory cgroup", "on the disk"}) {
+    EXPECT_NE(within->err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << within->err;
+  }
+  EXPECT_EQ(Losses(Path("out")), Losses(Path("whole")));
+  EXPECT_TRUE(Slurp("out/model.safetensors") == Slurp("whole/model.safetensors"));
 }
 
 TEST_F(Memory, AModelLargerThanItsCgroupGeneratesAndEvaluatesTheSame) {

@@ -37,7 +37,8 @@ class MeshCheckpoint : public Workplace {
                            "3", "--learning_rate", "1e-3", "--output_dir", out});
     const bool deals = mesh.find("dp") != mesh.npos;
     run.insert(run.end(), {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
-    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", "2", "--mesh", mesh});
+    const bool four = mesh.find(',') != mesh.npos;  // two axes of two
+    if (!mesh.empty()) run.insert(run.end(), {"--nprocs", four ? "4" : "2", "--mesh", mesh});
     run.insert(run.end(), more.begin(), more.end());
     return run;
   }
@@ -130,10 +131,49 @@ TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   }
 }
 
+// A launcher passes the signal on, and the ranks agree on the step after which they stop.
+TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
+  const Arguments steps = Steps("full", "fsdp=2", "out", {"--max_steps", "60", "--save_steps", "30"});
+  RunWell(steps);
+  KeepWhole("out");
+  ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
+  Process run(Command(steps), folder());
+  ASSERT_TRUE(run.ReadErrUntil("step 7/"));
+  run.Signal(SIGTERM);
+  const Ended stopped = run.Wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_NE(stopped.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+  EXPECT_FALSE(Has("out/model.safetensors")) << "it was not stopped";
+  Arguments on = steps;
+  on.push_back("--resume");
+  RunWell(on, "resume      from out/checkpoint-");
+  ExpectSame(Path("whole"), Path("out"));
+}
+
+TEST_F(MeshCheckpoint, MetricsSayWhatEachRankSpentItsTimeOnAndItsMemory) {
+  RunWell(Steps("full", "fsdp=2", "out"));
+  std::ifstream in(Path("out/metrics.jsonl"));
+  int rows = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json row = Json::parse(line);
+    if (!row.contains("loss")) continue;
+    ++rows;
+    ASSERT_EQ(row["ranks"].size(), 2u) << line;
+    for (const Json& rank : row["ranks"]) {
+      const double kernels = rank["kernels"], collectives = rank["collectives"], waiting = rank["waiting"];
+      EXPECT_GT(kernels, 0) << line;
+      EXPECT_GE(kernels + collectives + waiting, 0.99) << "all of the time: " << line;
+      EXPECT_GT(rank["resident_peak_bytes"].get<int64_t>(), row["device_peak_bytes"].get<int64_t>()) << line;
+    }
+  }
+  EXPECT_EQ(rows, 6);
+}
+
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   using Ways = std::vector<std::pair<std::string, std::string>>;
-  const Ways of_full = {{"fsdp=2", ""},   {"", "fsdp=2"}, {"tp=2", "fsdp=2"}, {"dp=2", "tp=2"},   {"cp=2", ""},
-                        {"tp=2", "cp=2"}, {"pp=2", ""},   {"", "pp=2"},       {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}};
+  const Ways of_full = {{"fsdp=2", ""},     {"", "fsdp=2"},     {"tp=2", "fsdp=2"},     {"dp=2", "tp=2"},
+                        {"cp=2", ""},       {"tp=2", "cp=2"},   {"pp=2", ""},           {"", "pp=2"},
+                        {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}, {"fsdp=2", "pp=2,tp=2"}};
   const Ways of_lora = {{"fsdp=2", ""}, {"", "tp=2"}, {"cp=2", ""}, {"pp=2", "fsdp=2"}};
   for (const char* method : {"full", "lora"}) {
     const Ways& ways = method == std::string("full") ? of_full : of_lora;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -155,44 +156,51 @@ TEST(MemoryTraffic, OfStatesAtTheHostIsGradientsThereAndWeightsBack) {
 INSTANTIATE_TEST_SUITE_P(Runs, MemoryEquivalence, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
+struct RanksOutcome {
+  std::vector<Outcome> outcomes;
+  std::vector<Bytes> device, moved;
+  std::vector<StepChoice> choices;
+};
+
+// All ranks of the mesh of `spec`, each with memory of its own.
+RanksOutcome TrainRanks(const RunSpec& spec, const std::function<MemorySpec(size_t rank)>& memory_of) {
+  const int ranks = spec.mesh.mesh.ranks();
+  ThreadWorld world(ranks);
+  const auto n = static_cast<size_t>(ranks);
+  RanksOutcome all{std::vector<Outcome>(n), std::vector<Bytes>(n), std::vector<Bytes>(n), std::vector<StepChoice>(n)};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto r = static_cast<size_t>(rank);
+      RunSpec own = spec;
+      const auto communicator = world.Join(rank);
+      own.communicator = communicator.get();
+      own.mesh.rank = rank;
+      own.threads = 1;
+      own.memory = memory_of(r);
+      own.through_text = true;
+      TinyRun run(own);
+      all.device[r] = run.train().arena_bytes;
+      all.moved[r] = Moved(run.train());
+      all.choices[r] = run.chosen().choice;
+      all.outcomes[r] = Train(run);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return all;
+}
+
 // All ranks of a mesh with the same limits.
 class MemoryOnMeshes : public testing::TestWithParam<Case> {
  protected:
-  struct Ranks {
-    std::vector<Outcome> outcomes;
-    std::vector<Bytes> device, moved;
-  };
-
-  Ranks TrainAll(const MemorySpec& memory) {
-    const int ranks = GetParam().spec.mesh.mesh.ranks();
-    ThreadWorld world(ranks);
-    Ranks all{std::vector<Outcome>(static_cast<size_t>(ranks)), std::vector<Bytes>(static_cast<size_t>(ranks)),
-              std::vector<Bytes>(static_cast<size_t>(ranks))};
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        RunSpec own = GetParam().spec;
-        const auto communicator = world.Join(rank);
-        own.communicator = communicator.get();
-        own.mesh.rank = rank;
-        own.threads = 1;
-        own.memory = memory;
-        own.through_text = true;
-        TinyRun run(own);
-        const auto r = static_cast<size_t>(rank);
-        all.device[r] = run.train().arena_bytes;
-        all.moved[r] = Moved(run.train());
-        all.outcomes[r] = Train(run);
-      });
-    }
-    for (std::thread& t : threads) t.join();
-    return all;
+  static RanksOutcome TrainAll(const MemorySpec& memory) {
+    return TrainRanks(GetParam().spec, [&](size_t) { return memory; });
   }
 
   // `all_move`: on every rank something has to move.
-  void ExpectSameBits(const Ranks& expected, const MemorySpec& memory, bool all_move, const std::string& what) {
+  void ExpectSameBits(const RanksOutcome& expected, const MemorySpec& memory, bool all_move, const std::string& what) {
     SCOPED_TRACE(what);
-    const Ranks got = TrainAll(memory);
+    const RanksOutcome got = TrainAll(memory);
     for (size_t r = 0; r < got.outcomes.size(); ++r) {
       SCOPED_TRACE(fmt::format("rank {}", r));
       if (memory.device != kNoLimit) {
@@ -208,7 +216,7 @@ class MemoryOnMeshes : public testing::TestWithParam<Case> {
 };
 
 TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
-  const Ranks everything = TrainAll({});
+  const RanksOutcome everything = TrainAll({});
   for (const Bytes moved : everything.moved) EXPECT_EQ(moved, Bytes{0});
   const auto same = [&](const MemorySpec& memory, const std::string& what) {
     ExpectSameBits(everything, memory, /*all_move=*/true, what);
@@ -224,6 +232,42 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
     ExpectSameBits(everything, {.device = limit}, false, fmt::format("auto within {} %", share * 100));
     ExpectSameBits(everything, {.device = limit, .host = limit / 2, .disk = true}, false,
                    fmt::format("auto, disk, {} %", share * 100));
+  }
+}
+
+// A stage that is short of memory computes again what another keeps, and nobody can tell from a result. The first stage
+// has more micro-batches in flight, the last the head.
+TEST(MemoryOfStages, EachComputesAgainWhatItsOwnLimitAsksForWithTheBitsOfNone) {
+  for (const PipelineKind kind : {PipelineKind::kOneForwardOneBackward, PipelineKind::kZeroBubble}) {
+    RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/false, /*hidden=*/64, /*blocks=*/4), .row = 64};
+    spec.mesh.mesh.set_size(Axis::kPp, 2);
+    spec.mesh.mesh.set_size(Axis::kFsdp, 2);
+    spec.mesh.pipeline.kind = kind;
+    spec.rows_per_micro_batch = 2;
+    const auto with = [&](Recompute recompute, const std::function<MemorySpec(size_t)>& memory_of) {
+      RunSpec chosen = spec;
+      chosen.recompute = recompute;
+      return TrainRanks(chosen, memory_of);
+    };
+    const auto open = [](size_t) { return MemorySpec(); };
+    const RanksOutcome kept = with(Recompute::kNone, open), again = with(Recompute::kBlock, open);
+    for (const size_t small_stage : {0u, 1u}) {
+      SCOPED_TRACE(fmt::format("{}, stage {} is small", ToString(kind), small_stage));
+      const RanksOutcome got = with(Recompute::kAuto, [&](size_t rank) {
+        // Moves are too slow to be an answer.
+        MemorySpec memory{.device = rank / 2 == small_stage ? again.device[rank] : kept.device[rank]};
+        memory.links.host_to_device = memory.links.device_to_host = 1e3;
+        return memory;
+      });
+      for (size_t rank = 0; rank < 4; ++rank) {
+        SCOPED_TRACE(fmt::format("rank {}", rank));
+        EXPECT_EQ(got.choices[rank].recompute != Recompute::kNone, rank / 2 == small_stage);
+        EXPECT_EQ(got.choices[rank], got.choices[rank / 2 * 2]) << "ranks that gather together choose alike";
+        EXPECT_LE(got.device[rank], rank / 2 == small_stage ? again.device[rank] : kept.device[rank]);
+        EXPECT_EQ(got.moved[rank], Bytes{});
+        ExpectSameOutcome(got.outcomes[rank], kept.outcomes[rank]);
+      }
+    }
   }
 }
 

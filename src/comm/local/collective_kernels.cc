@@ -71,6 +71,7 @@ class HostCollective final : public LaneKernel {
       TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group()));
       Gather(args, first, count, /*from_outputs=*/true);
     }
+    if (plan_.forgets) peers_.Forget(plan_, first, count);
     return rendezvous.Depart(group());
   }
 

@@ -84,6 +84,7 @@ Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::
     plan.bytes += tensor.bytes();
     plan.tensors.push_back(std::move(tensor));
   }
+  plan.forgets = spec.attributes.Flag("background") && plan.bytes >= kForgetFrom;
   return plan;
 }
 

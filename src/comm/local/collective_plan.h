@@ -2,6 +2,7 @@
 // and gets. Pure data, made once per kernel from its types and the sizes of the members' parts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,6 +24,11 @@ struct CollectiveTensor {
   Bytes bytes() const { return {outer * whole * inner * element_bytes()}; }
   // Elements of one row of member m's part, and where that row begins in the whole.
   int64_t row(int m) const { return parts[static_cast<size_t>(m)].count * inner; }
+  Bytes largest_part() const {
+    int64_t count = 0;
+    for (const Part& part : parts) count = std::max(count, part.count);
+    return {outer * count * inner * element_bytes()};
+  }
   int64_t row_begin(int m, int64_t o) const { return (o * whole + parts[static_cast<size_t>(m)].begin) * inner; }
 };
 
@@ -34,7 +40,14 @@ struct CollectivePlan {
   uint64_t fingerprint = 0;  // the same on all members
   Bytes bytes;               // of all wholes
   Bytes sent;                // by the op's cost rule
+  // What moves weights and gradients: after it, peers' memory need not stay resident (PeerOperands::Forget).
+  // Collectives that are waited for, and small ones, would spend more time on finding pages again than they save
+  // memory.
+  bool forgets = false;
 };
+
+// From this size on collectives in the background forget what they have read of their peers.
+inline constexpr Bytes kForgetFrom = MiB(1);
 
 // The node as all members must have it: a text in which what may differ between them, the sizes of parts, is left out.
 std::string DescribeCollective(const KernelSpec& spec);

@@ -42,4 +42,16 @@ Status PeerOperands::Open(Meeting meeting, const CollectivePlan& plan, const Ker
   return OkStatus();
 }
 
+void PeerOperands::Forget(const CollectivePlan& plan, size_t first, size_t count) const {
+  for (int i = 0; i < group_.size(); ++i) {
+    const int peer = group_.members[static_cast<size_t>(i)];
+    for (size_t t = 0; t < count; ++t) {
+      const CollectiveTensor& tensor = plan.tensors[first + t];
+      if (tensor.bytes() == Bytes{}) continue;
+      arenas_.Forget(peer, input(i, t), plan.op == Op::kAllGather ? tensor.largest_part() : tensor.bytes());
+      if (outputs_) arenas_.Forget(peer, output(i, t), tensor.bytes());
+    }
+  }
+}
+
 }  // namespace temper

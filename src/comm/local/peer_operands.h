@@ -18,6 +18,10 @@ class PeerOperands {
   // until they have shown theirs. REQUIRES: count <= kTensorsPerMeeting.
   Status Open(Meeting meeting, const CollectivePlan& plan, const KernelArgs& args, size_t first, size_t count);
 
+  // After the last of them was read: the peers' operands are no longer resident in this process. Where many ranks
+  // gather a model from each other, each would else be seen to take all of it.
+  void Forget(const CollectivePlan& plan, size_t first, size_t count) const;
+
   // Of member i of the group, tensor first + t. Nothing is said about tensors without elements.
   std::byte* input(int i, size_t t) const { return addresses_[Index(i, t)]; }
   std::byte* output(int i, size_t t) const { return addresses_[Index(i, t) + 1]; }

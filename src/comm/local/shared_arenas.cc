@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -10,6 +11,7 @@ namespace temper {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr int64_t kPage = 4096;
 
 }  // namespace
 
@@ -99,6 +101,18 @@ Result<std::byte*> SharedArenas::At(int rank, uint64_t address) {
   }
   TEMPER_CHECK(false) << control_.NameOf(rank) << " shows memory that it does not share";
   return nullptr;
+}
+
+void SharedArenas::Forget(int rank, const std::byte* p, Bytes size) const {
+  // Of threads, and of the rank itself, there is nothing but the memory that it has.
+  if (file_ < 0 || rank == self_ || size.v == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (const Mapping& m : mapped_[static_cast<size_t>(rank)]) {
+    if (p < m.memory || p >= m.memory + m.size) continue;
+    const uint64_t begin = static_cast<uint64_t>(p - m.memory) / kPage * kPage;
+    const auto end = static_cast<uint64_t>(AlignUp(Bytes{p - m.memory} + size, kPage).v);
+    madvise(m.memory + begin, std::min(end, m.size) - begin, MADV_DONTNEED);  // of a file: its pages stay
+  }
 }
 
 }  // namespace temper

@@ -32,6 +32,8 @@ class SharedArenas {
   uint64_t AddressOf(const std::byte* p) const;
   // Memory of `rank` by what AddressOf gave there, mapped when it is first asked for.
   Result<std::byte*> At(int rank, uint64_t address);
+  // What `rank` shows at [p, p + size), as At gave it, is no longer resident here; it is there again when it is read.
+  void Forget(int rank, const std::byte* p, Bytes size) const;
 
  private:
   struct Mapping {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "data/template/interpreter.h"
 #include "data/template/unicode.h"
 
@@ -148,7 +149,7 @@ Value GetSlice(const Value& of, const Value& start, const Value& stop, const Val
   }
   const std::u32string points = ToCodePoints(text);
   std::string out;
-  for (int64_t i = 0; i < count; ++i) AppendUtf8(out, points[static_cast<size_t>(first + i * by)]);
+  for (int64_t i = 0; i < count; ++i) utf8::Append(out, points[static_cast<size_t>(first + i * by)]);
   return Value::String(std::move(out), of.markup());
 }
 

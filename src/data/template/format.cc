@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/utf8.h"
 #include "data/template/access.h"
 #include "data/template/text_search.h"
 #include "data/template/unicode.h"
@@ -177,7 +178,7 @@ class PercentFormatter {
         if (v.IsString() && v.text_length() == 1) {
           digits = v.text();
         } else if (v.IsInteger() && v.integer() >= 0 && v.integer() < 0x110000) {
-          AppendUtf8(digits, static_cast<char32_t>(v.integer()));
+          utf8::Append(digits, static_cast<char32_t>(v.integer()));
         } else {
           Fail("%c requires int or char");
         }
@@ -332,7 +333,7 @@ std::string FormatNumber(const Value& v, Spec spec) {
     if (spec.precision >= 0) Fail("Precision not allowed in integer format specifier");
     if (spec.type == 'c') {
       if (v.integer() < 0 || v.integer() >= 0x110000) Fail("%c arg not in range(0x110000)");
-      AppendUtf8(digits, static_cast<char32_t>(v.integer()));
+      utf8::Append(digits, static_cast<char32_t>(v.integer()));
       return Align(spec, "", digits, '>');
     }
     digits = IntegerDigits(Magnitude(v.integer()), spec.type);

@@ -5,6 +5,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "data/template/interpreter.h"
 #include "data/template/parser.h"
 #include "data/template/unicode.h"
@@ -33,7 +34,7 @@ Result<Template> Template::Parse(std::string source, std::string where) {
     return InvalidArgument(
         fmt::format("{}: a template of {} is too long", where, ToString(Bytes{static_cast<int64_t>(source.size())})));
   }
-  if (!jinja::IsValidUtf8(source)) return Corrupt(fmt::format("{}: the template is not valid UTF-8", where));
+  if (!utf8::IsValid(source)) return Corrupt(fmt::format("{}: the template is not valid UTF-8", where));
   auto parsed = std::make_shared<Parsed>();
   parsed->where = std::move(where);
   try {

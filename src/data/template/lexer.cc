@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/utf8.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {
@@ -341,13 +342,13 @@ class Lexer {
           out += '\v';
           break;
         case 'x':
-          AppendUtf8(out, HexEscape(text, at, 2));
+          utf8::Append(out, HexEscape(text, at, 2));
           break;
         case 'u':
-          AppendUtf8(out, HexEscape(text, at, 4));
+          utf8::Append(out, HexEscape(text, at, 4));
           break;
         case 'U':
-          AppendUtf8(out, HexEscape(text, at, 8));
+          utf8::Append(out, HexEscape(text, at, 8));
           break;
         case 'N':
           FailHere("\\N{...} escapes are not supported; write the character itself");
@@ -357,7 +358,7 @@ class Lexer {
             for (int i = 0; i < 2 && at < text.size() && text[at] >= '0' && text[at] <= '7'; ++i) {
               value = value * 8 + static_cast<uint32_t>(text[at++] - '0');
             }
-            AppendUtf8(out, value);
+            utf8::Append(out, value);
           } else if (static_cast<unsigned char>(escape) < 0x80) {
             out += {'\\', escape};
           } else {

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace temper::jinja {
 namespace {
 
@@ -47,13 +49,13 @@ class CaseMap {
   }
   void AppendMapped(std::string& out, char32_t c) const {
     const auto it = std::lower_bound(simple_.begin(), simple_.end(), std::pair<uint32_t, uint32_t>(c, 0));
-    if (it != simple_.end() && it->first == c) return AppendUtf8(out, it->second);
+    if (it != simple_.end() && it->first == c) return utf8::Append(out, it->second);
     const auto full = std::lower_bound(full_.begin(), full_.end(), static_cast<uint32_t>(c),
                                        [](const CaseFull& a, uint32_t b) { return a.code_point < b; });
     if (full != full_.end() && full->code_point == c) {
       out += full->mapped;
     } else {
-      AppendUtf8(out, c);
+      utf8::Append(out, c);
     }
   }
 
@@ -93,7 +95,7 @@ void AppendLower(std::string& out, const std::u32string& text, size_t at) {
   size_t after = at + 1;
   while (after < text.size() && IsCaseIgnorable(text[after])) ++after;
   const bool ends_word = before > 0 && IsCased(text[before - 1]) && !(after < text.size() && IsCased(text[after]));
-  AppendUtf8(out, ends_word ? kFinalSigma : kSmallSigma);
+  utf8::Append(out, ends_word ? kFinalSigma : kSmallSigma);
 }
 
 bool IsAscii(std::string_view text) {
@@ -118,34 +120,10 @@ bool IsAlnum(char32_t c) {
 }
 
 char32_t NextCodePoint(std::string_view text, size_t& position) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(position++);
-  if (lead < 0x80) return lead;
-  const int extra = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : -1;
-  if (extra < 0 || lead > 0xf4 || position + extra > text.size()) return 0xfffd;
-  char32_t c = lead & (0x3f >> extra);
-  for (int i = 0; i < extra; ++i) {
-    if ((byte(position + i) & 0xc0) != 0x80) return 0xfffd;
-    c = (c << 6) | (byte(position + i) & 0x3f);
-  }
-  constexpr char32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-  if (c < kSmallest[extra] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return 0xfffd;
-  position += extra;
+  const size_t length = utf8::LengthAt(text, position);
+  const char32_t c = length == 0 ? 0xfffd : utf8::At(text, position);
+  position += length == 0 ? 1 : length;
   return c;
-}
-
-void AppendUtf8(std::string& out, char32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += {static_cast<char>(0xc0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3f))};
-  } else if (c < 0x10000) {
-    out += {static_cast<char>(0xe0 | (c >> 12)), static_cast<char>(0x80 | ((c >> 6) & 0x3f)),
-            static_cast<char>(0x80 | (c & 0x3f))};
-  } else {
-    out += {static_cast<char>(0xf0 | (c >> 18)), static_cast<char>(0x80 | ((c >> 12) & 0x3f)),
-            static_cast<char>(0x80 | ((c >> 6) & 0x3f)), static_cast<char>(0x80 | (c & 0x3f))};
-  }
 }
 
 std::u32string ToCodePoints(std::string_view text) {
@@ -153,15 +131,6 @@ std::u32string ToCodePoints(std::string_view text) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) out += NextCodePoint(text, at);
   return out;
-}
-
-bool IsValidUtf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    // A real U+FFFD is three bytes long; the marker of a broken sequence moved by one.
-    if (NextCodePoint(text, at) == 0xfffd && at - start != 3) return false;
-  }
-  return true;
 }
 
 int64_t CountCodePoints(std::string_view text) {
@@ -231,7 +200,7 @@ std::string SwapCase(std::string_view text) {
     } else if (IsLower(points[i])) {
       UpperMap().AppendMapped(out, points[i]);
     } else {
-      AppendUtf8(out, points[i]);
+      utf8::Append(out, points[i]);
     }
   }
   return out;

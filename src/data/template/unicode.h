@@ -11,10 +11,8 @@ namespace temper::jinja {
 // The code point at byte `position`, which moves behind it. REQUIRES: position < text.size(). A broken sequence gives
 // U+FFFD and moves by one byte.
 char32_t NextCodePoint(std::string_view text, size_t& position);
-void AppendUtf8(std::string& out, char32_t code_point);
 std::u32string ToCodePoints(std::string_view text);
 
-bool IsValidUtf8(std::string_view text);
 int64_t CountCodePoints(std::string_view text);
 // Byte offset of code point `index`, or text.size() where there are fewer. O(n).
 size_t ByteOffset(std::string_view text, int64_t index);

@@ -7,13 +7,14 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {
 namespace {
 
 Value TextFromJson(const std::string& text) {
-  if (!IsValidUtf8(text)) Fail("a text of the data is not valid UTF-8");
+  if (!utf8::IsValid(text)) Fail("a text of the data is not valid UTF-8");
   return Value::String(text);
 }
 

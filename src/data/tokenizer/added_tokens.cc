@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
@@ -14,10 +15,10 @@ namespace {
 constexpr size_t kMaxContent = 1024;
 
 bool EndsInWord(std::string_view text) {
-  return !text.empty() && unicode::IsWord(unicode::At(text, unicode::LastStart(text)));
+  return !text.empty() && unicode::IsWord(utf8::At(text, utf8::LastStart(text)));
 }
 bool StartsWithWord(std::string_view text) {
-  return !text.empty() && unicode::IsWord(unicode::At(text, 0));
+  return !text.empty() && unicode::IsWord(utf8::At(text, 0));
 }
 
 }  // namespace
@@ -130,14 +131,14 @@ void AddedTokens::Split(std::string_view text, bool normalized, bool parse_speci
     if (token.single_word && (EndsInWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
     if (token.lstrip) {
       while (begin > covered) {
-        const size_t last = unicode::LastStart(text.substr(0, begin));
-        if (!unicode::IsSpace(unicode::At(text, last))) break;
+        const size_t last = utf8::LastStart(text.substr(0, begin));
+        if (!unicode::IsSpace(utf8::At(text, last))) break;
         begin = last;
       }
       begin = std::max(begin, covered);
     }
     if (token.rstrip) {
-      while (end < text.size() && unicode::IsSpace(unicode::At(text, end))) end += unicode::Length(text[end]);
+      while (end < text.size() && unicode::IsSpace(utf8::At(text, end))) end += utf8::Length(text[end]);
     }
     if (begin > covered) out.push_back({text.substr(covered, begin - covered), std::nullopt});
     out.push_back({text.substr(begin, end - begin), token.id});

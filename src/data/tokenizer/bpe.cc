@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "data/tokenizer/byte_level.h"
-#include "data/tokenizer/unicode.h"
 
 namespace temper {
 namespace {
@@ -205,7 +205,7 @@ void Bpe::StartSymbols(std::string_view word, std::vector<int32_t>& ids) const {
   } else {
     std::string spelling;
     for (size_t i = 0; i < word.size();) {
-      const size_t n = unicode::Length(word[i]);
+      const size_t n = utf8::Length(word[i]);
       const std::string_view character = word.substr(i, n);
       if (affixes_) {
         spelling.assign(i > 0 ? options_.continuing_subword_prefix : "").append(character);

@@ -1,6 +1,6 @@
 #include "data/tokenizer/byte_level.h"
 
-#include "data/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace temper {
 namespace {
@@ -19,7 +19,7 @@ struct Alphabet {
     char32_t next = 0x100;
     for (int b = 0; b < 256; ++b) {
       const char32_t c = StandsForItself(b) ? static_cast<char32_t>(b) : next++;
-      unicode::Append(characters[b], c);
+      utf8::Append(characters[b], c);
       bytes[c] = static_cast<int16_t>(b);
     }
   }
@@ -45,8 +45,8 @@ std::optional<unsigned char> ByteOfCharacter(char32_t c) {
 std::optional<std::string> BytesOfToken(std::string_view token) {
   std::string out;
   out.reserve(token.size());
-  for (size_t i = 0; i < token.size(); i += unicode::Length(token[i])) {
-    const auto b = ByteOfCharacter(unicode::At(token, i));
+  for (size_t i = 0; i < token.size(); i += utf8::Length(token[i])) {
+    const auto b = ByteOfCharacter(utf8::At(token, i));
     if (!b) return std::nullopt;
     out += static_cast<char>(*b);
   }

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/utf8.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/text_pattern.h"
-#include "data/tokenizer/unicode.h"
 
 namespace temper {
 namespace {
@@ -24,7 +24,7 @@ class ByteLevel final : public Decoder {
       bytes += spelled ? *spelled : part;
     }
     std::string storage;
-    parts.assign(1, std::string(unicode::MakeValid(bytes, storage)));
+    parts.assign(1, std::string(utf8::MakeValid(bytes, storage)));
   }
 };
 
@@ -36,10 +36,10 @@ class ByteFallback final : public Decoder {
     std::string run;
     const auto flush = [&] {
       if (run.empty()) return;
-      if (unicode::ValidPrefix(run) == run.size()) {
+      if (utf8::ValidPrefix(run) == run.size()) {
         out.push_back(run);
       } else {
-        out.insert(out.end(), run.size(), std::string(unicode::kReplacement));
+        out.insert(out.end(), run.size(), std::string(utf8::kReplacement));
       }
       run.clear();
     };
@@ -71,10 +71,10 @@ class Metaspace final : public Decoder {
   void Apply(std::vector<std::string>& parts, size_t) const override {
     for (size_t p = 0; p < parts.size(); ++p) {
       std::string out;
-      for (size_t i = 0; i < parts[p].size(); i += unicode::Length(parts[p][i])) {
-        const char32_t c = unicode::At(parts[p], i);
+      for (size_t i = 0; i < parts[p].size(); i += utf8::Length(parts[p][i])) {
+        const char32_t c = utf8::At(parts[p], i);
         if (c != replacement_) {
-          unicode::Append(out, c);
+          utf8::Append(out, c);
         } else if (p > 0 || !prepended_) {
           out += ' ';
         }
@@ -149,7 +149,7 @@ class Sequence final : public Decoder {
 
 Result<std::string> OneCharacter(const Json& json, const char* key, const char* fallback, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(std::string value, StringOr(json, key, fallback, where));
-  if (value.empty() || unicode::Length(value[0]) != value.size()) {
+  if (value.empty() || utf8::Length(value[0]) != value.size()) {
     return Corrupt(fmt::format("{}: '{}' of a decoder should be one character", where, key));
   }
   return value;
@@ -165,7 +165,7 @@ Result<std::unique_ptr<Decoder>> MakeStep(const std::string& type, const Json& j
     TEMPER_ASSIGN_OR_RETURN(const bool add, BoolOr(json, "add_prefix_space", true, where));
     TEMPER_ASSIGN_OR_RETURN(const std::string scheme,
                             StringOr(json, "prepend_scheme", add ? "always" : "never", where));
-    return Made(std::make_unique<Metaspace>(unicode::At(mark, 0), scheme != "never"));
+    return Made(std::make_unique<Metaspace>(utf8::At(mark, 0), scheme != "never"));
   }
   if (type == "Replace") {
     TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/utf8.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
@@ -77,13 +78,12 @@ class Strip final : public Normalizer {
   Status Apply(Stretch& stretch, RegexScratch&) const override {
     std::string& text = stretch.text;
     size_t begin = 0;
-    while (left_ && begin < text.size() && unicode::IsSpace(unicode::At(text, begin)))
-      begin += unicode::Length(text[begin]);
+    while (left_ && begin < text.size() && unicode::IsSpace(utf8::At(text, begin))) begin += utf8::Length(text[begin]);
     if (begin > 0) stretch.at_start = false;
     text.erase(0, begin);
     while (right_ && !text.empty()) {
-      const size_t last = unicode::LastStart(text);
-      if (!unicode::IsSpace(unicode::At(text, last))) break;
+      const size_t last = utf8::LastStart(text);
+      if (!unicode::IsSpace(utf8::At(text, last))) break;
       text.resize(last);
     }
     return OkStatus();
@@ -97,9 +97,9 @@ class StripAccents final : public Normalizer {
  public:
   Status Apply(Stretch& stretch, RegexScratch&) const override {
     std::string kept;
-    for (size_t i = 0; i < stretch.text.size(); i += unicode::Length(stretch.text[i])) {
-      const char32_t c = unicode::At(stretch.text, i);
-      if (!unicode::IsMark(c)) unicode::Append(kept, c);
+    for (size_t i = 0; i < stretch.text.size(); i += utf8::Length(stretch.text[i])) {
+      const char32_t c = utf8::At(stretch.text, i);
+      if (!unicode::IsMark(c)) utf8::Append(kept, c);
     }
     stretch.text = std::move(kept);
     return OkStatus();

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "base/utf8.h"
 #include "data/tokenizer/text_pattern.h"
-#include "data/tokenizer/unicode.h"
 
 namespace temper {
 namespace {
@@ -49,7 +49,7 @@ Result<std::vector<int32_t>> Pipeline::Encode(std::string_view text, EncodeOptio
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);  // English has about four bytes to a token
   std::unique_ptr<Scratch> scratch = TakeScratch();
-  const std::string_view valid = unicode::MakeValid(text, scratch->valid);
+  const std::string_view valid = utf8::MakeValid(text, scratch->valid);
   const Status status = EncodeValid(valid, options.parse_special, *scratch, ids);
   ReturnScratch(std::move(scratch));
   if (!status.ok()) return status;

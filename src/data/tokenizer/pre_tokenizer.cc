@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/utf8.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
@@ -74,8 +75,8 @@ template <class Predicate>
 Status CoverCharacters(std::string_view text, const Predicate& is, SpanVisitor visit) {
   size_t covered = 0;
   for (size_t i = 0; i < text.size();) {
-    const size_t end = i + unicode::Length(text[i]);
-    if (is(unicode::At(text, i))) {
+    const size_t end = i + utf8::Length(text[i]);
+    if (is(utf8::At(text, i))) {
       if (i > covered) TEMPER_RETURN_IF_ERROR(visit({covered, i, false}));
       TEMPER_RETURN_IF_ERROR(visit({i, end, true}));
       covered = end;
@@ -132,13 +133,13 @@ class Words final : public PreTokenizer {
     const std::string_view text = piece.text;
     enum Kind { kWord, kSpace, kOther };
     const auto kind_at = [&](size_t i) {
-      const char32_t c = unicode::At(text, i);
+      const char32_t c = utf8::At(text, i);
       return unicode::IsWord(c) ? kWord : unicode::IsSpace(c) ? kSpace : kOther;
     };
     for (size_t begin = 0; begin < text.size();) {
       const Kind kind = kind_at(begin);
       size_t end = begin;
-      while (end < text.size() && kind_at(end) == kind) end += unicode::Length(text[end]);
+      while (end < text.size() && kind_at(end) == kind) end += utf8::Length(text[end]);
       if (kind != kSpace) {
         TEMPER_RETURN_IF_ERROR(visit({text.substr(begin, end - begin), piece.at_start && begin == 0}));
       }
@@ -204,7 +205,7 @@ class Metaspace final : public PreTokenizer {
     TEMPER_RETURN_IF_ERROR(CountMade(scratch, text));
     const Piece marked{text, piece.at_start};
     if (!split_) return visit(marked);
-    const char32_t mark = unicode::At(replacement_, 0);
+    const char32_t mark = utf8::At(replacement_, 0);
     Cutter cutter(marked, Behavior::kMergedWithNext, visit);
     TEMPER_RETURN_IF_ERROR(CoverCharacters(
         text, [&](char32_t c) { return c == mark; }, [&](const Span& span) { return cutter.Add(span); }));
@@ -232,7 +233,7 @@ Result<Behavior> BehaviorFromJson(const Json& json, const char* fallback, const 
 
 Result<std::unique_ptr<PreTokenizer>> MakeMetaspace(const Json& json, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(std::string replacement, StringOr(json, "replacement", "\xE2\x96\x81", where));
-  if (replacement.empty() || unicode::Length(replacement[0]) != replacement.size()) {
+  if (replacement.empty() || utf8::Length(replacement[0]) != replacement.size()) {
     return Corrupt(where + ": the replacement of Metaspace should be one character");
   }
   // Before 2024 there was only add_prefix_space.

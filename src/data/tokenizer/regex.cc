@@ -8,6 +8,7 @@
 #include <cctype>
 #include <new>
 
+#include "base/utf8.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
@@ -147,7 +148,7 @@ class Translator {
       default: {
         ++i_;
         out_ += '\\';
-        Copy(unicode::Length(c));
+        Copy(utf8::Length(c));
         return OkStatus();
       }
     }
@@ -277,7 +278,7 @@ Status Regex::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor vi
       return Unsupported(fmt::format("{}: the regular expression '{}' matches backwards", where_, pattern_));
     }
     if (begin == end) {
-      from = end + (end < text.size() ? unicode::Length(text[end]) : 1);
+      from = end + (end < text.size() ? utf8::Length(text[end]) : 1);
       if (end == last_match) continue;
     } else {
       from = end;

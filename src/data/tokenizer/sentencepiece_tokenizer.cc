@@ -7,8 +7,8 @@
 #include <exception>
 
 #include "base/units.h"
+#include "base/utf8.h"
 #include "data/tokenizer/model_proto.h"
-#include "data/tokenizer/unicode.h"
 
 namespace temper {
 namespace {
@@ -55,7 +55,7 @@ Result<Vocabulary> ReadVocabulary(const sentencepiece::SentencePieceProcessor& p
   std::vector<std::pair<std::string_view, int64_t>> tokens;
   for (int id = 0; id < processor.GetPieceSize(); ++id) tokens.emplace_back(processor.IdToPiece(id), id);
   for (const auto& [piece, id] : tokens) {
-    if (unicode::ValidPrefix(piece) != piece.size()) {
+    if (utf8::ValidPrefix(piece) != piece.size()) {
       return Corrupt(fmt::format("{}: piece {} is not UTF-8", where, id));
     }
   }
@@ -145,7 +145,7 @@ Result<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_view tex
                     text.size(), ToString(kMaxText)));
   }
   std::string storage;
-  std::string_view valid = unicode::MakeValid(text, storage);
+  std::string_view valid = utf8::MakeValid(text, storage);
   std::string prepared;
   if (!legacy_ && !valid.empty()) {
     prepared = std::string(valid);
@@ -215,7 +215,7 @@ std::string SentencePieceTokenizer::DecodeText(std::span<const int32_t> ids) con
   std::string text;
   if (pieces.empty() || !processor_->Decode(pieces, &text).ok()) return {};
   std::string storage;
-  return std::string(unicode::MakeValid(text, storage));
+  return std::string(utf8::MakeValid(text, storage));
 }
 
 std::string SentencePieceTokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {

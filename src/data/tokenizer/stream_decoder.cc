@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace temper {
 namespace {
@@ -24,7 +24,7 @@ std::string StreamDecoder::Push(int32_t id) {
   if ((skip_special_ && tokenizer_.IsSpecial(id)) || tokenizer_.IdToToken(id).empty()) return {};
   ids_.push_back(id);
   const std::string text = tokenizer_.Decode(ids_, skip_special_);
-  const bool complete = !text.ends_with(unicode::kReplacement) || ids_.size() - returned_ids_ > kMaxPending;
+  const bool complete = !text.ends_with(utf8::kReplacement) || ids_.size() - returned_ids_ > kMaxPending;
   if (!complete || text.size() <= returned_.size()) return {};
   std::string fresh = Behind(text, returned_.size());
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(returned_ids_));

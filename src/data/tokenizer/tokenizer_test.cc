@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
+#include "base/utf8.h"
 #include "data/tokenizer/memory_folder.h"
 #include "data/tokenizer/stream_decoder.h"
-#include "data/tokenizer/unicode.h"
 #include "format/json.h"
 
 namespace temper {
@@ -45,7 +45,7 @@ std::string RandomText(std::mt19937& random, size_t characters) {
     static constexpr char32_t kLimits[] = {0x80, 0x80, 0x800, 0x10000, 0x110000};
     char32_t c = random() % kLimits[random() % 5];
     if (c >= 0xD800 && c < 0xE000) c = ' ';
-    unicode::Append(text, c);
+    utf8::Append(text, c);
   }
   return text;
 }
@@ -307,8 +307,8 @@ TEST(StreamDecoder, GivesOutCompleteCharactersOnly) {
     std::string all;
     for (const int32_t id : *ids) {
       const std::string part = stream.Push(id);
-      EXPECT_EQ(unicode::ValidPrefix(part), part.size());
-      EXPECT_EQ(part.find(unicode::kReplacement), part.npos);
+      EXPECT_EQ(utf8::ValidPrefix(part), part.size());
+      EXPECT_EQ(part.find(utf8::kReplacement), part.npos);
       all += part;
     }
     EXPECT_EQ(all + stream.Finish(), text) << name;

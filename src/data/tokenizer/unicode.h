@@ -1,4 +1,4 @@
-// Unicode as tokenizers need it: UTF-8, character classes, normalization forms. Linear in the text whatever it holds.
+// Unicode as tokenizers need it: character classes, normalization forms. Linear in the text whatever it holds.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,6 @@
 #include <string_view>
 
 namespace temper::unicode {
-
-inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-// Length of the longest prefix of `text` that is valid UTF-8 (no surrogates, no overlong forms).
-size_t ValidPrefix(std::string_view text);
-// `text` itself if it is valid, else `storage` filled with it, each maximal ill-formed part replaced by U+FFFD.
-std::string_view MakeValid(std::string_view text, std::string& storage);
-
-// Bytes of the character that starts with `lead`. REQUIRES: `lead` starts a character of valid UTF-8.
-inline size_t Length(char lead) {
-  const auto b = static_cast<unsigned char>(lead);
-  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-}
-// The code point at text[i]. REQUIRES: valid UTF-8, i at the start of a character.
-char32_t At(std::string_view text, size_t i);
-// The start of the last character. REQUIRES: valid UTF-8, not empty.
-size_t LastStart(std::string_view text);
-void Append(std::string& out, char32_t c);
 
 bool IsSpace(char32_t c);        // White_Space
 bool IsNumeric(char32_t c);      // Nd, Nl, No

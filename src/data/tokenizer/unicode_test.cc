@@ -5,30 +5,6 @@
 namespace temper::unicode {
 namespace {
 
-TEST(Unicode, ReplacesMaximalIllFormedParts) {
-  // The example of the Unicode standard, table 3-8, and others of its section.
-  std::string storage;
-  EXPECT_EQ(MakeValid("a\xF1\x80\x80\xE1\x80\xC2z\x80q\x80\xBFw", storage), "a\uFFFD\uFFFD\uFFFDz\uFFFDq\uFFFD\uFFFDw");
-  EXPECT_EQ(MakeValid("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82z", storage),
-            "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDz");
-  EXPECT_EQ(MakeValid("\xED\xA0\x80\xF4\x91\x92\x93\xFFz", storage),
-            "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDz");
-  const std::string_view fine = "plain é 猫 😀 and a longer run of ASCII behind";
-  EXPECT_EQ(MakeValid(fine, storage).data(), fine.data());
-}
-
-TEST(Unicode, CodePointsSurviveTheirSpelling) {
-  for (char32_t c = 0; c < 0x110000; ++c) {
-    if (c == 0xD800) c = 0xE000;
-    std::string text;
-    Append(text, c);
-    ASSERT_EQ(text.size(), Length(text[0]));
-    ASSERT_EQ(At(text, 0), c);
-    ASSERT_EQ(ValidPrefix(text), text.size());
-    ASSERT_EQ(LastStart("x" + text), 1u);
-  }
-}
-
 TEST(Unicode, NormalizationForms) {
   EXPECT_EQ(Normalize("A\u030A\u00C5\u212B", Form::kNfc), "\u00C5\u00C5\u00C5");
   EXPECT_EQ(Normalize("\u00C5", Form::kNfd), "A\u030A");

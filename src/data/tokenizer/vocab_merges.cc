@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/tokenizer/unicode.h"
+#include "base/utf8.h"
 #include "format/json.h"
 
 namespace temper {
@@ -56,7 +56,7 @@ Result<std::vector<Bpe::Merge>> ParseMerges(std::string_view text, const std::st
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with("#version") || line.empty()) continue;
     const size_t space = line.find(' ');
-    if (space == line.npos || line.find(' ', space + 1) != line.npos || unicode::ValidPrefix(line) != line.size()) {
+    if (space == line.npos || line.find(' ', space + 1) != line.npos || utf8::ValidPrefix(line) != line.size()) {
       return Corrupt(fmt::format("{}, line {}: a merge is two tokens with a space between", where, number));
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));

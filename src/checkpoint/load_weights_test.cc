@@ -1,0 +1,140 @@
+#include "checkpoint/load_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "base/machine_memory.h"
+#include "base/philox.h"
+#include "checkpoint/state_for_test.h"
+#include "format/sharded_safetensors_writer.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+// Bytes that this process has asked files for so far.
+int64_t BytesRead() {
+  std::ifstream in("/proc/self/io");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("rchar:")) return std::atoll(line.c_str() + 6);
+  }
+  return -1;
+}
+
+// From here on PeakResidentMemory is of what follows. False where the kernel does not do that.
+bool ForgetPeakResident() {
+  std::ofstream out("/proc/self/clear_refs");
+  return static_cast<bool>(out << "5" << std::flush);
+}
+Bytes PeakResidentNow() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmHWM:")) return KiB(std::atoll(line.c_str() + 6));
+  }
+  return {};
+}
+
+struct Tensor {
+  std::string name;
+  Shape shape;
+};
+
+// A model of bf16 tensors, in one file.
+void WriteModel(const std::string& folder, const std::vector<Tensor>& tensors) {
+  std::vector<TensorDeclaration> declared;
+  for (const Tensor& t : tensors) declared.push_back({t.name, {DType::kBF16, t.shape}});
+  auto writer = Must(ShardedSafetensorsWriter::Create(PosixEnv(), folder, declared));
+  for (const StoredTensor& t : writer.order()) {
+    std::vector<bf16> numbers(static_cast<size_t>(t.elements()));
+    const uint64_t key = HashName(t.name);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = ToBF16(static_cast<float>((key + i * 7919) % 1021) - 510);
+    TEMPER_CHECK(writer.Append(t.name, std::as_bytes(std::span(numbers))).ok());
+  }
+  TEMPER_CHECK(writer.Finish().ok());
+}
+float Expected(const std::string& name, int64_t i) {
+  return ToFloat(ToBF16(static_cast<float>((HashName(name) + static_cast<uint64_t>(i) * 7919) % 1021) - 510));
+}
+
+// What one of two ranks has of each tensor: half of its rows, or with `columns` of its columns; with a master if it is
+// trained.
+class RankMemory {
+ public:
+  RankMemory(const std::vector<Tensor>& tensors, bool columns, bool trained) {
+    for (const Tensor& t : tensors) {
+      const int dim = columns && t.shape.rank() > 1 ? 1 : 0;
+      Shape shape = t.shape, begin = t.shape;
+      for (int d = 0; d < begin.rank(); ++d) begin.set_dim(d, 0);
+      shape.set_dim(dim, t.shape[dim] / 2);
+      begin.set_dim(dim, t.shape[dim] / 2);
+      Add(t.name, {DType::kBF16, shape}, t.shape, begin);
+      if (trained) Add(MasterName(t.name), {DType::kF32, shape}, t.shape, begin);
+      names.push_back({t.name, {}, t.shape});
+      share += parts_.at(t.name).view.type.bytes();
+    }
+  }
+  BufferLookup Lookup() const {
+    return [this](const std::string& name) {
+      const auto it = parts_.find(name);
+      return it == parts_.end() ? DevicePart() : DevicePart(it->second);
+    };
+  }
+  const PartView& Part(const std::string& name) const { return parts_.at(name); }
+
+  std::vector<WeightNames> names;
+  Bytes share;  // of the file
+
+ private:
+  void Add(const std::string& name, const TensorType& type, const Shape& global, const Shape& begin) {
+    auto& memory = memory_[name];
+    memory.assign(static_cast<size_t>(type.bytes().v), std::byte{1});  // touched
+    parts_[name] = PartView(View{memory.data(), type}, global, begin);
+  }
+  std::map<std::string, std::vector<std::byte>> memory_;
+  std::map<std::string, PartView> parts_;
+};
+
+TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
+  const ScratchFolder folder;
+  const std::vector<Tensor> tensors = {{"model.embed_tokens.weight", {24'000, 2048}},
+                                       {"model.layers.0.mlp.up_proj.weight", {8192, 2048}},
+                                       {"model.norm.weight", {2048}}};
+  WriteModel(folder.path(), tensors);
+  for (const bool columns : {false, true}) {
+    for (const bool trained : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (columns ? "columns" : "rows") << (trained ? ", trained" : ""));
+      const RankMemory rank(tensors, columns, trained);
+      const bool peaks = ForgetPeakResident();
+      const Bytes resident = ResidentMemory();
+      const int64_t before = BytesRead();
+      ASSERT_TRUE(LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder.path())), rank.names, rank.Lookup()).ok());
+      const int64_t read = BytesRead() - before;
+      if (before >= 0) {
+        EXPECT_GE(read, rank.share.v);
+        EXPECT_LE(read, rank.share.v + rank.share.v / 100 + (64 << 10)) << "and headers";
+      }
+      if (peaks) {
+        EXPECT_LE(PeakResidentNow(), resident + MiB(64));
+      }
+      for (const Tensor& t : tensors) {
+        for (const std::string& name : {t.name, MasterName(t.name)}) {
+          if (name != t.name && !trained) continue;
+          const PartView& part = rank.Part(name);
+          for (int64_t row = 0; row < part.rows(); row += 997) {
+            const int64_t column = row % part.columns(), i = row * part.columns() + column;
+            const float got = part.view.type.dtype == DType::kF32
+                                  ? part.view.as<float>()[static_cast<size_t>(i)]
+                                  : ToFloat(part.view.as<bf16>()[static_cast<size_t>(i)]);
+            ASSERT_EQ(got, Expected(t.name, part.RowBegin(row) + column)) << name << " row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace temper
