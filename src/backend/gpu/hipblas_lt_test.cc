@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "backend/gpu/product_twin.h"
+#include "backend/gpu/product_under_test.h"
 
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/tile_products.h"

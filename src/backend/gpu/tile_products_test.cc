@@ -1,7 +1,7 @@
 // Our own matrix products, on the emulator.
 #include "backend/gpu/tile_products.h"
 
-#include "backend/gpu/product_twin.h"
+#include "backend/gpu/product_under_test.h"
 
 #ifdef TEMPER_GPU_EMULATED
 namespace temper::gpu {
