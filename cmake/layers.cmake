@@ -76,6 +76,17 @@ function(temper_tests)
   if(TARGET ${gpu})
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
+    # Vendors' libraries in miniature, for what calls them.
+    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0)
+      string(REGEX MATCH "^(.*):(.*):(.*)$" named ${library})
+      set(target temper_test_${CMAKE_MATCH_1})
+      set(folder test_${CMAKE_MATCH_1})
+      add_library(${target} SHARED ${CMAKE_SOURCE_DIR}/tests/device/${CMAKE_MATCH_1}/${CMAKE_MATCH_1}.cc)
+      target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+      set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}
+                            OUTPUT_NAME ${CMAKE_MATCH_2} SUFFIX .so.${CMAKE_MATCH_3})
+      add_dependencies(temper_backend_gpu_tests ${target})
+    endforeach()
   endif()
   # What scenarios on devices find instead of a vendor's library: ranks exchange bytes through memory that they share.
   set(nccl ${CMAKE_BINARY_DIR}/test_nccl)
