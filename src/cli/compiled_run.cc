@@ -98,13 +98,6 @@ std::string CompiledRun::MemoryText() const {
 
 namespace {
 
-HeadCounts HeadsOf(const Graph& forward) {
-  for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kAttention) return {node.attributes.Int("heads"), node.attributes.Int("kv_heads")};
-  }
-  return {};
-}
-
 // Counts what the products of a forward pass hold and what its attention costs.
 void CountWork(const Graph& forward, CompiledRun* run) {
   for (const Node& node : forward.nodes()) {
@@ -124,7 +117,7 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
     return forward;
   }
   TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
-  return AddLora(forward, *targets, dropout);
+  return AddLora(std::move(forward), *targets, dropout);
 }
 
 Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
@@ -153,20 +146,19 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept, const MemorySpec* memory) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
-  // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
+  const ModelFacts& facts = model.facts();
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
   const auto forward_of = [&](int64_t rows, bool training) {
     return model.Forward(
         {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
-  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, HeadsOf(forward_of(rows, true))));
   run.parameters = NumParameters(model);
-  const Graph plain = forward_of(rows, /*training=*/true);
+  Graph plain = forward_of(rows, /*training=*/true);
   CountWork(plain, &run);
-  const Graph plain_eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
-  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(plain, config, config.lora.dropout, &run.targets));
-  Graph eval = plain_eval;
-  if (!run.targets.empty()) eval = AddLora(plain_eval, run.targets, /*dropout=*/0);
+  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(std::move(plain), config, config.lora.dropout, &run.targets));
+  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
+  if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   for (ValueId id = 0; id < forward.num_values(); ++id) {

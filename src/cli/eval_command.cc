@@ -69,7 +69,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
 
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
-  if (!targets.empty()) forward = AddLora(forward, targets, /*dropout=*/0);
+  if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(

@@ -156,7 +156,7 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
     limits.device = room - limits.host;
   } else {
     // What waits at the host waits in the same memory: there lie only copies of what goes to the disk and back.
-    const Bytes states = LargestStates(as_asked);
+    const Bytes states = StatesAtHost(LargestStates(as_asked));
     const Bytes least = std::min(Times(states, kLeastStaging), room * 3 / 4);
     limits.host = std::clamp(room / 4, least, std::max(least, Times(states, kMostStaging))) + Adapters(as_asked);
     limits.device = std::max(room - limits.host, Bytes{});

@@ -84,12 +84,7 @@ struct Run {
 Status LoadData(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
-  DataRequest request{.files = {c.data.data},
-                      .max_seq_len = *c.data.max_seq_len,
-                      .train_on_prompt = c.data.train_on_prompt,
-                      .skip_bad_rows = c.data.skip_bad_rows,
-                      .template_date = c.data.template_date,
-                      .threads = static_cast<int>(*c.machine.threads)};
+  DataRequest request = TrainingData(c);
   TEMPER_ASSIGN_OR_RETURN(run.data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
   if (ranks.first()) DescribeData(run.data.dataset);
   if (!c.data.eval_data.empty()) {
@@ -282,7 +277,7 @@ void Announce(const Run& run) {
   if (!run.compiled.memory.text.empty()) {
     LogInfo("memory      " + run.compiled.MemoryText());
   }
-  for (const std::string& line : run.compiled.memory.OptionLines()) LogInfo("memory        " + line);
+  for (const std::string& line : OptionLines(run.compiled.memory.options)) LogInfo("memory        " + line);
   RunConfig shown = c;
   const OptionSet options = RunOptions(shown);
   for (const auto& [name, note] : run.setup.run.notes) {

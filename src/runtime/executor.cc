@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "graph/ops/move_part.h"
 #include "graph/rule.h"
 #include "runtime/move.h"
 
@@ -132,12 +133,11 @@ Result<std::unique_ptr<Kernel>> Executor::MakeKernel(const Segment& segment, con
 
 Result<std::unique_ptr<Kernel>> Executor::MakeMoveKernel(const Instruction& instruction, const Segment& segment,
                                                          const Binding& binding, size_t lane) {
-  const auto end = [&](int k) -> MoveEnd {
-    const Bytes address = binding.offsets[static_cast<size_t>(k)];
-    return {At(address), TierOf(address)};
-  };
-  const int operand = instruction.inputs[0];
-  const MoveEnd from = end(operand), to = end(instruction.outputs[0]);
+  const auto source = static_cast<size_t>(instruction.inputs[0]), target = static_cast<size_t>(instruction.outputs[0]);
+  const MovedBytes moved = MovedBytesOf(segment.operands[source], instruction.inputs.size(), segment.operands[target],
+                                        instruction.attributes);
+  const auto end = [&](Bytes address) -> MoveEnd { return {At(address), TierOf(address)}; };
+  const MoveEnd from = end(binding.offsets[source] + moved.from), to = end(binding.offsets[target] + moved.to);
   MovePath path{.disk = disk_.get()};
   if (Device* const device = arena_.device()) {
     const bool background = instruction.attributes.Flag("background");
@@ -152,7 +152,7 @@ Result<std::unique_ptr<Kernel>> Executor::MakeMoveKernel(const Instruction& inst
       path.staging = staging.get();
     }
   }
-  return MakeMove(from, to, segment.operands[static_cast<size_t>(operand)].bytes(), path);
+  return MakeMove(from, to, moved.size, path);
 }
 
 Status Executor::BindAll() {
