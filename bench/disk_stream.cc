@@ -1,10 +1,10 @@
 // How much of a disk reaches memory through DiskTier? A spill file and a weights file of the same size are read and
-// written in transfers as a run does them, and beside each, in the same round, stands what the disk gives or takes at
-// most: O_DIRECT in whole blocks, in order, several at once (in the way that was the fastest of some before the
-// rounds), nothing copied. Nothing is in the page cache, before or after. A disk's speed varies, and others may use it:
-// the ratio is the best of all rounds over the best, and beside it stands the median of the rounds' own. Processor
-// seconds are the process's, per 10^9 bytes of the file. Arguments: [FOLDER] [MB OF THE FILE] [MIB OF A TRANSFER]
-// [ROUNDS].
+// written in transfers as a run does them, two under way at once (runtime/lanes.cc), and beside each, in the same
+// round, stands what the disk gives or takes at most: O_DIRECT in whole blocks, in order, several at once (in the way
+// that was the fastest of some before the rounds), nothing copied. Nothing is in the page cache, before or after. A
+// disk's speed varies, and others may use it: the ratio is the best of all rounds over the best, and beside it stands
+// the median of the rounds' own. Processor seconds are the process's, per 10^9 bytes of the file. Arguments: [FOLDER]
+// [MB OF THE FILE] [MIB OF A TRANSFER] [ROUNDS].
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -29,6 +29,7 @@ namespace temper::bench {
 namespace {
 
 constexpr int64_t kBlock = BlockFile::kBlock;
+constexpr size_t kUnderWay = 2;  // transfers, as of a lane of the disk
 
 void Die(const Status& s) {
   if (s.ok()) return;
@@ -185,14 +186,28 @@ int main(int argc, char** argv) {
   const auto raw_spill = Must(PosixEnv().CreateUnlinked(folder, Bytes{bytes}));
   const auto raw_model = Must(PosixEnv().OpenBlocks(path));
 
-  const Memory aligned(transfer, 0), shifted(transfer, 64), wide(2 * transfer, 64);
-  // A transfer after another, over all of the file.
-  const auto each = [&](const std::function<Status(Bytes)>& work) {
+  // Of each thread.
+  std::vector<Memory> aligned, shifted, wide;
+  for (size_t t = 0; t < kUnderWay; ++t) {
+    aligned.emplace_back(transfer, 0);
+    shifted.emplace_back(transfer, 64);
+    wide.emplace_back(2 * transfer, 64);
+  }
+  // All of the file: `work` does the transfer at a place, with memory of thread `t`.
+  using Work = std::function<Status(Bytes at, size_t t)>;
+  const auto each = [&](const Work& work) {
+    std::atomic<int64_t> next = 0;
+    std::vector<std::thread> threads;
     return Timed(bytes / transfer * transfer, [&] {
-      for (int64_t at = 0; at + transfer <= bytes; at += transfer) Die(work(Bytes{at}));
+      for (size_t t = 0; t < kUnderWay; ++t) {
+        threads.emplace_back([&, t] {
+          for (int64_t at; (at = next.fetch_add(transfer)) + transfer <= bytes;) Die(work(Bytes{at}, t));
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
     });
   };
-  const auto first_pass = [&](Bytes at) { return tier->Write(at, *aligned); };
+  const auto first_pass = [&](Bytes at, size_t t) { return tier->Write(at, *aligned[t]); };
   (void)each(first_pass);  // blocks that were never written are not read from the disk
   const Way writing = Fastest(*raw_spill, bytes, /*writes=*/true);
   const Way reading = Fastest(*raw_model, bytes, /*writes=*/false);
@@ -204,18 +219,18 @@ int main(int argc, char** argv) {
                   {"write spill file, memory in blocks", {}, {}},
                   {"write spill file, memory 64 bytes off", {}, {}}};
   for (int round = 0; round < rounds; ++round) {
-    const auto read = [&](Line& line, BlockFile& bare, const std::function<Status(Bytes)>& work) {
+    const auto read = [&](Line& line, BlockFile& bare, const Work& work) {
       const Rate peak = Raw(bare, bytes, /*writes=*/false, reading);
       line.Add(each(work), peak);
     };
-    const auto write = [&](Line& line, const Memory& from) {
+    const auto write = [&](Line& line, const std::vector<Memory>& from) {
       const Rate peak = Raw(*raw_spill, bytes, /*writes=*/true, writing);
-      line.Add(each([&](Bytes at) { return tier->Write(at, *from); }), peak);
+      line.Add(each([&](Bytes at, size_t t) { return tier->Write(at, *from[t]); }), peak);
     };
-    read(lines[0], *raw_spill, [&](Bytes at) { return tier->Read(at, *aligned); });
-    read(lines[1], *raw_spill, [&](Bytes at) { return tier->Read(at, *shifted); });
-    read(lines[2], *raw_model, [&](Bytes at) { return tier->Read(as_stored + at, *shifted); });
-    read(lines[3], *raw_model, [&](Bytes at) { return tier->Read(as_f32 + at * 2, *wide); });
+    read(lines[0], *raw_spill, [&](Bytes at, size_t t) { return tier->Read(at, *aligned[t]); });
+    read(lines[1], *raw_spill, [&](Bytes at, size_t t) { return tier->Read(at, *shifted[t]); });
+    read(lines[2], *raw_model, [&](Bytes at, size_t t) { return tier->Read(as_stored + at, *shifted[t]); });
+    read(lines[3], *raw_model, [&](Bytes at, size_t t) { return tier->Read(as_f32 + at * 2, *wide[t]); });
     write(lines[4], aligned);
     write(lines[5], shifted);
   }

@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "cli/machine_limits.h"
 #include "compile/pipeline_balance.h"
 #include "train/mesh_options.h"
 
@@ -29,14 +28,19 @@ std::optional<Tier> TierOf(TierChoice choice) {
 
 MemorySpec MemorySpecOf(const RunConfig& config) {
   const RunConfig::Memory& m = config.memory;
-  return {.placement = m.placement,
-          .device = m.device.value_or(kNoLimit),
-          .host = m.host.value_or(kNoLimit),
-          .disk = !m.disk.empty(),
-          .weights = TierOf(m.weights),
-          .gradients = TierOf(m.gradients),
-          .optimizer = TierOf(m.optimizer),
-          .activations = TierOf(m.activations)};
+  MemorySpec spec = {.placement = m.placement,
+                     .device = m.device.value_or(kNoLimit),
+                     .host = m.host.value_or(kNoLimit),
+                     .disk = !m.disk.empty(),
+                     .weights = TierOf(m.weights),
+                     .gradients = TierOf(m.gradients),
+                     .optimizer = TierOf(m.optimizer),
+                     .activations = TierOf(m.activations)};
+  if (config.machine.device == DeviceChoice::kGpu) {
+    spec.rates = TypicalGpu();
+    spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+  }
+  return spec;
 }
 
 namespace {
@@ -94,13 +98,6 @@ std::string CompiledRun::MemoryText() const {
 
 namespace {
 
-HeadCounts HeadsOf(const Graph& forward) {
-  for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kAttention) return {node.attributes.Int("heads"), node.attributes.Int("kv_heads")};
-  }
-  return {};
-}
-
 // Counts what the products of a forward pass hold and what its attention costs.
 void CountWork(const Graph& forward, CompiledRun* run) {
   for (const Node& node : forward.nodes()) {
@@ -120,7 +117,7 @@ Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, st
     return forward;
   }
   TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
-  return AddLora(forward, *targets, dropout);
+  return AddLora(std::move(forward), *targets, dropout);
 }
 
 Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
@@ -149,20 +146,19 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept, const MemorySpec* memory) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
-  // Rows do not change what tensor parallelism divides: the mesh is known before the tokens of all its ranks are.
+  const ModelFacts& facts = model.facts();
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
   const auto forward_of = [&](int64_t rows, bool training) {
     return model.Forward(
         {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
-  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, HeadsOf(forward_of(rows, true))));
   run.parameters = NumParameters(model);
-  const Graph plain = forward_of(rows, /*training=*/true);
+  Graph plain = forward_of(rows, /*training=*/true);
   CountWork(plain, &run);
-  const Graph plain_eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
-  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(plain, config, config.lora.dropout, &run.targets));
-  Graph eval = plain_eval;
-  if (!run.targets.empty()) eval = AddLora(plain_eval, run.targets, /*dropout=*/0);
+  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(std::move(plain), config, config.lora.dropout, &run.targets));
+  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
+  if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
@@ -191,7 +187,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                                   int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
-  if (config.machine.device == DeviceChoice::kGpu) return plain;
+  const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
+  if (on_gpu && !available.gpu) return plain;
   // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
   const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages;
   std::optional<CompiledRun> own_first;
@@ -205,10 +202,11 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     needs.push_back(program.arena_bytes + program.host.bytes);
     if (first / per_stage == rank / per_stage) own_first = std::move(other);
   }
-  AvailableMemory share = available.each;
-  share.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
+  ProcessMemory share{.host = available.each, .gpu = available.gpu};
+  // Of GPUs each rank has its own.
+  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
   const Program& first = own_first ? own_first->train() : plain.train();
-  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share.bytes);
+  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share);
   if (!limits) return plain;
   limits->disk = true;  // the output folder, where no other is named
   const std::string because = DescribeLimits(plain.train(), share);

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "backend/gpu/gpu_device.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
@@ -15,9 +17,12 @@
 #include "cli/machine.h"
 #include "cli/plan_search.h"
 #include "cli/planner.h"
+#include "cli/processor.h"
+#include "cli/run_data.h"
 #include "cli/train_setup.h"
 #include "compile/pipeline_balance.h"
 #include "compile/verify_agreement.h"
+#include "data/packing.h"
 #include "format/quoted.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
@@ -37,13 +42,42 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
-// What a rank would find on this machine; 0 where it is not said that all ranks run on it.
+// What each of `ranks` would find on this machine, and on the GPU that the first would compute on.
+RankMemory MemoryHere(const RunConfig& c, int ranks) {
+  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
+  if (c.machine.device != DeviceChoice::kGpu) return memory;
+  const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
+  if (!choice.ok()) return memory;  // a plan needs none
+  const auto gpu = OpenGpu(choice->gpu);
+  if (!gpu.ok()) return memory;
+  const auto measured = (*gpu)->MeasureMemory();
+  if (measured.ok()) memory.gpu = *measured;
+  return memory;
+}
+
+// What a rank would find on this machine for its arenas; 0 where they lie on a GPU, or where it is not said that all
+// ranks run on it.
 Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
   const int ranks = run.mesh.mesh.ranks();
+  if (c.machine.device == DeviceChoice::kGpu) return Bytes{};
   return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
 }
 
-PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
+// What rows of the run's own data hold.
+Result<RowFill> FillOf(const TrainSetup& setup) {
+  const RunConfig& config = setup.run.config;
+  if (config.data.data.empty()) return InvalidArgument("read_data: the run names no data: add --data FILE");
+  TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), setup.model, TrainingData(config)));
+  std::vector<int32_t> all(static_cast<size_t>(data.dataset.store.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const int64_t row = *config.data.max_seq_len;
+  const Packing packing(data.dataset.store, all, {.max_seq_len = row, .packing = config.data.packing});
+  const double of_one_document = 0.5 * static_cast<double>(row) * static_cast<double>(row + 1);
+  return RowFill{.tokens = packing.efficiency(),
+                 .attended = packing.attended_pairs() / (static_cast<double>(packing.rows()) * of_one_document)};
+}
+
+PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std::optional<RowFill>& fill) {
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
@@ -56,7 +90,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
                   .placement = run.MemoryText(),
-                  .options = run.memory.OptionLines(),
+                  .options = run.memory.options,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .mesh_note = NoteOn(run.mesh.mesh),
                   .ranks = run.mesh.mesh.ranks(),
@@ -64,8 +98,9 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run) {
                   .pipeline = run.pipeline,
                   .decisions = run.decisions,
                   .transfer_buffers = TransferBuffers(run.train()),
-                  .available = AvailableFor(run, c)};
-  facts.model_flops = StepFactsOf(run, c).model_flops;
+                  .available = AvailableFor(run, c),
+                  .fill = fill};
+  facts.model_flops = StepFactsOf(run, c, fill.value_or(RowFill())).model_flops;
   return facts;
 }
 
@@ -101,7 +136,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
 
 // What the options beside a run's own ask for.
 struct PlanOptions {
-  bool json = false, program = false, sharding = false;
+  bool json = false, program = false, sharding = false, read_data = false;
   std::string cluster, trace, html, measured, search;
   std::optional<double> price;
 
@@ -129,6 +164,9 @@ struct PlanOptions {
               .target = &search,
               .help = "find the best mesh, micro-batch and recompute: throughput or fewest_devices",
               .value_hint = "GOAL"},
+             {.name = "read_data",
+              .target = &read_data,
+              .help = "read the run's data: attention is costed by the lengths of its documents, not of rows"},
              {.name = "json", .target = &json, .help = "print the report as JSON"},
              {.name = "program", .target = &program, .help = "print the compiled Program itself"},
              {.name = "sharding", .target = &sharding, .help = "draw which rank of the mesh holds what"}}};
@@ -198,21 +236,28 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine: a mesh larger than it is planned without seconds.
-  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
+  // Nobody named this machine, of which the CPU was measured: a mesh larger than it, or its GPU, is planned without
+  // seconds.
+  const bool measured = options.cluster.empty() && cluster;
+  const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;
+  if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");
+  }
+  std::optional<RowFill> fill;
+  if (options.read_data) {
+    TEMPER_ASSIGN_OR_RETURN(fill, FillOf(*setup));
   }
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin({ShareOf(FindAvailableMemory(), ranks), ranks},
-                                                                        setup->model.model(), config, ranks)
-                                                        : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
+                            here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(), config, ranks)
+                                 : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
-    const PlanFacts facts = PlanFactsOf(*setup, run);
+    const PlanFacts facts = PlanFactsOf(*setup, run, fill);
     std::fputs((options.program ? PrintProgram(run.train())
                 : options.json  ? PlanJson(run.train(), facts)
                                 : PlanText(run.train(), facts))
@@ -220,7 +265,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
                stdout);
     return 0;
   }
-  const Planner planner(setup->model.model(), *cluster);
+  const Planner planner(setup->model.model(), *cluster, fill.value_or(RowFill()));
   if (!options.search.empty()) return PrintSearch(planner, *setup, options);
   TEMPER_ASSIGN_OR_RETURN(
       const PlannedRun planned,
@@ -232,7 +277,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
   if (!options.trace.empty()) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(planned.forecast.simulation)));
   }
-  const PlanFacts facts = PlanFactsOf(*setup, planned.run);
+  const PlanFacts facts = PlanFactsOf(*setup, planned.run, fill);
   const Program& train = planned.run.train();
   if (!options.html.empty()) {
     std::vector<TraceRow> measured;

@@ -210,7 +210,7 @@ class Searcher {
 
   // Of a step with all its micro-batches.
   std::optional<StepFigures> Figures(const Model& model, const RunConfig& config, const Setting& choice) const {
-    const Result<PlannedRun> planned = Planner(model, planner_.cluster()).Plan(config, choice.ranks);
+    const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
     const StepEstimate& s = planned->forecast.simulation;
     double seconds = s.step.v;

@@ -2,19 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "train/mesh_options.h"
 
 namespace temper {
 
-StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config) {
+Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows)
+    : model_(model), cluster_(std::move(cluster)), rows_(rows) {
+  for (auto& [ranks, share] : cluster_.shares) share.rates.set_attended(rows.attended);
+}
+
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& fill) {
   const int64_t row = *config.data.max_seq_len;
   const int64_t rows =
       config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
-  // Every row one document: its tokens attend to row (row + 1) / 2 pairs.
-  const double pairs = static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2;
-  return {.tokens = rows * row, .model_flops = run.ModelFlops(rows * row, pairs), .dtype = ComputeDType(config)};
+  const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
+  // Tokens of a row that is one document attend to row (row + 1) / 2 pairs.
+  const double pairs =
+      static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2 * fill.attended;
+  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, pairs), .dtype = ComputeDType(config)};
 }
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {
@@ -42,6 +50,13 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   return memory;
 }
 
+// The run's own options may leave it less than the device and its host have.
+void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
+  forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
+  forecast->host_limit = std::min(forecast->host_limit, memory.host.value_or(forecast->host_limit));
+  forecast->fits &= forecast->bytes <= forecast->limit && forecast->host_bytes <= forecast->host_limit;
+}
+
 // Of the first rank of each stage; of rank 0 where there is one.
 Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
   std::vector<CompiledRun> runs;
@@ -65,7 +80,8 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
   const auto within = [&](int rank) {
-    return cluster_.shared ? CompileWithin({{cluster_.MemoryOf(ranks)}, ranks}, model_, config, ranks, rank)
+    return cluster_.shared ? CompileWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
+                                           config, ranks, rank)
                            : CompileRun(model_, config, ranks, rank, {}, &memory);
   };
   Result<std::vector<CompiledRun>> stages = CompileStages(ranks, within);
@@ -79,8 +95,9 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   if (!stages.ok()) return stages.status();
   std::vector<const Program*> programs;
   for (const CompiledRun& stage : *stages) programs.push_back(&stage.train());
-  planned.facts = StepFactsOf(stages->front(), config);
+  planned.facts = StepFactsOf(stages->front(), config, rows_);
   planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events);
+  if (!cluster_.shared) KeepWithin(config.memory, &planned.forecast);
   planned.run = std::move(stages->front());
   return planned;
 }

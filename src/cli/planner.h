@@ -20,8 +20,8 @@ struct PlannedRun {
 
 class Planner {
  public:
-  // Both must outlive the planner.
-  Planner(const Model& model, const Cluster& cluster) : model_(model), cluster_(cluster) {}
+  // `model` must outlive the planner. `rows`: what rows are known to hold.
+  Planner(const Model& model, Cluster cluster, const RowFill& rows = {});
 
   // Within the cluster's memory, as `config` places it; what fits in no way is compiled for devices that hold it all.
   // REQUIRES: `config` is resolved. Errors: what CompileRun refuses; more ranks than the cluster has devices.
@@ -29,14 +29,16 @@ class Planner {
 
   const Cluster& cluster() const { return cluster_; }
   const Model& model() const { return model_; }
+  const RowFill& rows() const { return rows_; }
 
  private:
   const Model& model_;
-  const Cluster& cluster_;
+  Cluster cluster_;  // whose attention takes what `rows_` say
+  const RowFill rows_;
 };
 
 // What a step of that run trains on and needs.
-StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config);
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& rows = {});
 
 // Ranks that a run on `cluster` has: what its options name, or all devices.
 int RanksOn(const Cluster& cluster, const RunConfig& config);

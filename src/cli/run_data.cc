@@ -22,6 +22,15 @@ Result<std::tm> ParseDate(const std::string& text) {
 
 }  // namespace
 
+DataRequest TrainingData(const RunConfig& config) {
+  return {.files = {config.data.data},
+          .max_seq_len = *config.data.max_seq_len,
+          .train_on_prompt = config.data.train_on_prompt,
+          .skip_bad_rows = config.data.skip_bad_rows,
+          .template_date = config.data.template_date,
+          .threads = static_cast<int>(*config.machine.threads)};
+}
+
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
   RunData data;
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, model.LoadTokenizer());

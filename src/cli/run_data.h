@@ -8,6 +8,7 @@
 #include "cli/opened_model.h"
 #include "cli/ranks.h"
 #include "data/dataset.h"
+#include "train/run_config.h"
 
 namespace temper {
 
@@ -25,6 +26,9 @@ struct RunData {
   std::optional<ChatTemplate> chat_template;
   Dataset dataset;
 };
+
+// What a run trains on. REQUIRES: `config` is resolved.
+DataRequest TrainingData(const RunConfig& config);
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
 

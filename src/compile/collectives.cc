@@ -24,18 +24,20 @@ std::vector<Run> RunsOf(const std::vector<Node>& nodes) {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& graph, const CollectivesSpec& spec)
-      : graph_(graph), spec_(spec), moves_(FindWeightMoves(graph)) {}
+  Scheduler(Graph graph, const CollectivesSpec& spec)
+      : spec_(spec), moves_(FindWeightMoves(graph)), nodes_(std::move(graph.nodes())), result_(std::move(graph)) {
+    result_.nodes().clear();
+    result_.nodes().reserve(nodes_.size());
+  }
 
   Graph Run() {
-    for (ValueId id = 0; id < graph_.num_values(); ++id) result_.AddValue(graph_.value(id));
-    const std::vector<temper::Run> runs = RunsOf(graph_.nodes());
+    const std::vector<temper::Run> runs = RunsOf(nodes_);
     // What is gathered for run r is issued when run r - 1 begins.
     for (size_t r = 0; r < runs.size(); ++r) {
       if (r == 0 || !spec_.background) AddGathers(runs[r], runs[r]);
       if (spec_.background && r + 1 < runs.size()) AddGathers(runs[r + 1], runs[r]);
       for (size_t i = runs[r].begin; i < runs[r].end; ++i) {
-        if (!moves_.gathers[i] && !moves_.reduces[i]) result_.AddNode(graph_.nodes()[i]);
+        if (!moves_.gathers[i] && !moves_.reduces[i]) result_.AddNode(std::move(nodes_[i]));
       }
       Coalesce(runs[r], runs[r], moves_.reduces);
     }
@@ -51,7 +53,7 @@ class Scheduler {
     std::map<Key, std::vector<const Node*>> groups;
     std::map<ValueId, int> turn_of;  // of what they give: who takes it, or adds to it, has the turn after
     for (size_t i = of.begin; i < of.end; ++i) {
-      const Node& node = graph_.nodes()[i];
+      const Node& node = nodes_[i];
       if (!selected[i]) continue;
       const bool acc = node.attributes.IntOr("acc", 0) != 0;
       int turn = 0;
@@ -60,10 +62,10 @@ class Scheduler {
       }
       turn_of[node.outputs[0]] = turn;
       groups[{turn, node.attributes.String("axes"), node.attributes.Int("dim"), acc,
-              graph_.value(node.inputs[0]).type.dtype}]
+              result_.value(node.inputs[0]).type.dtype}]
           .push_back(&node);
     }
-    const Node& place = graph_.nodes()[at.begin];
+    const Node& place = nodes_[at.begin];  // whose phase and block stay where it is moved from
     for (const auto& [key, members] : groups) {
       Node all = *members[0];
       all.inputs.clear();
@@ -85,9 +87,9 @@ class Scheduler {
     }
   }
 
-  const Graph& graph_;
   const CollectivesSpec& spec_;
   const WeightMoves moves_;
+  std::vector<Node> nodes_;  // of the given graph; those that have their place in the result are moved from
   Graph result_;
 };
 
@@ -115,8 +117,8 @@ WeightMoves FindWeightMoves(const Graph& graph) {
   return moves;
 }
 
-Graph ScheduleCollectives(const Graph& graph, const CollectivesSpec& spec) {
-  return Scheduler(graph, spec).Run();
+Graph ScheduleCollectives(Graph graph, const CollectivesSpec& spec) {
+  return Scheduler(std::move(graph), spec).Run();
 }
 
 }  // namespace temper

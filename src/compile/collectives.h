@@ -28,6 +28,6 @@ struct CollectivesSpec {
 };
 
 // REQUIRES: a differentiated graph after recompute, before UpdateInPlace.
-Graph ScheduleCollectives(const Graph& graph, const CollectivesSpec& spec);
+Graph ScheduleCollectives(Graph graph, const CollectivesSpec& spec);
 
 }  // namespace temper

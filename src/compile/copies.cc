@@ -95,8 +95,8 @@ class WindowCutter {
     for (size_t k = 0; k + 1 < touches.size(); ++k) {
       const Touch &here = touches[k], &next = touches[k + 1];
       written |= here.writes;
-      if (touches_.ProcessorOf(here) != Tier::kDevice || touches_.ProcessorOf(next) != Tier::kDevice ||
-          touches_.HomeOf(root) == Tier::kDevice || !touches_.SamePart(here.node, next.node)) {
+      if (here.on != Tier::kDevice || next.on != Tier::kDevice || touches_.HomeOf(root) == Tier::kDevice ||
+          !touches_.SamePart(here.node, next.node)) {
         written = false;
         continue;
       }
@@ -120,7 +120,7 @@ class WindowCutter {
     int home_since = 0;  // what is at home is there from this node on
     for (size_t k = 0; k < touches.size(); ++k) {
       const Touch& touch = touches[k];
-      const Tier on = touches_.ProcessorOf(touch);
+      const Tier on = touch.on;
       if (on == home) {
         if (open && (of_root.back().writes || touch.writes)) open = false;
         if (touch.writes) home_since = touch.node + 1;
@@ -224,8 +224,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int t
     const std::vector<Touch>& of_value = touches.Of(id);
     const Bytes size = SizeOf(graph, id);
     for (const Touch& t : of_value) {
-      const Tier on = touches.ProcessorOf(t);
-      if (on != touches.HomeOf(id)) used_on(on)[static_cast<size_t>(t.node)] += size;
+      if (t.on != touches.HomeOf(id)) used_on(t.on)[static_cast<size_t>(t.node)] += size;
     }
     if (IsPersistent(graph, id) || touches.Leaves(id) || touches.IsInSlot(id)) continue;
     const bool takes_over = in_place.value(id).updates != kNoValue;
@@ -237,6 +236,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int t
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     used_on(touches.ProcessorOf(static_cast<int>(i)))[i] +=
         AlignUp(WorkspaceOf(graph, graph.nodes()[i], threads), kAlignment);
+    if (touches.IsCut(static_cast<int>(i))) used_on(Tier::kHost)[i] += touches.CopiesOfCut(static_cast<int>(i));
   }
   return sets;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/ops/loss_scratch.h"
+
 namespace temper {
 namespace {
 
@@ -10,25 +12,49 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Whose rate serves an op that is measured as another.
+Op MeasuredAs(Op op) {
+  if (op == Op::kAttentionStep) return Op::kAttention;
+  return op == Op::kAttentionStepBackward ? Op::kAttentionBackward : op;
+}
+
+// What the loss reads and writes anew because its chunks are smaller than the default, whose traffic measured rates
+// have in them: every chunk goes over the weight for its logits and for d_x, and adds to all of d_w.
+Bytes LossBytesAgain(const Types& in, const Attributes& a) {
+  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
+  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
+  const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
+  const int64_t products = a.Flag("grad_x") ? 2 : 1;
+  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+}
+
 size_t IsNarrow(OpClass op_class) {
   return op_class == OpClass::kNarrow ? 1 : 0;
 }
 
-}  // namespace
-
-DeviceRates TypicalHost() {
-  constexpr double kBandwidth = 1e10, kF32 = 1e11, kBf16 = 5e11;
+// The same rates for all ops of a class.
+DeviceRates UniformRates(Seconds launch, double bandwidth, double f32_peak, double bf16_peak) {
   DeviceRates rates;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
-      OpRate rate{.launch = {1e-6}, .bandwidth = {{KiB(1), kBandwidth}}};
+      OpRate rate{.launch = launch, .bandwidth = {{KiB(1), bandwidth}}};
       if (c == OpClass::kProduct || c == OpClass::kAttention) {
-        rate.flops_per_second = dtype == DType::kBF16 ? kBf16 : kF32;
+        rate.flops_per_second = dtype == DType::kBF16 ? bf16_peak : f32_peak;
       }
       rates.SetClass(c, dtype, std::move(rate));
     }
   }
   return rates;
+}
+
+}  // namespace
+
+DeviceRates TypicalHost() {
+  return UniformRates({1e-6}, /*bandwidth=*/1e10, /*f32_peak=*/1e11, /*bf16_peak=*/5e11);
+}
+
+DeviceRates TypicalGpu() {
+  return UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, /*f32_peak=*/0.6 * 19.5e12, /*bf16_peak=*/0.6 * 312e12);
 }
 
 ProductDims ProductDimsOf(Op op, const Types& in) {
@@ -51,6 +77,8 @@ OpClass ClassOf(Op op, const Types& inputs) {
     case Op::kAttention:
     case Op::kAttentionCached:
     case Op::kAttentionBackward:
+    case Op::kAttentionStep:
+    case Op::kAttentionStepBackward:
       return OpClass::kAttention;
     default:
       return OpClass::kMemory;
@@ -102,7 +130,7 @@ const OpRate* DeviceRates::Own(Op op, OpClass op_class, DType dtype) const {
 }
 
 const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
-  const OpRate& own = ops_[static_cast<size_t>(op)][IsNarrow(op_class)][Column(dtype)];
+  const OpRate& own = ops_[static_cast<size_t>(MeasuredAs(op))][IsNarrow(op_class)][Column(dtype)];
   return own.known() ? own : classes_[static_cast<size_t>(op_class)][Column(dtype)];
 }
 
@@ -113,12 +141,13 @@ OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& output
   const OpRate& rate = Of(op, op_class, dtype);
   if (!rate.known()) return {};
   const Cost cost = RuleOf(op).cost(inputs, outputs, attributes);
-  const Bytes bytes = cost.read + cost.written;
+  Bytes bytes = cost.read + cost.written;
+  if (op == Op::kLinearCrossEntropy) bytes += LossBytesAgain(inputs, attributes);
   OpSeconds seconds{.launch = rate.launch, .memory = {static_cast<double>(bytes.v) / rate.BytesPerSecond(bytes)}};
   if (rate.flops_per_second > 0) {
     const bool product = op_class == OpClass::kProduct || op_class == OpClass::kNarrow;
     const Flops flops = product ? WithIdleUnits(tile_, ProductDimsOf(op, inputs), cost.flops) : cost.flops;
-    seconds.arithmetic = {flops.v / rate.flops_per_second};
+    seconds.arithmetic = {flops.v * (op_class == OpClass::kAttention ? attended_ : 1.0) / rate.flops_per_second};
   }
   return seconds;
 }

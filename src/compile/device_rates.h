@@ -65,12 +65,15 @@ class DeviceRates {
   void SetOp(Op op, OpClass op_class, DType dtype, OpRate rate);
   void SetClass(OpClass op_class, DType dtype, OpRate rate);
   void set_tile(const TileShape& tile) { tile_ = tile; }
+  // Of the pairs of a row that is one document, the part that attention computes: less where rows hold several.
+  void set_attended(double part) { attended_ = part; }
   const TileShape& tile() const { return tile_; }
 
   // What SetOp said of it, or nullptr. A class that the op is not of has none.
   const OpRate* Own(Op op, OpClass op_class, DType dtype) const;
 
-  // The rate of `op` on operands of `dtype`: its own, or its class's. Not known(): nothing is said of it.
+  // The rate of `op` on operands of `dtype`: its own, or its class's. Steps of a ring have attention's. Not known():
+  // nothing is said of it.
   const OpRate& Of(Op op, OpClass op_class, DType dtype) const;
 
   // REQUIRES: not a collective, and operands that fit the op's rule.
@@ -82,11 +85,17 @@ class DeviceRates {
   std::array<std::array<std::array<OpRate, 2>, 2>, kNumOps> ops_;  // [op][narrow][dtype]
   std::array<std::array<OpRate, 2>, 4> classes_;                   // [class][dtype]
   TileShape tile_;
+  double attended_ = 1;
 };
 
 // Of a machine of which nothing was measured: a few cores of a current server. Good enough to tell what is worth moving
 // from what is not.
 DeviceRates TypicalHost();
+
+// The same of a GPU, and of its link to the host: an A100 by its data sheet, at three fifths of the products' peak and
+// four fifths of the bandwidths'. Newer ones have more of all, in much the same proportions.
+DeviceRates TypicalGpu();
+inline constexpr double kTypicalGpuLink = 25e9;  // PCIe 4.0 with 16 lanes: 31.5 GB/s
 
 // Rows, columns and inner dim of a product's result. REQUIRES: ClassOf is kProduct or kNarrow.
 struct ProductDims {

@@ -40,6 +40,55 @@ TEST(DeviceRates, BandwidthBetweenTwoSizesLiesBetweenTheirs) {
   EXPECT_DOUBLE_EQ(rate.BytesPerSecond({1 << 30}), 25) << "as the largest";
 }
 
+TEST(DeviceRates, DocumentsThatShareARowTakeOfItsAttentionWhatTheyAttend) {
+  DeviceRates rates;
+  rates.SetClass(OpClass::kAttention, kBF16,
+                 {.launch = {1e-3}, .flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
+  const TensorType q{kBF16, {256, 128}}, lse{DType::kF32, {256, 2}};
+  const Types in = {q, q, q, {DType::kI32, {256}}}, out = {q, lse};
+  const Attributes attributes = {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}};
+  const OpSeconds whole = rates.SecondsOf(Op::kAttention, in, out, attributes);
+  rates.set_attended(0.25);
+  const OpSeconds packed = rates.SecondsOf(Op::kAttention, in, out, attributes);
+  EXPECT_GT(whole.arithmetic.v, 0);
+  EXPECT_DOUBLE_EQ(packed.arithmetic.v, whole.arithmetic.v / 4);
+  EXPECT_DOUBLE_EQ(packed.launch.v, whole.launch.v);
+  EXPECT_DOUBLE_EQ(packed.memory.v, whole.memory.v);
+}
+
+TEST(DeviceRates, StepsOfARingHaveTheRateOfAttention) {
+  DeviceRates rates;
+  rates.SetOp(Op::kAttention, OpClass::kAttention, kBF16, {.flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
+  rates.SetOp(Op::kAttentionBackward, OpClass::kAttention, kBF16,
+              {.flops_per_second = 2e9, .bandwidth = {{Bytes{1}, 1e8}}});
+  for (const auto& [step, whole] :
+       {std::pair{Op::kAttentionStep, Op::kAttention}, std::pair{Op::kAttentionStepBackward, Op::kAttentionBackward}}) {
+    EXPECT_EQ(ClassOf(step, {{kBF16, {64, 128}}}), OpClass::kAttention);
+    EXPECT_EQ(rates.Of(step, OpClass::kAttention, kBF16).flops_per_second,
+              rates.Of(whole, OpClass::kAttention, kBF16).flops_per_second);
+  }
+}
+
+// 64 rows at a time go over the weight eight times as often as 512, and add to the whole gradient as often.
+TEST(DeviceRates, TheLossInSmallChunksGoesOverItsWeightMoreOften) {
+  DeviceRates rates;
+  rates.SetClass(OpClass::kProduct, kBF16, {.flops_per_second = 1e9, .bandwidth = {{Bytes{1}, 1e8}}});
+  const int64_t T = 2048, D = 256, V = 8192;
+  const TensorType x{kBF16, {T, D}}, w{kBF16, {V, D}};
+  const auto memory = [&](int64_t chunk, int64_t grad_w) {
+    Attributes a = {{"pair2", int64_t{0}},   {"grad_x", int64_t{1}}, {"grad_w", grad_w},     {"grad_x2", int64_t{0}},
+                    {"grad_w2", int64_t{0}}, {"acc_w", int64_t{0}},  {"acc_w2", int64_t{0}}, {"chunk", chunk}};
+    Types out = {{DType::kF32, {T}}, x};
+    if (grad_w != 0) out.push_back({DType::kF32, {V, D}});
+    return rates.SecondsOf(Op::kLinearCrossEntropy, {x, w, {DType::kI32, {T}}}, out, a).memory.v;
+  };
+  for (const int64_t grad_w : {0, 1}) {
+    const double of_chunk = (2.0 * 2 + (grad_w != 0 ? 2.0 * 4 : 0)) * static_cast<double>(V * D);
+    EXPECT_NEAR(memory(64, grad_w) - memory(512, grad_w), (32 - 4) * of_chunk / 1e8, 1e-9);
+    EXPECT_DOUBLE_EQ(memory(1024, grad_w), memory(512, grad_w)) << "rates are measured on the default";
+  }
+}
+
 TEST(WithIdleUnits, CountsTheUnitsOfTheLastWaveThatHaveNothingToDo) {
   const TileShape tile{.rows = 128, .columns = 128, .units = 100};
   const auto flops = [](int64_t m, int64_t n, int64_t k) { return Flops{2.0 * static_cast<double>(m * n * k)}; };

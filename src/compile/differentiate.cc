@@ -10,8 +10,9 @@ namespace {
 
 class Differentiator final : public GradientSink {
  public:
-  Differentiator(const Graph& forward, bool accumulate)
-      : graph_(forward), accumulate_(accumulate), forward_nodes_(forward.nodes().size()) {
+  Differentiator(Graph forward, bool accumulate)
+      : graph_(std::move(forward)), accumulate_(accumulate), forward_nodes_(graph_.nodes().size()) {
+    graph_.nodes().reserve(forward_nodes_ * 3);
     MarkNeeds();
   }
 
@@ -20,21 +21,11 @@ class Differentiator final : public GradientSink {
     bool rooted = false;
     for (size_t i = forward_nodes_; i-- > 0;) {
       at_ = i;
-      current_ = graph_.nodes()[i];
-      const Node& node = current_;
-      if (node.op == Op::kLinearCrossEntropy) {
-        TEMPER_CHECK(!rooted) << "a graph has one loss";
-        rooted = true;
-      } else if (std::none_of(node.outputs.begin(), node.outputs.end(),
-                              [&](ValueId id) { return Get(gradients_, id) != kNoValue; })) {
-        continue;
-      }
-      void (*rule)(GradientSink&) = RuleOf(node.op).gradient;
-      const bool needed =
-          std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return Get(needs_, id); });
-      if (!needed) continue;
-      TEMPER_CHECK(rule != nullptr) << ToString(node.op) << " has no gradient";
-      rule(*this);
+      // Emitting nodes moves the graph's. What the root's rule extends has to stay in it.
+      const bool is_root = graph_.nodes()[i].op == Op::kLinearCrossEntropy;
+      current_ = is_root ? graph_.nodes()[i] : std::move(graph_.nodes()[i]);
+      Follow(&rooted);
+      if (!is_root) graph_.nodes()[i] = std::move(current_);
     }
     TEMPER_CHECK(rooted) << "no linear_cross_entropy to differentiate";
     return std::move(graph_);
@@ -100,6 +91,22 @@ class Differentiator final : public GradientSink {
   }
 
  private:
+  // The gradients of what node() reads, from those of what it makes.
+  void Follow(bool* rooted) {
+    const Node& node = current_;
+    if (node.op == Op::kLinearCrossEntropy) {
+      TEMPER_CHECK(!*rooted) << "a graph has one loss";
+      *rooted = true;
+    } else if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                            [&](ValueId id) { return Get(gradients_, id) != kNoValue; })) {
+      return;
+    }
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return Get(needs_, id); })) return;
+    void (*rule)(GradientSink&) = RuleOf(node.op).gradient;
+    TEMPER_CHECK(rule != nullptr) << ToString(node.op) << " has no gradient";
+    rule(*this);
+  }
+
   static ValueId Input(const std::vector<ValueId>& ids, int i) { return ids[static_cast<size_t>(i)]; }
   template <class T>
   T Get(const std::vector<T>& per_value, ValueId id) const {
@@ -137,15 +144,15 @@ class Differentiator final : public GradientSink {
   const bool accumulate_;
   const size_t forward_nodes_;
   size_t at_ = 0;
-  Node current_;                    // a copy: emitting nodes moves the graph's
+  Node current_;                    // whose gradient is being made
   std::vector<char> needs_;         // per forward value: a trainable value reaches it
   std::vector<ValueId> gradients_;  // per forward value: its gradient so far
 };
 
 }  // namespace
 
-Graph Differentiate(const Graph& forward, bool accumulate) {
-  return Differentiator(forward, accumulate).Run();
+Graph Differentiate(Graph forward, bool accumulate) {
+  return Differentiator(std::move(forward), accumulate).Run();
 }
 
 }  // namespace temper

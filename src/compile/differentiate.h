@@ -14,6 +14,6 @@
 namespace temper {
 
 // REQUIRES: `forward` verifies, has exactly one linear_cross_entropy, and a trainable value reaches it.
-Graph Differentiate(const Graph& forward, bool accumulate);
+Graph Differentiate(Graph forward, bool accumulate);
 
 }  // namespace temper

@@ -25,16 +25,17 @@ bool IsPersistent(Role role) {
 class ResidualFolder {
  public:
   explicit ResidualFolder(const Graph& graph)
-      : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1) {}
+      : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1), folded_(graph.nodes().size(), false) {}
 
   void Made(ValueId id, size_t node) { maker_[id] = static_cast<int>(node); }
   int MakerOf(ValueId id) const { return maker_[id]; }
+  void NoteFolded(int linear) { folded_[static_cast<size_t>(linear)] = true; }
 
   int Target(ValueId product, ValueId residual, int block) const {
     const int at = maker_[product];
     if (at < 0 || uses_[product] != 1 || IsPersistent(graph_.value(product).role)) return -1;
     const Node& linear = graph_.nodes()[static_cast<size_t>(at)];
-    if (linear.op != Op::kLinear || linear.block != block) return -1;
+    if (linear.op != Op::kLinear || linear.block != block || folded_[static_cast<size_t>(at)]) return -1;
     if (linear.attributes.Flag("acc")) return Target(linear.inputs.back(), residual, block);
     return maker_[residual] < at ? at : -1;
   }
@@ -43,44 +44,38 @@ class ResidualFolder {
   const Graph& graph_;
   const std::vector<int> uses_;
   std::vector<int> maker_;
+  std::vector<bool> folded_;  // per node: a linear that took a residual
 };
 
 }  // namespace
 
-Graph Fuse(const Graph& graph) {
-  Graph fused;
-  for (ValueId id = 0; id < graph.num_values(); ++id) fused.AddValue(graph.value(id));
-  std::vector<Node> nodes = graph.nodes();
-  std::vector<bool> folded(nodes.size(), false);  // linear nodes that took a residual, adds that went into one
+Graph Fuse(Graph graph) {
+  std::vector<Node>& nodes = graph.nodes();
   ResidualFolder folder(graph);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    for (ValueId id : graph.nodes()[i].outputs) folder.Made(id, i);
-    const Node& add = graph.nodes()[i];
+    Node& add = nodes[i];
+    for (ValueId id : add.outputs) folder.Made(id, i);
     if (add.op != Op::kAdd) continue;
     if (!(graph.value(add.inputs[0]).type == graph.value(add.inputs[1]).type)) continue;  // a vector for every row
-    for (int side = 0; side < 2; ++side) {
-      const ValueId product = add.inputs[static_cast<size_t>(side)],
-                    residual = add.inputs[static_cast<size_t>(1 - side)];
+    for (size_t side = 0; side < 2; ++side) {
+      const ValueId product = add.inputs[side], residual = add.inputs[1 - side];
       const int at = folder.Target(product, residual, add.block);
-      if (at < 0 || folded[static_cast<size_t>(at)]) continue;
+      if (at < 0) continue;
       Node& linear = nodes[static_cast<size_t>(at)];
       linear.inputs.push_back(residual);
       linear.attributes.Set("acc", int64_t{1});
-      folded[static_cast<size_t>(at)] = true;
+      folder.NoteFolded(at);
       // The product's maker (the linear itself, or the branch that adds to it) now writes the sum.
-      nodes[static_cast<size_t>(folder.MakerOf(product))].outputs = add.outputs;
-      nodes[i].outputs.clear();
+      nodes[static_cast<size_t>(folder.MakerOf(product))].outputs = std::move(add.outputs);
+      add.outputs.clear();
       break;
     }
   }
-  for (Node& node : nodes) {
-    if (!node.outputs.empty()) fused.AddNode(std::move(node));
-  }
-  return fused;
+  std::erase_if(nodes, [](const Node& node) { return node.outputs.empty(); });
+  return graph;
 }
 
-Graph UpdateInPlace(const Graph& graph) {
-  Graph result = graph;
+Graph UpdateInPlace(Graph graph) {
   std::vector<int> last_use(graph.num_values(), -1);
   std::vector<bool> made(graph.num_values(), false), taken(graph.num_values(), false);
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -90,22 +85,21 @@ Graph UpdateInPlace(const Graph& graph) {
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (graph.value(id).updates != kNoValue) taken[graph.value(id).updates] = true;
   }
-  for (size_t i = 0; i < result.nodes().size(); ++i) {
-    const Node& node = result.nodes()[i];
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
     const int position = OverwritableInput(node.op, node.attributes, static_cast<int>(node.inputs.size()), 0);
     if (position < 0) continue;
     const ValueId in = node.inputs[static_cast<size_t>(position)], out = node.outputs[0];
     const bool twice = std::count(node.inputs.begin(), node.inputs.end(), in) > 1;
-    Value& value = result.value(out);
-    if (twice || taken[in] || !made[in] || IsPersistent(result.value(result.Root(in)).role) ||
-        IsPersistent(value.role) || value.updates != kNoValue || last_use[in] != static_cast<int>(i) ||
-        !(result.value(in).type == value.type)) {
+    Value& value = graph.value(out);
+    if (twice || taken[in] || !made[in] || IsPersistent(graph.value(graph.Root(in)).role) || IsPersistent(value.role) ||
+        value.updates != kNoValue || last_use[in] != static_cast<int>(i) || !(graph.value(in).type == value.type)) {
       continue;
     }
     value.updates = in;
     taken[in] = true;
   }
-  return result;
+  return graph;
 }
 
 }  // namespace temper

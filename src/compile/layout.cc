@@ -44,8 +44,9 @@ std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>
 
 class LayoutMaker {
  public:
-  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting)
-      : graph_(graph), parts_(parts), threads_(threads), ends_(EndsOfNodes(graph, parts)) {
+  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,
+              const std::array<Bytes, kNumTiers>& enough)
+      : graph_(graph), parts_(parts), threads_(threads), enough_(enough), ends_(EndsOfNodes(graph, parts)) {
     lasts_.assign(static_cast<size_t>(graph.num_values()), false);
     for (const ValueId id : lasting) lasts_[At(id)] = true;
   }
@@ -139,7 +140,8 @@ class LayoutMaker {
       nodes.push_back(i);
       count(&scratch_change_);
     }
-    layout_.tiers[static_cast<size_t>(tier)].span = PackIntervals(intervals);
+    const auto t = static_cast<size_t>(tier);
+    layout_.tiers[t].span = PackIntervals(intervals, enough_[t]);
     for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
     for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
   }
@@ -192,6 +194,7 @@ class LayoutMaker {
   const Graph& graph_;
   const std::vector<PipelinePart>& parts_;
   const int threads_;
+  const std::array<Bytes, kNumTiers> enough_;
   const std::vector<int> ends_;  // per node
   Layout layout_;
   std::vector<int> part_of_;      // per node
@@ -215,10 +218,10 @@ bool IsPersistent(const Graph& graph, ValueId id) {
   return graph.value(graph.Root(id)).role != Role::kActivation;
 }
 
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
-              std::span<const ValueId> lasting) {
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,
+              const std::array<Bytes, kNumTiers>& enough) {
   const std::vector<PipelinePart> whole = {{.begin = 0, .end = graph.nodes().size()}};
-  return LayoutMaker(graph, parts.empty() ? whole : parts, threads, lasting).Run();
+  return LayoutMaker(graph, parts.empty() ? whole : parts, threads, lasting, enough).Run();
 }
 
 }  // namespace temper

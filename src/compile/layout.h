@@ -52,8 +52,9 @@ Tier TierOf(const Graph& graph, const Node& node);
 bool IsPersistent(const Graph& graph, ValueId id);
 
 // `parts`: empty for a graph that is one. They stand one after another and are all of it. `lasting`: activations that
-// stay from their first use to the end of the graph.
+// stay from their first use to the end of the graph. `enough`: of each tier's region of temporaries, what another graph
+// takes anyway: this one need not be packed tighter.
 Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
-              std::span<const ValueId> lasting = {});
+              std::span<const ValueId> lasting = {}, const std::array<Bytes, kNumTiers>& enough = {});
 
 }  // namespace temper

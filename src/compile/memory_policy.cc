@@ -232,7 +232,7 @@ std::string ChosenMemory::ToString() const {
   return fmt::format("{}{}; waiting for moves is put at {:.0f} % of computing", text, again, slower);
 }
 
-std::vector<std::string> ChosenMemory::OptionLines() const {
+std::vector<std::string> OptionLines(std::span<const StepOption> options) {
   std::vector<std::string> lines;
   if (options.empty()) return lines;
   lines.push_back(

@@ -66,8 +66,9 @@ struct ChosenMemory {
   std::vector<StepOption> options;  // all that were looked at, what was chosen first; empty where there was no choice
 
   std::string ToString() const;
-  std::vector<std::string> OptionLines() const;  // a table
 };
+// A table of what was looked at, what was chosen first; empty where there was no choice.
+std::vector<std::string> OptionLines(std::span<const StepOption> options);
 
 // Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at only
 // where no other fits. Errors: kOutOfMemory where one instruction's operands exceed the device, which names it, or

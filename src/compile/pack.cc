@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <iterator>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -12,59 +12,110 @@ namespace {
 struct Placed {
   Bytes offset, end;
   int first_step, last_step;
+  bool Meets(const Interval& x) const { return first_step <= x.end && x.begin <= last_step; }
 };
 
-bool Below(Bytes offset, const Placed& p) {
-  return offset < p.offset;
-}
+// Bytes that are taken in all steps of a stretch.
+struct Solid {
+  Bytes offset, end;
+};
 
 // Placed intervals by offset, so that those that share steps with another are found soon: of a stretch of steps, those
 // alive in it; and all.
 class Shelf {
  public:
-  explicit Shelf(int steps) : alive_(static_cast<size_t>(steps / kStretch + 1)) {}
+  explicit Shelf(int steps) : stretches_(static_cast<size_t>(steps / kStretch + 1)) {}
 
   // The lowest offset at which `x` meets no placed interval that shares a step with it.
-  Bytes LowestFor(const Interval& x, Bytes size) {
-    const size_t first = StretchOf(x.begin), last = StretchOf(x.end);
-    if (first == last) return LowestAmong(alive_[first], x, size);
-    if (last > first + 1) return LowestAmong(all_, x, size);
+  Bytes LowestFor(const Interval& x, Bytes size) const {
+    if (IsLong(x)) return LowestAmong(x, size, {&all_, nullptr}, {nullptr, nullptr});
     // What lies in both stretches comes twice, which a walk does not mind.
-    merged_.clear();
-    std::merge(alive_[first].begin(), alive_[first].end(), alive_[last].begin(), alive_[last].end(),
-               std::back_inserter(merged_), [](const Placed& p, const Placed& q) { return p.offset < q.offset; });
-    return LowestAmong(merged_, x, size);
+    const Stretch &first = stretches_[StretchOf(x.begin)], &last = stretches_[StretchOf(x.end)];
+    if (&first == &last) return LowestAmong(x, size, {&first.alive, nullptr}, {&first.solid, nullptr});
+    return LowestAmong(x, size, {&first.alive, &last.alive}, {&first.solid, &last.solid});
   }
 
-  // `longer_come`: intervals of more than two stretches may follow.
+  // `longer_come`: intervals for which IsLong may follow.
   void Add(const Interval& x, Bytes size, bool longer_come) {
     const Placed placed{x.offset, x.offset + size, x.begin, x.end};
-    const auto insert = [&placed](std::vector<Placed>* list) {
-      list->insert(std::upper_bound(list->begin(), list->end(), placed.offset, Below), placed);
-    };
-    if (longer_come) insert(&all_);
-    for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) insert(&alive_[s]);
+    if (longer_come) Insert(placed, &all_);
+    for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) {
+      const int begin = static_cast<int>(s) * kStretch;
+      if (x.begin <= begin && begin + kStretch - 1 <= x.end) {
+        InsertSolid({placed.offset, placed.end}, &stretches_[s].solid);
+      } else {
+        Insert(placed, &stretches_[s].alive);
+      }
+    }
   }
+
+  // Of more than two stretches.
+  static bool IsLong(const Interval& x) { return StretchOf(x.end) > StretchOf(x.begin) + 1; }
 
  private:
   // Most intervals live within a block, of some tens of steps.
   static constexpr int kStretch = 64;
 
+  struct Stretch {
+    std::vector<Placed> alive;  // in some of its steps
+    std::vector<Solid> solid;   // of those that are alive in all: what touches is one
+  };
+
   static size_t StretchOf(int step) { return static_cast<size_t>(step / kStretch); }
 
-  // `list` comes in order of offset: walk up until the gap before the next conflicting one is wide enough.
-  static Bytes LowestAmong(const std::vector<Placed>& list, const Interval& x, Bytes size) {
-    Bytes offset{};
-    for (const Placed& other : list) {
-      if (other.last_step < x.begin || x.end < other.first_step) continue;
-      if (other.offset >= offset + size) break;
-      offset = std::max(offset, other.end);
-    }
-    return offset;
+  static void Insert(const Placed& placed, std::vector<Placed>* list) {
+    const auto at = std::upper_bound(list->begin(), list->end(), placed.offset,
+                                     [](Bytes offset, const Placed& p) { return offset < p.offset; });
+    list->insert(at, placed);
   }
 
-  std::vector<Placed> all_, merged_;        // all_: but those after which no longer ones came
-  std::vector<std::vector<Placed>> alive_;  // per stretch
+  static void InsertSolid(Solid solid, std::vector<Solid>* list) {
+    auto at = std::lower_bound(list->begin(), list->end(), solid.offset,
+                               [](const Solid& s, Bytes offset) { return s.end < offset; });
+    auto end = at;
+    for (; end != list->end() && end->offset <= solid.end; ++end) {
+      solid = {std::min(solid.offset, end->offset), std::max(solid.end, end->end)};
+    }
+    if (at == end) {
+      list->insert(at, solid);
+    } else {
+      *at = solid;
+      list->erase(at + 1, end);
+    }
+  }
+
+  // The lists come in order of offset, and so are walked together: up, until the gap before the next that `x` meets is
+  // wide enough.
+  static Bytes LowestAmong(const Interval& x, Bytes size, std::array<const std::vector<Placed>*, 2> alive,
+                           std::array<const std::vector<Solid>*, 2> solid) {
+    size_t next_alive[2] = {}, next_solid[2] = {};
+    Bytes offset{};
+    for (;;) {
+      std::optional<Solid> next;
+      size_t* from = nullptr;
+      const auto consider = [&](Bytes begin, Bytes end, size_t* index) {
+        if (next && next->offset <= begin) return;
+        next = {begin, end};
+        from = index;
+      };
+      for (size_t k = 0; k < 2; ++k) {
+        if (alive[k] != nullptr) {
+          size_t& i = next_alive[k];
+          while (i < alive[k]->size() && !(*alive[k])[i].Meets(x)) ++i;
+          if (i < alive[k]->size()) consider((*alive[k])[i].offset, (*alive[k])[i].end, &i);
+        }
+        if (solid[k] != nullptr && next_solid[k] < solid[k]->size()) {
+          consider((*solid[k])[next_solid[k]].offset, (*solid[k])[next_solid[k]].end, &next_solid[k]);
+        }
+      }
+      if (!next || next->offset >= offset + size) return offset;
+      offset = std::max(offset, next->end);
+      ++*from;
+    }
+  }
+
+  std::vector<Placed> all_;  // but those after which no longer ones came
+  std::vector<Stretch> stretches_;
 };
 
 // Within one part in so many of what no packing can beat, no other order is tried.
@@ -88,28 +139,31 @@ std::vector<int64_t> AliveInSteps(std::span<const Interval> intervals, int steps
   return alive;
 }
 
-// Places intervals one after another, each at the lowest offset where it fits; returns the bytes spanned. Those from
-// number `first_short` of the order on are there for one step.
-Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& order, size_t first_short, int steps) {
+// Places intervals one after another, each at the lowest offset where it fits; returns the bytes spanned.
+Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& order, int steps) {
   Shelf shelf(steps);
   Bytes top{};
+  const auto last_long =
+      std::find_if(order.rbegin(), order.rend(), [&](size_t i) { return Shelf::IsLong(intervals[i]); });
+  const auto longs_end = static_cast<size_t>(order.rend() - last_long);
   for (size_t k = 0; k < order.size(); ++k) {
     Interval& x = intervals[order[k]];
     const Bytes size = AlignUp(x.size, kAlignment);
     x.offset = shelf.LowestFor(x, size);
     top = std::max(top, x.offset + size);
-    shelf.Add(x, size, k < first_short);
+    shelf.Add(x, size, /*longer_come=*/k < longs_end);
   }
   return top;
 }
 
 }  // namespace
 
-Bytes PackIntervals(std::span<Interval> intervals) {
+Bytes PackIntervals(std::span<Interval> intervals, Bytes enough) {
   int steps = 0;
   for (const Interval& x : intervals) steps = std::max(steps, x.end);
   const std::vector<int64_t> alive = AliveInSteps(intervals, steps);
   const Bytes bound{*std::max_element(alive.begin(), alive.end())};
+  const auto is_within = [&](Bytes span, int64_t part) { return span.v - bound.v <= bound.v / part || span <= enough; };
   const auto comes_last = [&](size_t i) {
     const Interval& x = intervals[i];
     return x.begin == x.end &&
@@ -130,18 +184,15 @@ Bytes PackIntervals(std::span<Interval> intervals) {
       std::iota(order.begin(), order.end(), size_t{0});
       std::stable_sort(order.begin(), order.end(),
                        [&](size_t a, size_t b) { return key(intervals[a]) > key(intervals[b]); });
-      auto first_short = order.end();
-      if (short_last) {
-        first_short = std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
-      }
-      const Bytes span = PlaceInOrder(intervals, order, static_cast<size_t>(first_short - order.begin()), steps);
+      if (short_last) std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
+      const Bytes span = PlaceInOrder(intervals, order, steps);
       if (!best || span < *best) {
         best = span;
         for (size_t i = 0; i < intervals.size(); ++i) best_offsets[i] = intervals[i].offset;
       }
-      if (best->v - bound.v <= bound.v / kTight) break;
+      if (is_within(*best, kTight)) break;
     }
-    if (best->v - bound.v <= bound.v / kGood) break;
+    if (is_within(*best, kGood)) break;
   }
   for (size_t i = 0; i < intervals.size(); ++i) intervals[i].offset = best_offsets[i];
   return *best;

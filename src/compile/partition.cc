@@ -33,6 +33,7 @@ class Partitioner final : public ShardingSink {
  public:
   Partitioner(const Graph& forward, const PartitionSpec& spec)
       : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), tokens_(TokenAxes(spec.mesh)) {
+    local_.nodes().reserve(forward.nodes().size() * 3 / 2);
     if (spec.options.mlp == MlpMove::kWeights) whole_weights_ = FeedForwardProducts(forward, *spec.weights);
   }
 

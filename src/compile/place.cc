@@ -48,13 +48,19 @@ std::string BufferKey(const Value& root) {
 class BufferTable {
  public:
   Status Add(const Graph& graph) {
+    const auto [of_graph, unknown] = of_.try_emplace(&graph, static_cast<size_t>(graph.num_values()), size_t{0});
+    if (!unknown) return OkStatus();
+    std::vector<bool> seen(of_graph->second.size(), false);  // roots
     for (ValueId id = 0; id < graph.num_values(); ++id) {
-      if (!IsPersistent(graph, id)) continue;
+      const auto at = static_cast<size_t>(graph.Root(id));
+      if (seen[at] || !IsPersistent(graph, id)) continue;
+      seen[at] = true;
       const Value& root = graph.value(graph.Root(id));
       const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
       if (fresh) {
         buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
       }
+      of_graph->second[at] = it->second;
       Buffer& known = buffers_[it->second];
       known.trainable |= root.trainable;
       if (!(known.type == root.type) || known.role != root.role || known.tier() != root.tier) {
@@ -96,7 +102,8 @@ class BufferTable {
     }
   }
 
-  size_t IndexOf(const Graph& graph, ValueId id) const { return index_.at(BufferKey(graph.value(graph.Root(id)))); }
+  // REQUIRES: a persistent value of a graph that was added.
+  size_t IndexOf(const Graph& graph, ValueId id) const { return of_.at(&graph)[static_cast<size_t>(graph.Root(id))]; }
   const Buffer& operator[](size_t index) const { return buffers_[index]; }
   Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
 
@@ -122,6 +129,7 @@ class BufferTable {
  private:
   std::vector<Buffer> buffers_;
   std::unordered_map<std::string, size_t> index_;
+  std::map<const Graph*, std::vector<size_t>> of_;  // per root of a persistent value: its buffer
   std::array<Bytes, kNumTiers> end_ = {};
 };
 
@@ -182,36 +190,49 @@ class SegmentWriter {
       }
       return it->second;
     };
-    std::string structure;  // everything but the operands' addresses and names
     for (size_t i = begin; i < end; ++i) {
       const Node& node = graph.nodes()[i];
       Instruction instruction{.op = node.op, .attributes = node.attributes};
       for (ValueId id : node.inputs) instruction.inputs.push_back(operand(id));
       for (ValueId id : node.outputs) instruction.outputs.push_back(operand(id));
-      structure += fmt::format("{}{}", ToString(node.op), node.attributes.ToString());
-      for (int k : instruction.inputs) structure += fmt::format(" {}", k);
-      for (int k : instruction.outputs) structure += fmt::format(">{}", k);
       segment.instructions.push_back(std::move(instruction));
       binding.rng_hashes.push_back(node.rng_name.empty() ? 0 : HashName(node.rng_name));
       const std::optional<Bytes> scratch = layout.scratch[i];
       binding.scratch.push_back(scratch ? regions.At({.offset = *scratch}, TierOf(graph, node), slots) : Bytes{});
     }
-    for (const TensorType& t : segment.operands) structure += t.ToString();
-    for (const Bytes address : binding.offsets) structure += ToString(TierOf(address))[0];
-    structure += ToString(segment.phase);
-    const auto [it, fresh] = known_.try_emplace(structure, static_cast<int>(program_.segments.size()));
-    if (fresh) {
+    std::vector<Tier> tiers;
+    for (const Bytes address : binding.offsets) tiers.push_back(TierOf(address));
+    binding.segment = FindEqual(segment, tiers);
+    if (binding.segment == static_cast<int>(program_.segments.size())) {
       segment.name = fmt::format("{} {}", ToString(segment.phase), NameOfBlock(first.block));
       program_.segments.push_back(std::move(segment));
+      tiers_.push_back(std::move(tiers));
     }
-    binding.segment = it->second;
     program_.bindings.push_back(std::move(binding));
     return static_cast<int>(program_.bindings.size()) - 1;
   }
 
+  // The segment that does the same with operands of the same types in the same tiers, or how many there are. A step has
+  // some ten.
+  int FindEqual(const Segment& segment, const std::vector<Tier>& tiers) const {
+    const auto same = [](const Instruction& a, const Instruction& b) {
+      return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
+    };
+    size_t k = 0;
+    for (; k < program_.segments.size(); ++k) {
+      const Segment& known = program_.segments[k];
+      if (known.phase == segment.phase && known.operands == segment.operands && tiers_[k] == tiers &&
+          std::equal(known.instructions.begin(), known.instructions.end(), segment.instructions.begin(),
+                     segment.instructions.end(), same)) {
+        break;
+      }
+    }
+    return static_cast<int>(k);
+  }
+
   Program& program_;
   const BufferTable& table_;
-  std::unordered_map<std::string, int> known_;
+  std::vector<std::vector<Tier>> tiers_;  // per segment: of its operands
 };
 
 // What the layouts of all graphs come to.
@@ -255,7 +276,7 @@ class Placer {
   Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
-    if (fresh) it->second = LayOut(graph, parts, threads_);
+    if (fresh) it->second = LayOut(graph, parts, threads_, {}, *span);
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);

@@ -135,6 +135,11 @@ Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::
 
 Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const PlacementRule> rules) {
   TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, spec.mesh, rules));
+  return PartitionAsPlaced(forward, spec, placed, rules);
+}
+
+Result<Graph> PartitionAsPlaced(const Graph& forward, const PartitionSpec& spec, const PlacedWeights& placed,
+                                std::span<const PlacementRule> rules) {
   std::map<std::string, std::string> given;
   for (const auto& [name, rule] : placed.rule_of) {
     if (rules[rule].given) given[name] = NameOfRule(rules, rule);

@@ -45,5 +45,8 @@ Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::
 // This rank's part of `forward` with its weights placed by `rules`. As Partition; where that refuses a block for which
 // the user gave rules, the error names them.
 Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const PlacementRule> rules);
+// The same where PlaceWeights has placed them, for all graphs of a step at once.
+Result<Graph> PartitionAsPlaced(const Graph& forward, const PartitionSpec& spec, const PlacedWeights& placed,
+                                std::span<const PlacementRule> rules);
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "compile/layout.h"
 #include "compile/place.h"
@@ -18,7 +19,9 @@ namespace {
 
 // What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
 // of the moves; residents spare moves.
-constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4}, kOneRoom[] = {1.2};
+constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
+// The one that is best as a rule first; the others where that does not fit.
+constexpr double kOneRoom[] = {1.2, 1.0, 1.6, 2.4};
 
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
@@ -29,6 +32,7 @@ struct Group {
   std::vector<std::string> names;
   std::optional<Tier> fixed;  // by an option
   bool frozen = true;         // a weight that is not trained: the model's own files hold it
+  bool updated = false;       // by the update, at the host where the states are far from the device
   Bytes bytes;
   Bytes moved;  // of a step, where it does not live on the device
   double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
@@ -51,14 +55,14 @@ class Searcher {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
     }
-    FindGroups();
-    if (memory_.placement != MemoryPlacement::kHost && FixedAreOnDevice()) {
+    if (memory_.placement != MemoryPlacement::kHost && MayAllBeOnDevice()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       if (programs[0].arena_bytes <= memory_.device) {
         return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
       }
       if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
     }
+    FindGroups();
     std::vector<std::optional<Tier>> activations = {memory_.activations};
     if (!memory_.activations) {
       activations = {Tier::kDevice};
@@ -76,10 +80,11 @@ class Searcher {
   }
 
  private:
-  bool FixedAreOnDevice() const {
-    return memory_.activations.value_or(Tier::kDevice) == Tier::kDevice &&
-           std::all_of(groups_.begin(), groups_.end(),
-                       [](const Group& g) { return g.fixed.value_or(Tier::kDevice) == Tier::kDevice; });
+  // No option says otherwise.
+  bool MayAllBeOnDevice() const {
+    const std::optional<Tier> fixed[] = {memory_.weights, memory_.gradients, memory_.optimizer, memory_.activations};
+    return std::all_of(std::begin(fixed), std::end(fixed),
+                       [](std::optional<Tier> tier) { return tier.value_or(Tier::kDevice) == Tier::kDevice; });
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
@@ -130,14 +135,15 @@ class Searcher {
           const auto it = index.find("states:" + ValueNameOf(graph.value(graph.Root(node.inputs[2])).name));
           groups_[it->second].moved +=
               graph.value(node.inputs[1]).type.bytes() + graph.value(node.outputs.back()).type.bytes();
-          continue;
         }
         for (const auto* list : {&node.inputs, &node.outputs}) {
           for (ValueId id : *list) {
             const Value& root = graph.value(graph.Root(id));
-            if (const auto it = index.find(root.name); it != index.end()) {
-              groups_[it->second].moved += root.type.bytes() * use.times;
-            }
+            const bool state = root.role == Role::kOptimizerState;
+            const auto it = index.find(state ? "states:" + ValueNameOf(root.name) : root.name);
+            if (it == index.end()) continue;
+            groups_[it->second].updated |= node.op == Op::kAdamw || node.op == Op::kSumSquares;
+            if (node.op != Op::kAdamw) groups_[it->second].moved += root.type.bytes() * use.times;
           }
         }
       }
@@ -160,8 +166,13 @@ class Searcher {
             .host = HostStaging(homes),
             .rates = &memory_.rates,
             .links = memory_.links,
-            .threads = threads_};
+            .threads = threads_,
+            .update_part = memory_.update_part};
   }
+
+  // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
+  // the host they do not, and what they take more is found when it is placed.
+  Bytes CopiesOf(const Group& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes) const {
@@ -170,7 +181,7 @@ class Searcher {
       const auto it = homes.find(g.names[0]);
       if (it == homes.end()) continue;
       if (it->second == Tier::kHost) at_host += g.bytes;
-      if (it->second == Tier::kDisk && !g.frozen) largest = std::max(largest, g.bytes);
+      if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, CopiesOf(g));
     }
     if (memory_.host == kNoLimit) return largest * 3;
     return std::clamp(host_ - at_host, largest, largest * 3);
@@ -196,7 +207,7 @@ class Searcher {
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
-      if (!g.frozen) copies = std::max(copies, g.bytes);
+      if (g.updated) copies = std::max(copies, CopiesOf(g));
     }
     if (host + copies > limit) return HostTooSmall(host + copies);
     return homes;
@@ -234,12 +245,14 @@ class Searcher {
       return TryResidents(resident, activations, least, always);
     }
     if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
-    const auto rooms = effort_ == Effort::kAll ? std::span<const double>(kRooms) : std::span<const double>(kOneRoom);
+    const bool all = effort_ == Effort::kAll;
     Status refused = OkStatus();
-    bool any = false;
-    for (const double room : rooms) {
-      const double wanted = static_cast<double>(least.bytes.v) * room;
-      const Bytes transient{std::min(static_cast<int64_t>(wanted), (memory_.device - always).v)};
+    bool any = false, gave_all = false;  // gave_all: that is there, for copies
+    for (const double room : all ? std::span(kRooms) : std::span(kOneRoom)) {
+      if (any && !all) break;
+      const Bytes wanted{static_cast<int64_t>(static_cast<double>(least.bytes.v) * room)};
+      const Bytes transient = std::min(wanted, memory_.device - always);
+      if (transient < wanted && std::exchange(gave_all, true)) continue;  // the same again
       Bytes left = memory_.device - always - transient;
       std::vector<bool> resident(groups_.size(), false);
       for (const size_t k : order_) {
@@ -252,7 +265,6 @@ class Searcher {
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;
       any |= status.ok();
-      if (memory_.device - always < Bytes{static_cast<int64_t>(wanted)}) break;
     }
     return any ? OkStatus() : refused;
   }

@@ -40,7 +40,8 @@ struct FoundPlacement {
   bool all_on_device = false;
 };
 
-// Of the ways to share the device between what lives there and room for copies: all, or the one that is best as a rule.
+// Of the ways to share the device between what lives there and room for copies: all, or the first that fits, the one
+// that is best as a rule before all others.
 enum class Effort : uint8_t { kAll, kOne };
 
 // The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/ops/move_part.h"
+
 namespace temper {
 namespace {
 
@@ -20,7 +22,8 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Bindi
   if (IsTransfer(instruction.op)) {
     timed.peer = static_cast<int>(a.Int("peer"));
   } else if (IsMove(instruction.op)) {
-    timed.move = rates.links.SecondsOf(tier_of(instruction.inputs[0]), tier_of(instruction.outputs[0]), in[0].bytes());
+    timed.move = rates.links.SecondsOf(tier_of(instruction.inputs[0]), tier_of(instruction.outputs[0]),
+                                       MovedBytesOf(in[0], in.size(), out[0], a).size);
   } else if (!IsCollective(instruction.op)) {
     const bool hosted = !instruction.outputs.empty() && tier_of(instruction.outputs[0]) == Tier::kHost;
     const DeviceRates& processor = hosted && rates.host != nullptr ? *rates.host : *rates.device;

@@ -32,22 +32,24 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
 }
 
 // Clones, into `out`, those of the forward nodes of one block that its backward nodes need and that are to be run
-// again.
+// again. `out` has the nodes before them; `place`: where the given graph's nodes stand there.
 class BlockCloner {
  public:
-  BlockCloner(const Graph& graph, const std::vector<int>& makers, const std::vector<bool>& again, int block, Graph* out)
-      : graph_(graph), makers_(makers), again_(again), block_(block), out_(out) {}
+  BlockCloner(const std::vector<int>& makers, const std::vector<bool>& again, const std::vector<size_t>& place,
+              int block, Graph* out)
+      : makers_(makers), again_(again), place_(place), block_(block), out_(out) {}
 
   // The value to use in the backward in place of `id`. Clones are made on first need, in dependency order.
   ValueId Replacement(ValueId id) {
     const int maker = makers_[id];
     if (maker < 0 || !again_[static_cast<size_t>(maker)]) return id;
-    Node clone = graph_.nodes()[static_cast<size_t>(maker)];
-    if (clone.block != block_) return id;
+    const size_t at = place_[static_cast<size_t>(maker)];
+    if (out_->nodes()[at].block != block_) return id;
     if (const auto it = clones_.find(id); it != clones_.end()) return it->second;
+    Node clone = out_->nodes()[at];
     for (ValueId& input : clone.inputs) input = Replacement(input);
     for (ValueId& output : clone.outputs) {
-      const ValueId fresh = out_->AddValue(graph_.value(output));
+      const ValueId fresh = out_->AddValue(Value(out_->value(output)));
       clones_[output] = fresh;
       output = fresh;
     }
@@ -57,9 +59,9 @@ class BlockCloner {
   }
 
  private:
-  const Graph& graph_;
   const std::vector<int>& makers_;
   const std::vector<bool>& again_;
+  const std::vector<size_t>& place_;
   const int block_;
   Graph* const out_;
   std::map<ValueId, ValueId> clones_;
@@ -81,25 +83,26 @@ std::string_view ToString(Recompute mode) {
   return "";
 }
 
-Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec) {
+Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec) {
   TEMPER_CHECK(spec.mode != Recompute::kAuto) << "nobody has chosen what is computed again";
   if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
   const std::vector<bool> again = RunAgain(graph, spec);
-  Graph result;
-  for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
+  std::vector<Node> nodes = std::move(graph.nodes());
+  graph.nodes().clear();
+  graph.nodes().reserve(nodes.size());
+  std::vector<size_t> place;
+  place.reserve(nodes.size());
   std::map<int, BlockCloner> cloners;
-  for (const Node& node : graph.nodes()) {
-    if (node.phase != Phase::kBackward || (node.block < 0 && !spec.outside_blocks)) {
-      result.AddNode(node);
-      continue;
+  for (Node& node : nodes) {
+    if (node.phase == Phase::kBackward && (node.block >= 0 || spec.outside_blocks)) {
+      BlockCloner& cloner = cloners.try_emplace(node.block, makers, again, place, node.block, &graph).first->second;
+      for (ValueId& input : node.inputs) input = cloner.Replacement(input);
     }
-    BlockCloner& cloner = cloners.try_emplace(node.block, graph, makers, again, node.block, &result).first->second;
-    Node backward = node;
-    for (ValueId& input : backward.inputs) input = cloner.Replacement(input);
-    result.AddNode(std::move(backward));
+    place.push_back(graph.nodes().size());
+    graph.AddNode(std::move(node));
   }
-  return result;
+  return graph;
 }
 
 }  // namespace temper

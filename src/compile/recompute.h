@@ -33,6 +33,6 @@ struct RecomputeSpec {
 };
 
 // REQUIRES: a differentiated graph before UpdateInPlace; a mode that is chosen, not kAuto.
-Graph RecomputeBlocks(const Graph& graph, const RecomputeSpec& spec);
+Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec);
 
 }  // namespace temper

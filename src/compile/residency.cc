@@ -1,6 +1,7 @@
 #include "compile/residency.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compile/copies.h"
 #include "compile/layout.h"
@@ -12,8 +13,8 @@ namespace {
 // Inserts the moves of the windows, and lets nodes work on the copies.
 class Rewriter {
  public:
-  Rewriter(const Graph& graph, const Touches& touches, const std::vector<Window>& windows)
-      : graph_(graph), touches_(touches), windows_(windows) {}
+  Rewriter(const Graph& graph, const Touches& touches, const std::vector<Window>& windows, int64_t update_part)
+      : graph_(graph), touches_(touches), windows_(windows), update_part_(update_part) {}
 
   PipelinedGraph Run(const std::vector<PipelinePart>& parts) {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
@@ -43,7 +44,11 @@ class Rewriter {
         open[w->root] = w;
         copy[w->root] = w->reads ? fetched.at(w) : kNoValue;
       }
-      AddNode(NodeAt(i), touches_.ProcessorOf(i), open, &copy);
+      if (touches_.IsCut(i)) {
+        AddInParts(NodeAt(i), open, copy);
+      } else {
+        AddNode(NodeAt(i), touches_.ProcessorOf(i), open, &copy);
+      }
       for (const Window* w : ended[n]) {
         if (w->writes_back) WriteBack(*w, copy.at(w->root), NodeAt(i));
         open.erase(w->root);
@@ -119,6 +124,73 @@ class Rewriter {
     result_.AddNode(std::move(node));
   }
 
+  // adamw on states that live on the disk, a part at a time: the next is fetched while one is updated and the one
+  // before is written back.
+  void AddInParts(const Node& adamw, const std::map<ValueId, const Window*>& open,
+                  const std::map<ValueId, ValueId>& copy) {
+    const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+    std::vector<ValueId> whole;  // clipping factor and scalars
+    for (size_t k = kAdamwTensors; k < adamw.inputs.size(); ++k) {
+      const ValueId root = graph_.Root(adamw.inputs[k]);
+      const auto window = open.find(root);
+      const bool copied = window != open.end() && window->second->on == Tier::kHost;
+      whole.push_back(copied ? copy.at(root) : at_home_[At(root)]);
+    }
+    std::vector<ValueId> next = FetchPart(adamw, 0, elements);
+    for (int64_t begin = 0; begin < elements; begin += update_part_) {
+      const std::vector<ValueId> part = std::exchange(next, {});
+      const bool last = begin + update_part_ >= elements;
+      if (!last) next = FetchPart(adamw, begin + update_part_, elements);
+      Node update = adamw;
+      update.inputs = part;
+      update.inputs.insert(update.inputs.end(), whole.begin(), whole.end());
+      for (size_t k = 0; k < update.outputs.size(); ++k) {
+        // Master and moments over those that were fetched, which stand around the gradient.
+        const ValueId over = k >= kAdamwStates ? kNoValue : part[k == 0 ? 0 : k + 1];
+        const Value& value = graph_.value(adamw.outputs[k]);
+        update.outputs[k] = result_.AddValue({.name = value.name,
+                                              .type = {value.type.dtype, result_.value(part[0]).type.shape},
+                                              .tier = Tier::kHost,
+                                              .updates = over});
+      }
+      const std::vector<ValueId> made = update.outputs;
+      result_.AddNode(std::move(update));
+      for (size_t k = 0; k < made.size(); ++k) WritePart(made[k], adamw.outputs[k], begin, last, adamw);
+    }
+  }
+
+  std::vector<ValueId> FetchPart(const Node& adamw, int64_t begin, int64_t elements) {
+    std::vector<ValueId> part;
+    const int64_t count = std::min(update_part_, elements - begin);
+    for (size_t k = 0; k < kAdamwTensors; ++k) {
+      const ValueId from = at_home_[At(graph_.Root(adamw.inputs[k]))];
+      const Value& value = result_.value(from);
+      part.push_back(result_.AddValue({.name = value.name, .type = {value.type.dtype, {count}}, .tier = Tier::kHost}));
+      AddMoveOfPart({from}, part.back(), {{"background", int64_t{1}}, {"begin", begin}, {"count", count}}, adamw);
+    }
+    return part;
+  }
+
+  // `output`: of the given graph; what stands at home once the last part is written.
+  void WritePart(ValueId part, ValueId output, int64_t begin, bool last, const Node& place) {
+    const ValueId root = graph_.Root(output), before = at_home_[At(root)];
+    ValueId made = output;
+    if (!last) made = result_.AddValue({.name = graph_.value(output).name, .type = graph_.value(output).type});
+    result_.value(made).tier = touches_.HomeOf(root);
+    result_.value(made).updates = before;
+    AddMoveOfPart({part, before}, made, {{"background", int64_t{1}}, {"begin", begin}}, place);
+    at_home_[At(root)] = made;
+  }
+
+  void AddMoveOfPart(std::vector<ValueId> inputs, ValueId to, Attributes attributes, const Node& place) {
+    result_.AddNode({.op = result_.value(to).tier < result_.value(inputs[0]).tier ? Op::kFetch : Op::kEvict,
+                     .inputs = std::move(inputs),
+                     .outputs = {to},
+                     .attributes = std::move(attributes),
+                     .block = place.block,
+                     .phase = place.phase});
+  }
+
   // The value that the window's last write made in the given graph is what stands at home from here on.
   void WriteBack(const Window& w, ValueId from, const Node& place) {
     const ValueId made = last_made_.at(w.root);
@@ -136,6 +208,7 @@ class Rewriter {
   const Graph& graph_;
   const Touches& touches_;
   const std::vector<Window>& windows_;
+  const int64_t update_part_;
   Graph result_;
   std::vector<ValueId> at_home_;          // per root: the value of the result that stands at home
   std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph that was made last
@@ -152,8 +225,13 @@ Seconds LinkRates::SecondsOf(Tier from, Tier to, Bytes bytes) const {
   return latency + Seconds{static_cast<double>(bytes.v) / rate};
 }
 
+Bytes StatesAtHost(Bytes states, int64_t update_part) {
+  const Bytes in_parts = Bytes{update_part * SizeOf(DType::kF32)} * kAdamwStates * kPartsAtHost;
+  return std::min(states, in_parts);
+}
+
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
-  const Touches touches(graph, parts, *spec.homes, spec.activations);
+  const Touches touches(graph, parts, spec);
   const WorkingSets used = MeasureWorkingSets(graph, touches, spec.threads);
   LeastBytes least;
   const std::vector<Bytes>& device = used[static_cast<size_t>(Tier::kDevice)];
@@ -164,8 +242,8 @@ LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& pa
 }
 
 PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
-  const Touches touches(graph, parts, *spec.homes, spec.activations);
-  return Rewriter(graph, touches, FindWindows(graph, touches, spec)).Run(parts);
+  const Touches touches(graph, parts, spec);
+  return Rewriter(graph, touches, FindWindows(graph, touches, spec), spec.update_part).Run(parts);
 }
 
 }  // namespace temper

@@ -35,6 +35,10 @@ struct LinkRates {
 // Homes of persistent values by name; of those that are not in it, the device.
 using Homes = std::map<std::string, Tier>;
 
+// 8 MiB of each state: long enough for a disk (disk/disk_tier.cc has 8 MiB in flight), and few beside the copies of
+// neighbours. Multiples of 2048 elements are whole blocks of a disk even in bf16.
+inline constexpr int64_t kUpdatePart = int64_t{2} << 20;
+
 struct ResidencySpec {
   const Homes* homes = nullptr;
   // Where activations wait for the backward pass; nullopt: on the device where there is room, else at the host.
@@ -45,7 +49,13 @@ struct ResidencySpec {
   const DeviceRates* rates = nullptr;
   LinkRates links;
   int threads = 1;
+  // States on the disk of weights with more elements are updated so many at a time, so that the host need not hold
+  // them whole.
+  int64_t update_part = kUpdatePart;
 };
+
+// Of states on the disk that take `states` bytes, those that the update has at the host at once.
+Bytes StatesAtHost(Bytes states, int64_t update_part = kUpdatePart);
 
 // Bytes of the device that activations, copies and scratch take at least: the most that is alive at one node when
 // every copy is there for its touch alone.

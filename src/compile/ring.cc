@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "graph/ops/context_attributes.h"
 #include "graph/rule.h"
 
@@ -147,22 +149,23 @@ class RingWriter {
 
 }  // namespace
 
-Graph LowerRings(const Graph& graph, const RingSpec& spec) {
-  Graph result;
+Graph LowerRings(Graph graph, const RingSpec& spec) {
+  if (std::none_of(graph.nodes().begin(), graph.nodes().end(), IsRing)) return graph;
   std::vector<bool> used(static_cast<size_t>(graph.num_values()), false);
-  for (ValueId id = 0; id < graph.num_values(); ++id) result.AddValue(graph.value(id));
   for (const Node& node : graph.nodes()) {
     for (ValueId id : node.inputs) used[static_cast<size_t>(id)] = true;
   }
-  for (const Node& node : graph.nodes()) {
+  std::vector<Node> nodes = std::move(graph.nodes());
+  graph.nodes().clear();
+  for (Node& node : nodes) {
     if (!IsRing(node)) {
-      result.AddNode(node);
+      graph.AddNode(std::move(node));
       continue;
     }
-    RingWriter ring(&result, node, spec, used);
+    RingWriter ring(&graph, node, spec, used);
     node.op == Op::kAttention ? ring.Forward() : ring.Backward();
   }
-  return result;
+  return graph;
 }
 
 }  // namespace temper

@@ -20,6 +20,6 @@ struct RingSpec {
 };
 
 // REQUIRES: after recompute (clones are lowered like what they are clones of), before UpdateInPlace.
-Graph LowerRings(const Graph& graph, const RingSpec& spec);
+Graph LowerRings(Graph graph, const RingSpec& spec);
 
 }  // namespace temper

@@ -44,13 +44,19 @@ StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads
   StepLayout result;
   Graph joined;
   std::vector<ValueId> ids, ids_of_update;
-  for (ValueId id = 0; id < micro_batch.num_values(); ++id) ids.push_back(joined.AddValue(micro_batch.value(id)));
+  // Without names, which no layout asks for.
+  const auto nameless = [](const Value& v) -> Value {
+    return {.type = v.type, .role = v.role, .tier = v.tier, .updates = v.updates};
+  };
+  for (ValueId id = 0; id < micro_batch.num_values(); ++id) {
+    ids.push_back(joined.AddValue(nameless(micro_batch.value(id))));
+  }
   const auto made = MadeGradients(micro_batch);
   for (ValueId id = 0; id < update.num_values(); ++id) {
     const Value& value = update.value(id);
     const auto it = made.find(value.name);
     const bool taken = value.role == Role::kGradient && update.Root(id) == id && it != made.end();
-    ids_of_update.push_back(taken ? it->second : joined.AddValue(value));
+    ids_of_update.push_back(taken ? it->second : joined.AddValue(nameless(value)));
     if (!taken) continue;
     result.gradients.push_back(it->second);
     joined.value(it->second).role = Role::kActivation;
@@ -60,6 +66,7 @@ StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads
     const ValueId updated = update.value(id).updates;
     if (updated != kNoValue) joined.value(joined_id(id)).updates = joined_id(updated);
   }
+  joined.nodes().reserve(micro_batch.nodes().size() + update.nodes().size());
   for (const Node& node : micro_batch.nodes()) joined.AddNode(node);
   for (Node node : update.nodes()) {
     for (auto* list : {&node.inputs, &node.outputs}) {

@@ -5,6 +5,10 @@
 namespace temper {
 namespace {
 
+// Of adamw's inputs: the tensors (master, gradient, both moments) stand first.
+constexpr size_t kAdamwMoment = 2;
+static_assert(kAdamwMoment < kAdamwTensors);
+
 size_t At(ValueId id) {
   return static_cast<size_t>(id);
 }
@@ -16,10 +20,10 @@ Tier HomeByName(const Graph& graph, const Homes& homes, ValueId id) {
 
 }  // namespace
 
-Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const Homes& homes,
-                 std::optional<Tier> activations)
+Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec)
     : graph_(graph),
-      activations_(activations),
+      activations_(spec.activations),
+      update_part_(spec.update_part),
       part_begin_(graph.nodes().size(), 0),
       part_end_(graph.nodes().size(), static_cast<int>(graph.nodes().size())) {
   for (const PipelinePart& part : parts) {
@@ -28,9 +32,10 @@ Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, con
       part_end_[i] = static_cast<int>(part.end);
     }
   }
-  FindProcessors(homes);
-  FindTouches();
-  FindHomes(homes);
+  FindProcessors(*spec.homes);
+  FindCut(spec);
+  FindTouches(*spec.homes);
+  FindHomes(*spec.homes);
 }
 
 // States are updated where they are, by the host where that is not the device; so are sums over what lies there.
@@ -43,31 +48,49 @@ void Touches::FindProcessors(const Homes& homes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
     if (node.op != Op::kAdamw && node.op != Op::kSumSquares && node.op != Op::kClip) continue;
-    constexpr int kMoment = 2;  // of adamw's inputs
     if (node.op == Op::kClip) {
       clip = i;
       for (size_t k = 0; k + 1 < node.inputs.size(); ++k) sums_only &= is_sum[At(node.inputs[k])];
       continue;
     }
-    const Tier home = HomeByName(graph_, homes, node.inputs[node.op == Op::kAdamw ? kMoment : 0]);
-    if (home != Tier::kDevice) processor_[i] = Tier::kHost;
+    const Tier home = HomeByName(graph_, homes, node.inputs[node.op == Op::kAdamw ? kAdamwMoment : 0]);
+    // A gradient on the disk is summed up on the device, which has room for it: it was made there.
+    const bool at_host = node.op == Op::kAdamw ? home != Tier::kDevice : home == Tier::kHost;
+    if (at_host) processor_[i] = Tier::kHost;
     if (node.op == Op::kAdamw) all_on_host &= home != Tier::kDevice;
     if (node.op == Op::kSumSquares) is_sum[At(node.outputs[0])] = true;
   }
   if (clip && all_on_host && sums_only) processor_[*clip] = Tier::kHost;
 }
 
-void Touches::FindTouches() {
+// What is at the host, or was made by the update itself, is not touched in parts: kernels work on whole values there.
+void Touches::FindCut(const ResidencySpec& spec) {
+  cut_.assign(processor_.size(), false);
+  for (size_t i = 0; i < cut_.size(); ++i) {
+    const Node& node = graph_.nodes()[i];
+    if (node.op != Op::kAdamw || HomeByName(graph_, *spec.homes, node.inputs[kAdamwMoment]) != Tier::kDisk) continue;
+    const auto whole = [&](ValueId id) {
+      return graph_.value(graph_.Root(id)).role == Role::kActivation ||
+             HomeByName(graph_, *spec.homes, id) == Tier::kHost;
+    };
+    cut_[i] = graph_.value(node.inputs[kAdamwMoment]).type.shape.elements() > spec.update_part &&
+              std::none_of(node.inputs.begin(), node.inputs.begin() + kAdamwTensors, whole) &&
+              std::none_of(node.outputs.begin(), node.outputs.end(), whole);
+  }
+}
+
+void Touches::FindTouches(const Homes& homes) {
   touches_.resize(static_cast<size_t>(graph_.num_values()));
   for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
     const Node& node = graph_.nodes()[static_cast<size_t>(i)];
-    const auto touch = [&](ValueId id, bool writes) {
+    const auto touch = [&](ValueId id, bool in_parts, bool writes) {
       std::vector<Touch>& list = touches_[At(graph_.Root(id))];
-      if (list.empty() || list.back().node != i) list.push_back({i});
+      const Tier on = in_parts ? HomeByName(graph_, homes, id) : ProcessorOf(i);
+      if (list.empty() || list.back().node != i) list.push_back({.node = i, .on = on});
       (writes ? list.back().writes : list.back().reads) = true;
     };
-    for (ValueId id : node.inputs) touch(id, false);
-    for (ValueId id : node.outputs) touch(id, true);
+    for (size_t k = 0; k < node.inputs.size(); ++k) touch(node.inputs[k], IsCut(i) && k < kAdamwTensors, false);
+    for (ValueId id : node.outputs) touch(id, IsCut(i), true);
   }
 }
 
@@ -85,18 +108,28 @@ void Touches::FindHomes(const Homes& homes) {
         break;
       case Role::kActivation:
       case Role::kOutput:
-        if (!touches.empty()) home_[At(id)] = ProcessorOf(touches[0]);
+        if (!touches.empty()) home_[At(id)] = touches[0].on;
         break;
       case Role::kInput:
       case Role::kConstant:
       case Role::kCache:
         if (!touches.empty() &&
-            std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kHost; }))
+            std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return t.on == Tier::kHost; }))
           home_[At(id)] = Tier::kHost;
         break;
     }
     if (!touches.empty() && Leaves(id)) home_[At(id)] = Tier::kHost;
   }
+}
+
+Bytes Touches::CopiesOfCut(int node) const {
+  const Node& adamw = graph_.nodes()[static_cast<size_t>(node)];
+  Bytes of_part{};
+  const auto add = [&](ValueId id) { of_part += Bytes{update_part_ * SizeOf(graph_.value(id).type.dtype)}; };
+  std::for_each(adamw.inputs.begin(), adamw.inputs.begin() + kAdamwTensors, add);
+  // The new weight, beside the states that are updated in place.
+  std::for_each(adamw.outputs.begin() + kAdamwStates, adamw.outputs.end(), add);
+  return of_part * kPartsAtHost;
 }
 
 bool Touches::IsTransferred(ValueId root) const {
@@ -114,13 +147,13 @@ bool Touches::Leaves(ValueId id) const {
   if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
   const std::vector<Touch>& touches = touches_[At(id)];
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
-  return std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return ProcessorOf(t) == Tier::kDevice; }) &&
+  return std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return t.on == Tier::kDevice; }) &&
          phase(touches.front()) == Phase::kForward && phase(touches.back()) == Phase::kBackward;
 }
 
 bool Touches::IsAway(ValueId root) const {
   return std::any_of(touches_[At(root)].begin(), touches_[At(root)].end(),
-                     [&](const Touch& t) { return ProcessorOf(t) != home_[At(root)]; });
+                     [&](const Touch& t) { return t.on != home_[At(root)]; });
 }
 
 }  // namespace temper

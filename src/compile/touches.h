@@ -10,22 +10,29 @@
 
 namespace temper {
 
+// Of adamw's inputs master, gradient and both moments, of its outputs master and moments come first.
+inline constexpr size_t kAdamwTensors = 4, kAdamwStates = 3;
+// Parts of an update that are at the host at once: one is read, one updated, one written.
+inline constexpr int64_t kPartsAtHost = 3;
+
 // A node that reads or writes a value. Of nodes that do so twice, both.
 struct Touch {
   int node = 0;
+  Tier on = Tier::kDevice;  // where: the node's processor, or the value's home, of which it works on a part at a time
   bool reads = false, writes = false;
 };
 
 class Touches {
  public:
-  // `parts`: of a pipeline's stage; empty for a graph that is one. `activations`: ResidencySpec's. The graph must
-  // outlive this.
-  Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const Homes& homes,
-          std::optional<Tier> activations);
+  // `parts`: of a pipeline's stage; empty for a graph that is one. The graph must outlive this.
+  Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
 
   // Where a node runs.
   Tier ProcessorOf(int node) const { return processor_[static_cast<size_t>(node)]; }
-  Tier ProcessorOf(const Touch& touch) const { return ProcessorOf(touch.node); }
+  // An update of states on the disk that goes through the host a part at a time.
+  bool IsCut(int node) const { return cut_[static_cast<size_t>(node)]; }
+  // Bytes of the host that its copies take. REQUIRES: IsCut(node).
+  Bytes CopiesOfCut(int node) const;
   // By root; empty of values that no node touches.
   const std::vector<Touch>& Of(ValueId root) const { return touches_[static_cast<size_t>(root)]; }
   Tier HomeOf(ValueId root) const { return home_[static_cast<size_t>(root)]; }
@@ -48,13 +55,16 @@ class Touches {
  private:
   bool IsTransferred(ValueId root) const;
   void FindProcessors(const Homes& homes);
-  void FindTouches();
+  void FindCut(const ResidencySpec& spec);
+  void FindTouches(const Homes& homes);
   void FindHomes(const Homes& homes);
 
   const Graph& graph_;
   const std::optional<Tier> activations_;
+  const int64_t update_part_;
   std::vector<int> part_begin_, part_end_;   // per node
   std::vector<Tier> processor_;              // per node
+  std::vector<bool> cut_;                    // per node
   std::vector<std::vector<Touch>> touches_;  // per root
   std::vector<Tier> home_;                   // per root
 };

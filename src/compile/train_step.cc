@@ -26,42 +26,56 @@ Mesh MeshOfStage(const Mesh& mesh) {
   return stage;
 }
 
+// How the weights of a step lie on its mesh: found once for all of its graphs, which have the same. Of one rank
+// nothing.
+struct PlacedStep {
+  std::vector<PlacementRule> rules;
+  PlacedWeights weights;
+};
+Result<PlacedStep> PlaceStep(const Graph& forward, const MeshSpec& spec) {
+  PlacedStep placed;
+  const Mesh mesh = MeshOfStage(spec.mesh);
+  if (mesh.ranks() == 1) return placed;
+  placed.rules = WithDefaults(spec.rules, spec.residual);
+  TEMPER_ASSIGN_OR_RETURN(placed.weights, PlaceWeights(forward, mesh, placed.rules));
+  return placed;
+}
+
 // The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
 // alike.
-Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, int rank, std::vector<Decision>* decisions) {
+Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const PlacedStep& placed, int rank,
+                        std::vector<Decision>* decisions) {
   const MeshSpec& spec = step.mesh;
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return forward;
-  return PartitionByRules(forward,
-                          {.mesh = mesh,
-                           .rank = rank % mesh.ranks(),
-                           .residual = spec.residual,
-                           .options = spec.decisions,
-                           .micro_batches = step.micro_batches,
-                           .decisions = decisions},
-                          WithDefaults(spec.rules, spec.residual));
+  return PartitionAsPlaced(forward,
+                           {.mesh = mesh,
+                            .rank = rank % mesh.ranks(),
+                            .residual = spec.residual,
+                            .options = spec.decisions,
+                            .micro_batches = step.micro_batches,
+                            .decisions = decisions},
+                           placed.weights, placed.rules);
 }
 
 // By rank 0's part: those of others may be a row larger.
-Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec,
+Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const PlacedStep& placed,
                         std::vector<Decision>* decisions) {
   const auto decide = [&](const Graph& first) {
     return DecideGradSync(first, spec.micro_batches, spec.mesh.decisions, decisions);
   };
   if (spec.mesh.rank == 0) return decide(local);
-  TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, 0, nullptr));
+  TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, placed, 0, nullptr));
   return decide(first);
 }
 
 // That the graphs of a rank compute what one rank would (compile/verify_placement.h, verify_ring.h). Of a pipeline:
 // before it is cut.
-Status Prove(const Graph& forward, const MeshSpec& spec, std::span<const Graph* const> graphs) {
+Status Prove(const MeshSpec& spec, const PlacedStep& placed, std::span<const Graph* const> graphs) {
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return OkStatus();
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(*graph));
-  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
-                          PlaceWeights(forward, mesh, WithDefaults(spec.rules, spec.residual)));
-  return VerifyPlacements(mesh, placed.placements, graphs);
+  return VerifyPlacements(mesh, placed.weights.placements, graphs);
 }
 
 // One micro-batch, from this rank's forward graph on.
@@ -73,7 +87,7 @@ class StepCompiler {
   Graph MicroBatch(const Graph& fused, bool accumulate) const {
     return ScheduleCollectives(Differentiated(fused, accumulate), collectives());
   }
-  Graph Evaluation(const Graph& local_eval) const { return ScheduleCollectives(Forward(local_eval), collectives()); }
+  Graph Evaluation(const Graph& fused) const { return ScheduleCollectives(Forward(fused), collectives()); }
 
   // Of a stage: collectives are scheduled within parts, because other micro-batches come between these. `gathers`:
   // where weights are gathered once per step, told how; nullptr: they are gathered wherever they are used.
@@ -107,7 +121,7 @@ class StepCompiler {
                                   .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
-  Graph Forward(const Graph& local_eval) const { return LowerRings(Fuse(local_eval), rings()); }
+  Graph Forward(const Graph& fused) const { return LowerRings(fused, rings()); }
 
  private:
   Graph Backward(const Graph& fused, bool accumulate) const {
@@ -128,12 +142,12 @@ struct Sent {
   Bytes bytes;
   AxisSet axes;
 };
-Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec) {
-  TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, 0, nullptr));
+Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const PlacedStep& placed) {
+  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, placed, 0, nullptr));
   std::vector<Decision> ignored;
   const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
-  const Graph step = StepCompiler(spec, once).Differentiated(Fuse(local), false);
   const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh), once);
+  const Graph step = StepCompiler(spec, once).Differentiated(Fuse(std::move(local)), false);
   Sent sent;
   for (const Graph* const graph : {&step, &update}) {
     for (const Node& node : graph->nodes()) {
@@ -148,18 +162,17 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec) {
 
 // Where tensor ranks share tokens: what they exchange for feed-forward parts, by what all of a step's collectives come
 // to either way. For rank 0, so that all ranks decide alike.
-Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, std::vector<Decision>* decisions) {
+Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const PlacedStep& placed,
+                          std::vector<Decision>* decisions) {
   const MeshSpec& mesh = spec.mesh;
   if (mesh.residual != ResidualSplit::kTokens || (mesh.mesh.axes() & kTensorAxes).empty()) return MlpMove::kActivations;
-  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed,
-                          PlaceWeights(forward, MeshOfStage(mesh.mesh), WithDefaults(mesh.rules, mesh.residual)));
-  if (FeedForwardProducts(forward, placed.placements).empty()) return MlpMove::kActivations;
+  if (FeedForwardProducts(forward, placed.weights.placements).empty()) return MlpMove::kActivations;
   StepSpec way = spec;
   way.mesh.rank = 0;
   way.mesh.decisions.mlp = MlpMove::kActivations;
-  TEMPER_ASSIGN_OR_RETURN(const Sent activations, SentPerStep(forward, way));
+  TEMPER_ASSIGN_OR_RETURN(const Sent activations, SentPerStep(forward, way, placed));
   way.mesh.decisions.mlp = MlpMove::kWeights;
-  TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way));
+  TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way, placed));
   bool takes_weights = weights.bytes < activations.bytes;
   std::string reason = "it moves less";
   const auto earlier = mesh.decisions.kept.find("mlp");
@@ -183,28 +196,27 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, std::vecto
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-// Of a rank that has all blocks.
-Result<StepGraphs> WholeStep(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
-                             GradSync sync) {
+// Of a rank that has all blocks. `fused`, `fused_eval`: its parts.
+Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
+                             const PlacedStep& placed, GradSync sync) {
   const bool once = sync == GradSync::kStep;
   const StepCompiler compiler(spec, once);
-  const Graph fused = Fuse(local);
   StepGraphs step{.first = {.graph = compiler.MicroBatch(fused, false)},
                   .rest = {.graph = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph()},
-                  .eval = {.graph = compiler.Evaluation(local_eval)},
-                  .update = BuildUpdate(local, spec.adamw, spec.mesh.mesh, once),
+                  .eval = {.graph = compiler.Evaluation(fused_eval)},
+                  .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh, once),
                   .micro_batches = spec.micro_batches};
   std::vector<const Graph*> graphs = {&step.first.graph};  // in the order of the step
   if (spec.micro_batches > 1) graphs.push_back(&step.rest.graph);
   graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
-  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, graphs));
+  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, graphs));
   return step;
 }
 
 // Of a stage of a pipeline.
-Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& local_eval, const StepSpec& spec,
-                           GradSync sync) {
+Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& fused_eval, const StepSpec& spec,
+                           const PlacedStep& placed, GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -224,8 +236,8 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   const Graph split = SplitSharedWeights(local, cut, &update_stage.holders), fused = Fuse(split);
   const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
   const Graph whole_update = BuildUpdate(split, spec.adamw, MeshOfStage(mesh), reduces_once);
-  const Graph whole_eval = compiler.Forward(local_eval);
-  TEMPER_RETURN_IF_ERROR(Prove(forward, spec.mesh, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
+  const Graph whole_eval = compiler.Forward(fused_eval);
+  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
 
   StepGraphs step{.micro_batches = spec.micro_batches,
                   .pipeline = StepGraphs::Pipeline{.train = CallsOfStage(schedule, simulated, cut.stage),
@@ -290,18 +302,21 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   std::vector<Decision> made;
   StepSpec spec = given;
   if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
-  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, &made));
-  TEMPER_ASSIGN_OR_RETURN(const Graph local, LocalPart(forward, spec, spec.mesh.rank, &made));
-  TEMPER_ASSIGN_OR_RETURN(const Graph local_eval, LocalPart(eval_forward, spec, spec.mesh.rank, nullptr));
-  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, &made));
+  TEMPER_ASSIGN_OR_RETURN(const PlacedStep placed, PlaceStep(forward, spec.mesh));
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, placed, &made));
+  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, placed, spec.mesh.rank, &made));
+  TEMPER_ASSIGN_OR_RETURN(Graph local_eval, LocalPart(eval_forward, spec, placed, spec.mesh.rank, nullptr));
+  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, placed, &made));
   if (decisions != nullptr) *decisions = std::move(made);
   TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
+  const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
+  if (!pipelined) local = Fuse(std::move(local));  // stages fuse what is left when weights they share are split
+  const Graph fused_eval = Fuse(std::move(local_eval));
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
     spec.recompute = choice.recompute;
     spec.recompute_blocks = choice.recompute_blocks;
-    const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
-    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, local_eval, spec, sync)
-                                                       : WholeStep(forward, local, local_eval, spec, sync));
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, placed, sync)
+                                                       : WholeStep(local, fused_eval, spec, placed, sync));
     for (PipelinedGraph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, &graph->graph);
     return step;
   };

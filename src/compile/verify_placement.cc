@@ -134,14 +134,14 @@ class Verifier {
 
   struct Letter {
     char name;
-    std::vector<Axis> axes;
-    std::string from;
+    const std::vector<Axis>* axes;  // of the placement of the operand `from`
+    std::string_view from;
   };
   // One product of an output: what its letters are split over, and what it is a term of a sum over.
   struct Product {
     std::vector<Letter> letters;
     AxisSet partial;
-    std::string from;
+    std::string_view from;
     const Letter* Find(char name) const {
       for (const Letter& l : letters) {
         if (l.name == name) return &l;
@@ -218,7 +218,7 @@ class Verifier {
   Status Follow(const FlowRule& rule, const FlowOutput& out, const std::array<int, 16>& input_of, int rank,
                 Placement* placement) const {
     bool first = true;
-    std::string first_from;
+    std::string_view first_from;
     std::array<bool, Shape::kMaxRank> known{};
     for (const uint16_t factors : out.products) {
       Product product;
@@ -227,13 +227,13 @@ class Verifier {
       AxisSet partial = product.partial;
       for (const Letter& letter : product.letters) {
         const bool in_output = std::string_view(out.dims).find(letter.name) != std::string_view::npos;
-        if (!in_output && !(out.exchanged && letter.name == rule.part)) partial |= SetOf(letter.axes);
+        if (!in_output && !(out.exchanged && letter.name == rule.part)) partial |= SetOf(*letter.axes);
       }
       for (int d = 0; d < rank; ++d) {
         const char name = LetterOf(out.dims, rank, d);
         const Letter* const letter = product.Find(name);
         if (letter == nullptr && name != rule.part) continue;
-        std::vector<Axis> axes = letter != nullptr ? letter->axes : PartAxes(rule);
+        std::vector<Axis> axes = letter != nullptr ? *letter->axes : PartAxes(rule);
         if (out.like >= 0 && letter != nullptr) {
           const auto like = static_cast<size_t>(input_of[static_cast<size_t>(out.like)]);
           const auto& own = OfInput(like).dims[static_cast<size_t>(d)];
@@ -293,20 +293,20 @@ class Verifier {
         }
         const Letter* const known = product->Find(name);
         if (known == nullptr) {
-          product->letters.push_back({name, axes, Name(input)});
-        } else if (known->axes != axes && !(operand.shared && BeginsWith(known->axes, axes))) {
+          product->letters.push_back({name, &axes, Name(input)});
+        } else if (*known->axes != axes && !(operand.shared && BeginsWith(*known->axes, axes))) {
           return Refuse(fmt::format("{} is split over '{}', which does not belong to the '{}' of {}", Name(input),
-                                    Show(axes), Show(known->axes), known->from));
+                                    Show(axes), Show(*known->axes), known->from));
         }
       }
     }
     AxisSet seen = product->partial;
     for (const Letter& letter : product->letters) {
-      if (const AxisSet twice = seen & SetOf(letter.axes); !twice.empty()) {
+      if (const AxisSet twice = seen & SetOf(*letter.axes); !twice.empty()) {
         return Refuse(fmt::format("{} is split over {}, which {} splits or adds up in another way", letter.from,
                                   twice.ToString(), product->from));
       }
-      seen |= SetOf(letter.axes);
+      seen |= SetOf(*letter.axes);
     }
     return OkStatus();
   }

@@ -42,6 +42,12 @@ double Packing::efficiency() const {
   return static_cast<double>(tokens_) / (static_cast<double>(rows_) * static_cast<double>(options_.max_seq_len));
 }
 
+double Packing::attended_pairs() const {
+  double sum = 0;
+  for (const int32_t length : lengths_) sum += 0.5 * static_cast<double>(length) * static_cast<double>(length + 1);
+  return sum;
+}
+
 void Packing::Pack(uint64_t seed, int64_t epoch) {
   const size_t n = ids_.size();
   // placed_ serves as the shuffled list that the counting sort reads: ties are broken by its order.

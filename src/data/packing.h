@@ -45,6 +45,8 @@ class Packing {
   int64_t tokens() const { return tokens_; }  // in the samples: what an epoch trains on
   // The part of the rows' places that hold tokens, 0 to 1.
   double efficiency() const;
+  // Of an epoch: the sum of length (length + 1) / 2 over its samples, by which attention's arithmetic is counted.
+  double attended_pairs() const;
   const PackingOptions& options() const { return options_; }
 
  private:

@@ -106,6 +106,7 @@ TEST(Packing, MatchesBestFitDecreasingByHand) {
   // 6 opens a row, 5 another; 4 fits exactly behind 6; 3 goes behind 5, and 2 behind that.
   EXPECT_EQ(RowsOf(packing), (std::vector<std::vector<int32_t>>{{0, 2}, {1, 3, 4}}));
   EXPECT_DOUBLE_EQ(packing.efficiency(), 1.0);
+  EXPECT_DOUBLE_EQ(packing.attended_pairs(), 21 + 15 + 10 + 6 + 3);
 }
 
 TEST(Packing, WithoutShuffleTheOrderIsThatOfTheData) {

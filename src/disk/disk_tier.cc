@@ -191,9 +191,10 @@ Status DiskTier::Write(Bytes at, std::span<const std::byte> from) {
     if (begin == block_begin && end == block_end && IsAligned(data.data(), file.memory_alignment())) {
       return file.WriteAt(begin, data);
     }
-    // What else is in the blocks at the ends stays. Only the chunks at the run's ends have such, so no two threads do
-    // this to the same block.
+    // What else is in the blocks at the ends stays. Only the chunks at the run's ends have such.
     const auto blocks = buffer.first(static_cast<size_t>(block_end - block_begin));
+    std::unique_lock<std::mutex> ends;
+    if (begin > block_begin || end < block_end) ends = std::unique_lock(ends_);
     if (begin > block_begin) TEMPER_RETURN_IF_ERROR(file.ReadAt(block_begin, blocks.first(kBlock)));
     if (end < block_end && (begin == block_begin || blocks.size() > kBlock)) {
       TEMPER_RETURN_IF_ERROR(file.ReadAt(block_end - kBlock, blocks.last(kBlock)));

@@ -11,11 +11,13 @@
 // use one folder. All of its space is reserved when it is made: a disk that is too small is found before training.
 //
 // Memory: planned (BufferBytes), allocated and touched by Create; Read and Write allocate nothing where they succeed.
-// Thread rule: any threads at once, on different bytes where one of them writes. Reads take turns among each other, and
-// so do writes, while a read and a write go on side by side.
+// Thread rule: any threads at once, on different bytes where one of them writes. Reads share what may be in flight
+// among each other, and so do writes: who calls first is served first, and the next one's chunks follow without a gap
+// (io_team.h). A caller that wants the disk's full rate has two transfers of a kind under way.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,6 +93,7 @@ class DiskTier final : public Store {
   std::vector<File> files_;
   std::vector<Mapped> mapped_;  // by address
   std::unique_ptr<IoTeam> readers_, writers_;
+  std::mutex ends_;  // held while a block is read, changed in a part and written: two writes may share it
 };
 
 }  // namespace temper

@@ -107,6 +107,28 @@ TEST_P(SpillTest, AReaderAndAWriterMayBeAtWorkAtOnce) {
   }
 }
 
+// Where one ends and the next begins in the same block, each reads the block, changes its part and writes it back.
+TEST_P(SpillTest, WritesOfNeighboursAtOnceLoseNothing) {
+  const ScratchFolder scratch(Parent());
+  constexpr int64_t kWriters = 4, kEach = 1000;  // all in one block
+  const auto tier = Must(DiskTier::Create(PosixEnv(), {scratch.path(), Bytes{kWriters * kEach}, {}}));
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::thread> writers;
+    for (int64_t w = 0; w < kWriters; ++w) {
+      writers.emplace_back([&tier, w, round] {
+        const std::vector<std::byte> own(kEach, static_cast<std::byte>(16 * w + round % 16));
+        EXPECT_TRUE(tier->Write(Bytes{w * kEach}, own).ok());
+      });
+    }
+    for (std::thread& writer : writers) writer.join();
+    std::vector<std::byte> all(kWriters * kEach);
+    ASSERT_TRUE(tier->Read(Bytes{0}, all).ok());
+    for (int64_t i = 0; i < kWriters * kEach; ++i) {
+      ASSERT_EQ(all[static_cast<size_t>(i)], static_cast<std::byte>(16 * (i / kEach) + round % 16)) << i;
+    }
+  }
+}
+
 TEST_P(SpillTest, TiersShareAFolder) {
   const ScratchFolder scratch(Parent());
   const std::string folder = scratch / "made/where/missing";

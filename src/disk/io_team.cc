@@ -31,7 +31,8 @@ void IoTeam::Free::operator()(std::byte* p) const {
 
 IoTeam::IoTeam(int width, Bytes buffer)
     : buffer_(buffer), buffers_(AllocateTouched(static_cast<size_t>(buffer.v) * static_cast<size_t>(width))) {
-  for (int member = 1; member < width; ++member) threads_.emplace_back([this, member] { Serve(member); });
+  for (int i = 0; i < width; ++i) free_.push_back(buffers_.get() + i * buffer.v);
+  for (int member = 1; member < width; ++member) threads_.emplace_back([this] { Serve(); });
 }
 
 IoTeam::~IoTeam() {
@@ -43,54 +44,59 @@ IoTeam::~IoTeam() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-std::span<std::byte> IoTeam::BufferOf(int member) const {
-  return {buffers_.get() + member * buffer_.v, static_cast<size_t>(buffer_.v)};
-}
-
 Status IoTeam::Run(int64_t chunks, Work work) {
-  const std::lock_guard turn(turn_);
-  if (chunks == 1) return work(0, BufferOf(0));  // the buffer is the caller's; nobody need wake up
-  {
-    const std::lock_guard lock(mutex_);
-    work_ = &work;
-    next_ = 0;
-    chunks_ = chunks;
-  }
-  begun_.notify_all();
-  DoChunks(0);
+  if (chunks == 0) return OkStatus();
+  Transfer own{.work = &work, .next = 0, .chunks = chunks};
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return doing_ == 0; });
-  work_ = nullptr;
-  return std::exchange(error_, OkStatus());
+  (first_ == nullptr ? first_ : last_->behind) = &own;
+  last_ = &own;
+  if (chunks > 1) begun_.notify_all();  // else nobody need wake up
+  while (!own.complete()) {
+    if (own.next < own.chunks && CanDo()) {
+      DoNext(lock);
+    } else {
+      ended_.wait(lock);
+    }
+  }
+  // The buffer that this thread leaves is for who waits for one.
+  if (CanDo()) {
+    begun_.notify_one();
+    ended_.notify_all();
+  }
+  return std::move(own.error);
 }
 
-void IoTeam::Serve(int member) {
+void IoTeam::Serve() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      begun_.wait(lock, [this] { return stopped_ || next_ < chunks_; });
-      if (stopped_) return;
-    }
-    DoChunks(member);
+    begun_.wait(lock, [this] { return stopped_ || CanDo(); });
+    if (stopped_) return;
+    DoNext(lock);
   }
 }
 
-void IoTeam::DoChunks(int member) {
-  std::unique_lock lock(mutex_);
-  while (next_ < chunks_) {
-    const Work work = *work_;
-    const int64_t chunk = next_++;
-    ++doing_;
-    lock.unlock();
-    Status done = work(chunk, BufferOf(member));
-    lock.lock();
-    --doing_;
-    if (!done.ok()) {
-      next_ = chunks_;
-      if (error_.ok()) error_ = std::move(done);
-    }
+void IoTeam::DoNext(std::unique_lock<std::mutex>& lock) {
+  Transfer& transfer = *first_;  // whoever has begun a chunk of another has begun all of it
+  const auto leave = [&] {
+    first_ = transfer.behind;
+    if (first_ == nullptr) last_ = nullptr;
+  };
+  const int64_t chunk = transfer.next++;
+  if (transfer.next == transfer.chunks) leave();
+  ++transfer.doing;
+  std::byte* const buffer = free_.back();
+  free_.pop_back();
+  lock.unlock();
+  Status done = (*transfer.work)(chunk, {buffer, static_cast<size_t>(buffer_.v)});
+  lock.lock();
+  free_.push_back(buffer);
+  --transfer.doing;
+  if (!done.ok()) {
+    if (transfer.next < transfer.chunks) leave();
+    transfer.next = transfer.chunks;
+    if (transfer.error.ok()) transfer.error = std::move(done);
   }
-  if (doing_ == 0) ended_.notify_one();
+  if (transfer.complete()) ended_.notify_all();
 }
 
 }  // namespace temper

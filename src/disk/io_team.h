@@ -1,9 +1,10 @@
-// IoTeam: threads that carry out one transfer at a time, cut in chunks, each with a buffer of its own. A disk gives
-// what it can only when it is asked for several things at once; and while one thread copies what it has read out of its
-// buffer, others read.
+// IoTeam: threads that carry out transfers, cut in chunks, so many of them in flight. A disk gives what it can only
+// when it is asked for several things at once; and while one thread copies what it has read out of its buffer, others
+// read. Where several threads call, the chunks of the next transfer begin when the last of the one before have begun:
+// nothing drains between two.
 //
 // Memory: the buffers, allocated and touched when the team is made. Run allocates nothing where it succeeds.
-// Thread rule: any thread may call Run; it does a part of the work itself. Callers wait for each other.
+// Thread rule: any threads may call Run at once; each does a part of the work itself.
 #pragma once
 
 #include <condition_variable>
@@ -24,36 +25,47 @@ class IoTeam {
   // Does chunk `chunk`, with a buffer that no other thread uses meanwhile.
   using Work = FunctionRef<Status(int64_t chunk, std::span<std::byte> buffer)>;
 
-  // `width` threads, the caller among them. REQUIRES: width >= 1; `buffer` (of each) is a multiple of
-  // BlockFile::kBlock, to which it is aligned.
+  // `width`: chunks in flight at most, with a buffer each; as many threads, the first caller among them. REQUIRES:
+  // width >= 1; `buffer` (of each) is a multiple of BlockFile::kBlock, to which it is aligned.
   IoTeam(int width, Bytes buffer);
+  // REQUIRES: nobody is in Run.
   ~IoTeam();
   IoTeam(const IoTeam&) = delete;
   IoTeam& operator=(const IoTeam&) = delete;
 
   // Does chunks 0 .. `chunks` - 1, each once, in any order and at the same time; returns when no more are being done.
-  // Of errors the first that came up; then no further chunk is begun.
+  // Of errors the first that came up; then no further chunk of this transfer is begun. Transfers begin in the order of
+  // the calls.
   Status Run(int64_t chunks, Work work);
 
  private:
-  void Serve(int member);
-  void DoChunks(int member);
-  std::span<std::byte> BufferOf(int member) const;
+  // Of one call of Run, which owns it.
+  struct Transfer {
+    const Work* work;
+    int64_t next, chunks;  // next: to be begun
+    int64_t doing = 0;     // chunks
+    Status error;
+    Transfer* behind = nullptr;  // the one that was called for after this
+    bool complete() const { return next == chunks && doing == 0; }
+  };
 
-  const Bytes buffer_;
+  void Serve();
+  // Does the next chunk of the first transfer that has one to begin. REQUIRES: CanDo(). `lock` is held, and released
+  // while the chunk is done.
+  void DoNext(std::unique_lock<std::mutex>& lock);
+  bool CanDo() const { return first_ != nullptr && !free_.empty(); }
+
   struct Free {
     void operator()(std::byte* p) const;
   };
+  const Bytes buffer_;
   const std::unique_ptr<std::byte, Free> buffers_;
 
-  std::mutex turn_;  // of the caller whose transfer is in progress
   std::mutex mutex_;
-  std::condition_variable begun_, ended_;
+  std::condition_variable begun_, ended_;  // waited for by threads of the team, and by callers
   // Guarded by mutex_.
-  const Work* work_ = nullptr;  // of the transfer in progress
-  int64_t next_ = 0, chunks_ = 0;
-  int64_t doing_ = 0;  // chunks
-  Status error_;
+  std::vector<std::byte*> free_;                 // buffers
+  Transfer *first_ = nullptr, *last_ = nullptr;  // of those that have chunks to begin, in the order of their calls
   bool stopped_ = false;
 
   std::vector<std::thread> threads_;  // last: they use what is above

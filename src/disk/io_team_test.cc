@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,30 +55,101 @@ TEST(IoTeam, WorksOnAsManyChunksAtOnceAsItIsWide) {
   EXPECT_TRUE(s.ok()) << s.message();
 }
 
-TEST(IoTeam, CallersWaitForEachOther) {
-  IoTeam team(3, Bytes{BlockFile::kBlock});
-  std::atomic<int> at_work[2] = {0, 0};
-  std::atomic<int64_t> mixed = 0;
-  const auto call = [&](int me) {
-    for (int i = 0; i < 200; ++i) {
-      const int64_t chunks = 1 + i % 5;
-      std::atomic<int64_t> done = 0;
-      const Status s = team.Run(chunks, [&](int64_t, std::span<std::byte>) {
-        ++at_work[me];
-        mixed += at_work[1 - me];
-        std::this_thread::yield();
-        --at_work[me];
-        ++done;
-        return OkStatus();
-      });
-      EXPECT_TRUE(s.ok());
-      EXPECT_EQ(done, chunks);
+// The last chunk of the first transfer waits for a chunk of the second: a team that drained between them would not end.
+TEST(IoTeam, TheNextTransferBeginsBeforeTheLastChunkOfThisOneIsDone) {
+  constexpr int kWidth = 4;
+  constexpr int64_t kChunks = 10;
+  IoTeam team(kWidth, Bytes{BlockFile::kBlock});
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool first_began = false;
+  int64_t begun_of_second = 0;
+  Status second_done;
+  std::thread second([&] {
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return first_began; });
     }
-  };
-  std::thread other(call, 1);
-  call(0);
-  other.join();
-  EXPECT_EQ(mixed, 0);
+    second_done = team.Run(kChunks, [&](int64_t, std::span<std::byte>) {
+      const std::lock_guard lock(mutex);
+      ++begun_of_second;
+      changed.notify_all();
+      return OkStatus();
+    });
+  });
+  const Status first_done = team.Run(kChunks, [&](int64_t chunk, std::span<std::byte>) {
+    std::unique_lock lock(mutex);
+    first_began = true;
+    changed.notify_all();
+    if (chunk + 1 < kChunks) return OkStatus();
+    const bool joined = changed.wait_for(lock, std::chrono::seconds(60), [&] { return begun_of_second > 0; });
+    return joined ? OkStatus() : IoError("the team drained");
+  });
+  second.join();
+  EXPECT_TRUE(first_done.ok()) << first_done.message();
+  EXPECT_TRUE(second_done.ok()) << second_done.message();
+  EXPECT_EQ(begun_of_second, kChunks);
+}
+
+TEST(IoTeam, WhoCallsFirstIsServedFirst) {
+  IoTeam team(1, Bytes{BlockFile::kBlock});
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool called = false;
+  std::vector<int> order;
+  std::thread second;
+  const Status s = team.Run(5, [&](int64_t chunk, std::span<std::byte>) {
+    if (chunk == 0) {
+      second = std::thread([&] {
+        const Status also = team.Run(5, [&](int64_t, std::span<std::byte>) {
+          order.push_back(2);
+          return OkStatus();
+        });
+        EXPECT_TRUE(also.ok());
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the second call to come in between
+    }
+    order.push_back(1);
+    return OkStatus();
+  });
+  second.join();
+  EXPECT_TRUE(s.ok());
+  EXPECT_EQ(order, (std::vector<int>{1, 1, 1, 1, 1, 2, 2, 2, 2, 2}));
+}
+
+TEST(IoTeam, ManyCallersGetTheirOwnChunksDoneWithBuffersOfTheirOwn) {
+  for (const int width : {1, 3}) {
+    IoTeam team(width, Bytes{BlockFile::kBlock});
+    std::atomic<int> in_flight = 0, most = 0;
+    const auto call = [&](int me) {
+      for (int i = 0; i < 200; ++i) {
+        const int64_t chunks = 1 + (i + me) % 5;
+        std::vector<std::atomic<int>> done(static_cast<size_t>(chunks));
+        const bool fails = i % 7 == me;
+        const Status s = team.Run(chunks, [&](int64_t chunk, std::span<std::byte> buffer) {
+          const int now = ++in_flight;
+          for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+          }
+          std::fill(buffer.begin(), buffer.end(), static_cast<std::byte>(me));
+          std::this_thread::yield();
+          const bool own = std::all_of(buffer.begin(), buffer.end(), [&](std::byte b) { return b == std::byte(me); });
+          EXPECT_TRUE(own);
+          ++done[static_cast<size_t>(chunk)];
+          --in_flight;
+          return fails ? IoError("caller " + std::to_string(me)) : OkStatus();
+        });
+        EXPECT_EQ(s.message(), fails ? "caller " + std::to_string(me) : "");
+        for (const auto& d : done) EXPECT_LE(d, 1);
+        if (fails) continue;
+        for (const auto& d : done) EXPECT_EQ(d, 1);
+      }
+    };
+    std::vector<std::thread> others;
+    for (const int me : {1, 2, 3}) others.emplace_back(call, me);
+    call(0);
+    for (std::thread& other : others) other.join();
+    EXPECT_LE(most, width);
+  }
 }
 
 TEST(IoTeam, AnErrorEndsTheRunAndNotTheNext) {

@@ -30,7 +30,9 @@ Status Bad(const Graph& graph, size_t index, const std::string& what) {
 
 // Names stand in quotes in the text form.
 Status CheckNames(const Graph& graph) {
-  const auto printable = [](const std::string& name) { return name.find_first_of("\"\n") == name.npos; };
+  const auto printable = [](const std::string& name) {
+    return std::none_of(name.begin(), name.end(), [](char c) { return c == '"' || c == '\n'; });
+  };
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     if (!printable(graph.value(id).name))
       return Corrupt(fmt::format("value %{} has a quote or a line break in its name", id));

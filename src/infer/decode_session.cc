@@ -22,7 +22,7 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
   for (int64_t tokens : kChunks) {
     if (tokens > spec.context) continue;
     Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
-    if (!spec.adapter.empty()) graph = AddLora(graph, spec.adapter, /*dropout=*/0);
+    if (!spec.adapter.empty()) graph = AddLora(std::move(graph), spec.adapter, /*dropout=*/0);
     graphs.push_back(std::move(graph));
     names.push_back(fmt::format("decode.{}", tokens));
   }

@@ -24,7 +24,7 @@ class Llama final : public Model {
 // T tokens, D hidden, H heads, K kv-heads, E head dim, F ffn, V vocabulary.
 ValueId Llama::Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const {
   const std::string p = fmt::format("model.layers.{}.", block);
-  const ForwardBuilder::Heads heads{c_.facts.heads, c_.kv_heads, c_.facts.head_dim};
+  const ForwardBuilder::Heads heads{c_.facts.heads, c_.facts.kv_heads, c_.facts.head_dim};
   const int64_t D = c_.facts.hidden, HE = heads.heads * heads.head_dim, KE = heads.kv_heads * heads.head_dim;
   f.EnterBlock(block, p);
 
@@ -71,8 +71,8 @@ std::vector<WeightSpec> Llama::Weights() const {
     const std::string p = fmt::format("model.layers.{}.", b);
     w.push_back({p + "input_layernorm.weight", {D}, {}, Init::kOne});
     linear(p + "self_attn.q_proj", c_.facts.heads * E, D, c_.attention_bias);
-    linear(p + "self_attn.k_proj", c_.kv_heads * E, D, c_.attention_bias);
-    linear(p + "self_attn.v_proj", c_.kv_heads * E, D, c_.attention_bias);
+    linear(p + "self_attn.k_proj", c_.facts.kv_heads * E, D, c_.attention_bias);
+    linear(p + "self_attn.v_proj", c_.facts.kv_heads * E, D, c_.attention_bias);
     linear(p + "self_attn.o_proj", D, c_.facts.heads * E, c_.attention_bias);
     w.push_back({p + "post_attention_layernorm.weight", {D}, {}, Init::kOne});
     linear(p + "mlp.gate_proj", c_.ffn, D, c_.mlp_bias);
@@ -95,12 +95,12 @@ Result<LlamaConfig> ReadLlamaConfig(const Json& config, const std::string& where
   TEMPER_ASSIGN_OR_RETURN(f.hidden, IntOr(config, "hidden_size", 4096, where));
   TEMPER_ASSIGN_OR_RETURN(f.blocks, IntOr(config, "num_hidden_layers", 32, where));
   TEMPER_ASSIGN_OR_RETURN(f.heads, IntOr(config, "num_attention_heads", 32, where));
-  TEMPER_ASSIGN_OR_RETURN(c.kv_heads, IntOr(config, "num_key_value_heads", f.heads, where));
+  TEMPER_ASSIGN_OR_RETURN(f.kv_heads, IntOr(config, "num_key_value_heads", f.heads, where));
   TEMPER_ASSIGN_OR_RETURN(c.ffn, IntOr(config, "intermediate_size", 11008, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", 2048, where));
-  if (f.heads <= 0 || c.kv_heads <= 0 || f.heads % c.kv_heads != 0) {
+  if (f.heads <= 0 || f.kv_heads <= 0 || f.heads % f.kv_heads != 0) {
     return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
-                               where, f.heads, c.kv_heads));
+                               where, f.heads, f.kv_heads));
   }
   TEMPER_ASSIGN_OR_RETURN(f.head_dim, IntOr(config, "head_dim", f.hidden / f.heads, where));
   TEMPER_ASSIGN_OR_RETURN(c.rms_norm_eps, NumberOr(config, "rms_norm_eps", 1e-6, where));

@@ -10,7 +10,7 @@ namespace temper {
 
 struct LlamaConfig {
   ModelFacts facts;
-  int64_t kv_heads = 0, ffn = 0;
+  int64_t ffn = 0;
   double rms_norm_eps = 1e-6;
   std::vector<double> inv_freq;
   bool attention_bias = false, mlp_bias = false;

@@ -153,24 +153,25 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
 
 namespace {
 
-// Adds the branches node by node while copying the graph's nodes.
+// Adds the branches node by node.
 class LoraRewriter {
  public:
-  LoraRewriter(const Graph& forward, const std::vector<LoraTarget>& targets, double dropout)
-      : graph_(forward), dropout_(dropout) {
+  LoraRewriter(Graph forward, const std::vector<LoraTarget>& targets, double dropout)
+      : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
     for (const LoraTarget& t : targets) targets_[t.module] = &t;
     graph_.nodes().clear();
+    graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       if (graph_.value(id).name == kRngInput) rng_ = id;  // the model draws, too
     }
   }
 
-  Graph Run(const std::vector<Node>& nodes) {
-    for (const Node& node : nodes) {
+  Graph Run() {
+    for (Node& node : nodes_) {
       const auto module = ModuleOf(graph_, node);
       const auto target = module ? targets_.find(module->path) : targets_.end();
       if (target == targets_.end()) {
-        graph_.AddNode(node);
+        graph_.AddNode(std::move(node));
       } else if (node.op == Op::kLinearCrossEntropy) {
         AddToHead(node, *target->second);
       } else {
@@ -250,6 +251,7 @@ class LoraRewriter {
     return rng_;
   }
 
+  std::vector<Node> nodes_;  // of the given graph; those without a branch are moved from
   Graph graph_;
   const double dropout_;
   std::map<std::string, const LoraTarget*> targets_;
@@ -258,8 +260,8 @@ class LoraRewriter {
 
 }  // namespace
 
-Graph AddLora(const Graph& forward, const std::vector<LoraTarget>& targets, double dropout) {
-  return LoraRewriter(forward, targets, dropout).Run(forward.nodes());
+Graph AddLora(Graph forward, const std::vector<LoraTarget>& targets, double dropout) {
+  return LoraRewriter(std::move(forward), targets, dropout).Run();
 }
 
 }  // namespace temper

@@ -45,6 +45,6 @@ std::string LoraBName(const std::string& module);
 Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec);
 
 // REQUIRES: `targets` from ResolveLoraTargets on a graph of the same model. Dropout 0 adds no dropout node.
-Graph AddLora(const Graph& forward, const std::vector<LoraTarget>& targets, double dropout);
+Graph AddLora(Graph forward, const std::vector<LoraTarget>& targets, double dropout);
 
 }  // namespace temper

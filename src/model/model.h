@@ -23,7 +23,7 @@ struct WeightSpec {
 struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
   int64_t vocab = 0, hidden = 0, blocks = 0, max_positions = 0;
-  int64_t heads = 0, head_dim = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // a table: no row may be longer than it
   // What config.json says about training that a user should know is done, or is not.

@@ -112,6 +112,7 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(f.hidden, IntOr(config, "hidden_size", 768, where));
   TEMPER_ASSIGN_OR_RETURN(f.blocks, IntOr(config, "num_hidden_layers", 12, where));
   TEMPER_ASSIGN_OR_RETURN(f.heads, IntOr(config, "num_attention_heads", 12, where));
+  f.kv_heads = f.heads;
   TEMPER_ASSIGN_OR_RETURN(c.ffn, IntOr(config, "ffn_dim", 3072, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", 2048, where));
   TEMPER_ASSIGN_OR_RETURN(c.embed, IntOr(config, "word_embed_proj_dim", f.hidden, where));

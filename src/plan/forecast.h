@@ -5,6 +5,12 @@
 
 namespace temper {
 
+// What rows hold on average. By default each is one document that fills it.
+struct RowFill {
+  double tokens = 1;    // the part of its places that hold tokens
+  double attended = 1;  // of the pairs of a row that is one document, the part that attention computes
+};
+
 // What the Program does not say of itself.
 struct StepFacts {
   int64_t tokens = 0;  // of a step, all ranks

@@ -125,6 +125,15 @@ Json MovesJson(const Program& train) {
   return moves;
 }
 
+// Ways to make the step fit that were looked at, what was chosen first.
+Json AlternativesJson(const std::vector<StepOption>& options) {
+  Json json = Json::array();
+  for (const StepOption& o : options) {
+    json.push_back({o.choice.ToString(), o.placed, o.fits, o.step.v, o.device.v, o.host.v, o.disk.v, o.moved.v});
+  }
+  return json;
+}
+
 void Replace(std::string* text, std::string_view what, std::string_view with) {
   const size_t at = text->find(what);
   TEMPER_CHECK(at != std::string::npos) << what;
@@ -169,6 +178,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["moves"] = MovesJson(train);
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
+  data["alternatives"] = AlternativesJson(facts.options);
   data["ops"] = OpsJson(s, measured);
   data["tensors"] = TensorsJson(train);
   if (!measured.empty()) {

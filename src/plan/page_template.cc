@@ -53,6 +53,7 @@ all further micro-batches are like the second. The dashed line is what the devic
 <p>What each tier holds at its fullest moment, and what a step moves between them.</p>
 <div class="scroll"><table id="tiers"></table></div>
 <div class="key" id="moves"></div>
+<div id="alternatives"></div>
 
 <h2>Queues</h2>
 <p>Which queue does what when. Wheel: zoom; drag: move. <button id="reset">whole step</button></p>
@@ -82,7 +83,7 @@ const part_colours = { "arithmetic": "#2f6db3", "memory": "#5aa469", "launches":
                        "waiting": "#8d4d8f", "moves": "#4a8f8c", "waiting for moves": "#b3617a", "other stages": "#9aa3ad" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
                         "gathered weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
-const group = op => /fetch|evict/.test(op) ? "move" : /all_gather|reduce|broadcast|send|recv|all_to_all/.test(op) ? "collective"
+const group = op => /fetch|evict/.test(op) ? "move" : /all_gather|reduce|broadcast|send|recv|shift/.test(op) ? "collective"
   : /linear/.test(op) ? "product" : /attention/.test(op) ? "attention"
   : /adamw|sum_squares|clip|sgd/.test(op) ? "optimizer" : "other";
 const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", move: "#4a8f8c", other: "#9aa3ad" };
@@ -235,6 +236,19 @@ key("parts_key", part_colours, shares);
     row.append(el("td", name), ...sizes.map(b => el("td", b ? bytes(b) : "")));
     table.append(row);
   }
+  if (data.alternatives.length) {
+    const others = el("table"), titles = el("tr"), scroll = el("div", undefined, "scroll");
+    for (const c of ["recompute", "step", "device", "host", "disk", "moved per step", ""]) titles.append(el("th", c));
+    others.append(titles);
+    data.alternatives.forEach(([name, tried, fits, step, device, host, disk, moved], i) => {
+      const row = el("tr"), size = b => el("td", fits && b ? bytes(b) : "");
+      row.append(el("td", name), el("td", fits || !tried ? secs(step) : ""), size(device), size(host), size(disk), size(moved),
+                 el("td", i === 0 ? "chosen" : fits ? "" : tried ? "does not fit" : "not tried: computing alone takes that"));
+      others.append(row);
+    });
+    scroll.append(others);
+    $("alternatives").append(el("p", "Ways to make it fit that were looked at:"), scroll);
+  }
   for (const [link, size] of data.moves) $("moves").append(el("span", link + " " + bytes(size) + " per step"));
 })();
 
@@ -246,7 +260,7 @@ key("parts_key", part_colours, shares);
   for (const [name, runs, planned, measured] of data.ops) {
     const row = el("tr");
     row.append(el("td", name), el("td", runs), el("td", secs(planned)), el("td", (100 * planned / data.step).toFixed(1) + " %"));
-    if (data.measured) row.append(el("td", secs(measured)), el("td", measured > 0 ? (planned / measured).toFixed(2) : ""));
+    if (data.measured) row.append(el("td", measured > 0 ? secs(measured) : ""), el("td", measured > 0 ? (planned / measured).toFixed(2) : ""));
     table.append(row);
   }
   if (data.measured) {

@@ -182,6 +182,12 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   text += fmt::format("step        {} micro-batches of {} x {} tokens = {} tokens; recompute {}\n", f.micro_batches,
                       f.rows * f.data_ranks, f.row_tokens, f.micro_batches * f.rows * f.data_ranks * f.row_tokens,
                       f.recompute);
+  if (f.fill) {
+    text += fmt::format(
+        "rows        {:.1f} % of their places hold tokens; attention within documents computes {:.1f} % of "
+        "the pairs of a row\n",
+        100 * f.fill->tokens, 100 * f.fill->attended);
+  }
   const Cost cost = CostOfStep(train);
   if (f.pipeline) {
     text += fmt::format("pipeline    {}; {} in flight on this stage\n", f.pipeline->ToString(), f.pipeline->in_flight);
@@ -203,7 +209,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
   if (!f.placement.empty()) text += fmt::format("placement   {}\n", f.placement);
-  for (const std::string& line : f.options) text += fmt::format("  {}\n", line);
+  for (const std::string& line : OptionLines(f.options)) text += fmt::format("  {}\n", line);
   text += FarText(train, f);
   text += LargestText(train);
   const std::vector<int64_t> runs = RunsOf(train);
@@ -249,6 +255,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["parameters"] = f.parameters;
   json["trainable_parameters"] = f.trainable_parameters;
   json["tokens_per_step"] = f.micro_batches * f.rows * f.data_ranks * f.row_tokens;
+  if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};
   json["flops"] = CostOfStep(train).flops.v;
   json["model_flops"] = f.model_flops.v;
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;
@@ -261,6 +268,18 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
+  }
+  if (!f.placement.empty()) json["placement"] = f.placement;
+  for (const StepOption& o : f.options) {
+    nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.placed}, {"fits", o.fits}};
+    option["chosen"] = json["alternatives"].empty();
+    // Of what was not placed the kernels alone.
+    option[o.fits ? "step_seconds" : "compute_seconds"] = o.step.v;
+    if (o.fits) {
+      option["bytes"] = {{"device", o.device.v}, {"host", o.host.v}, {"disk", o.disk.v}};
+      option["bytes_moved"] = o.moved.v;
+    }
+    json["alternatives"].push_back(std::move(option));
   }
   json["peak_instruction"] = train.peak_instruction;
   for (const LiveTensor& t : FindLiveMemory(train, kLargestTensors).at_fullest) {

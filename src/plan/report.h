@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compile/decisions.h"
+#include "compile/memory_policy.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
@@ -33,15 +34,16 @@ struct PlanFacts {
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   std::string placement;                                // what lives in which tier; empty: all on the device
-  std::vector<std::string> options;                     // what else was considered: a table
+  std::vector<StepOption> options;                      // what else was considered; what was chosen first
   std::string mesh;                                     // empty: one rank
   std::string mesh_note;                                // what else to know of it; may be empty
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;
-  Flops model_flops;                // of a step of full rows, each one document: what MFU counts
+  Flops model_flops;                // of a step, of full rows that are one document each unless `fill` knows better
   std::vector<Decision> decisions;  // of a mesh
   Bytes transfer_buffers;           // of the host's memory: for what is on its way to and from a disk
   Bytes available;                  // memory of this machine; 0: unknown
+  std::optional<RowFill> fill;      // where the run's data was read
 };
 
 // The run on a cluster; nullptr members: none was named.

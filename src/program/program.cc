@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "graph/ops/move_part.h"
 
 namespace temper {
 namespace {
@@ -39,7 +40,9 @@ Status CheckSegment(const Segment& segment) {
 
 // Names stand in quotes in the text form.
 Status CheckNames(const Program& program) {
-  const auto printable = [](const std::string& name) { return name.find_first_of("\"\n") == name.npos; };
+  const auto printable = [](const std::string& name) {
+    return std::none_of(name.begin(), name.end(), [](char c) { return c == '"' || c == '\n'; });
+  };
   bool good = printable(program.name) && printable(program.peak_instruction);
   for (const Buffer& b : program.buffers) good = good && printable(b.name);
   for (const Segment& s : program.segments) good = good && printable(s.name);
@@ -116,10 +119,10 @@ Status CheckTiers(const Segment& segment, const Instruction& instruction, const 
 }
 
 // Scratch of instruction `i` lies beside its operands, in their tier, and between buffers.
-Status CheckScratch(const Program& program, const Segment& segment, size_t i, const Binding& binding,
+Status CheckScratch(const Program& program, const Segment& segment, size_t i, Bytes size, const Binding& binding,
                     const std::vector<Region>& regions) {
   const Instruction& instruction = segment.instructions[i];
-  const Bytes begin = binding.scratch[i], size = ScratchOf(program, segment, instruction);
+  const Bytes begin = binding.scratch[i];
   const auto refuse = [&](const std::string& what) {
     return Corrupt(fmt::format("program: {} instruction {} {}: its {} bytes of scratch {}", segment.name, i,
                                ToString(instruction.op), size.v, what));
@@ -140,10 +143,9 @@ Status CheckScratch(const Program& program, const Segment& segment, size_t i, co
   return OkStatus();
 }
 
-Status CheckBinding(const Program& program, const Binding& binding, const std::vector<Region>& regions) {
-  if (binding.segment < 0 || binding.segment >= static_cast<int>(program.segments.size())) {
-    return Corrupt(fmt::format("program: segment {} does not exist", binding.segment));
-  }
+// `scratch`: of the segment's instructions.
+Status CheckBinding(const Program& program, const Binding& binding, const std::vector<Bytes>& scratch,
+                    const std::vector<Region>& regions) {
   const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
   if (binding.offsets.size() != segment.operands.size() || binding.rng_hashes.size() != segment.instructions.size() ||
       binding.scratch.size() != segment.instructions.size()) {
@@ -174,7 +176,7 @@ Status CheckBinding(const Program& program, const Binding& binding, const std::v
                                  ToString(instruction.op), a, b));
     };
     TEMPER_RETURN_IF_ERROR(CheckTiers(segment, instruction, binding));
-    TEMPER_RETURN_IF_ERROR(CheckScratch(program, segment, i, binding, regions));
+    TEMPER_RETURN_IF_ERROR(CheckScratch(program, segment, i, scratch[i], binding, regions));
     const int num_inputs = static_cast<int>(instruction.inputs.size());
     for (size_t o = 0; o < instruction.outputs.size(); ++o) {
       const int output = instruction.outputs[o];
@@ -234,7 +236,7 @@ std::vector<LinkTraffic> TrafficOfStep(const Program& program) {
       if (!IsMove(i.op)) continue;
       const auto from = static_cast<size_t>(i.inputs[0]), to = static_cast<size_t>(i.outputs[0]);
       moved[static_cast<int>(TierOf(binding.offsets[from]))][static_cast<int>(TierOf(binding.offsets[to]))] +=
-          segment.operands[from].bytes();
+          MovedBytesOf(segment.operands[from], i.inputs.size(), segment.operands[to], i.attributes).size;
     }
   }
   std::vector<LinkTraffic> traffic;
@@ -257,10 +259,20 @@ Status Verify(const Program& program) {
   TEMPER_RETURN_IF_ERROR(CheckNames(program));
   TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, PersistentRegions(program));
   TEMPER_RETURN_IF_ERROR(CheckTransient(program, regions));
-  for (const Segment& segment : program.segments) TEMPER_RETURN_IF_ERROR(CheckSegment(segment));
+  std::vector<std::vector<Bytes>> scratch;  // per segment and instruction
+  for (const Segment& segment : program.segments) {
+    TEMPER_RETURN_IF_ERROR(CheckSegment(segment));
+    std::vector<Bytes>& of_segment = scratch.emplace_back();
+    for (const Instruction& i : segment.instructions) of_segment.push_back(ScratchOf(program, segment, i));
+  }
   for (size_t i = 0; i < program.bindings.size(); ++i) {
-    TEMPER_RETURN_IF_ERROR(
-        CheckBinding(program, program.bindings[i], regions).WithContext(fmt::format("binding {}", i)));
+    const Binding& binding = program.bindings[i];
+    const auto where = [i] { return fmt::format("binding {}", i); };
+    if (binding.segment < 0 || binding.segment >= static_cast<int>(program.segments.size())) {
+      return Corrupt(fmt::format("program: segment {} does not exist", binding.segment)).WithContext(where());
+    }
+    const Status status = CheckBinding(program, binding, scratch[static_cast<size_t>(binding.segment)], regions);
+    if (!status.ok()) return status.WithContext(where());
   }
   for (const Call& call : program.schedule) {
     if (call.kind == Call::Kind::kRun &&

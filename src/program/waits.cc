@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/ops/move_part.h"
+
 namespace temper {
 namespace {
 
@@ -28,6 +30,16 @@ struct Footprint {
 Footprint FootprintOf(const Program& program, const Segment& segment, size_t i, const Binding& binding) {
   const Instruction& instruction = segment.instructions[i];
   Footprint f;
+  if (IsMove(instruction.op)) {
+    const auto from = static_cast<size_t>(instruction.inputs[0]), to = static_cast<size_t>(instruction.outputs[0]);
+    const MovedBytes moved =
+        MovedBytesOf(segment.operands[from], instruction.inputs.size(), segment.operands[to], instruction.attributes);
+    if (moved.size == Bytes{0}) return f;
+    const Bytes read = binding.offsets[from] + moved.from, written = binding.offsets[to] + moved.to;
+    f.reads.push_back({read, read + moved.size});
+    f.writes.push_back({written, written + moved.size});
+    return f;
+  }
   const auto add = [&](const std::vector<int>& operands, std::vector<Range>* ranges) {
     for (const int operand : operands) {
       const auto k = static_cast<size_t>(operand);
@@ -75,7 +87,7 @@ std::vector<LaneCounts> FindWaits(const Program& program) {
       }
       Footprint footprint = FootprintOf(program, segment, i, binding);
       for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-        if (background && lane == own) continue;
+        if (background && lane == own && !IsDiskLane(lane)) continue;
         for (size_t k = issued[lane].size(); k > awaited[lane]; --k) {
           if (issued[lane][k - 1].ConflictsWith(footprint)) awaited[lane] = static_cast<uint32_t>(k);
         }

@@ -13,6 +13,10 @@ namespace temper {
 // What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives, and moves:
 // fetches and evictions, of the host and of the disk.
 inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kSendLane = 1, kReceiveLane = 2, kFirstMoveLane = 3;
+// Of these lanes an instruction may begin before the one before it has ended.
+constexpr bool IsDiskLane(size_t lane) {
+  return lane >= kFirstMoveLane + 2;
+}
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
 // What traces call them.
 inline constexpr std::array<const char*, kBackgroundLanes> kQueueOfLane = {
@@ -20,10 +24,10 @@ inline constexpr std::array<const char*, kBackgroundLanes> kQueueOfLane = {
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in
-// which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background:
-// there it waits without being told to. An instruction waits for those that touch what it writes or write what it
-// touches, and for no others: collectives in the background meet their groups apart from those that are needed at once
-// (Communicator::Collectives).
+// which they are issued, must be complete before it is run or issued. 0 of its own lane for those in the background,
+// where it waits without being told to, but of the disk's. An instruction waits for those that touch what it writes or
+// write what it touches, and for no others: collectives in the background meet their groups apart from those that are
+// needed at once (Communicator::Collectives).
 std::vector<LaneCounts> FindWaits(const Program& program);
 
 }  // namespace temper

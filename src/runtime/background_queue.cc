@@ -4,9 +4,9 @@
 
 namespace temper {
 
-BackgroundQueue::BackgroundQueue(size_t capacity, size_t events) : items_(capacity) {
+BackgroundQueue::BackgroundQueue(size_t capacity, size_t events, int threads) : items_(capacity) {
   for (Item& item : items_) item.after.reserve(events);
-  thread_ = std::thread([this] { Work(); });
+  for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { Work(); });
 }
 
 BackgroundQueue::~BackgroundQueue() {
@@ -14,8 +14,8 @@ BackgroundQueue::~BackgroundQueue() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  work_.notify_one();
-  thread_.join();
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void BackgroundQueue::Issue(Kernel* kernel, const KernelArgs& args, std::span<Event* const> after) {
@@ -45,15 +45,16 @@ Status BackgroundQueue::Wait(size_t count) {
 void BackgroundQueue::Reset() {
   const std::lock_guard lock(mutex_);
   TEMPER_CHECK(complete_ == issued_) << "reset with " << issued_ - complete_ << " items under way";
-  issued_ = available_ = complete_ = 0;
+  for (size_t i = 0; i < issued_; ++i) items_[i].done = false;
+  issued_ = available_ = begun_ = complete_ = 0;
 }
 
 void BackgroundQueue::Work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || complete_ < available_; });
-    if (complete_ == available_) return;
-    Item& item = items_[complete_];
+    work_.wait(lock, [&] { return stopping_ || begun_ < available_; });
+    if (begun_ == available_) return;
+    Item& item = items_[begun_++];
     if (failed_.ok()) {
       lock.unlock();
       Status status;
@@ -64,9 +65,10 @@ void BackgroundQueue::Work() {
       if (status.ok()) status = item.kernel->Run(item.args);
       item.end = Clock::now();
       lock.lock();
-      if (!status.ok()) failed_ = std::move(status);
+      if (!status.ok() && failed_.ok()) failed_ = std::move(status);
     }
-    ++complete_;
+    item.done = true;
+    while (complete_ < begun_ && items_[complete_].done) ++complete_;
     done_.notify_one();
   }
 }

@@ -7,6 +7,9 @@
 namespace temper {
 namespace {
 
+// Under way at once in each direction, so that the disk has something to do when the last chunks of one are.
+constexpr int kMovesOfDisk = 2;
+
 const char* NameOf(size_t lane) {
   if (lane == kCollectiveLane) return "a collective in the background";
   return lane < kFirstMoveLane ? "a transfer" : "a move";
@@ -47,7 +50,10 @@ Status Lanes::Prepare(const LaneCounts& issued, std::span<const LaneCounts> wait
     any_ = true;
     const auto use = StreamOfLane(i);
     if (device_ == nullptr || !use) {
-      lane.queue = std::make_unique<BackgroundQueue>(lane.capacity, device_ != nullptr ? 1 + kBackgroundLanes : 0);
+      // A device's moves to and from a disk share what they are staged in.
+      lane.queue = device_ != nullptr
+                       ? std::make_unique<BackgroundQueue>(lane.capacity, 1 + kBackgroundLanes)
+                       : std::make_unique<BackgroundQueue>(lane.capacity, 0, IsDiskLane(i) ? kMovesOfDisk : 1);
       continue;
     }
     lane.stream = &device_->StreamFor(*use);

@@ -1,6 +1,7 @@
 // Lanes: what a Program has run beside its kernels (program/waits.h), and who waits for whom. On the host each lane is
-// a thread. On a device a lane is one of the device's streams; then waiting is enqueued, too, and the thread that walks
-// the schedule goes on. Moves from and to the disk are a thread's everywhere: it waits for the device where it has to.
+// a thread, those of the disk are two. On a device a lane is one of the device's streams; then waiting is enqueued,
+// too, and the thread that walks the schedule goes on. Moves from and to the disk are a thread's everywhere: it waits
+// for the device where it has to.
 //
 // On a device nothing says of a kernel in the foreground that it is done, so that a background instruction also comes
 // after all kernels that were enqueued before it was issued.

@@ -96,6 +96,12 @@ class Memory : public Workplace {
     if (total("host") > 0) {
       EXPECT_EQ(row["host_peak_bytes"], total("host"));
     }
+    const Json moved = Json::parse(planned.out).value("bytes_moved", Json::array());
+    EXPECT_EQ(row.contains("bytes_moved"), !moved.empty());
+    for (const Json& link : moved) {
+      const auto name = link["from"].get<std::string>() + "_to_" + link["to"].get<std::string>();
+      EXPECT_EQ(row["bytes_moved"][name], link["bytes"]);
+    }
   }
 
   // As a process that the kernel ends if it takes more than `limit`; nullopt: no such process can be made here.

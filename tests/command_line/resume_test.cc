@@ -64,6 +64,12 @@ TEST_F(Resume, FullStoppedEndsInTheSameBytes) {
                      {{SIGINT, 130}});
 }
 
+TEST_F(Resume, WithValuesInEveryTierStoppedEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--save_total_limit", "2", "--memory.weights",
+                      "host", "--memory.gradients", "host", "--memory.optimizer", "disk", "--memory.disk", "spill"},
+                     "step 13/80", {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, NeedsNoWeightsOfTheModelWhereTheCheckpointHasAll) {
   const std::string model = CopyModel("model");
   Arguments run = Train({"--model", model, "--method", "full", "--max_steps", "80", "--save_steps", "0"});

@@ -115,6 +115,10 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.activations = Tier::kHost}, "activations at the host");
   ExpectSameBits({.weights = Tier::kHost}, "weights at the host");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
+  constexpr int64_t kPart = 333;  // elements: no whole blocks, no whole rows
+  ExpectSameBits({.optimizer = Tier::kDisk, .update_part = kPart}, "optimizer on the disk, in parts");
+  ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk, .update_part = kPart},
+                 "all on the disk, in parts");
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
     ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
@@ -150,6 +154,46 @@ TEST(MemoryTraffic, OfStatesAtTheHostIsGradientsThereAndWeightsBack) {
     const Bytes least = t.to == Tier::kHost ? gradients : weights;
     EXPECT_GE(t.bytes, least);
     EXPECT_LE(t.bytes, least + scalars);
+  }
+}
+
+int64_t PartsMoved(const Program& program) {
+  int64_t parts = 0;
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.instructions) parts += IsMove(i.op) && i.attributes.Has("count") ? 1 : 0;
+  }
+  return parts;
+}
+
+// States on the disk go through the host a part at a time: it need not hold those of a weight.
+TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfOneInWholeAndFewOfItIsAtTheHost) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    RunSpec spec{.config = tiny::LlamaConfigText(false), .dtype = dtype, .memory = {.optimizer = Tier::kDisk}};
+    const TinyRun whole(spec);
+    spec.memory.update_part = 256;
+    const TinyRun parts(spec);
+    EXPECT_EQ(PartsMoved(whole.train()), 0);
+    EXPECT_GT(PartsMoved(parts.train()), 0);
+    const auto traffic = TrafficOfStep(parts.train()), expected = TrafficOfStep(whole.train());
+    ASSERT_EQ(traffic.size(), expected.size());
+    for (size_t i = 0; i < traffic.size(); ++i) {
+      EXPECT_EQ(traffic[i].from, expected[i].from);
+      EXPECT_EQ(traffic[i].to, expected[i].to);
+      EXPECT_EQ(traffic[i].bytes, expected[i].bytes);
+    }
+    std::map<std::string, Bytes> states;  // by weight
+    Bytes largest{};
+    for (const Buffer& b : whole.train().buffers) {
+      if (b.role != Role::kOptimizerState) continue;
+      states[b.name.substr(b.name.find(':') + 1)] += b.type.bytes();
+    }
+    for (const auto& [name, bytes] : states) largest = std::max(largest, bytes);
+    EXPECT_GE(whole.train().host.bytes, largest);
+    EXPECT_LT(parts.train().host.bytes, largest);
+    // So such a limit is kept, where the whole states would be refused.
+    spec.memory.host = parts.train().host.bytes;
+    spec.memory.disk = true;
+    EXPECT_LE(TinyRun(spec).train().host.bytes, spec.memory.host);
   }
 }
 

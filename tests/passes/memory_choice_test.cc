@@ -61,7 +61,7 @@ TEST(MemoryChoice, ComputesNothingAgainWhereEverythingFits) {
     for (const Compiled* one : {&free, &wide}) {
       EXPECT_EQ(one->chosen.choice, StepChoice());
       EXPECT_TRUE(one->chosen.text.empty());
-      EXPECT_TRUE(one->chosen.OptionLines().empty());
+      EXPECT_TRUE(OptionLines(one->chosen.options).empty());
       EXPECT_EQ(PrintProgram(one->programs[0]), PrintProgram(open.programs[0]));
     }
   }
@@ -91,7 +91,7 @@ TEST(MemoryChoice, IsNoSlowerThanAnyModeThatAUserCouldName) {
         EXPECT_EQ(first.device, chosen.programs[0].arena_bytes);
         EXPECT_EQ(first.host, chosen.programs[0].host.bytes);
         for (const StepOption& o : chosen.chosen.options) EXPECT_TRUE(!o.fits || first.step <= o.step);
-        EXPECT_EQ(chosen.chosen.OptionLines().size(), chosen.chosen.options.size() + 1);
+        EXPECT_EQ(OptionLines(chosen.chosen.options).size(), chosen.chosen.options.size() + 1);
       }
     }
   }

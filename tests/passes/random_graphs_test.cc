@@ -2,16 +2,21 @@
 // with what the graph itself gives, bit for bit.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
+#include "compile/memory_spec.h"
 #include "compile/place.h"
 #include "compile/recompute.h"
+#include "compile/residency.h"
 #include "graph/builder.h"
 #include "runtime/executor.h"
 
@@ -102,20 +107,52 @@ Graph RandomForward(uint64_t seed, DType dtype) {
 
 using Buffers = std::map<std::string, std::vector<std::byte>>;
 
+// A disk that takes its time: now long, now none.
+class SlowStore final : public Store {
+ public:
+  SlowStore(Bytes size, uint64_t seed)
+      : bytes_(static_cast<size_t>(size.v), std::byte{0xFF}), key_{.seed = seed, .name_hash = HashName("disk")} {}
+  Bytes size() const override { return {static_cast<int64_t>(bytes_.size())}; }
+  Status Read(Bytes at, std::span<std::byte> to) override {
+    Wait();
+    std::memcpy(to.data(), bytes_.data() + at.v, to.size());
+    return OkStatus();
+  }
+  Status Write(Bytes at, std::span<const std::byte> from) override {
+    Wait();
+    std::memcpy(bytes_.data() + at.v, from.data(), from.size());
+    return OkStatus();
+  }
+
+ private:
+  void Wait() {
+    const double x = UniformAt(key_, calls_++);
+    if (x > 0.5) std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(200 * (x - 0.5))));
+  }
+  std::vector<std::byte> bytes_;
+  const RngKey key_;
+  std::atomic<uint64_t> calls_ = 0;
+};
+
 // Runs `graph` once on random inputs and weights (by name, so the same for every graph of one net), all other memory
-// filled with rubbish; returns losses and gradients.
-Buffers Execute(const Graph& graph) {
+// filled with rubbish; returns losses and gradients. `seed`: of how long the disk takes.
+Buffers Execute(const Graph& graph, uint64_t seed = 0) {
   TEMPER_CHECK(Verify(graph).ok()) << Verify(graph).message();
   auto programs = Place(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 1);
   TEMPER_CHECK(programs.ok()) << programs.status().message();
   const Program& program = (*programs)[0];
   auto arena = Arena::Create(program.arena_bytes);
-  std::memset((*arena)->At({0}), 0xFF, static_cast<size_t>(program.arena_bytes.v));  // NaN
-  auto executor = Executor::Create(program, **arena, ReferenceKernels());
+  auto host = Arena::Create(std::max(program.host.bytes, Bytes{64}));
+  for (const auto& memory : {&arena, &host}) {
+    std::memset((**memory)->At({0}), 0xFF, static_cast<size_t>((**memory)->size().v));  // NaN
+  }
+  SlowStore disk(program.disk.bytes, seed);
+  auto executor = Executor::Create(program, **arena, ReferenceKernels(), nullptr, {.host = host->get(), .disk = &disk});
   TEMPER_CHECK(executor.ok()) << executor.status().message();
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& b = program.buffers[i];
-    const View view = (*executor)->BufferView(static_cast<int>(i));
+    std::vector<std::byte> bytes(static_cast<size_t>(b.type.bytes().v), std::byte{0xFF});
+    const View view{bytes.data(), b.type};
     const RngKey key{.seed = 3, .name_hash = HashName(b.name)};
     for (int64_t k = 0; k < b.type.shape.elements(); ++k) {
       const auto n = static_cast<uint64_t>(k);
@@ -124,14 +161,17 @@ Buffers Execute(const Graph& graph) {
       if (b.type.dtype == DType::kF32) view.as<float>()[n] = NormalAt(key, n);
       if (b.type.dtype == DType::kBF16) view.as<bf16>()[n] = ToBF16(NormalAt(key, n));
     }
+    TEMPER_CHECK((*executor)->Write(static_cast<int>(i), bytes).ok());
   }
   const Status status = (*executor)->Run({});
   TEMPER_CHECK(status.ok()) << status.message();
   Buffers result;
-  for (const Buffer& b : program.buffers) {
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& b = program.buffers[i];
     if (b.role != Role::kOutput && b.role != Role::kGradient) continue;
-    const std::byte* data = (*arena)->At(b.offset);
-    result[b.name] = {data, data + b.type.bytes().v};
+    std::vector<std::byte>& bytes = result[b.name];
+    bytes.resize(static_cast<size_t>(b.type.bytes().v));
+    TEMPER_CHECK((*executor)->Read(static_cast<int>(i), bytes).ok());
   }
   return result;
 }
@@ -166,6 +206,40 @@ TEST_P(RandomGraphs, RecomputingChangesNoBit) {
   }
   EXPECT_GT(clones[Recompute::kSelective], kGraphs / 10);
   EXPECT_GT(clones[Recompute::kBlock], kGraphs);
+}
+
+// Weights and gradients live anywhere, activations may leave, copies have any room: whatever is fetched when, and
+// however long the disk takes, nothing waits for ever and no bit changes.
+TEST_P(RandomGraphs, PlacingInTiersChangesNoBitAndEnds) {
+  const DeviceRates rates = TypicalHost();
+  const MemorySpec typical;
+  int64_t moves = 0;
+  for (uint64_t seed = 1; seed <= kGraphs / 2; ++seed) {
+    Draws draw(seed * 977);
+    Graph graph = Differentiate(Fuse(RandomForward(seed, GetParam())), seed % 2 == 0);
+    if (draw(2) == 0) graph = RecomputeBlocks(std::move(graph), {.mode = Recompute::kBlock});
+    const Buffers want = Execute(graph);
+    for (int way = 0; way < 3; ++way) {
+      Homes homes;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        const Value& value = graph.value(id);
+        const bool lives = value.role == Role::kWeight || value.role == Role::kGradient;
+        if (lives && graph.Root(id) == id) homes.try_emplace(value.name, static_cast<Tier>(draw(kNumTiers)));
+      }
+      const std::optional<Tier> leave[] = {Tier::kDevice, Tier::kHost, std::nullopt};
+      const ResidencySpec spec{.homes = &homes,
+                               .activations = leave[draw(3)],
+                               .keep = draw(2) == 0,
+                               .device = {static_cast<int64_t>(draw(4) * 2000)},
+                               .host = {static_cast<int64_t>(draw(4) * 2000)},
+                               .rates = &rates,
+                               .links = typical.links};
+      const Graph placed = UpdateInPlace(Reside(graph, {}, spec).graph);
+      ASSERT_EQ(Execute(placed, seed), want) << "seed " << seed << " way " << way << "\n" << PrintGraph(placed);
+      for (const Node& node : placed.nodes()) moves += IsMove(node.op) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(moves, 10 * kGraphs);
 }
 
 // Fusing rounds once where there were two roundings; in f32 results agree to a few units in the last place of the

@@ -1,4 +1,10 @@
-// Moves between tiers: bytes, whatever they mean.
+// Moves between tiers: bytes, whatever they mean. Of a value, or of a part: elements from `begin` on in the order of
+// memory.
+//
+//   (x) -> x
+//   (x) -> part      attributes begin, count
+//   (part, x) -> x   attribute begin: x stays where it is, with these elements replaced
+#include "graph/ops/move_part.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -6,23 +12,48 @@ namespace {
 
 template <Op op>
 Result<Types> InferMove(const Types& in, const Attributes& a) {
-  if (in.size() != 1) return BadOperands(op, "one value", in, a);
-  return in;
+  const int64_t begin = a.IntOr("begin", 0);
+  if (in.size() == 2) {  // a part of the second
+    const int64_t part = in[0].shape.elements(), whole = in[1].shape.elements();
+    const bool inside =
+        in[0].dtype == in[1].dtype && part <= whole && begin <= whole - part && a.Has("begin") && !a.Has("count");
+    if (!inside) return BadOperands(op, "a part that lies within the value", in, a);
+    return Types{in[1]};
+  }
+  if (in.size() != 1) return BadOperands(op, "one value, or a part and the value", in, a);
+  if (!a.Has("count") && begin == 0) return in;
+  const int64_t count = a.IntOr("count", 0), whole = in[0].shape.elements();
+  if (count < 1 || count > whole || begin > whole - count) return BadOperands(op, "a value with such a part", in, a);
+  return Types{{in[0].dtype, {count}}};
 }
 
-Cost MoveCost(const Types& in, const Types& out, const Attributes&) {
-  return ElementwiseCost(in, out, 0);
+Cost MoveCost(const Types& in, const Types& out, const Attributes& a) {
+  const Bytes moved = MovedBytesOf(in[0], in.size(), out[0], a).size;
+  return {.read = moved, .written = moved};
+}
+
+// The part is written into the value where that lies.
+int Overwrites(const Attributes&, int num_inputs, int output) {
+  return num_inputs == 2 && output == 0 ? 1 : -1;
 }
 
 constexpr FlowOperand kIn[] = {{"AB", /*linear=*/true}};
 constexpr FlowOutput kOut[] = {{.dims = "AB", .products = {Factors({0})}}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
-constexpr AttributeSpec kAttributes[] = {Flag("background")};
+constexpr AttributeSpec kAttributes[] = {Flag("background"), OptionalSize("begin"), OptionalSize("count")};
 
 }  // namespace
 
-const OpRule kFetchRule = {.attributes = kAttributes, .infer = InferMove<Op::kFetch>, .flow = &kFlow, .cost = MoveCost};
-const OpRule kEvictRule = {.attributes = kAttributes, .infer = InferMove<Op::kEvict>, .flow = &kFlow, .cost = MoveCost};
+const OpRule kFetchRule = {.attributes = kAttributes,
+                           .infer = InferMove<Op::kFetch>,
+                           .flow = &kFlow,
+                           .cost = MoveCost,
+                           .overwrites = Overwrites};
+const OpRule kEvictRule = {.attributes = kAttributes,
+                           .infer = InferMove<Op::kEvict>,
+                           .flow = &kFlow,
+                           .cost = MoveCost,
+                           .overwrites = Overwrites};
 
 }  // namespace temper

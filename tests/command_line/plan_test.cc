@@ -1,0 +1,77 @@
+// temper plan as a user meets it: what its JSON says of what was considered, and what it makes of a run's data.
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class Plan : public Workplace {
+ protected:
+  Json Report(const Arguments& more) {
+    Arguments plan = {"plan",
+                      "--json",
+                      "--model",
+                      kModel,
+                      "--threads",
+                      "1",
+                      "--max_seq_len",
+                      "512",
+                      "--cluster",
+                      "RTX2060-6",
+                      "--per_device_train_batch_size",
+                      "2"};
+    plan.insert(plan.end(), more.begin(), more.end());
+    const Ended ended = Temper(plan);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.code == 0 ? Json::parse(ended.out) : Json();
+  }
+};
+
+TEST_F(Plan, NamesTheWaysToMakeAStepFitThatWereConsidered) {
+  const Json open = Report({"--method", "full"});
+  EXPECT_FALSE(open.contains("placement"));
+  const int64_t whole = open["bytes"]["device"]["total"];
+  const Json report = Report({"--method", "full", "--memory.device", std::to_string(whole * 2 / 3)});
+  EXPECT_TRUE(report["fits"]);
+  ASSERT_TRUE(report.contains("alternatives"));
+  const Json& alternatives = report["alternatives"];
+  ASSERT_GE(alternatives.size(), 2u);
+  EXPECT_EQ(alternatives[0]["recompute"], report["recompute"]);
+  EXPECT_EQ(alternatives[0]["bytes"]["device"], report["bytes"]["device"]["total"]);
+  EXPECT_LE(alternatives[0]["bytes"]["device"].get<int64_t>(), whole * 2 / 3);
+  int64_t moved = 0;
+  if (report.contains("bytes_moved")) {
+    for (const Json& link : report["bytes_moved"]) moved += link["bytes"].get<int64_t>();
+  }
+  EXPECT_EQ(alternatives[0]["bytes_moved"], moved);
+  for (size_t i = 0; i < alternatives.size(); ++i) {
+    const Json& one = alternatives[i];
+    EXPECT_EQ(one["chosen"], i == 0);
+    EXPECT_EQ(one.contains("step_seconds"), one["fits"].get<bool>()) << one.dump();
+    if (one["fits"]) EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+  }
+}
+
+TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
+  const auto attention = [](const Json& report) {
+    double seconds = 0;
+    for (const Json& op : report["ops"]) {
+      if (op["op"].get<std::string>().starts_with("attention")) seconds += op["seconds"].get<double>();
+    }
+    return seconds;
+  };
+  const Json unread = Report({"--data", "d.jsonl"});
+  const Json read = Report({"--data", "d.jsonl", "--read_data", "true"});
+  EXPECT_FALSE(unread.contains("rows"));
+  const double tokens = read["rows"]["tokens"], attended = read["rows"]["attended"];
+  EXPECT_GT(tokens, 0.5);
+  EXPECT_LE(tokens, 1.0);
+  EXPECT_GT(attended, 0);
+  EXPECT_LT(attended, 0.5) << "the example's answers are shorter than 256 tokens";
+  EXPECT_LT(attention(read), attention(unread));
+  EXPECT_LT(read["model_flops"], unread["model_flops"]);
+  EXPECT_EQ(read["bytes"], unread["bytes"]) << "what a step reserves depends on no data";
+  ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 1, {"read_data", "--data"});
+}
+
+}  // namespace
+}  // namespace temper::program
