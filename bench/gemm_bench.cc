@@ -1,7 +1,7 @@
 // How fast are linear, linear_dx and linear_dw for the shapes of training, in % of what the machine's multipliers can
 // do, and beside oneDNN where it is installed? The limit is the rate of the inner loop alone on panels that stay in the
 // first-level cache, measured just before each shape.
-// Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot --dtype f32.
+// Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot|amx_bf16 --dtype f32.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -21,20 +21,23 @@ struct Case {
 // FLOP/s of tiles from panels of 16 KiB and less.
 double TilePeak(DType dtype, const CpuOptions& options) {
   const TileKernels& t = TilesOf(dtype, options.isa);
-  constexpr int64_t kSteps = 96, kTiles = 2000;
+  constexpr int64_t kPanel = 16 << 10, kTiles = 2000;
+  const int64_t steps = kPanel / (t.nr * t.k_step * t.element_size);
   const Timing time = Measure(
       [&] {
 #pragma omp parallel num_threads(options.threads)
         {
-          alignas(64) static thread_local std::byte a[16 << 10], b[16 << 10];
-          alignas(64) static thread_local float c[14 * 32];
+          alignas(64) static thread_local std::byte a[kPanel], b[kPanel];
+          alignas(64) static thread_local float c[32 * 32];
+          if (t.enter != nullptr) t.enter();
           for (int64_t i = 0; i < kTiles; ++i) {
-            t.tile(a, b, kSteps, t.mr, t.nr, 0, 0, {.out = c, .out_stride = t.nr});
+            t.tile(a, b, steps, t.mr, t.nr, 0, 0, {.out = c, .out_stride = t.nr});
           }
+          if (t.leave != nullptr) t.leave();
         }
       },
       0.03);
-  return 2.0 * kSteps * t.k_step * t.mr * t.nr * kTiles * options.threads / time.best;
+  return 2.0 * static_cast<double>(steps) * t.k_step * t.mr * t.nr * kTiles * options.threads / time.best;
 }
 
 #ifdef TEMPER_HAVE_DNNL

@@ -1,8 +1,9 @@
 // How fast are whole training steps on a GPU? A model's shape with random weights and rows of one document each,
 // through the same passes and the same executor as `temper train`; MFU is against the peak of matrix products measured
 // in this run, flops as CompiledRun::ModelFlops counts them.
-//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain]
-// ROWS of 2048 tokens are a micro-batch. One line on stdout.
+//   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]
+// ROWS of 2048 tokens are a micro-batch. Within LIMIT of the device's memory ("20 GiB") the rest lies in the host's, as
+// `temper plan --cluster 1xH200` places it; then its forecast is told, too. One line on stdout.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,12 +11,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/team.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/env.h"
+#include "base/machine_memory.h"
 #include "base/philox.h"
+#include "base/quantity.h"
 #include "cli/compiled_run.h"
+#include "cli/planner.h"
 #include "cli/processor.h"
 #include "format/json.h"
 #include "program/buffer_names.h"
@@ -44,7 +51,10 @@ struct Case {
   bool recompute = false;
   int steps = 8;
   bool graphs = true;
+  std::optional<Bytes> limit;
 };
+
+constexpr char kCluster[] = "1xH200";
 
 RunConfig ConfigOf(const Case& c) {
   RunConfig config;
@@ -55,10 +65,29 @@ RunConfig ConfigOf(const Case& c) {
   config.data.max_seq_len = kRow;
   config.batch.per_device_train_batch_size = c.rows;
   config.batch.gradient_accumulation_steps = c.micro_batches;
+  config.machine.device = DeviceChoice::kGpu;
   config.machine.threads = 1;
   config.machine.recompute = c.recompute ? Recompute::kBlock : Recompute::kNone;
+  config.memory.device = c.limit;
+  // Pinned memory cannot be lent to files: a quarter is left for these.
+  if (c.limit) config.memory.host = FindAvailableMemory().bytes / 4 * 3;
   return config;
 }
+
+// The host's memory beside the device's, where the Program has anything there.
+struct HostMemory {
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<KernelTable> kernels;
+  int threads = AvailableProcessors();
+
+  HostMemory(const Program& program, Device& device) {
+    if (program.host.bytes.v == 0) return;
+    arena = Must(Arena::Create(program.host.bytes));
+    Must(arena->PinFor(device));
+    kernels = MakeCpuKernels({.threads = threads});
+  }
+  FarTiers tiers() const { return {.host = arena.get(), .host_kernels = kernels.get(), .host_threads = threads}; }
+};
 
 // Weights as of a model that was just initialised: norms 1, all else N(0, 0.02^2), of a piece of an odd length.
 void FillWeights(const Executor& executor) {
@@ -108,10 +137,19 @@ int Main(const Case& c) {
   Device& device = **opened;
   const RunConfig config = ConfigOf(c);
   const auto model = Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), c.config)), c.config));
-  const CompiledRun run = Must(CompileRun(*model, config));
+  std::optional<PlannedRun> planned;
+  std::string forecast;
+  if (c.limit) {
+    const Cluster cluster = Must(OpenCluster(PosixEnv(), kCluster));
+    planned = Must(Planner(*model, cluster).Plan(config, 1));
+    forecast = fmt::format(", {} at the host, forecast {:.0f} tokens/s on {}",
+                           ToString(planned->run.train().host.bytes), planned->forecast.tokens_per_second, kCluster);
+  }
+  const CompiledRun run = planned ? std::move(planned->run) : Must(CompileRun(*model, config));
   const double peak = Must(MeasureProductPeak(device, DType::kBF16));
   const auto arena = Must(Arena::On(device, run.train().arena_bytes));
-  const auto executor = Must(Executor::Create(run.train(), *arena, device.kernels()));
+  const HostMemory host(run.train(), device);
+  const auto executor = Must(Executor::Create(run.train(), *arena, device.kernels(), nullptr, host.tiers()));
   executor->set_replays(c.graphs);
   FillWeights(*executor);
   HostBatches batches(*executor, c.micro_batches);
@@ -137,15 +175,15 @@ int Main(const Case& c) {
   const double median = seconds[seconds.size() / 2];
   const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
   const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
-  const Bytes in_use = run.train().arena_bytes + Must(device.MemoryBeside()).device;
+  const Bytes in_use = run.train().arena_bytes + Must(device.MeasureMemory()).beside;
   fmt::print(
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "
       "{:.1f}), "
-      "arena {}, in use on the card {}, loss {:.3f}\n",
+      "arena {}, in use on the card {}{}, loss {:.3f}\n",
       c.config.substr(c.config.rfind('/') + 1), c.lora ? "LoRA r=16" : "full", c.micro_batches, c.rows, kRow,
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
-      ToString(in_use), loss / static_cast<double>(tokens));
+      ToString(in_use), forecast, loss / static_cast<double>(tokens));
   return 0;
 }
 
@@ -154,7 +192,7 @@ int Main(const Case& c) {
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fputs("usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain]\n",
+    std::fputs("usage: gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]\n",
                stderr);
     return 2;
   }
@@ -165,5 +203,6 @@ int main(int argc, char** argv) {
   if (argc > 5) c.recompute = std::string_view(argv[5]) == "block";
   if (argc > 6) c.steps = std::max(1, std::atoi(argv[6]));
   if (argc > 7) c.graphs = std::string_view(argv[7]) != "plain";
+  if (argc > 8) c.limit = {static_cast<int64_t>(temper::Must(temper::ParseQuantity(argv[8], "B")))};
   return temper::Main(c);
 }

@@ -52,7 +52,7 @@ function(temper_cuda_program)
   set(folder ${CMAKE_SOURCE_DIR}/src/backend/gpu)
   file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   file(GLOB hosts CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/hardware/gpu_*.cc ${folder}/hardware/blas_*.cc)
-  list(FILTER hosts EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER hosts EXCLUDE REGEX "_test\\.cc$|/hipblas_lt\\.cc$")
   temper_gpu_objects(objects ${TEMPER_NVCC}
     "-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
@@ -86,7 +86,7 @@ function(temper_gpu_layer)
     return()
   endif()
   temper_layer(backend/gpu DEPS base tensor graph device LIBS CUDA::cudart_static ${CMAKE_DL_LIBS}
-               EXCLUDE "/emulator/|/(no_gpu|hip_products)\\.cc$")
+               EXCLUDE "/emulator/|/(no_gpu|hip_products|hipblas_lt)\\.cc$")
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
   # Contraction is off here, too: see CMakeLists.txt.

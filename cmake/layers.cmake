@@ -1,14 +1,28 @@
-# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
-# Sources whose name ends in _avx2.cc or _avx512.cc are compiled for that instruction set; they are entered only after
-# a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
-# headers (PR 105593), hence -Wno-maybe-uninitialized.
 set(TEMPER_LAYERS "" CACHE INTERNAL "")
+
+# Sources whose name ends in _avx2.cc, _avx512.cc or _amx.cc are compiled for that instruction set; they are entered only
+# after a runtime check (backend/cpu/isa.h), so the binary starts on any x86-64. g++ 12 warns about its own intrinsics'
+# headers (PR 105593), hence -Wno-maybe-uninitialized.
+function(temper_instruction_sets sources)
+  set(avx2 -O3 -mavx2 -mfma -mf16c)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND avx2 -Wno-maybe-uninitialized)
+  endif()
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mprfchw -mprefer-vector-width=512)
+  set(amx ${avx512} -mamx-tile -mamx-bf16)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "_(avx2|avx512|amx)\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}")
+    endif()
+  endforeach()
+endfunction()
 
 function(temper_target_name folder out)
   string(REPLACE "/" "_" name "temper_${folder}")
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
+# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
 function(temper_layer folder)
   cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;LIBS" ${ARGN})
   set(TEMPER_LAYERS ${TEMPER_LAYERS} ${folder} CACHE INTERNAL "")
@@ -34,18 +48,7 @@ function(temper_layer folder)
     target_link_libraries(${target} ${scope} ${dep_target})
   endforeach()
   target_link_libraries(${target} ${scope} ${ARG_LIBS})
-  set(avx2 -O3 -mavx2 -mfma -mf16c)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND avx2 -Wno-maybe-uninitialized)
-  endif()
-  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mprfchw -mprefer-vector-width=512)
-  foreach(source IN LISTS sources)
-    if(source MATCHES "_avx2\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx2}")
-    elseif(source MATCHES "_avx512\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${avx512}")
-    endif()
-  endforeach()
+  temper_instruction_sets("${sources}")
 endfunction()
 
 # One test binary per layer (<layer>_tests) from its *_test.cc, and one per folder of tests/ (scenarios).
@@ -55,6 +58,11 @@ function(temper_tests)
       continue()
     endif()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*_test.cc)
+    if(folder STREQUAL "backend/cpu")
+      file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/emulator/*.cc)
+      temper_instruction_sets("${emulator}")
+      list(APPEND sources ${emulator})
+    endif()
     temper_target_name(${folder} target)
     temper_test_binary(${target}_tests "${sources}" ${target})
   endforeach()
@@ -68,6 +76,17 @@ function(temper_tests)
   if(TARGET ${gpu})
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
+    # Vendors' libraries in miniature, for what calls them.
+    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0)
+      string(REGEX MATCH "^(.*):(.*):(.*)$" named ${library})
+      set(target temper_test_${CMAKE_MATCH_1})
+      set(folder test_${CMAKE_MATCH_1})
+      add_library(${target} SHARED ${CMAKE_SOURCE_DIR}/tests/device/${CMAKE_MATCH_1}/${CMAKE_MATCH_1}.cc)
+      target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+      set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}
+                            OUTPUT_NAME ${CMAKE_MATCH_2} SUFFIX .so.${CMAKE_MATCH_3})
+      add_dependencies(temper_backend_gpu_tests ${target})
+    endforeach()
   endif()
   # What scenarios on devices find instead of a vendor's library: ranks exchange bytes through memory that they share.
   set(nccl ${CMAKE_BINARY_DIR}/test_nccl)
@@ -100,8 +119,8 @@ function(temper_test_binary name sources library)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   # What a test spends its time in are the libraries; its own code only has to compile soon.
+  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${TEMPER_SANITIZE}>,-O0,-O1>)
   if(TEMPER_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
     # For tests that would stand in malloc's place, or poison memory.
     target_compile_definitions(${name} PRIVATE TEMPER_SANITIZED)
     if(TEMPER_SANITIZE MATCHES "address")

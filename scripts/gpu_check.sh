@@ -1,11 +1,14 @@
 #!/bin/sh
 # What a GPU has to show, on a machine that has CUDA's nvcc, a C++ compiler, CMake and Ninja, and need not have a network:
-# builds, holds every kernel against its scalar twin, trains small models against the CPU, then measures. Ends with one
-# table. About 10 minutes on 16 cores; results of the steps that failed are above it.
+# builds, holds every kernel against its scalar twin, trains small models against the CPU, in memory tiers and, where
+# there are two GPUs, on both, then measures. Ends with one table. About 10 minutes on 16 cores; results of the steps
+# that failed are above it.
 #   scripts/gpu_check.sh                     with the libraries of the machine
+#   scripts/gpu_check.sh --rehearse          without a GPU, in the build of the CPU (build/): every step but compute-
+#                                            sanitizer and the measurements, on the emulator and the tests' device
 #   scripts/gpu_check.sh --packages FOLDER   with those of Debian's packages (*.deb) in FOLDER, unpacked, not installed
 #   scripts/gpu_check.sh --fetch FOLDER      only downloads these packages, on a Debian 12 that has a network
-# In the environment: GPU_CHECK_BUILD (build-gpu), GPU_CHECK_ARCH (90a-real), GPU_CHECK_ONLY (build, tests or speed; or
+# In the environment: GPU_CHECK_BUILD (build-gpu; rehearsed: build), GPU_CHECK_ARCH (90a-real), GPU_CHECK_ONLY (build, tests or speed; or
 # peers, which the whole leaves out: the same steps by transformers and PEFT, where python3 has them).
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,8 +19,14 @@ packages='libfmt-dev libfmt9 nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 l
 build=$PWD/${GPU_CHECK_BUILD:-build-gpu}
 only=${GPU_CHECK_ONLY:-}
 lib=''
+rehearse=''
 case "${1:-}" in
   '') ;;
+  --rehearse)
+    rehearse=yes
+    build=$PWD/${GPU_CHECK_BUILD:-build}
+    shift
+    ;;
   --fetch)
     mkdir -p "$2"
     cd "$2"
@@ -51,7 +60,10 @@ done
 export PATH LD_LIBRARY_PATH
 
 started=$(date +%s)
-table=$build/table.txt
+logs=$build/gpu_check
+table=$logs/table.txt
+temper=$build/temper device=gpu
+[ -z "$rehearse" ] || temper="$build/scenario_device --temper" device=cpu
 failed=''
 note() { printf '%-34s %s\n' "$1" "$2" >>"$table"; }
 # step NAME SECONDS COMMAND...: its output to NAME.log and the terminal; the table says how it ended.
@@ -60,56 +72,78 @@ step() {
   shift 2
   begun=$(date +%s)
   echo "== $name"
-  if timeout "$limit" "$@" >"$build/$name.log" 2>&1; then how=ok; else how="FAILED ($?)" failed="$failed $name"; fi
-  tail -n 12 "$build/$name.log"
+  if timeout "$limit" "$@" >"$logs/$name.log" 2>&1; then how=ok; else how="FAILED ($?)" failed="$failed $name"; fi
+  tail -n 12 "$logs/$name.log"
   note "$name" "$how, $(($(date +%s) - begun)) s"
 }
+# runs WHAT SECONDS: a step of scripts/gpu_runs.sh, whose lines belong into the table.
+runs() {
+  step "$1" "$2" scripts/gpu_runs.sh "$1" "$temper" "$logs/runs_$1"
+  sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table"
+}
+# measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line belongs into the table. Rehearsed, what it needs is
+# there.
+measure() {
+  if [ -n "$rehearse" ]; then
+    name=$1 program=$3
+    shift 3
+    for file in "$program" "$@"; do
+      case $file in */*) [ -e "$file" ] || { echo "$name: there is no $file" >&2; failed="$failed $name"; } ;; esac
+    done
+    note "$name" "left out"
+    return
+  fi
+  step "$@"
+  tail -n 1 "$logs/$1.log" >>"$table"
+}
 
-mkdir -p "$build"
+mkdir -p "$logs"
 : >"$table"
+programs='temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance scenario_equivalence scenario_parity'
 if [ -z "$only" ] || [ "$only" = build ]; then
-  step configure 60 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
-    "-DCMAKE_CUDA_ARCHITECTURES=${GPU_CHECK_ARCH:-90a-real}" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
-  step build 420 cmake --build "$build" --target temper gpu_kernels gpu_step temper_backend_gpu_tests \
-    scenario_conformance scenario_equivalence scenario_parity
+  if [ -n "$rehearse" ]; then
+    programs="$programs scenario_device"
+  else
+    step configure 60 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
+      "-DCMAKE_CUDA_ARCHITECTURES=${GPU_CHECK_ARCH:-90a-real}" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
+  fi
+  # shellcheck disable=SC2086  # a list of words
+  step build 420 cmake --build "$build" --target $programs
 fi
 if [ -z "$only" ] || [ "$only" = tests ]; then
-  step doctor 60 "$build/temper" doctor
+  # shellcheck disable=SC2086  # words
+  step doctor 60 $temper doctor
+  gpus=$(grep -c '^gpu [0-9].*compute capability' "$logs/doctor.log" || true)
   step kernels 120 "$build/temper_backend_gpu_tests"
   step conformance 120 "$build/scenario_conformance" '--gtest_filter=-*Golden*'
   step equivalence 120 "$build/scenario_equivalence" '--gtest_filter=Gpu.*:Device.*'
-  step parity 120 env TEMPER_TEST_DEVICE=gpu "$build/scenario_parity"
-  # The same commands on both: the same answers but for rounding.
-  commands='set -e; out=$2/run-$1
-    $2/temper train examples/pirate.yaml --device $1 --dtype f32 --max_steps 20 --output_dir $out --overwrite true >&2
-    $2/temper eval --model $out --data examples/plain/pirate_eval.jsonl --device $1 --dtype f32 2>$out.err
-    $2/temper generate --model $out --prompt "The ship" --max_new_tokens 24 --device $1 --dtype f32 2>>$out.err'
-  for device in cpu gpu; do
-    step "commands_$device" 120 sh -c "$commands" commands "$device" "$build"
-    note "  eval on the $device" "$(grep eval_loss "$build/commands_$device.log" | tail -n 1 | cut -c 1-90)"
-  done
-  if command -v compute-sanitizer >/dev/null; then
+  step parity 120 env "TEMPER_TEST_DEVICE=$device" "$build/scenario_parity"
+  runs commands 90
+  runs tiers 90
+  if [ "$gpus" -ge 2 ]; then runs ranks 120; else note ranks "left out: one GPU"; fi
+  if [ -z "$rehearse" ] && command -v compute-sanitizer >/dev/null; then
     step memcheck 60 compute-sanitizer --error-exitcode 9 "$build/temper_backend_gpu_tests" '--gtest_filter=GpuAttention*'
     step racecheck 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$build/temper_backend_gpu_tests" \
       '--gtest_filter=GpuAttention*.MatchesTheScalarTwin'
   fi
 fi
+llama=tests/prediction/configs/llama-3.1-8b.json
+small=bench/shapes/1.5b.json
 if [ -z "$only" ] || [ "$only" = speed ]; then
-  step gpu_kernels 90 "$build/bench/gpu_kernels"
-  llama=tests/prediction/configs/llama-3.1-8b.json
-  small=bench/shapes/1.5b.json
-  step lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1
-  step lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4
-  step lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
-  step full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
-  grep -h 'TFLOP/s\|at least' "$build/gpu_kernels.log" >>"$table" || true
-  for log in lora_8b lora_8b_accumulated lora_8b_without_graphs full_1.5b; do tail -n 1 "$build/$log.log" >>"$table"; done
+  measure gpu_kernels 90 "$build/bench/gpu_kernels"
+  [ -n "$rehearse" ] || grep -h 'TFLOP/s\|at least' "$logs/gpu_kernels.log" >>"$table" || true
+  measure lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1
+  measure lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4
+  measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
+  measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
+  # In tiers, beside their forecast: frozen weights from the host, and a good part of the states there.
+  measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
+  measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
 fi
 if [ "$only" = peers ]; then
-  llama=tests/prediction/configs/llama-3.1-8b.json
   step peers_lora_8b 300 python3 bench/peers/torch_gpu.py $llama lora 8 1
   step peers_lora_8b_accumulated 300 python3 bench/peers/torch_gpu.py $llama lora 2 4
-  grep -h tokens/s "$build"/peers_*.log >>"$table" || true
+  grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
 fi
 
 echo

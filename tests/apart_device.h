@@ -84,7 +84,8 @@ class ApartDevice : public Device {
     munmap(m->memory, m->size);
     mappings_.erase(m);
   }
-  Result<Beside> MemoryBeside() override { return Beside{}; }
+  // As if it had room for whatever comes.
+  Result<Memory> MeasureMemory() override { return Memory{.total = GiB(1 << 20), .free = GiB(1 << 20)}; }
   Status Pin(std::span<std::byte> memory) override {
     const std::lock_guard lock(memory_mutex_);
     pinned_.push_back(memory);
@@ -326,9 +327,11 @@ class ApartDevice : public Device {
         return found;
       };
       std::byte* const workspace = args.workspace == nullptr ? nullptr : device_.MemoryAt(args.workspace);
+      std::vector<const std::byte*> loaded(inputs_, nullptr);
+      if (args.loaded != nullptr) loaded.assign(args.loaded, args.loaded + inputs_);
       return queue_.Enqueue([this, in = memory(args.inputs, inputs_), out = memory(args.outputs, outputs_), workspace,
-                             hash = args.rng_name_hash] {
-        return kernel_->Run({in.data(), out.data(), workspace, hash});
+                             hash = args.rng_name_hash, loaded = std::move(loaded)] {
+        return kernel_->Run({in.data(), out.data(), workspace, hash, loaded.data()});
       });
     }
     bool replayable() const override { return kernel_->replayable(); }

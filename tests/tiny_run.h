@@ -252,13 +252,13 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients that outlive the step, by name.
+  // Bytes of all weights, adapters, states and gradients, by name; of a step of one micro-batch without gradients,
+  // whose bytes are others' when something else has run.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {
-      if (b.role == Role::kInput || b.role == Role::kOutput) continue;
-      // Of one micro-batch, gradients lie among temporaries, or where they live on the disk in buffers of their own.
-      if (b.transient || (b.role == Role::kGradient && spec_.micro_batches == 1)) continue;
+      const bool gone = b.role == Role::kGradient && spec_.micro_batches == 1;
+      if (b.role == Role::kInput || b.role == Role::kOutput || gone) continue;
       state[b.name] = BytesOf(b);
     }
     return state;

@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "cli/machine_limits.h"
 #include "compile/pipeline_balance.h"
 #include "train/mesh_options.h"
 
@@ -29,14 +28,19 @@ std::optional<Tier> TierOf(TierChoice choice) {
 
 MemorySpec MemorySpecOf(const RunConfig& config) {
   const RunConfig::Memory& m = config.memory;
-  return {.placement = m.placement,
-          .device = m.device.value_or(kNoLimit),
-          .host = m.host.value_or(kNoLimit),
-          .disk = !m.disk.empty(),
-          .weights = TierOf(m.weights),
-          .gradients = TierOf(m.gradients),
-          .optimizer = TierOf(m.optimizer),
-          .activations = TierOf(m.activations)};
+  MemorySpec spec = {.placement = m.placement,
+                     .device = m.device.value_or(kNoLimit),
+                     .host = m.host.value_or(kNoLimit),
+                     .disk = !m.disk.empty(),
+                     .weights = TierOf(m.weights),
+                     .gradients = TierOf(m.gradients),
+                     .optimizer = TierOf(m.optimizer),
+                     .activations = TierOf(m.activations)};
+  if (config.machine.device == DeviceChoice::kGpu) {
+    spec.rates = TypicalGpu();
+    spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+  }
+  return spec;
 }
 
 namespace {
@@ -183,7 +187,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                                   int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
-  if (config.machine.device == DeviceChoice::kGpu) return plain;
+  const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
+  if (on_gpu && !available.gpu) return plain;
   // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
   const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages;
   std::optional<CompiledRun> own_first;
@@ -197,10 +202,11 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     needs.push_back(program.arena_bytes + program.host.bytes);
     if (first / per_stage == rank / per_stage) own_first = std::move(other);
   }
-  AvailableMemory share = available.each;
-  share.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
+  ProcessMemory share{.host = available.each, .gpu = available.gpu};
+  // Of GPUs each rank has its own.
+  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
   const Program& first = own_first ? own_first->train() : plain.train();
-  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share.bytes);
+  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share);
   if (!limits) return plain;
   limits->disk = true;  // the output folder, where no other is named
   const std::string because = DescribeLimits(plain.train(), share);

@@ -51,9 +51,10 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks = 1, int rank = 0,
                                const KeptDecisions& kept = {}, const MemorySpec* memory = nullptr);
 
-// CompileRun for this machine's CPU: a run that `config` sets no limits, and that takes more than `available`, gets the
+// CompileRun for this machine: a run that `config` sets no limits, and that takes more than `available`, gets the
 // machine's (cli/machine_limits.h); what memory does not hold is read from the model's files or kept on the disk. Each
-// stage of a pipeline has its own need and its own limits. What `config` has on a GPU is compiled as it is.
+// stage of a pipeline has its own need and its own limits. What `config` has on a GPU whose memory is not known is
+// compiled as it is.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
 

@@ -7,7 +7,6 @@
 
 #include "cli/compiled_run.h"
 #include "cli/machine.h"
-#include "cli/machine_limits.h"
 #include "data/tokenizer/stream_decoder.h"
 
 namespace temper {
@@ -30,12 +29,12 @@ Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t w
                   .threads = model.choice.on_gpu() ? 1 : options.ResolvedThreads()};
   TEMPER_ASSIGN_OR_RETURN(spec.adapter, model.opened.AdapterTargets());
   const MemorySpec asked = MemorySpecOf(options.run);
-  TEMPER_ASSIGN_OR_RETURN(
-      std::vector<Program> programs,
-      CompileForwardWithin(MemoryFor(model.choice), asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
-        spec.memory = memory;
-        return CompileDecoding(model.opened.model(), spec, chosen);
-      }));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs,
+                          CompileForwardWithin(available, asked, [&](const MemorySpec& memory, ChosenMemory* chosen) {
+                            spec.memory = memory;
+                            return CompileDecoding(model.opened.model(), spec, chosen);
+                          }));
   TEMPER_ASSIGN_OR_RETURN(model.far, ReserveFar(programs[0], options.run.memory.disk, model.opened,
                                                 model.processor.device(), options.ResolvedThreads()));
   TEMPER_ASSIGN_OR_RETURN(model.session,

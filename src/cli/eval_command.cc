@@ -9,7 +9,6 @@
 #include "cli/compiled_run.h"
 #include "cli/far_memory.h"
 #include "cli/machine.h"
-#include "cli/machine_limits.h"
 #include "cli/model_options.h"
 #include "cli/run_data.h"
 #include "compile/train_step.h"
@@ -71,13 +70,13 @@ Result<int> EvalCommand(const Arguments& arguments) {
   Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
+  TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
+  TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
-      CompileForwardWithin(MemoryFor(choice), MemorySpecOf(options.run),
-                           [&](const MemorySpec& memory, ChosenMemory* chosen) {
-                             return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
-                           }));
-  TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
+      CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {
+        return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
+      }));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,
                           ReserveFar(programs[0], options.run.memory.disk, model, processor.device(), threads));

@@ -10,22 +10,39 @@ DType DefaultDType() {
   return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
-Result<RankMemory> MemoryOfRank(const Ranks& ranks) {
-  AvailableMemory available = FindAvailableMemory();
-  if (ranks.alone()) return RankMemory{available, 1};
-  const RankOfMachine own = ranks.of_machine();
-  const bool in_order = ranks.rank() % own.ranks == own.rank;
-  // Of all: the least share; the most and the fewest ranks of a machine; whether any is numbered otherwise.
-  double all[] = {-static_cast<double>(ShareOf(available, own.ranks).bytes.v), static_cast<double>(own.ranks),
-                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
-  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
-  available.bytes = {static_cast<int64_t>(-all[0])};
-  const bool known = all[1] == -all[2] && all[3] == 0;
-  return RankMemory{available, known ? own.ranks : 0};
+namespace {
+
+Result<ProcessMemory> MemoryNow(Device* gpu) {
+  ProcessMemory memory{.host = FindAvailableMemory()};
+  if (gpu != nullptr) {
+    TEMPER_ASSIGN_OR_RETURN(memory.gpu, gpu->MeasureMemory());
+  }
+  return memory;
 }
 
-AvailableMemory MemoryFor(const ProcessorChoice& processor) {
-  return processor.on_gpu() ? AvailableMemory{kNoLimit} : FindAvailableMemory();
+}  // namespace
+
+Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
+  Result<ProcessMemory> found = MemoryNow(gpu);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(found.status()));
+  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu};
+  if (ranks.alone()) return memory;
+  const RankOfMachine own = ranks.of_machine();
+  const bool in_order = ranks.rank() % own.ranks == own.rank;
+  // Of all: the least share, and what is free on the fullest GPU; the most and the fewest ranks of a machine; whether
+  // any is numbered otherwise.
+  double all[] = {-static_cast<double>(ShareOf(memory.each, own.ranks).bytes.v),
+                  gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v), static_cast<double>(own.ranks),
+                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
+  memory.each.bytes = {static_cast<int64_t>(-all[0])};
+  if (memory.gpu) memory.gpu->free = {static_cast<int64_t>(-all[1])};
+  memory.ranks_per_machine = all[2] == -all[3] && all[4] == 0 ? own.ranks : 0;
+  return memory;
+}
+
+Result<ProcessMemory> MemoryFor(const Processor& processor) {
+  return MemoryNow(processor.device());
 }
 
 std::string Today() {

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "backend/cpu/isa.h"
-#include "base/machine_memory.h"
 #include "cli/machine_limits.h"
 #include "cli/processor.h"
 #include "cli/ranks.h"
@@ -17,11 +16,11 @@ namespace temper {
 Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank = {});
 // Of the CPU: bf16 where it computes in it, else f32.
 DType DefaultDType();
-// What a rank may still take of its machine's memory, which it shares with the others there: the same for all ranks, so
-// that all decide alike. All ranks make this call at the same place.
-Result<RankMemory> MemoryOfRank(const Ranks& ranks);
-// What a command that is alone on its processor may take for it: of a GPU's memory, all there is.
-AvailableMemory MemoryFor(const ProcessorChoice& processor);
+// What a rank may still take of its machine's memory, which it shares with the others there, and of that of its `gpu`
+// (nullptr: none): the same for all ranks, so that all decide alike. All ranks make this call at the same place.
+Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu);
+// The same of a command that is alone.
+Result<ProcessMemory> MemoryFor(const Processor& processor);
 std::string Today();  // YYYY-MM-DD, local time
 
 }  // namespace temper

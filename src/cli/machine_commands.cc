@@ -27,8 +27,10 @@ std::string Libraries() {
 std::string InUse(int gpu) {
   const auto device = OpenGpu(gpu);
   if (!device.ok()) return "; cannot be used: " + device.status().message();
-  const auto beside = (*device)->MemoryBeside();
-  return beside.ok() ? fmt::format(", {} of it in use", ToString(beside->device)) : "";
+  const auto memory = (*device)->MeasureMemory();
+  if (!memory.ok()) return "";
+  return fmt::format(", {} of it in use{}", ToString(memory->beside),
+                     memory->holders.empty() ? "" : "; " + memory->holders);
 }
 
 // A line per GPU, or one that says why there is none.

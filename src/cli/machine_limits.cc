@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/log.h"
+#include "comm/nccl/nccl_collective.h"
 #include "disk/disk_tier.h"
 
 namespace temper {
@@ -16,6 +20,16 @@ namespace {
 constexpr Bytes kBesideArenas = MiB(150);
 // Page tables take 1/512 of what is mapped in small pages; some pages of files are always in use.
 constexpr int64_t kShareOfKernel = 64;
+
+// Of an open GPU's free memory: what CUDA and its libraries load when kernels first run, and recorded graphs. Assumed,
+// as the `reserve` of a cluster file: a run says what it was (`beside`).
+constexpr Bytes kLoadedLater = MiB(512);
+// NCCL buffers 4 MiB (NCCL_BUFFSIZE) per channel and direction, and has up to 32 channels to a communicator.
+constexpr Bytes kPerCommunicator = MiB(4) * 2 * 32;
+// Pinned memory cannot be swapped out, nor lent to files that are read: the rest is for these.
+constexpr Bytes Pinnable(Bytes room) {
+  return room / 4 * 3;
+}
 
 // AdamW on states that live on the disk works on copies at the host: the states of a weight, its gradient and the
 // weight itself (18 bytes per parameter where states are 12, 16 where they are 8), and what is packed around them. With
@@ -33,6 +47,13 @@ Bytes LargestStates(const Program& program) {
     largest = std::max(largest, of_weight);
   }
   return largest;
+}
+
+KernelSpec SpecOf(const Segment& segment, const Instruction& instruction) {
+  KernelSpec spec{.op = instruction.op, .attributes = instruction.attributes};
+  for (const int i : instruction.inputs) spec.inputs.push_back(segment.operands[static_cast<size_t>(i)]);
+  for (const int i : instruction.outputs) spec.outputs.push_back(segment.operands[static_cast<size_t>(i)]);
+  return spec;
 }
 
 Bytes Times(Bytes bytes, double factor) {
@@ -79,11 +100,53 @@ std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<By
   return shares;
 }
 
-std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked, Bytes available) {
-  Bytes room = RoomForArenas(available);
+Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
+  std::array<Bytes, kNumStreamUses> scratch = {};
+  std::set<std::pair<std::string, StreamUse>> communicators;
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.instructions) {
+      if (!i.attributes.Has("axes")) continue;
+      const KernelSpec spec = SpecOf(segment, i);
+      const StreamUse use = IsCollective(i.op) ? StreamOfCollective(spec) : StreamUse::kCompute;
+      // Of transfers each pair of neighbours has its own.
+      const std::string peer = i.attributes.Has("peer") ? fmt::format(" {}", i.attributes.Int("peer")) : "";
+      communicators.emplace(i.attributes.String("axes") + peer, use);
+      if (!IsCollective(i.op)) continue;
+      Bytes& most = scratch[static_cast<size_t>(use)];
+      most = std::max(most, NcclScratchOf(spec).size);
+    }
+  }
+  Bytes taken = kLoadedLater + kPerCommunicator * static_cast<int64_t>(communicators.size());
+  for (const Bytes of_stream : scratch) taken += of_stream;
+  return std::max(gpu.free - taken, Bytes{});
+}
+
+namespace {
+
+// A GPU has the host's memory behind its own.
+MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const ProcessMemory& available) {
+  const Bytes host = Pinnable(RoomForArenas(available.host.bytes)) - DiskTier::BufferBytes(/*spills=*/true);
+  MemorySpec limits = asked;
+  limits.device = std::min(asked.device, RoomOnGpu(as_asked, *available.gpu));
+  limits.host = std::min(asked.host, std::max(host, Bytes{}));
+  return limits;
+}
+
+// Whether what was compiled without limits has room.
+bool Fits(const Program& program, const ProcessMemory& available) {
+  const Bytes host = RoomForArenas(available.host.bytes);
+  if (!available.gpu) return program.arena_bytes + program.host.bytes <= host;
+  return program.arena_bytes <= RoomOnGpu(program, *available.gpu) && program.host.bytes <= host;
+}
+
+}  // namespace
+
+std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
+                                          const ProcessMemory& available) {
   const bool open = asked.device == kNoLimit || asked.host == kNoLimit;
-  if (asked.placement != MemoryPlacement::kAuto || !open) return std::nullopt;
-  if (as_asked.arena_bytes + as_asked.host.bytes <= room) return std::nullopt;
+  if (asked.placement != MemoryPlacement::kAuto || !open || Fits(as_asked, available)) return std::nullopt;
+  if (available.gpu) return LimitsOfGpu(as_asked, asked, available);
+  Bytes room = RoomForArenas(available.host.bytes);
   room = std::max(room - DiskTier::BufferBytes(/*spills=*/true), Bytes{});
   MemorySpec limits = asked;
   if (asked.device != kNoLimit && asked.device < room) {
@@ -102,12 +165,12 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
   return limits;
 }
 
-Result<std::vector<Program>> CompileForwardWithin(const AvailableMemory& available, const MemorySpec& asked,
+Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile) {
   ChosenMemory chosen;
   std::string because;
   TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, compile(asked, &chosen));
-  if (const auto limits = LimitsOfMachine(programs[0], asked, available.bytes)) {
+  if (const auto limits = LimitsOfMachine(programs[0], asked, available)) {
     because = DescribeLimits(programs[0], available);
     auto within = compile(*limits, &chosen);
     if (!within.ok()) return within.status().WithContext(because);
@@ -118,10 +181,16 @@ Result<std::vector<Program>> CompileForwardWithin(const AvailableMemory& availab
   return programs;
 }
 
-std::string DescribeLimits(const Program& as_asked, const AvailableMemory& available) {
-  return fmt::format("everything in memory takes {}, and of {} available {} are left for it",
-                     ToString(as_asked.arena_bytes + as_asked.host.bytes), available.ToString(),
-                     ToString(RoomForArenas(available.bytes)));
+std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available) {
+  if (!available.gpu) {
+    return fmt::format("everything in memory takes {}, and of {} available {} are left for it",
+                       ToString(as_asked.arena_bytes + as_asked.host.bytes), available.host.ToString(),
+                       ToString(RoomForArenas(available.host.bytes)));
+  }
+  const Device::Memory& gpu = *available.gpu;
+  return fmt::format("everything on the GPU takes {}, and of {} free there ({} in all{}) {} are left for it",
+                     ToString(as_asked.arena_bytes), ToString(gpu.free), ToString(gpu.total),
+                     gpu.holders.empty() ? "" : "; " + gpu.holders, ToString(RoomOnGpu(as_asked, gpu)));
 }
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "backend/gpu/gpu_device.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
@@ -16,6 +17,7 @@
 #include "cli/machine.h"
 #include "cli/plan_search.h"
 #include "cli/planner.h"
+#include "cli/processor.h"
 #include "cli/run_data.h"
 #include "cli/train_setup.h"
 #include "compile/pipeline_balance.h"
@@ -40,9 +42,24 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
-// What a rank would find on this machine; 0 where it is not said that all ranks run on it.
+// What each of `ranks` would find on this machine, and on the GPU that the first would compute on.
+RankMemory MemoryHere(const RunConfig& c, int ranks) {
+  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
+  if (c.machine.device != DeviceChoice::kGpu) return memory;
+  const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
+  if (!choice.ok()) return memory;  // a plan needs none
+  const auto gpu = OpenGpu(choice->gpu);
+  if (!gpu.ok()) return memory;
+  const auto measured = (*gpu)->MeasureMemory();
+  if (measured.ok()) memory.gpu = *measured;
+  return memory;
+}
+
+// What a rank would find on this machine for its arenas; 0 where they lie on a GPU, or where it is not said that all
+// ranks run on it.
 Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
   const int ranks = run.mesh.mesh.ranks();
+  if (c.machine.device == DeviceChoice::kGpu) return Bytes{};
   return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
 }
 
@@ -219,8 +236,11 @@ Result<int> PlanCommand(const Arguments& arguments) {
       auto setup, SetUpTraining(arguments, Purpose::kPlan, kUsage, alone, {options.Group()}, nullptr, facts_of));
   if (!setup) return 0;
   const RunConfig& config = setup->run.config;
-  // Nobody named this machine: a mesh larger than it is planned without seconds.
-  if (options.cluster.empty() && cluster && RanksOn(*cluster, config) > cluster->devices()) cluster.reset();
+  // Nobody named this machine, of which the CPU was measured: a mesh larger than it, or its GPU, is planned without
+  // seconds.
+  const bool measured = options.cluster.empty() && cluster;
+  const bool elsewhere = measured && cluster->shared && config.machine.device == DeviceChoice::kGpu;
+  if (elsewhere || (measured && RanksOn(*cluster, config) > cluster->devices())) cluster.reset();
   if (!cluster) TEMPER_RETURN_IF_ERROR(CheckOptions(options));
   if (!options.measured.empty() && options.html.empty()) {
     return InvalidArgument("measured lays a trace beside the page: add --html FILE");
@@ -233,9 +253,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run, here ? CompileWithin({ShareOf(FindAvailableMemory(), ranks), ranks},
-                                                                        setup->model.model(), config, ranks)
-                                                        : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
+                            here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(), config, ranks)
+                                 : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);
     std::fputs((options.program ? PrintProgram(run.train())

@@ -80,7 +80,8 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
   const auto within = [&](int rank) {
-    return cluster_.shared ? CompileWithin({{cluster_.MemoryOf(ranks)}, ranks}, model_, config, ranks, rank)
+    return cluster_.shared ? CompileWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
+                                           config, ranks, rank)
                            : CompileRun(model_, config, ranks, rank, {}, &memory);
   };
   Result<std::vector<CompiledRun>> stages = CompileStages(ranks, within);

@@ -72,7 +72,8 @@ bool SomeAreHidden() {
 }  // namespace
 
 Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank) {
-  const ProcessorChoice cpu{.name = "this CPU", .has_bf16 = DefaultDType() == DType::kBF16};
+  const ProcessorChoice cpu{.name = fmt::format("this CPU ({})", ToString(DetectIsa())),
+                            .has_bf16 = DefaultDType() == DType::kBF16};
   if (wanted == DeviceChoice::kCpu) return cpu;
   const Result<GpuInventory> found = ListGpus();
   if (!found.ok()) return wanted == DeviceChoice::kAuto ? Result<ProcessorChoice>(cpu) : found.status();

@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "base/log.h"
@@ -64,6 +65,11 @@ Result<int> Ranks::End(Result<int> result) const {
   // has told why.
   if (!has_words && of_mpi_) std::this_thread::sleep_for(std::chrono::seconds(1));
   return Status(failure.code(), "");
+}
+
+void Ranks::EndNow(const Status& failure) const {
+  if (communicator_->ReportsFailure()) LogError(failure.message());
+  std::_Exit(1);  // as of any error
 }
 
 }  // namespace temper

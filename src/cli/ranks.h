@@ -38,6 +38,8 @@ class Ranks {
   // How this rank's part of the run ended, as its process is to end. After a failure one rank alone tells the user,
   // here; and no other one waits for this one.
   Result<int> End(Result<int> result) const;
+  // The same where the rank's own thread does not come back: this process ends here. Any thread.
+  [[noreturn]] void EndNow(const Status& failure) const;
 
  private:
   std::unique_ptr<Communicator> communicator_;

@@ -112,14 +112,21 @@ Status MakeExecutors(KernelTable& kernels, Run& run) {
   return OkStatus();
 }
 
-Status ReserveOnGpu(Run& run) {
-  const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu, ranks.of_machine()));
+// Before anything is compiled: what is free there is known once it is open.
+Status OpenOwnGpu(Run& run) {
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice,
+                          ChooseProcessor(DeviceChoice::kGpu, run.setup.ranks.of_machine()));
   TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
   TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
+  return OkStatus();
+}
+
+Status ReserveOnGpu(Run& run) {
+  const Ranks& ranks = run.setup.ranks;
   if (!ranks.alone()) {
     const Mesh& mesh = run.compiled.mesh.mesh;
-    auto between = NcclCommunicator::Make(*ranks.communicator(), *run.gpu);
+    auto between =
+        NcclCommunicator::Make(*ranks.communicator(), *run.gpu, [&ranks](const Status& cause) { ranks.EndNow(cause); });
     TEMPER_RETURN_IF_ERROR(ranks.Agree(between.status()));
     run.between_gpus = *std::move(between);
     run.collectives = run.between_gpus->Collectives(mesh);
@@ -138,19 +145,19 @@ Status ReserveOnGpu(Run& run) {
   LogInfo(fmt::format("device      {}: {}", run.gpu->name(), rate));
   TEMPER_RETURN_IF_ERROR(MakeExecutors(run.gpu->kernels(), run));
   for (Executor* executor : {run.train.get(), run.eval.get()}) executor->set_replays(run.config().machine.graphs);
-  TEMPER_ASSIGN_OR_RETURN(const Device::Beside beside, run.gpu->MemoryBeside());
-  if (beside.device.v + beside.host.v > 0) {
+  TEMPER_ASSIGN_OR_RETURN(const Device::Memory memory, run.gpu->MeasureMemory());
+  if (memory.beside.v + memory.pinned.v > 0) {
     LogInfo(
         fmt::format("beside      {} of the GPU's memory (context, libraries, collectives, other processes; `reserve` "
                     "of a cluster file), {} of the host's, pinned",
-                    ToString(beside.device), ToString(beside.host)));
+                    ToString(memory.beside), ToString(memory.pinned)));
   }
   return OkStatus();
 }
 
 // Reserves all memory and makes every kernel.
 Status Reserve(Run& run) {
-  if (run.config().machine.device == DeviceChoice::kGpu) return ReserveOnGpu(run);
+  if (run.gpu) return ReserveOnGpu(run);
   const CompiledRun& compiled = run.compiled;
   const Mesh& mesh = compiled.mesh.mesh;
   CpuOptions options{.threads = static_cast<int>(*run.config().machine.threads)};
@@ -445,7 +452,8 @@ Status CheckSameModel(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks));
+  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(ranks.Agree(OpenOwnGpu(run)));
+  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
@@ -470,7 +478,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
   // Else the device would wait for the other ranks, and what goes now for the device.
-  if (!result.ok() && run.between_gpus) run.between_gpus->LetGo();
+  if (!result.ok() && run.between_gpus) result = run.between_gpus->LetGo(result.status());
   return result;
 }
 

@@ -32,21 +32,29 @@ size_t IsNarrow(OpClass op_class) {
   return op_class == OpClass::kNarrow ? 1 : 0;
 }
 
-}  // namespace
-
-DeviceRates TypicalHost() {
-  constexpr double kBandwidth = 1e10, kF32 = 1e11, kBf16 = 5e11;
+// The same rates for all ops of a class.
+DeviceRates UniformRates(Seconds launch, double bandwidth, double f32_peak, double bf16_peak) {
   DeviceRates rates;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
-      OpRate rate{.launch = {1e-6}, .bandwidth = {{KiB(1), kBandwidth}}};
+      OpRate rate{.launch = launch, .bandwidth = {{KiB(1), bandwidth}}};
       if (c == OpClass::kProduct || c == OpClass::kAttention) {
-        rate.flops_per_second = dtype == DType::kBF16 ? kBf16 : kF32;
+        rate.flops_per_second = dtype == DType::kBF16 ? bf16_peak : f32_peak;
       }
       rates.SetClass(c, dtype, std::move(rate));
     }
   }
   return rates;
+}
+
+}  // namespace
+
+DeviceRates TypicalHost() {
+  return UniformRates({1e-6}, /*bandwidth=*/1e10, /*f32_peak=*/1e11, /*bf16_peak=*/5e11);
+}
+
+DeviceRates TypicalGpu() {
+  return UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, /*f32_peak=*/0.6 * 19.5e12, /*bf16_peak=*/0.6 * 312e12);
 }
 
 ProductDims ProductDimsOf(Op op, const Types& in) {

@@ -92,6 +92,11 @@ class DeviceRates {
 // from what is not.
 DeviceRates TypicalHost();
 
+// The same of a GPU, and of its link to the host: an A100 by its data sheet, at three fifths of the products' peak and
+// four fifths of the bandwidths'. Newer ones have more of all, in much the same proportions.
+DeviceRates TypicalGpu();
+inline constexpr double kTypicalGpuLink = 25e9;  // PCIe 4.0 with 16 lanes: 31.5 GB/s
+
 // Rows, columns and inner dim of a product's result. REQUIRES: ClassOf is kProduct or kNarrow.
 struct ProductDims {
   int64_t rows = 0, columns = 0, inner = 0;

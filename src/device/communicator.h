@@ -73,6 +73,11 @@ class Communicator {
   // From here on; all ranks set the same. Thread rule: as Barrier.
   virtual void SetPatience(const Patience& patience) = 0;
 
+  // Whether the run goes on, asked from beside the threads that run the rank: they may wait for others where no
+  // communicator can look around, on a device. Stops it where a rank of this host has died, or has been stopped for as
+  // long as patience lasts. Waits for nothing. Thread rule: one thread at a time, any.
+  virtual Status Check() = 0;
+
   // This rank cannot go on: all others are told why and return from what they wait in. Any thread.
   virtual void Abort(const Status& cause) = 0;
   // After a failure: whether this is the rank that should tell the user, which is one at most (a launcher may do it).

@@ -94,13 +94,14 @@ class Device {
   virtual Result<std::span<std::byte>> Allocate(Bytes size) = 0;
   // Gives back what Allocate gave. REQUIRES: nothing that uses it is enqueued.
   virtual void Release(std::span<std::byte> memory) = 0;
-  // What a run takes beside what Allocate gave: of the device's memory its context, libraries and their scratch (and
-  // what other processes hold there, which it cannot tell apart), of the host's what is pinned for copies. Measured,
-  // now.
-  struct Beside {
-    Bytes device, host;
+  // The device's memory, measured now.
+  struct Memory {
+    Bytes total, free;
+    Bytes beside;  // what is neither free nor given by Allocate: contexts, libraries and scratch, of all processes
+    Bytes pinned;  // of the host's memory, for copies
+    std::string holders;  // other processes, where the driver names them: "python3 (process 4711) holds 30.00 GiB"
   };
-  virtual Result<Beside> MemoryBeside() = 0;
+  virtual Result<Memory> MeasureMemory() = 0;
   // Makes memory of the host's known to the device, so that copies of it wait for their turn (Stream::CopyRows), and
   // undoes that. It stays where it is meanwhile: the system may not swap it out. Errors: kOutOfMemory, where a limit of
   // the system's forbids it. REQUIRES of both: nothing that uses it is enqueued.

@@ -34,6 +34,9 @@ struct KernelArgs {
   std::byte* const* outputs;
   std::byte* workspace;
   uint64_t rng_name_hash = 0;  // for random ops: HashName of the value's canonical name
+  // Per input, where the host has the bytes that it has put there in this run, which stay as they are until the run has
+  // ended: what a kernel on a device can know without waiting for it. nullptr for all others, or altogether.
+  const std::byte* const* loaded = nullptr;
 };
 
 class Kernel {

@@ -56,21 +56,21 @@ TEST(Sharding, InPlainTextShowsEveryTensorsShapeSpecAndWhoHoldsWhichSlice) {
   ExpectHas(text,
             "\ntable.weight  bf16[5, 8]  fsdp,-  by rule 1  trained\n"
             "    +------+\n"
-            "    | 0,1  |  rows 0-2\n"
+            "    | 0,1  |  rows 0-1\n"
             "    +------+\n"
-            "    | 2,3  |  rows 3-4\n"
+            "    | 2,3  |  rows 2-4\n"
             "    +------+\n");
   for (const char c : text) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
 }
 
 TEST(Sharding, SaysWhatEachRankHolds) {
   const std::string text = Draw(Fsdp2Tp2(), kRules);
-  // Two layers of a quarter of 96 bytes and 16 of the norm; of the table's rows of 16 bytes three or two.
+  // Two layers of a quarter of 96 bytes and 16 of the norm; of the table's rows of 16 bytes two or three.
   ExpectHas(text, "weights and adapters: 304 B in all\n");
-  ExpectHas(text, "   rank 0     128 B\n");
-  ExpectHas(text, "   rank 1     128 B\n");
-  ExpectHas(text, "   rank 2     112 B\n");
-  ExpectHas(text, "   rank 3     112 B\n");
+  ExpectHas(text, "   rank 0     112 B\n");
+  ExpectHas(text, "   rank 1     112 B\n");
+  ExpectHas(text, "   rank 2     128 B\n");
+  ExpectHas(text, "   rank 3     128 B\n");
 }
 
 TEST(Sharding, InColourHasTheSameWordsAndAColourForEachRank) {
@@ -103,7 +103,7 @@ TEST(Sharding, OfAPipelineNamesTheRanksOfTheStagesThatHaveATensor) {
                                  {"table.weight", {0, 1}}});
   ExpectHas(text, "model.layers.*.mlp.up_proj.weight  bf16[6, 8]  -,-  by rule 2\n    on ranks 0,1\n");
   ExpectHas(text, "    on ranks 2,3\n");
-  ExpectHas(text, "| 0,2  |  rows 0-2\n");
+  ExpectHas(text, "| 0,2  |  rows 0-1\n");
 }
 
 TEST(Sharding, CountsWhatEachRuleDecided) {

@@ -25,11 +25,13 @@ struct Executor::BoundInstruction {
   bool at_host;  // its kernel is the host's
   bool moves;    // between tiers
   bool breaks;   // waits for a lane, at some place in the schedule, for which none of its binding before it has
-  KernelArgs Args(std::byte* const* addresses) const {
+  KernelArgs Args(const Executor& executor) const {
+    std::byte* const* const addresses = executor.addresses_.data();
     return {.inputs = addresses + inputs,
             .outputs = addresses + outputs,
             .workspace = workspace,
-            .rng_name_hash = rng_hash};
+            .rng_name_hash = rng_hash,
+            .loaded = executor.loaded_.data() + inputs};
   }
 };
 
@@ -106,6 +108,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Program& program, Arena
   }
   executor->waits_ = FindWaits(program);
   TEMPER_RETURN_IF_ERROR(executor->NoteBackground());
+  executor->FindReaders();
   executor->FindBreaks();
   TEMPER_RETURN_IF_ERROR(executor->FillConstants());
   return executor;
@@ -239,6 +242,20 @@ Status Executor::NoteBackground() {
   return lanes_.Prepare(issued, waits_);
 }
 
+// Buffers are nobody else's memory: an operand at an input's address is that input.
+void Executor::FindReaders() {
+  loaded_.assign(addresses_.size(), nullptr);
+  readers_.resize(program_.buffers.size());
+  for (size_t b = 0; b < program_.buffers.size(); ++b) {
+    const Buffer& buffer = program_.buffers[b];
+    if (buffer.role != Role::kInput) continue;
+    const std::byte* const at = At(buffer.offset);
+    for (size_t k = 0; k < addresses_.size(); ++k) {
+      if (addresses_[k] == at) readers_[b].push_back(k);
+    }
+  }
+}
+
 // A wait belongs to a place in the schedule, not to a binding: the same one waits in one micro-batch and not in
 // another. So waits are enqueued between recordings, not recorded, and none may be due in the middle of one.
 void Executor::FindBreaks() {
@@ -326,7 +343,7 @@ Status Executor::RecordAll() {
       if (!recordable(begin)) continue;
       TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
         for (size_t i = begin; i < end; ++i) {
-          TEMPER_RETURN_IF_ERROR(bound_[i].kernel->Run(bound_[i].Args(addresses_.data())));
+          TEMPER_RETURN_IF_ERROR(bound_[i].kernel->Run(bound_[i].Args(*this)));
         }
         return OkStatus();
       }));
@@ -346,6 +363,7 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
     const auto bytes = static_cast<size_t>(size.v);
     TEMPER_RETURN_IF_ERROR(load ? stream.CopyToDevice({host, bytes}, device)
                                 : stream.CopyToHost(device, {host, bytes}));
+    for (const size_t k : readers_[static_cast<size_t>(array.buffer)]) loaded_[k] = host;
   }
   if (load) lanes_.NoteEnqueued(/*on_pinned=*/false);  // what reads inputs in the background comes after them
   return OkStatus();
@@ -371,7 +389,7 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
   for (size_t i = begin; i < end; ++i, ++*at) {
     const BoundInstruction& b = bound_[i];
     if (b.background) {
-      TEMPER_RETURN_IF_ERROR(lanes_.Issue(b.lane, waits_[*at], b.kernel, b.Args(addresses_.data())));
+      TEMPER_RETURN_IF_ERROR(lanes_.Issue(b.lane, waits_[*at], b.kernel, b.Args(*this)));
       continue;
     }
     // What a store has to do with is done by the host, through pinned memory.
@@ -388,9 +406,9 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
 }
 
 Status Executor::RunForeground(const BoundInstruction& b, const Call& call, Trace* trace) {
-  if (trace == nullptr) return b.kernel->Run(b.Args(addresses_.data()));
+  if (trace == nullptr) return b.kernel->Run(b.Args(*this));
   const auto start = std::chrono::steady_clock::now();
-  Status status = b.kernel->Run(b.Args(addresses_.data()));
+  Status status = b.kernel->Run(b.Args(*this));
   if (status.ok()) status = arena_.stream().Synchronize();  // a trace of when work was done, not of when enqueued
   trace->Record({b.op, b.phase, b.block, call.micro_batch, start, std::chrono::steady_clock::now(),
                  b.cost.read + b.cost.written, b.cost.flops});

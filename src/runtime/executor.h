@@ -91,6 +91,7 @@ class Executor {
                                                  const Binding& binding, size_t lane);
   Status BindAll();
   Status NoteBackground();
+  void FindReaders();
   void FindBreaks();
   Status RecordAll();
   Status Copy(std::span<const HostArray> io, int micro_batch, bool load);
@@ -111,6 +112,8 @@ class Executor {
   std::array<std::unique_ptr<PinnedStaging>, kBackgroundLanes + 1> staging_;
   std::vector<std::unique_ptr<Kernel>> kernels_;  // one per instruction of a segment and tier; of a move, per binding
   std::vector<std::byte*> addresses_;             // operands of all bound instructions, inputs then outputs
+  std::vector<const std::byte*> loaded_;          // the same: KernelArgs::loaded
+  std::vector<std::vector<size_t>> readers_;      // per buffer of the Program's inputs, which operands it is
   std::vector<BoundInstruction> bound_;           // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
   // Per binding, its instructions in runs that are recorded or not; empty until RecordAll.

@@ -2,6 +2,7 @@
 // host, and a library of NCCL's functions (nccl/nccl.cc). The same list of cases as for all communicators.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <mutex>
 #include <thread>
 
@@ -38,6 +39,7 @@ class FromHost final : public Communicator {
   Status AllReduceMax(std::span<double> values) override { return inner_.AllReduceMax(values); }
   Status Broadcast(std::span<std::byte> bytes, int root) override { return inner_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { inner_.SetPatience(patience); }
+  Status Check() override { return inner_.Check(); }
   void Abort(const Status& cause) override { inner_.Abort(cause); }
   bool ReportsFailure() const override { return inner_.ReportsFailure(); }
   Bytes bytes_sent() const override { return inner_.bytes_sent(); }
@@ -147,8 +149,14 @@ TEST_P(Nccl, EveryCollectiveGivesWhatAPlainLoopGives) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Nccl, testing::Values(1, 2, 3));
 
-// The other one has failed, say, and will not come.
-TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
+// Two ranks, of which the first waits on its device for a sum that the other one will not come to: that has ended by
+// `ends`, and this one has done `then`. What the device and what is enqueued later say of it.
+struct Waited {
+  Status device, later;
+};
+Waited WaitForOneThatDoesNotCome(const std::function<void(LocalCommunicator&)>& ends,
+                                 const std::function<void(NcclCommunicator&)>& then) {
+  Waited waited;
   OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
     const auto between = NcclCommunicator::Make(host, device);
     TEMPER_CHECK(between.ok()) << between.status().message();
@@ -161,15 +169,37 @@ TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
                                      .outputs = {terms},
                                      .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}});
     TEMPER_CHECK(kernel.ok()) << kernel.status().message();
-    if (host.rank() != 0) return;
+    if (host.rank() != 0) return ends(host);
     const auto memory = device.Allocate(terms.bytes());
     TEMPER_CHECK(memory.ok()) << memory.status().message();
     std::byte* const at = memory->data();
-    ASSERT_TRUE((*kernel)->Run({.inputs = &at, .outputs = &at}).ok());
-    (*between)->LetGo();
-    const Status waited = device.stream().Synchronize();
-    EXPECT_FALSE(waited.ok()) << "nobody else came";
+    const auto sum = [&] { return (*kernel)->Run({.inputs = &at, .outputs = &at}); };
+    TEMPER_CHECK(sum().ok());
+    then(**between);
+    waited.device = device.stream().Synchronize();
+    waited.later = sum();
   });
+  return waited;
+}
+
+TEST(Nccl, ARankThatLetsGoIsNotHeldUpByOneThatDoesNotCome) {
+  const Waited waited = WaitForOneThatDoesNotCome([](LocalCommunicator&) {},
+                                                  [](NcclCommunicator& between) {
+                                                    const Status own = IoError("the disk is full");
+                                                    EXPECT_EQ(between.LetGo(own).message(), own.message());
+                                                  });
+  EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+  EXPECT_EQ(waited.later.message(), "the disk is full");
+}
+
+TEST(Nccl, ARankThatWaitsForOneThatHasFailedIsToldByTheWatchBesideIt) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Waited waited = WaitForOneThatDoesNotCome(
+      [](LocalCommunicator& host) { host.Abort(Numerical("the loss is NaN in step 20")); }, [](NcclCommunicator&) {});
+  EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+  EXPECT_NE(waited.later.message().find("the loss is NaN in step 20"), std::string::npos) << waited.later.message();
+  EXPECT_NE(waited.later.message().find("rank 1"), std::string::npos) << waited.later.message();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(Nccl, WhatIsTooOldOrMissingIsToldInALine) {

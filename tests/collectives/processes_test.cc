@@ -132,6 +132,21 @@ TEST_F(Processes, ARankThatDoesNothingIsNotWaitedForForEver) {
   }
 }
 
+// As ranks do that wait for each other on devices.
+TEST_F(Processes, ARankThatIsGoneIsFoundByRanksThatDoNotMeetIt) {
+  for (const std::string what : {"kill", "stop"}) {
+    LaunchSpec spec = SpecOf(3, "beside_" + what, 1);
+    spec.grace = Seconds{1};
+    ASSERT_TRUE(Launch(spec).ok());
+    const Heard heard = HeardAlike(3, 1);
+    EXPECT_EQ(heard.message().find("rank 1 "), 0u) << heard.message();
+    EXPECT_NE(heard.message().find(what == "kill" ? "was killed by signal 9" : "(it is stopped)"), std::string::npos)
+        << heard.message();
+    EXPECT_LT(heard.slowest, 5) << "2 s of patience with one that is stopped";
+    EXPECT_EQ(heard.reporters, what == "kill" ? 0 : 1);
+  }
+}
+
 // One waits in the background for what the others come to later, they at once for what it comes to later.
 TEST_F(Processes, RanksThatWaitForEachOtherInDifferentLanesFindOut) {
   EXPECT_EQ(Run(3, "lanes_cross", 1).exit_code, kHeardOfFailure);

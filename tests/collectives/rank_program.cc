@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "conformance.h"
@@ -107,6 +108,22 @@ void HaveMishap(const std::string& what, std::unique_ptr<Communicator>& communic
   if (what == "throw") throw std::runtime_error("nobody catches this");
 }
 
+// Ranks that meet nowhere: each looks around for the others.
+int RunBeside(const std::string& what, int culprit, std::unique_ptr<Communicator> communicator,
+              const std::string& out) {
+  const int rank = communicator->rank();
+  const Clock::time_point begin = Clock::now();
+  Status status;
+  while (status.ok()) {
+    if (rank == culprit && Clock::now() - begin > std::chrono::milliseconds(500)) HaveMishap(what, communicator);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    status = communicator->Check();
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  Write(out, rank, fmt::format("{:.3f}\n{}\n{}\n", seconds, communicator->ReportsFailure(), status.message()));
+  return kHeardOfFailure;
+}
+
 int RunMishap(std::string what, int culprit, std::unique_ptr<Communicator> communicator, const std::string& out) {
   const int rank = communicator->rank();
   const bool stages = what.starts_with("stages_"), lanes = what.starts_with("lanes_");
@@ -202,6 +219,9 @@ int RunRank(const Join& join, const std::string& what, int culprit, const std::s
   if (what == "digest") {
     Write(out, rank, fmt::format("{:016x}", DigestOfSums(*communicator, ranks_per_host)));
     return 0;
+  }
+  if (constexpr std::string_view kBeside = "beside_"; what.starts_with(kBeside)) {
+    return RunBeside(what.substr(kBeside.size()), culprit, std::move(communicator), out);
   }
   if (what == "resident") {
     Write(out, rank, ResidentOfPeers(*communicator));

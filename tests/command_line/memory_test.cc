@@ -177,8 +177,9 @@ TEST_F(Memory, ExportOfAShardedCheckpointTakesMemoryForOneTensor) {
   const Ended exported = Temper({"export", "--model", "sharded/checkpoint-2", "--output_dir", "joined"});
   ASSERT_EQ(exported.code, 0) << exported.err;
   const Bytes whole{static_cast<int64_t>(std::filesystem::file_size(Path("joined/model.safetensors")))};
-  EXPECT_GT(whole, MiB(48)) << "the model is too small to show anything";
-  EXPECT_LT(exported.peak_rss, MiB(40)) << "of a model of " << ToString(whole);
+  EXPECT_GT(whole, MiB(40)) << "the model is too small to show anything";
+  // The largest, the embeddings, takes 4 MiB in f32.
+  EXPECT_LT(exported.peak_rss, Temper({"version"}).peak_rss + MiB(16)) << "of a model of " << ToString(whole);
 }
 
 // Stages need different amounts: each is limited by its own, and what one leaves is the others'.

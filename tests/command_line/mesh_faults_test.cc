@@ -26,24 +26,6 @@ int FromEnvironment(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// The process that `parent` has started as that rank; 0: there is none.
-pid_t ProcessOfRank(pid_t parent, int rank) {
-  const std::string launched = fmt::format("TEMPER_LAUNCHED_RANK={} ", rank),
-                    of_mpi = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
-  for (const std::string& process : Must(PosixEnv().List("/proc"))) {
-    if (!std::isdigit(process[0])) continue;
-    std::ifstream stat("/proc/" + process + "/stat"), environment("/proc/" + process + "/environ");
-    std::string text;
-    std::getline(stat, text);
-    const size_t after_name = text.rfind(')');
-    if (after_name == text.npos || std::atoi(text.c_str() + after_name + 4) != parent) continue;
-    while (std::getline(environment, text, '\0')) {
-      if (text.starts_with(launched) || text == of_mpi) return static_cast<pid_t>(std::stoi(process));
-    }
-  }
-  return 0;
-}
-
 // Where the program of process `pid` begins: code that no thread comes to again.
 uint64_t EntryOf(pid_t pid) {
   std::ifstream in(fmt::format("/proc/{}/auxv", pid), std::ios::binary);

@@ -102,6 +102,17 @@ TEST_F(Models, ExportMergesEveryKindToTheSameLoss) {
             {"dtype should be one of stored, bf16, f16, f32, but is 'i32'"});
 }
 
+TEST_F(Models, EveryStoredTypeIsRead) {
+  const double loss = Evaluate(kModel)["eval_loss"].get<double>();
+  for (const char* dtype : {"f16", "bf16", "f32"}) {
+    ASSERT_EQ(Temper({"export", "--model", kModel, "--output_dir", dtype, "--dtype", dtype}).code, 0);
+    EXPECT_NE(Temper({"inspect", dtype}).out.find(dtype), std::string::npos);
+    // The example's weights are bf16; f16 rounds away what is below 6e-8.
+    EXPECT_NEAR(Evaluate(dtype)["eval_loss"].get<double>(), loss, 1e-4) << dtype;
+    EXPECT_EQ(Temper(Train({"--model", dtype, "--max_steps", "1", "--output_dir", std::string("o_") + dtype})).code, 0);
+  }
+}
+
 TEST_F(Models, InspectTakesEveryKindAndAFile) {
   for (const std::string& path : {kModel, kModel + "/model.safetensors", Of("lora"), Of("lora/checkpoint-2"),
                                   Of("lora/adapter_model.safetensors"), Of("full"), Of("full/checkpoint-4"),
@@ -134,6 +145,37 @@ TEST_F(Models, ChatAnswersLineByLineOnStdout) {
           .Wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 2) << ended.out;
+}
+
+TEST_F(Models, GenerateAnswersAMessageAsChatDoes) {
+  const Arguments decoding = {"--model", Of("lora"), "--threads", "1", "--max_new_tokens", "8", "--temperature", "0"};
+  const auto with = [&](Arguments command) {
+    command.insert(command.end(), decoding.begin(), decoding.end());
+    return command;
+  };
+  const Ended generated = Temper(with({"generate", "--chat", "--prompt", "Why does it rain?"}));
+  ASSERT_EQ(generated.code, 0) << generated.err;
+  std::string chat = "printf 'Why does it rain?\\n' | " + std::string(TEMPER_PROGRAM);
+  for (const std::string& word : with({"chat"})) chat += " " + word;
+  EXPECT_EQ(Process({"sh", "-c", chat}, folder()).Wait().out, generated.out);
+  EXPECT_NE(Temper(with({"generate", "--prompt", "Why does it rain?"})).out, generated.out)
+      << "the template is not used";
+  // One seed gives one text.
+  const auto drawn = [&](const char* seed) {
+    return Temper({"generate", "--model", kModel, "--prompt", "The", "--threads", "1", "--temperature", "1.5", "--seed",
+                   seed})
+        .out;
+  };
+  EXPECT_EQ(drawn("1"), drawn("1"));
+  EXPECT_NE(drawn("1"), drawn("2"));
+}
+
+TEST_F(Models, PreviewShowsWhatIsLearnt) {
+  const Ended ended = Temper({"data", "preview", "--model", kModel, "--data", "d.jsonl"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json row = Json::parse(FirstLines(Path("d.jsonl"), 1));
+  const std::string answer = row["messages"].back()["content"].get<std::string>();
+  EXPECT_NE(ended.out.find(answer.substr(0, 12)), std::string::npos) << ended.out;
 }
 
 TEST_F(Models, PlanNeedsConfigJsonAlone) {

@@ -10,7 +10,8 @@
 namespace temper {
 namespace {
 
-// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", or unset: several.
+// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", or unset: several. Of each,
+// APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold the rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
@@ -26,9 +27,19 @@ class ApartGpu final : public ApartDevice {
     return std::unique_ptr<ApartGpu>(new ApartGpu(std::move(kernels), std::move(exchange)));
   }
   Result<std::span<std::byte>> Allocate(Bytes size) override {
-    if (Machine() == "full")
+    if (Machine() == "full" || size > free_) {
       return OutOfMemory("the run needs " + ToString(size) + ": another process may hold the rest");
+    }
+    free_ = free_ - size;
     return ApartDevice::Allocate(size);
+  }
+  void Release(std::span<std::byte> memory) override {
+    free_ += Bytes{static_cast<int64_t>(memory.size())};
+    ApartDevice::Release(memory);
+  }
+  Result<Memory> MeasureMemory() override {
+    const char* const holders = std::getenv("APART_GPU_HOLDERS");
+    return Memory{.total = GiB(80), .free = free_, .holders = holders == nullptr ? "" : holders};
   }
   void Join(Communicator& communicator, DeviceExchanges&, const Mesh& mesh) override {
     *exchange_ = [&communicator, mesh](AxisSet axes) { return communicator.MakeExchange(mesh, axes); };
@@ -38,8 +49,14 @@ class ApartGpu final : public ApartDevice {
   using ExchangeMaker = std::function<Result<std::unique_ptr<Exchange>>(AxisSet)>;
   ApartGpu(std::unique_ptr<KernelTable> kernels, std::unique_ptr<ExchangeMaker> exchange)
       : ApartDevice(*kernels), kernels_(std::move(kernels)), exchange_(std::move(exchange)) {}
+  static Bytes FreeAtFirst() {
+    const char* const free = std::getenv("APART_GPU_FREE");
+    return free == nullptr ? GiB(80) : Bytes{std::atoll(free)};
+  }
+
   const std::unique_ptr<KernelTable> kernels_;
   const std::unique_ptr<ExchangeMaker> exchange_;
+  Bytes free_ = FreeAtFirst();
 };
 
 }  // namespace

@@ -1,6 +1,12 @@
 // Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <chrono>
+
 #define TEMPER_PROGRAM "/proc/self/exe"
 #include "../command_line/temper_program.h"
+#include "cli/machine_limits.h"
 
 namespace temper::program {
 namespace {
@@ -109,6 +115,20 @@ TEST_F(OnDevice, TheDeviceIsTheDefaultWhereThereIsOne) {
       << old.err;
 }
 
+TEST_F(OnDevice, DoctorListsDevicesAndMeasuresThem) {
+  setenv("APART_GPU", "one", 1);
+  setenv("APART_GPU_HOLDERS", "python3 (process 4711) holds 1.00 GiB", 1);
+  const Ended doctor = RunTemper({"--temper", "doctor"}, folder());
+  unsetenv("APART_GPU");
+  unsetenv("APART_GPU_HOLDERS");
+  ASSERT_EQ(doctor.code, 0) << doctor.err;
+  for (const char* said :
+       {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
+        "TFLOP/s in matrix products of bf16", "GB/s within", "what --dtype auto and --device auto"}) {
+    EXPECT_NE(doctor.out.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << doctor.out;
+  }
+}
+
 TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
   setenv("APART_GPU", "none", 1);
   const Ended train = Run(Train({}), "gpu");
@@ -156,6 +176,80 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
   }
 }
 
+// The GPU has `room` for the arena of a run between no ranks, and no more, while this lives.
+class RoomOnDevice {
+ public:
+  explicit RoomOnDevice(Bytes room) {
+    const Bytes beside = GiB(1) - RoomOnGpu(Program(), {.free = GiB(1)});
+    setenv("APART_GPU_FREE", std::to_string((room + beside).v).c_str(), 1);
+    setenv("APART_GPU_HOLDERS", "python3 (process 4711) holds 79.00 GiB", 1);
+  }
+  ~RoomOnDevice() {
+    unsetenv("APART_GPU_FREE");
+    unsetenv("APART_GPU_HOLDERS");
+  }
+};
+
+// What is free on the GPU is the limit of a run that sets none.
+TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameBytes) {
+  constexpr char kLimits[] = "everything on the GPU takes ";
+  const Arguments run = Train({"--method", "full", "--dtype", "bf16", "--save_steps", "2"});
+  const std::string whole = Folder("whole"), within = Folder("within"), resumed = Folder("resumed");
+  const Ended everywhere = Run(run, "gpu", whole);
+  ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+  EXPECT_EQ(everywhere.err.find(kLimits), std::string::npos) << everywhere.err;
+  const auto peak = [&](const std::string& folder, const char* of) {
+    const Json row = Json::parse(FirstLines(folder + "/out/metrics.jsonl", 1));
+    return row.contains(of) ? row[of].get<int64_t>() : int64_t{0};
+  };
+  const int64_t arena = peak(whole, "device_peak_bytes");
+  {
+    const RoomOnDevice room(Bytes{arena * 6 / 10});
+    const Ended placed = Run(run, "gpu", within);
+    ASSERT_EQ(placed.code, 0) << placed.err;
+    for (const char* said : {kLimits, "python3 (process 4711) holds 79.00 GiB", "at the host"}) {
+      EXPECT_NE(placed.err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << placed.err;
+    }
+    Arguments plan = run;
+    plan[0] = "plan";
+    const Ended planned = Run(plan, "gpu", within);
+    EXPECT_NE(planned.out.find(kLimits), std::string::npos) << "a plan is the run: " << planned.out << planned.err;
+  }
+  EXPECT_LE(peak(within, "device_peak_bytes"), arena * 6 / 10);
+  EXPECT_GT(peak(within, "host_peak_bytes"), 0);
+  EXPECT_GT(arena, 0);
+  for (const auto& [file, bytes] : BytesOf(whole + "/out")) {
+    if (!file.ends_with(".safetensors")) continue;
+    EXPECT_TRUE(Slurp(within + "/out/" + file) == bytes) << file << " differs";
+  }
+  // And on with all of its memory, as if it had been there before.
+  Arguments on = run;
+  on.push_back("--resume=" + within + "/out/checkpoint-2");
+  const Ended went_on = Run(on, "gpu", resumed);
+  ASSERT_EQ(went_on.code, 0) << went_on.err;
+  EXPECT_EQ(went_on.err.find("another environment"), std::string::npos) << went_on.err;
+  EXPECT_TRUE(Slurp(resumed + "/out/model.safetensors") == Slurp(whole + "/out/model.safetensors"));
+
+  const RoomOnDevice none(KiB(64));
+  ExpectEnd(Run(run, "gpu", Folder("none")), 1, {kLimits, "python3 (process 4711)"});
+}
+
+TEST_F(OnDevice, AModelThatDoesNotFitWhatIsFreeGeneratesAndEvaluatesTheSame) {
+  for (const Arguments& what : {Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "96"},
+                                Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6"}}) {
+    SCOPED_TRACE(what[0]);
+    Arguments command = what;
+    command.insert(command.end(), {"--model", kModel, "--dtype", "f32", "--threads", "1"});
+    const Ended everywhere = Run(command, "gpu");
+    ASSERT_EQ(everywhere.code, 0) << everywhere.err;
+    const RoomOnDevice room(Bytes{static_cast<int64_t>(temper::Slurp(kModel + "/model.safetensors").size()) * 3 / 2});
+    const Ended within = Run(command, "gpu");
+    ASSERT_EQ(within.code, 0) << within.err;
+    EXPECT_NE(within.err.find("everything on the GPU takes "), std::string::npos) << within.err;
+    EXPECT_EQ(within.out, everywhere.out);
+  }
+}
+
 TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
   for (const char* mesh : {"dp=2", "fsdp=2", "cp=2"}) {
     SCOPED_TRACE(mesh);
@@ -169,6 +263,27 @@ TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
     EXPECT_NE(on_device.err.find("libnccl.so.2 2.28.9"), std::string::npos) << on_device.err;
     ExpectSameResults(host + "/out", device + "/out");
   }
+}
+
+// The other one waits on its device for the sums of a step.
+TEST_F(OnDevice, ARankThatIsStoppedEndsTheRunWithOneMessage) {
+  Arguments run = Train({"--max_steps", "100000", "--nprocs", "2", "--mesh", "fsdp=2", "--method", "full",
+                         "--watch.idle_seconds", "2", "--device", "gpu"});
+  run.insert(run.begin(), "--temper");
+  Process ranks(Command(run), folder());
+  ASSERT_TRUE(ranks.ReadErrUntil("step 3/"));
+  const pid_t victim = ProcessOfRank(ranks.pid(), 1);
+  ASSERT_GT(victim, 0);
+  kill(victim, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  const Ended ended = ranks.Wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_NE(ended.code, 0);
+  const size_t error = ended.err.find("error: ");
+  ASSERT_NE(error, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("error: ", error + 1), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find(fmt::format("error: rank 1 (process {}) gives no sign of life", victim)), std::string::npos)
+      << ended.err;
 }
 
 TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {

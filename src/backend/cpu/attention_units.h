@@ -38,8 +38,8 @@ struct HeadLayout {
         window(spec.attributes.IntOr("window", 0)),
         scale(static_cast<float>(spec.attributes.Double("scale"))),
         element(SizeOf(q.dtype)),
-        kernels(&AttentionKernelsOf(q.dtype, isa)),
-        tiles(&TilesOf(q.dtype, isa)) {
+        kernels(&AttentionKernelsOf(q.dtype, VectorIsa(isa))),
+        tiles(&TilesOf(q.dtype, VectorIsa(isa))) {
     TEMPER_CHECK(kernels->columns == tiles->nr) << kernels->columns;
     TEMPER_CHECK(kernels->forward_scratch <= kForwardTileBound && kernels->backward_scratch <= kBackwardTileBound &&
                  kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound)

@@ -13,9 +13,9 @@ namespace temper {
 std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
   if (isa == Isa::kScalar) return nullptr;
   switch (spec.op) {
-    case Op::kLinear: return MakeLinear(spec, isa);
-    case Op::kLinearDx: return MakeLinearDx(spec, isa);
-    case Op::kLinearDw: return MakeLinearDw(spec, isa);
+    case Op::kLinear:
+    case Op::kLinearDx:
+    case Op::kLinearDw: return MakeLinear(spec, isa);
     case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa, std::move(exchange));
     case Op::kAttention: return MakeAttention(spec, isa);
     case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);

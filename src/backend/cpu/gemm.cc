@@ -9,9 +9,8 @@
 namespace temper {
 namespace {
 
-// Block sizes. A tile reads both of its panels from the second-level cache; what limits depth is their size, what
-// limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of the peak).
-constexpr int64_t kDepthBytes = 4096;        // of a line: 2048 bf16
+// Block sizes. A tile reads both of its panels from the second-level cache; what limits depth (TileKernels) is their
+// size, what limits it from below is the traffic of partial sums (a depth of 256 costs 10 % of AVX-512's peak).
 constexpr int64_t kABlockBytes = 448 << 10;  // most of a second-level cache of 1 MiB, with a panel of B beside it
 constexpr int64_t kBBlockBytes = 4 << 20;    // shared, in the third-level cache
 constexpr int64_t kASharedBytes = 8 << 20;   // the same of A, where its lines are contiguous
@@ -52,6 +51,7 @@ const char* Offset(const void* p, int64_t elements, int64_t size) {
 const TileKernels& TilesOf(DType dtype, Isa isa) {
   TEMPER_CHECK(isa >= Isa::kAvx2 && (dtype == DType::kF32 || dtype == DType::kBF16)) << ToString(dtype);
   if (dtype == DType::kF32) return isa >= Isa::kAvx512 ? kTilesF32Avx512 : kTilesF32Avx2;
+  if (isa == Isa::kAmxBf16) return kTilesBF16Amx;
   if (isa == Isa::kAvx512Bf16Dot) return kTilesBF16Avx512;
   return isa >= Isa::kAvx512 ? kTilesBF16AsF32Avx512 : kTilesBF16AsF32Avx2;
 }
@@ -64,8 +64,10 @@ struct Gemm::Block {
   int64_t row = 0, rows = 0;  // of A packed by the team, or all
 };
 
-Gemm::Gemm(const GemmShape& shape, int threads, Isa isa)
-    : shape_(shape), threads_(threads), kernels_(&TilesOf(shape.dtype, isa)) {
+Gemm::Gemm(const GemmShape& shape, int threads, Isa isa) : Gemm(shape, threads, TilesOf(shape.dtype, isa)) {}
+
+Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
+    : shape_(shape), threads_(threads), kernels_(&tiles) {
   TEMPER_CHECK(threads >= 1) << threads;
   const TileKernels& t = *kernels_;
   const int64_t element = t.element_size;
@@ -78,8 +80,8 @@ Gemm::Gemm(const GemmShape& shape, int threads, Isa isa)
     (n >= m ? n : m) = slice_;
   }
   const bool lines = !shape.a_k_contiguous && !shape.b_k_contiguous && shape.out_dtype == DType::kF32;
-  depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), skinny && lines ? kSkinnyDepth : kDepthBytes / element, t.k_step);
-  height_ = static_cast<int>(EvenPiece(m, t.mr, 1));
+  depth_ = EvenPiece(std::max<int64_t>(shape.k, 1), skinny && lines ? kSkinnyDepth : t.depth_bytes / element, t.k_step);
+  height_ = static_cast<int>(EvenPiece(m, t.mr, t.row_step));
   // A line between panels: their steps would else fall into the same lines of the first-level cache.
   const int64_t line_bytes = RoundUp(depth_, t.k_step) * element;
   a_panel_bytes_ = RoundUp(line_bytes * height_, kAlign) + kAlign;
@@ -118,6 +120,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMem
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
   TEMPER_CHECK(extent.m <= shape_.m && extent.n <= shape_.n && extent.k <= shape_.k && self.size <= threads_)
       << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
+  if (kernels_->enter != nullptr) kernels_->enter();
   if (slice_ > 0) {
     if (self.size > 1) {
 #pragma omp barrier
@@ -129,6 +132,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* wor
   } else {
     RunBlocks(operands, extent, workspace, self);
   }
+  if (kernels_->leave != nullptr) kernels_->leave();
   if (self.size > 1) {
 #pragma omp barrier
   }

@@ -42,6 +42,8 @@ class Gemm {
   Gemm() = default;
   // REQUIRES: isa >= kAvx2, threads >= 1.
   Gemm(const GemmShape& shape, int threads, Isa isa);
+  // With tiles of the shape's dtype, which outlive it.
+  Gemm(const GemmShape& shape, int threads, const TileKernels& tiles);
 
   Bytes workspace() const { return slice_ > 0 ? workspace_ * threads_ : workspace_; }
 

@@ -3,7 +3,8 @@
 //
 // A panel holds `width` rows of A or columns of B^T (all called lines here) over a run of k. It is a sequence of steps;
 // a step holds, for each line, k_step consecutive k (bf16 products take pairs: k_step 2), so that a tile reads both of
-// its panels from front to back. What lies beyond the operand is zero.
+// its panels from front to back. How they lie within a step is between a table's packing and its tile. What lies beyond
+// the operand is zero.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +37,15 @@ struct TileOutput {
 
 // Packs lines [0, lines) of `source` for k in [0, depth) into panels of `width` lines, panel_bytes apart. `stride` is
 // in elements: line i's element k is source[i * stride + k] (k contiguous) or source[k * stride + i] (lines
-// contiguous). Where lines end within a panel, that panel is zero beyond them (pad) or narrower (!pad). May write
-// kPanelSlack bytes past the last panel, and into the gaps between panels. REQUIRES: width is mr (!pad) or nr (pad);
-// panel_bytes is a multiple of the vector length (64).
+// contiguous). Where lines end within a panel, that panel is zero beyond them (pad) or narrower (!pad), by whole
+// row_steps. May write kPanelSlack bytes past the last panel, and into the gaps between panels. REQUIRES: width is the
+// height of tiles, a multiple of row_step up to mr, for A (!pad), or nr, for B (pad); panel_bytes is a multiple of the
+// vector length (64).
 using PackFn = void (*)(const void* source, int64_t stride, int64_t lines, int width, bool pad, int64_t depth,
                         void* panels, int64_t panel_bytes);
 
-// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows` and a B panel of width nr.
+// out[row + i, column + j] for i < rows, j < columns, from an A panel of width `rows`, rounded up to row_step, and a B
+// panel of width nr.
 using TileFn = void (*)(const void* a_panel, const void* b_panel, int64_t steps, int rows, int columns, int64_t row,
                         int64_t column, const TileOutput& output);
 
@@ -54,6 +57,10 @@ struct TileKernels {
   PackFn pack_k;      // k contiguous
   PackFn pack_lines;  // lines contiguous
   TileFn tile;
+  int row_step = 1;            // widths of A's panels are multiples of it
+  int64_t depth_bytes = 4096;  // of a line in a block of k, at most: a block less deep writes partial sums more often
+  void (*enter)() = nullptr;   // what a thread calls before its first tile of a product,
+  void (*leave)() = nullptr;   // and after its last
 };
 
 inline constexpr int kPanelSlack = 64;
@@ -61,5 +68,6 @@ inline constexpr int kPanelSlack = 64;
 extern const TileKernels kTilesF32Avx512, kTilesBF16Avx512;  // bf16: vdpbf16ps, f32 sums
 extern const TileKernels kTilesBF16AsF32Avx512;              // bf16 storage, f32 panels and arithmetic
 extern const TileKernels kTilesF32Avx2, kTilesBF16AsF32Avx2;
+extern const TileKernels kTilesBF16Amx;  // f32 sums
 
 }  // namespace temper

@@ -1,13 +1,6 @@
 // Tiles of 14 x 32: 28 sums, two vectors of B and one broadcast of A fill the 32 registers, and each step's 16 loads
 // hide behind its 28 multiply-adds (two of each per cycle).
-// GCC 12's headers make "undefined" vectors by initialising a variable with itself, and warn about it.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
-#include "backend/cpu/gemm_tile.h"
+#include "backend/cpu/gemm_tile_avx512-inl.h"
 
 namespace temper {
 namespace {
@@ -15,71 +8,6 @@ namespace {
 constexpr int kMr = 14, kNr = 32;
 // B is read from the second-level cache; steps ahead of use at which it is asked for.
 constexpr int64_t kPrefetchSteps = 12;
-
-struct F32 {  // f32 panels
-  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
-  }
-  // To bf16, nearest even, NaN kept quiet, without the bf16 instructions.
-  static __m256i Narrow(__m512 x) {
-    const __m512i u = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
-    return _mm512_cvtepi32_epi16(r);
-  }
-};
-struct BF16Pairs {  // panels of bf16 pairs
-  static __m512 MultiplyAdd(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  }
-  static __m256i Narrow(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-};
-
-// The first n of 16 lanes.
-inline __mmask16 WordMask(int64_t n) {
-  return n >= 16 ? 0xFFFF : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
-}
-
-inline __m512 Widen(__m256i bf16) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
-}
-
-inline __m512 Load(const void* p, int64_t i, DType dtype, __mmask16 mask) {
-  if (dtype == DType::kF32) return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(p) + i);
-  return Widen(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(p) + i));
-}
-
-// Vectors of 16 columns; V of them.
-template <class Math, int V>
-inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t row, int64_t column,
-                     const TileOutput& o) {
-#pragma GCC unroll 2
-  for (int v = 0; v < V; ++v) {
-    const int64_t j = column + 16 * v;
-    __m512 x = sum[v];
-    if (o.sum != nullptr) x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask[v], o.sum + row * o.sum_stride + j));
-    x = _mm512_mul_ps(x, _mm512_set1_ps(o.scale));
-    if (o.bias != nullptr) x = _mm512_add_ps(x, Load(o.bias, j, o.bias_dtype, mask[v]));
-    if (o.acc != nullptr) x = _mm512_add_ps(x, Load(o.acc, row * o.acc_stride + j, o.acc_dtype, mask[v]));
-    if (o.out_dtype == DType::kF32) {
-      float* p = static_cast<float*>(o.out) + row * o.out_stride + j;
-      if (mask[v] == 0xFFFF) {
-        _mm512_storeu_ps(p, x);
-      } else {
-        _mm512_mask_storeu_ps(p, mask[v], x);
-      }
-    } else {
-      uint16_t* p = static_cast<uint16_t*>(o.out) + row * o.out_stride + j;
-      if (mask[v] == 0xFFFF) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Math::Narrow(x));
-      } else {
-        _mm256_mask_storeu_epi16(p, mask[v], Math::Narrow(x));
-      }
-    }
-  }
-}
 
 template <class Math, int M, int V>
 void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, int64_t row, int64_t column,
@@ -105,18 +33,7 @@ void Tile(const void* a_panel, const void* b_panel, int64_t steps, int columns, 
       for (int v = 0; v < V; ++v) sum[i][v] = _mm512_maskz_loadu_ps(mask[v], start + 16 * v);
     }
   }
-  // What is added to or overwritten comes from memory: ask for it now.
-  const int64_t out_size = output.out_dtype == DType::kF32 ? 4 : 2, acc_size = output.acc_dtype == DType::kF32 ? 4 : 2;
-  for (int i = 0; i < M; ++i) {
-    const char* out = static_cast<const char*>(output.out) + ((row + i) * output.out_stride + column) * out_size;
-    __builtin_prefetch(out, 1);
-    __builtin_prefetch(out + 16 * V * out_size - 1, 1);
-    if (output.acc != nullptr && output.acc != output.out) {
-      const char* acc = static_cast<const char*>(output.acc) + ((row + i) * output.acc_stride + column) * acc_size;
-      _mm_prefetch(acc, _MM_HINT_T0);
-      _mm_prefetch(acc + 16 * V * acc_size - 1, _MM_HINT_T0);
-    }
-  }
+  AskForOutput<V>(M, row, column, output);
   for (int64_t s = 0; s < steps; ++s) {
     __m512i bv[V];
 #pragma GCC unroll 2
@@ -148,35 +65,6 @@ void TileOfRows(const void* a, const void* b, int64_t steps, int rows, int colum
   } else {
     Tile<Math, M, 1>(a, b, steps, columns, row, column, output);
   }
-}
-
-// In: row i holds words i*16..i*16+15 of line i. Out: row w holds word w of lines 0..15.
-inline void Transpose16(__m512i (&r)[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  // r[4g + c]: lane l of 128 bits holds word 4l + c of lines 4g..4g+3.
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512i x = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88), y = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
-    const __m512i z = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xDD), w = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xDD);
-    t[c] = _mm512_shuffle_i32x4(x, y, 0x88);       // word c
-    t[8 + c] = _mm512_shuffle_i32x4(x, y, 0xDD);   // word 8 + c
-    t[4 + c] = _mm512_shuffle_i32x4(z, w, 0x88);   // word 4 + c
-    t[12 + c] = _mm512_shuffle_i32x4(z, w, 0xDD);  // word 12 + c
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
 // A vector of 16 words (k_step elements each) of one line, from element k on; `left` elements exist.

@@ -1,9 +1,9 @@
 // Which vector instructions the kernels may use. Decided once, when the kernel table is made; no kernel asks cpuid.
 //
-// Code for an instruction set lives only in files named *_avx2.cc and *_avx512.cc (cmake/layers.cmake gives them their
-// flags). Such a file must define nothing that the linker could merge with a definition of another file: its code and
-// the headers it includes for it stay in anonymous namespaces, and it calls no inline function or template of a shared
-// header.
+// Code for an instruction set lives only in files named *_avx2.cc, *_avx512.cc and *_amx.cc (cmake/layers.cmake gives
+// them their flags). Such a file must define nothing that the linker could merge with a definition of another file: its
+// code and the headers it includes for it stay in anonymous namespaces, and it calls no inline function or template of
+// a shared header.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,19 @@ enum class Isa : uint8_t {  // each includes the ones before it
   kAvx512,                  // AVX-512 F, BW, VL, DQ
   kAvx512Bf16,              // with conversions to bf16; products of bf16 in f32
   kAvx512Bf16Dot,           // with products of bf16 by vdpbf16ps
+  kAmxBf16,                 // matrix products of bf16 by tdpbf16ps, all else as on VectorIsa
 };
+
+// The level of all that is no matrix product.
+Isa VectorIsa(Isa isa);
 
 std::string_view ToString(Isa isa);                  // "avx512_bf16"
 std::optional<Isa> ParseIsa(std::string_view text);  // the inverse
 
 // The fastest level on this processor and operating system, capped by the environment variable ONEDNN_MAX_CPU_ISA
-// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, ALL: the same cap that oneDNN obeys). A fact of the processor, not
-// of a measurement: a run that is resumed computes the same bits.
+// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, AVX512_CORE_AMX, ALL: the same cap that oneDNN obeys). A fact of
+// the processor, not of a measurement: a run that is resumed computes the same bits. Where there is AMX, the first call
+// asks the kernel for the process's permission to use it.
 Isa DetectIsa();
 
 // The levels that run here under the same cap, lowest first, slow ones among them: what a test runs through.

@@ -21,11 +21,14 @@ TEST_F(IsaCap, ObeysTheCapThatOneDnnObeys) {
                                               {"AVX512_CORE", Isa::kAvx512},
                                               {"AVX512_CORE_VNNI", Isa::kAvx512},
                                               {"AVX512_CORE_BF16", Isa::kAvx512Bf16Dot},
-                                              {"ALL", Isa::kAvx512Bf16Dot},
-                                              {"no such set", Isa::kAvx512Bf16Dot}};
+                                              {"AVX512_CORE_FP16", Isa::kAvx512Bf16Dot},
+                                              {"AVX512_CORE_AMX", Isa::kAmxBf16},
+                                              {"ALL", Isa::kAmxBf16},
+                                              {"no such set", Isa::kAmxBf16}};
   for (const auto& [name, cap] : caps) {
     setenv("ONEDNN_MAX_CPU_ISA", name, 1);
-    EXPECT_EQ(DetectIsa(), std::min(fastest, cap)) << name;
+    // Below AMX, what the vectors of such a processor do best.
+    EXPECT_EQ(DetectIsa(), cap < fastest ? std::min(VectorIsa(fastest), cap) : fastest) << name;
     EXPECT_EQ(RunnableIsas().back(), std::min(highest, cap)) << name;
   }
 }
@@ -38,7 +41,7 @@ TEST_F(IsaCap, TheFastestLevelIsTheHighestButForSlowDots) {
 }
 
 TEST_F(IsaCap, NamesReadBack) {
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAvx512Bf16Dot}) {
+  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAvx512Bf16Dot, Isa::kAmxBf16}) {
     EXPECT_EQ(ParseIsa(ToString(isa)), isa);
   }
   EXPECT_EQ(ParseIsa("avx1024"), std::nullopt);

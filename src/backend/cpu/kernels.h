@@ -16,9 +16,7 @@ namespace temper {
 std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange = nullptr);
 
 // REQUIRES: isa > kScalar.
-std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);
-std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa);
-std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa);  // linear, linear_dx, linear_dw
 std::unique_ptr<Kernel> MakeLinearCrossEntropy(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange);
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, Isa isa);

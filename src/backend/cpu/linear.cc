@@ -1,4 +1,5 @@
-// linear and its two gradients as matrix products.
+#include "backend/cpu/linear.h"
+
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
 
@@ -8,8 +9,8 @@ namespace {
 class LinearKernel final : public Kernel {
  public:
   // `bias` and `acc`: which inputs they are, -1 for none.
-  LinearKernel(const KernelSpec& spec, const GemmShape& shape, Isa isa, int bias, int acc)
-      : gemm_(shape, spec.threads, isa), bias_(bias), acc_(acc) {
+  LinearKernel(const KernelSpec& spec, const GemmShape& shape, const TileKernels& tiles, int bias, int acc)
+      : gemm_(shape, spec.threads, tiles), bias_(bias), acc_(acc) {
     TEMPER_CHECK(gemm_.workspace() <= spec.workspace)
         << ToString(spec.op) << " " << spec.inputs[0].ToString() << " by " << spec.inputs[1].ToString() << " needs "
         << gemm_.workspace().v << " bytes, its rule gives " << spec.workspace.v;
@@ -54,38 +55,22 @@ bool AllComputable(const KernelSpec& spec) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa) {
-  if (!AllComputable(spec)) return nullptr;
+std::unique_ptr<Kernel> MakeLinearOf(const KernelSpec& spec, const TileKernels& tiles) {
+  const bool forward = spec.op == Op::kLinear, d_x = spec.op == Op::kLinearDx;
+  TEMPER_CHECK(forward || d_x || spec.op == Op::kLinearDw) << ToString(spec.op);
   const bool bias = spec.attributes.Flag("bias"), acc = spec.attributes.Flag("acc");
   const GemmShape shape = {.m = spec.outputs[0].shape[0],
                            .n = spec.outputs[0].shape[1],
-                           .k = spec.inputs[0].shape[1],
-                           .dtype = spec.inputs[0].dtype,
-                           .out_dtype = spec.outputs[0].dtype};
-  return std::make_unique<LinearKernel>(spec, shape, isa, bias ? 2 : -1, acc ? 2 + bias : -1);
-}
-
-std::unique_ptr<Kernel> MakeLinearDx(const KernelSpec& spec, Isa isa) {
-  if (!AllComputable(spec)) return nullptr;
-  const GemmShape shape = {.m = spec.outputs[0].shape[0],
-                           .n = spec.outputs[0].shape[1],
-                           .k = spec.inputs[0].shape[1],
+                           .k = spec.inputs[0].shape[forward || d_x ? 1 : 0],
                            .dtype = spec.inputs[0].dtype,
                            .out_dtype = spec.outputs[0].dtype,
-                           .b_k_contiguous = false};
-  return std::make_unique<LinearKernel>(spec, shape, isa, -1, spec.attributes.Flag("acc") ? 2 : -1);
+                           .a_k_contiguous = forward || d_x,
+                           .b_k_contiguous = forward};
+  return std::make_unique<LinearKernel>(spec, shape, tiles, bias ? 2 : -1, acc ? 2 + bias : -1);
 }
 
-std::unique_ptr<Kernel> MakeLinearDw(const KernelSpec& spec, Isa isa) {
-  if (!AllComputable(spec)) return nullptr;
-  const GemmShape shape = {.m = spec.outputs[0].shape[0],
-                           .n = spec.outputs[0].shape[1],
-                           .k = spec.inputs[0].shape[0],
-                           .dtype = spec.inputs[0].dtype,
-                           .out_dtype = spec.outputs[0].dtype,
-                           .a_k_contiguous = false,
-                           .b_k_contiguous = false};
-  return std::make_unique<LinearKernel>(spec, shape, isa, -1, spec.attributes.Flag("acc") ? 2 : -1);
+std::unique_ptr<Kernel> MakeLinear(const KernelSpec& spec, Isa isa) {
+  return AllComputable(spec) ? MakeLinearOf(spec, TilesOf(spec.inputs[0].dtype, isa)) : nullptr;
 }
 
 }  // namespace temper

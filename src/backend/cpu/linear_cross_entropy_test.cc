@@ -53,7 +53,8 @@ TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
       const LossRun run(c, dtype);
       for (const Isa isa : RunnableIsas()) {
         const TestTensors whole = RunFast({Op::kLinearCrossEntropy, run.attributes, &run.inputs, run.in_place}, isa, 1);
-        for (const int64_t chunk : {256, 128, 64, 30}) {
+        for (const int64_t chunk : {256, 128, 64, 32, 30}) {
+          if (chunk % 32 != 0 && isa == Isa::kAmxBf16) continue;  // it multiplies 32 rows at a time
           Attributes cut = run.attributes;
           cut.Set("chunk", chunk);
           const TestTensors got = RunFast({Op::kLinearCrossEntropy, cut, &run.inputs, run.in_place}, isa, 1);

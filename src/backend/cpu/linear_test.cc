@@ -1,8 +1,12 @@
 // linear, linear_dx and linear_dw against their scalar twins.
+#include "backend/cpu/linear.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
+#include "backend/cpu/emulator/emulated_amx.h"
 #include "backend/cpu/kernel_twin.h"
 
 namespace temper {
@@ -17,10 +21,22 @@ constexpr Product kProducts[] = {{1, 1, 1},      {1, 64, 33},   {2, 7, 5},      
                                  {57, 130, 100}, {100, 16, 96}, {96, 200, 8},   {70, 2101, 67},
                                  {80, 64, 300},  {5, 4200, 31}, {67, 70, 2300}, {130, 90, 66}};
 
-std::string Name(Op op, const Product& p, DType dtype, Isa isa) {
+std::string Name(Op op, const Product& p, DType dtype) {
   return std::string(ToString(op)) + " T=" + std::to_string(p.T) + " I=" + std::to_string(p.I) +
-         " O=" + std::to_string(p.O) + " " + std::string(ToString(dtype)) + " on " + std::string(ToString(isa));
+         " O=" + std::to_string(p.O) + " " + std::string(ToString(dtype)) + " on ";
 }
+
+// The products of AMX, its instructions emulated.
+class EmulatedAmx final : public KernelTable {
+ public:
+  const std::string& name() const override { return name_; }
+  Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
+    return MakeLinearOf(spec, kTilesBF16AmxEmulated);
+  }
+
+ private:
+  const std::string name_ = "an emulated amx_bf16";
+};
 
 // Runs `op` everywhere and checks it. A sum of `terms` products in f32 is off by at most terms + 2 roundings of the sum
 // of magnitudes (scale, bias and acc included), and both its result and the twin's are rounded once more.
@@ -34,19 +50,31 @@ void CheckProduct(Op op, const Product& p, DType dtype, const Attributes& attrib
   absolute.Set("scale", std::fabs(attributes.DoubleOr("scale", 1.0)));
   const TestTensors scale = RunReference({op, absolute, &magnitudes});
   const double bound = static_cast<double>(terms + 4) * UnitRoundoff(DType::kF32) * 1.01;
-  for (Isa isa : RunnableIsas()) {
-    if (isa == Isa::kScalar) continue;
-    const TestTensors one = RunFast(run, isa, 1);
+  // fast(run, threads): the outputs of one way to compute it.
+  const auto check = [&](const std::string& name, const auto& fast) {
+    const TestTensors one = fast(run, 1);
     ExpectNear(
         one[0], want[0], 2.02 * UnitRoundoff(want[0].type().dtype),
-        [&](int64_t i) { return bound * scale[0].Get(i) + 1e-37; }, Name(op, p, dtype, isa));
+        [&](int64_t i) { return bound * scale[0].Get(i) + 1e-37; }, name);
     // More threads than processors wait long for each other.
     for (int threads : {2, p.T * p.I * p.O < 100'000 ? 3 : 2}) {
-      EXPECT_TRUE(RunFast(run, isa, threads)[0].SameBits(one[0])) << Name(op, p, dtype, isa) << ": threads " << threads;
+      EXPECT_TRUE(fast(run, threads)[0].SameBits(one[0])) << name << ": threads " << threads;
     }
     if (!in_place.empty()) {
-      EXPECT_TRUE(RunFast({op, attributes, &inputs, in_place}, isa, 2)[0].SameBits(one[0])) << Name(op, p, dtype, isa);
+      EXPECT_TRUE(fast(TwinRun{op, attributes, &inputs, in_place}, 2)[0].SameBits(one[0])) << name;
     }
+  };
+  const std::vector<Isa> isas = RunnableIsas();
+  for (Isa isa : isas) {
+    if (isa == Isa::kScalar) continue;
+    check(Name(op, p, dtype) + std::string(ToString(isa)),
+          [&](const TwinRun& r, int threads) { return RunFast(r, isa, threads); });
+  }
+  if (dtype == DType::kBF16 && std::find(isas.begin(), isas.end(), Isa::kAvx512Bf16Dot) != isas.end()) {
+    EmulatedAmx amx;
+    check(Name(op, p, dtype) + amx.name(),
+          [&](const TwinRun& r, int threads) { return RunKernel(r, amx, /*fast=*/true, threads); });
+    EXPECT_EQ(threads_with_emulated_tiles, 0) << "registers were not released";
   }
 }
 

@@ -174,6 +174,7 @@ __device__ inline float Exp2(float x) {
   auto gpu##name(A... arguments) {              \
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
+TEMPER_GPU_FUNCTION(DeviceGetPCIBusId)
 TEMPER_GPU_FUNCTION(EventCreate)
 TEMPER_GPU_FUNCTION(EventDestroy)
 TEMPER_GPU_FUNCTION(EventElapsedTime)

@@ -9,8 +9,10 @@ namespace {
 constexpr int kOldestMajor = 8;
 constexpr int kOldestGfx9 = 0x0a;  // of gfx90a; gfx942 is 9 and 0x42
 
-std::string DottedVersion(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+// CUDA's 13000 is 13.0, HIP's 60200000 is 6.2.
+std::string DottedVersion(const DriverReport& report, int version) {
+  return report.amd ? fmt::format("{}.{}", version / 10000000, version / 100000 % 100)
+                    : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
 std::string RefusalOf(const DriverReport& report, const DriverReport::Card& card) {
@@ -37,8 +39,8 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
       return NotFound(fmt::format("no driver for a GPU was found: install {} ({} shows it)", vendor, lister));
     case DriverState::kTooOld:
       return Unsupported(fmt::format("the GPU's driver is too old: it serves {} {}, this build needs {}; update it",
-                                     report.amd ? "HIP" : "CUDA", DottedVersion(report.driver),
-                                     DottedVersion(report.runtime)));
+                                     report.amd ? "HIP" : "CUDA", DottedVersion(report, report.driver),
+                                     DottedVersion(report, report.runtime)));
     case DriverState::kFailed:
       return NotFound(fmt::format("the GPU's driver does not answer: {}; see what {} says", report.failure, lister));
     case DriverState::kWorks:
@@ -50,8 +52,8 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
   }
   GpuInventory inventory;
   inventory.libraries =
-      fmt::format("{} runtime {}, driver {}, {}", report.amd ? "HIP" : "CUDA", DottedVersion(report.runtime),
-                  DottedVersion(report.driver), report.products.ok() ? *report.products : "no matrix products");
+      fmt::format("{} runtime {}, driver {}, {}", report.amd ? "HIP" : "CUDA", DottedVersion(report, report.runtime),
+                  DottedVersion(report, report.driver), report.products.ok() ? *report.products : "no matrix products");
   for (const DriverReport::Card& card : report.cards) {
     inventory.gpus.push_back({.name = card.name,
                               .major = card.major,
@@ -73,12 +75,15 @@ Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, in
   return Unsupported(fmt::format("GPU {} ({}): {}", index, gpu.name, gpu.refused));
 }
 
-std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total) {
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders) {
+  const std::string because = size > total ? ""
+                              : holders.empty()
+                                  ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)"
+                                  : fmt::format(" ({}: end it, or choose another GPU)", holders);
   return fmt::format(
       "the run needs {} of {}, which has {} of {} free{}. Try --memory.recompute block, a smaller --max_seq_len or "
       "--per_device_train_batch_size, or --method lora; `temper plan` shows the effect of each",
-      ToString(size), card, ToString(free), ToString(total),
-      size <= total ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)" : "");
+      ToString(size), card, ToString(free), ToString(total), because);
 }
 
 }  // namespace temper::gpu

@@ -17,7 +17,7 @@ struct DriverReport {
   bool amd = false;  // else NVIDIA's
   DriverState state = DriverState::kWorks;
   std::string failure;          // of kFailed: what the driver said
-  int driver = 0, runtime = 0;  // versions as CUDA numbers them: 13000 is 13.0
+  int driver = 0, runtime = 0;  // versions as their vendor numbers them
   struct Card {
     std::string name;
     int major = 0, minor = 0;  // compute capability; of AMD's, the digits of gfx942 as 9 and 42
@@ -31,7 +31,7 @@ struct DriverReport {
 Result<GpuInventory> InventoryOf(const DriverReport& report);
 // Whether GPU `index` can be opened.
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
-// An arena of `size` did not fit.
-std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total);
+// An arena of `size` did not fit. `holders`: what is known of other processes there (memory_holders.h), or "".
+std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders);
 
 }  // namespace temper::gpu

@@ -58,7 +58,7 @@ TEST(GpuInventory, RefusesCardsWithoutBf16ButListsThem) {
 }
 
 TEST(GpuInventory, KnowsAmdsCards) {
-  DriverReport report{.amd = true, .driver = 6000, .runtime = 6000};
+  DriverReport report{.amd = true, .driver = 60200000, .runtime = 60200000};
   report.products = std::string("hipBLASLt");
   report.cards = {{"MI250X", 9, 0x0a, GiB(64)}, {"MI100", 9, 0x08, GiB(32)}, {"MI300X", 9, 0x42, GiB(192)}};
   const auto found = InventoryOf(report);
@@ -77,11 +77,17 @@ TEST(GpuInventory, SaysWhichLibraryIsMissingWhenAGpuIsOpened) {
 }
 
 TEST(GpuInventory, SaysWhoMayHoldTheMemory) {
-  const std::string held = TooLittleFree("NVIDIA H200", GiB(80), GiB(20), GiB(140));
+  const std::string held = TooLittleFree("NVIDIA H200", GiB(80), GiB(20), GiB(140), "");
   EXPECT_NE(held.find("another process may hold the rest"), std::string::npos) << held;
   EXPECT_NE(held.find("--memory.recompute block"), std::string::npos) << held;
-  const std::string small = TooLittleFree("NVIDIA H200", GiB(180), GiB(139), GiB(140));
-  EXPECT_EQ(small.find("another process"), std::string::npos) << "nobody holds what the card never had: " << small;
+  const std::string small =
+      TooLittleFree("NVIDIA H200", GiB(180), GiB(139), GiB(140), "python3 (process 4711) holds 1.00 GiB");
+  const std::string named =
+      TooLittleFree("NVIDIA H200", GiB(80), GiB(20), GiB(140), "python3 (process 4711) holds 119.00 GiB");
+  EXPECT_NE(named.find("20.00 GiB of 140.00 GiB free (python3 (process 4711) holds 119.00 GiB: end it, or"),
+            std::string::npos)
+      << named;
+  EXPECT_EQ(small.find("4711"), std::string::npos) << "nobody holds what the card never had: " << small;
 }
 
 }  // namespace

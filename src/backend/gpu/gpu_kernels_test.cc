@@ -3,10 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "backend/cpu/loss_twin.h"
+#include "backend/gpu/faults.h"
 #include "backend/gpu/gpus_under_test.h"
+#include "device/device.h"
+#ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/emulator/host_products.h"
+#endif
 
 namespace temper {
 namespace {
@@ -33,6 +39,51 @@ TEST(GpuLoss, MatchesTheScalarTwin) {
     }
   }
 }
+
+#ifdef TEMPER_GPU_EMULATED
+// The stream of the emulator, as a kernel sees it that must not wait for it.
+class Unawaited final : public Stream {
+ public:
+  Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override {
+    return HostStream().CopyToDevice(host, device);
+  }
+  Status CopyToHost(const std::byte*, std::span<std::byte>) override { return IoError("the host asks for a number"); }
+  Status Synchronize() override { return IoError("the host waits"); }
+};
+
+TEST(GpuLoss, TheHostDoesNotWaitForANumberThatIsInTheTargetsItHasLoaded) {
+  for (const LossCase& c : kLossCases) {
+    const LossRun run(c, DType::kBF16);
+    const TwinRun twin{Op::kLinearCrossEntropy, run.attributes, &run.inputs};
+    const TestTensors want = RunKernel(twin, *MakeEmulatedGpuKernels({}), /*fast=*/true, 1);
+    KernelSpec spec{.op = Op::kLinearCrossEntropy, .attributes = run.attributes};
+    std::vector<std::byte*> in, out;
+    std::vector<const std::byte*> loaded(run.inputs.size(), nullptr);
+    for (const TestTensor& t : run.inputs) {
+      spec.inputs.push_back(t.type());
+      in.push_back(t.data());
+    }
+    loaded[2] = in[2];
+    TestTensors got;
+    spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    got.reserve(spec.outputs.size());
+    for (const TensorType& t : spec.outputs) out.push_back(got.emplace_back(t).data());
+    spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, 1);
+    TestTensor workspace({DType::kF32, {(spec.workspace.v + 3) / 4}});
+    Unawaited stream;
+    const simt::Machine machine;
+    std::array<int64_t, gpu::kMaxFaults> words = {};
+    gpu::Faults faults(words.data());
+    const auto kernel = gpu::MakeGpuKernel(
+        spec, {.stream = &machine, .copies = &stream, .faults = &faults, .products = &gpu::HostProducts()});
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    const Status status = (*kernel)->Run(
+        {.inputs = in.data(), .outputs = out.data(), .workspace = workspace.data(), .loaded = loaded.data()});
+    ASSERT_TRUE(status.ok()) << c.name << ": " << status.message();
+    for (size_t o = 0; o < want.size(); ++o) EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " output " << o;
+  }
+}
+#endif
 
 // An instruction for what kernel_twin.h does not judge.
 struct Single {

@@ -2,9 +2,9 @@
 // chunk of logits ever exists, and d_logits overwrite it.
 //
 // A chunk always has layout.chunk rows, those beyond the last supervised one being zero, so that products have one
-// shape; how many chunks there are is read back by the host, once per run: a stop of some 10 us that saves the products
-// of all rows that are not supervised. Floor: the products' flops; beside them each logit is read twice and written
-// once.
+// shape. How many chunks there are the host counts in the targets that it has loaded: products of rows that are not
+// supervised are none. Only where it has not loaded them it waits for the device to tell. Floor: the products' flops;
+// beside them each logit is read twice and written once.
 //
 // Where ranks share the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients
 // (graph/ops/loss_scratch.h), on the same stream.
@@ -196,7 +196,7 @@ class LossKernel final : public Kernel {
     });
   }
 
-  bool replayable() const override { return false; }  // the host waits for the number of rows
+  bool replayable() const override { return false; }  // there are as many chunks as the rows of this run need
   Status Run(const KernelArgs& args) override {
     const int* const target = In<const int>(args, 2);
     int* const row_T = reinterpret_cast<int*>(args.workspace + layout_.rows.v);
@@ -206,9 +206,14 @@ class LossKernel final : public Kernel {
       auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.logits.v);
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_,
                                            all_words_, row_T, count, fault_));
-      TEMPER_RETURN_IF_ERROR(copies_.CopyToHost(reinterpret_cast<const std::byte*>(count),
-                                                std::as_writable_bytes(std::span(&supervised, 1))));
-      TEMPER_RETURN_IF_ERROR(copies_.Synchronize());
+      if (args.loaded != nullptr && args.loaded[2] != nullptr) {
+        const std::span loaded(reinterpret_cast<const int*>(args.loaded[2]), static_cast<size_t>(tokens_));
+        supervised = std::count_if(loaded.begin(), loaded.end(), [](int t) { return t >= 0; });
+      } else {
+        TEMPER_RETURN_IF_ERROR(copies_.CopyToHost(reinterpret_cast<const std::byte*>(count),
+                                                  std::as_writable_bytes(std::span(&supervised, 1))));
+        TEMPER_RETURN_IF_ERROR(copies_.Synchronize());
+      }
     }
     TEMPER_RETURN_IF_ERROR(Clear(args, supervised));
     for (int64_t begin = 0; begin < supervised; begin += layout_.chunk) {

@@ -44,7 +44,8 @@ HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank
       inline_(control(), self, Lane::kInline, memory_->shared()),
       background_(control(), self, Lane::kBackground, memory_->shared()),
       arenas_(*memory_, self),
-      transfers_(control(), arenas_, self, memory_->shared()) {
+      transfers_(control(), arenas_, self, memory_->shared()),
+      beside_(control(), self, Lane::kInline, memory_->shared()) {
   TEMPER_CHECK(self >= 0 && self < control().ranks()) << self << " of " << control().ranks();
   RankBlock& block = control().rank(self);
   block.global_rank.store(global_rank);
@@ -55,6 +56,14 @@ HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank
 
 HostRank::~HostRank() {
   control().rank(self()).left.store(1);
+}
+
+Status HostRank::Check() {
+  if (control().stopped()) return control().Cause();
+  const Status found = beside_.LookAround();
+  if (found.ok()) return found;
+  control().Stop(found, control().rank(self()).global_rank.load());
+  return control().Cause();
 }
 
 Status HostRank::AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine,

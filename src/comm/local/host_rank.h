@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "comm/local/host_memory.h"
+#include "comm/local/peer_watch.h"
 #include "comm/local/rendezvous.h"
 #include "comm/local/shared_arenas.h"
 #include "comm/local/transfers.h"
@@ -31,6 +32,9 @@ class HostRank {
   Transfers& transfers() { return transfers_; }
   const HostGroup& everybody() const { return everybody_; }
 
+  // As Communicator::Check, of the ranks of this host.
+  Status Check();
+
   // In the inline lane: all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates
   // nothing.
   Status AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine, std::span<std::byte> all);
@@ -44,6 +48,7 @@ class HostRank {
   Rendezvous inline_, background_;
   SharedArenas arenas_;
   Transfers transfers_;
+  PeerWatch beside_;  // of Check
 };
 
 }  // namespace temper

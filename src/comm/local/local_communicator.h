@@ -34,6 +34,7 @@ class LocalCommunicator final : public Communicator {
     return host_->Broadcast(host_->everybody(), bytes, root);
   }
   void SetPatience(const Patience& patience) override { host_->control().SetPatience(patience); }
+  Status Check() override { return host_->Check(); }
   void Abort(const Status& cause) override;
   bool ReportsFailure() const override { return host_->control().reporter() == rank(); }
   Bytes bytes_sent() const override { return {traffic_.sent.load(std::memory_order_relaxed)}; }

@@ -26,7 +26,8 @@ PeerWatch::PeerWatch(const ControlBlock& control, int self, Lane lane, bool proc
       self_(self),
       lane_(lane),
       processes_(processes),
-      pidfds_(static_cast<size_t>(control.ranks()), -1) {}
+      pidfds_(static_cast<size_t>(control.ranks()), -1),
+      suspect_since_(static_cast<size_t>(control.ranks())) {}
 
 PeerWatch::~PeerWatch() {
   for (const int fd : pidfds_) {
@@ -103,6 +104,33 @@ Status PeerWatch::Judge(int peer, Seconds waited) {
   next_sample_ = now + std::chrono::duration_cast<Clock::duration>(
                            std::chrono::duration<double>(std::min(1.0, patience.idle.v / 5)));
   return JudgeActivity(peer, now);
+}
+
+Status PeerWatch::LookAround() {
+  const Clock::time_point now = Clock::now();
+  const bool slept = now - last_look_ > kLongSleep;
+  last_look_ = now;
+  for (int i = 0; i < control_.ranks(); ++i) {
+    const RankBlock& block = control_.rank(i);
+    std::optional<Clock::time_point>& since = suspect_since_[static_cast<size_t>(i)];
+    const bool died = i != self_ && Died(i);
+    // What it has said last counts: it may have left between the two questions.
+    if (i == self_ || block.left.load(std::memory_order_acquire) != 0 ||
+        (!died && !ActivityOf(block.pid.load(), processes_ ? 0 : block.tid.load()).stopped())) {
+      since.reset();
+      continue;
+    }
+    if (!since || slept) since = now;
+    const double seconds = SecondsBetween(*since, now);
+    if (died && (!control_.launched() || now - *since >= kLaunchersTurn)) {
+      return IoError(fmt::format("{} has died", control_.NameOf(i)));
+    }
+    if (!died && seconds > control_.patience().idle.v) {
+      return IoError(fmt::format("{} gives no sign of life for {} (it is stopped)", control_.NameOf(i),
+                                 ToString(Seconds{seconds})));
+    }
+  }
+  return OkStatus();
 }
 
 // A peer that waits for somebody itself is judged by what it waits for, unless it cannot wake up.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -27,6 +28,9 @@ class PeerWatch {
 
   // To be called about ten times a second while `peer` is waited for, `waited` so far. An error says why it is in vain.
   Status Judge(int peer, Seconds waited);
+  // Whether all peers are still there, where this rank may wait for any of them without being seen to: an error says
+  // which one has died, or has been stopped for long. To be called several times a second.
+  Status LookAround();
   // Whether the process of `peer` has ended without saying that it leaves.
   bool Died(int peer);
 
@@ -51,6 +55,9 @@ class PeerWatch {
   OwnActivity mark_;
   Clock::time_point last_look_, mark_time_, next_sample_, circle_since_, died_;
   bool circle_ = false, dead_ = false;
+
+  // Of LookAround, per peer: since when it looks dead or stopped; nothing while it does not.
+  std::vector<std::optional<Clock::time_point>> suspect_since_;
 };
 
 }  // namespace temper

@@ -182,6 +182,8 @@ class MpiCommunicator final : public Communicator {
 
   void SetPatience(const Patience& patience) override { control_.SetPatience(patience); }
 
+  // Of other hosts the watch hears by itself.
+  Status Check() override { return host_->Check(); }
   void Abort(const Status& cause) override {
     TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
     control_.Stop(cause.WithContext(fmt::format("rank {}", rank())), rank());

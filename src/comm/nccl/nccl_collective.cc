@@ -34,11 +34,16 @@ size_t Size(int64_t n) {
 // One group of calls, which NCCL carries out together. Every call between Begin and End must be made on all members.
 class Calls {
  public:
-  Calls(const NcclApi& api, const NcclGroup& group, void* stream) : api_(api), comm_(group.comm), stream_(stream) {}
-  Status Begin() { return api_.StatusOf(api_.group_start(), "a group of calls"); }
+  Calls(NcclGroups& groups, const NcclGroup& group, void* stream)
+      : groups_(groups), api_(groups.api()), comm_(group.comm), stream_(stream) {}
+  Status Begin() {
+    TEMPER_ASSIGN_OR_RETURN(inside_, groups_.Enter());
+    return api_.StatusOf(api_.group_start(), "a group of calls");
+  }
   // Ends the group also where a call failed: what was begun must be ended.
   Status End() {
     const Status ended = api_.StatusOf(api_.group_end(), "a group of calls");
+    inside_ = {};
     return failed_.ok() ? ended : failed_;
   }
   void AllGather(const std::byte* in, std::byte* out, int64_t bytes) {
@@ -72,14 +77,15 @@ class Calls {
   void Note(NcclResult result, const char* what) {
     if (failed_.ok()) failed_ = api_.StatusOf(result, what);
   }
+  NcclGroups& groups_;
   const NcclApi& api_;
   const NcclComm comm_;
   void* const stream_;
+  NcclGroups::Inside inside_;
   Status failed_;
 };
 
-// One tensor of a collective, and where in the scratch it has room: for all parts side by side, each in one piece,
-// where in the whole they are not (`packed`); for the sum that is added to something (`sum`). -1: needs none.
+// One tensor of a collective, and where in the scratch it has room (NcclScratchLayout).
 struct Tensor {
   CollectiveTensor shape;
   int64_t packed = -1, sum = -1;
@@ -110,29 +116,23 @@ class NcclCollective final : public Kernel {
 
   // What it needs beside its operands.
   Status Prepare(const KernelSpec& spec) {
-    Bytes used{};
-    const auto take = [&](int64_t bytes) {
-      const int64_t at = used.v;
-      used = AlignUp(used + Bytes{bytes}, kScratchAlignment.v);
-      return at;
-    };
+    const NcclScratchLayout layout = NcclScratchOf(spec);
     for (size_t t = 0; t < tensors_.size(); ++t) {
       Tensor& tensor = tensors_[t];
-      const bool cut = op_ == Op::kAllGather || op_ == Op::kReduceScatter;
-      if (cut && tensor.shape.outer > 1) tensor.packed = take(tensor.shape.bytes().v);
-      if (!acc_) continue;
-      tensor.sum = take(tensor.bytes_of(group_.index));
+      tensor.packed = layout.packed[t];
+      tensor.sum = layout.sum[t];
+      if (tensor.sum < 0) continue;
       const TensorType& part = spec.outputs[t];
       TEMPER_ASSIGN_OR_RETURN(tensor.add, context_.device.KernelsFor(use_).Make(
                                               {.op = Op::kAdd, .inputs = {part, part}, .outputs = {part}}));
     }
-    return context_.scratch.Reserve(use_, used);
+    return context_.scratch.Reserve(use_, layout.size);
   }
 
   Status Run(const KernelArgs& args) override {
     context_.sent.fetch_add(sent_.v, std::memory_order_relaxed);
     if (op_ == Op::kReduceScatter) TEMPER_RETURN_IF_ERROR(Pack(args));
-    Calls calls(context_.groups.api(), group_, stream_.handle());
+    Calls calls(context_.groups, group_, stream_.handle());
     TEMPER_RETURN_IF_ERROR(calls.Begin());
     for (size_t t = 0; t < tensors_.size(); ++t) Call(args, t, calls);
     TEMPER_RETURN_IF_ERROR(calls.End());
@@ -230,7 +230,7 @@ class NcclTransfer final : public Kernel {
 
   Status Run(const KernelArgs& args) override {
     if (sends_) context_.sent.fetch_add(bytes_.v, std::memory_order_relaxed);
-    Calls calls(context_.groups.api(), pair_, stream_.handle());
+    Calls calls(context_.groups, pair_, stream_.handle());
     TEMPER_RETURN_IF_ERROR(calls.Begin());
     if (sends_) {
       calls.Send(args.inputs[0], bytes_.v, 1 - pair_.index);
@@ -281,6 +281,25 @@ Status NcclScratch::Reserve(StreamUse use, Bytes size) {
   memory = {};
   TEMPER_ASSIGN_OR_RETURN(memory, device_.Allocate(size));
   return device_.stream().Synchronize();  // it is zeroed by now
+}
+
+NcclScratchLayout NcclScratchOf(const KernelSpec& spec) {
+  const size_t tensors = spec.outputs.size();
+  NcclScratchLayout layout{.packed = std::vector<int64_t>(tensors, -1), .sum = std::vector<int64_t>(tensors, -1)};
+  const auto take = [&](Bytes bytes) {
+    const int64_t at = layout.size.v;
+    layout.size = AlignUp(layout.size + bytes, kScratchAlignment.v);
+    return at;
+  };
+  const bool gathers = spec.op == Op::kAllGather, scatters = spec.op == Op::kReduceScatter;
+  for (size_t t = 0; t < tensors && (gathers || scatters); ++t) {
+    const TensorType& whole = gathers ? spec.outputs[t] : spec.inputs[t];
+    int64_t outer = 1;
+    for (int d = 0; d < static_cast<int>(spec.attributes.Int("dim")); ++d) outer *= whole.shape[d];
+    if (outer > 1) layout.packed[t] = take(whole.bytes());
+    if (scatters && spec.attributes.Flag("acc")) layout.sum[t] = take(spec.outputs[t].bytes());
+  }
+  return layout;
 }
 
 StreamUse StreamOfCollective(const KernelSpec& spec) {

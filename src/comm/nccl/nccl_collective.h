@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "comm/nccl/nccl_groups.h"
 #include "device/device.h"
@@ -28,6 +29,14 @@ class NcclScratch {
   Device& device_;
   std::array<std::span<std::byte>, kNumStreamUses> memory_;
 };
+
+// Where in that the kernel of a collective keeps what. Per tensor: all parts side by side, each in one piece, where in
+// the whole they are not (`packed`); the sum that is added to something (`sum`). -1: needs none.
+struct NcclScratchLayout {
+  std::vector<int64_t> packed, sum;
+  Bytes size;
+};
+NcclScratchLayout NcclScratchOf(const KernelSpec& spec);
 
 // On which stream the kernel of `spec` is enqueued.
 StreamUse StreamOfCollective(const KernelSpec& spec);

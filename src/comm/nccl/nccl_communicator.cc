@@ -25,19 +25,21 @@ namespace {
 
 class NcclExchange final : public DeviceExchange {
  public:
-  NcclExchange(const NcclApi& api, const NcclGroup& group, Stream& stream, std::atomic<int64_t>& sent)
-      : api_(api), group_(group), stream_(stream), sent_(sent) {}
+  NcclExchange(NcclGroups& groups, const NcclGroup& group, Stream& stream, std::atomic<int64_t>& sent)
+      : groups_(groups), group_(group), stream_(stream), sent_(sent) {}
   int index() const override { return group_.index; }
   int size() const override { return group_.size; }
   Status AllGather(const std::byte* mine, std::byte* all, Bytes size) override {
     sent_.fetch_add(size.v * (group_.size - 1), std::memory_order_relaxed);
-    return api_.StatusOf(
-        api_.all_gather(mine, all, static_cast<size_t>(size.v), NcclType::kUint8, group_.comm, stream_.handle()),
+    TEMPER_ASSIGN_OR_RETURN(const NcclGroups::Inside inside, groups_.Enter());
+    const NcclApi& api = groups_.api();
+    return api.StatusOf(
+        api.all_gather(mine, all, static_cast<size_t>(size.v), NcclType::kUint8, group_.comm, stream_.handle()),
         "an exchange");
   }
 
  private:
-  const NcclApi& api_;
+  NcclGroups& groups_;
   const NcclGroup group_;
   Stream& stream_;
   std::atomic<int64_t>& sent_;
@@ -45,23 +47,37 @@ class NcclExchange final : public DeviceExchange {
 
 }  // namespace
 
-Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(Communicator& host, Device& device) {
+Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(Communicator& host, Device& device,
+                                                                 NcclWatch::GiveUp give_up) {
   TEMPER_ASSIGN_OR_RETURN(const NcclApi* const api, LoadNccl(device.collectives_library()));
-  return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(host, device, *api));
+  return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(host, device, *api, std::move(give_up)));
 }
 
-NcclCommunicator::NcclCommunicator(Communicator& host, Device& device, const NcclApi& api)
-    : host_(host), device_(device), api_(api), scratch_(std::make_unique<NcclScratch>(device)) {}
+NcclCommunicator::NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up)
+    : host_(host), device_(device), api_(api), scratch_(std::make_unique<NcclScratch>(device)) {
+  if (host.size() == 1) return;
+  watch_ = std::make_unique<NcclWatch>([this] { return host_.Check(); },
+                                       [this](const Status& cause) { return AbortGroups(cause); }, std::move(give_up));
+}
 
-NcclCommunicator::~NcclCommunicator() = default;
+NcclCommunicator::~NcclCommunicator() {
+  // Groups wait for what is under way, which the watch ends where it will not come.
+  for (const auto& meeting : meetings_) meeting->groups->Close();
+  watch_.reset();
+}
 
 NcclCommunicator::Meeting& NcclCommunicator::MeetingOf(const Mesh& mesh) {
   TEMPER_CHECK(mesh.ranks() == size()) << "mesh " << mesh.ToString() << " for " << size() << " ranks";
   for (const auto& known : meetings_) {
     if (known->groups->mesh() == mesh) return *known;
   }
-  Meeting& meeting = *meetings_.emplace_back(std::make_unique<Meeting>());
+  auto made = std::make_unique<Meeting>();
+  Meeting& meeting = *made;
   meeting.groups = std::make_unique<NcclGroups>(api_, host_, mesh);
+  {
+    const std::lock_guard lock(mutex_);
+    meetings_.push_back(std::move(made));
+  }
   if (mesh.size(Axis::kPp) > 1) {
     constexpr StreamUse kUse = StreamUse::kSends;
     meeting.connected = scratch_->Reserve(kUse, Bytes{1});
@@ -79,17 +95,29 @@ std::unique_ptr<KernelTable> NcclCommunicator::Collectives(const Mesh& mesh) {
 }
 
 Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(const Mesh& mesh, AxisSet axes) {
-  TEMPER_ASSIGN_OR_RETURN(const NcclGroup group, MeetingOf(mesh).groups->Of(axes, StreamUse::kCompute));
-  return std::unique_ptr<DeviceExchange>(std::make_unique<NcclExchange>(api_, group, device_.stream(), sent_));
+  NcclGroups& groups = *MeetingOf(mesh).groups;
+  TEMPER_ASSIGN_OR_RETURN(const NcclGroup group, groups.Of(axes, StreamUse::kCompute));
+  return std::unique_ptr<DeviceExchange>(std::make_unique<NcclExchange>(groups, group, device_.stream(), sent_));
 }
 
 void NcclCommunicator::Abort(const Status& cause) {
   host_.Abort(cause);
-  LetGo();
+  (void)LetGo(cause);
 }
 
-void NcclCommunicator::LetGo() {
-  for (const auto& meeting : meetings_) meeting->groups->Abort();
+Status NcclCommunicator::LetGo(const Status& cause) {
+  (void)AbortGroups(cause);
+  if (watch_ != nullptr) watch_->Dismiss();
+  const std::lock_guard lock(mutex_);
+  return aborted_;
+}
+
+bool NcclCommunicator::AbortGroups(const Status& cause) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_.ok()) aborted_ = cause;
+  bool all = true;
+  for (const auto& meeting : meetings_) all = meeting->groups->Abort(cause) && all;
+  return all;
 }
 
 Bytes NcclCommunicator::bytes_sent() const {

@@ -4,14 +4,18 @@
 // Collectives are enqueued: what is in the background on StreamUse::kCollectives, sends and receives on streams of
 // their own, all else among the kernels. NCCL adds up in an order of its own, and rounds a bf16 sum more than once: the
 // same program on the same machines gives the same bits again, but not those of ranks on CPUs.
+//
+// A rank that waits on its device for others cannot look around; a thread beside it does (NcclWatch).
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "comm/nccl/nccl_groups.h"
+#include "comm/nccl/nccl_watch.h"
 #include "device/communicator.h"
 #include "device/device.h"
 #include "device/device_exchange.h"
@@ -22,8 +26,9 @@ class NcclScratch;
 
 class NcclCommunicator final : public Communicator, public DeviceExchanges {
  public:
-  // Both outlive it. Errors: as LoadNccl.
-  static Result<std::unique_ptr<NcclCommunicator>> Make(Communicator& host, Device& device);
+  // Both outlive it. `give_up`: as of NcclWatch. Errors: as LoadNccl.
+  static Result<std::unique_ptr<NcclCommunicator>> Make(Communicator& host, Device& device,
+                                                        NcclWatch::GiveUp give_up = nullptr);
   ~NcclCommunicator() override;
 
   int rank() const override { return host_.rank(); }
@@ -43,11 +48,13 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status AllReduceMax(std::span<double> values) override { return host_.AllReduceMax(values); }
   Status Broadcast(std::span<std::byte> bytes, int root) override { return host_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { host_.SetPatience(patience); }
+  Status Check() override { return host_.Check(); }
   // And LetGo.
   void Abort(const Status& cause) override;
-  // Ends what waits on the device for other ranks, so that this one can end. The thread that enqueues; nothing is
-  // enqueued afterwards.
-  void LetGo();
+  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended
+  // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
+  // enqueues.
+  Status LetGo(const Status& cause);
   bool ReportsFailure() const override { return host_.ReportsFailure(); }
   Bytes bytes_sent() const override;
 
@@ -62,14 +69,19 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
     Status connected;  // neighbours of a pipeline
   };
   Meeting& MeetingOf(const Mesh& mesh);
-  NcclCommunicator(Communicator& host, Device& device, const NcclApi& api);
+  NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up);
+  // What waits, in any mesh. False: a call into NCCL does not return. Any thread.
+  bool AbortGroups(const Status& cause);
 
   Communicator& host_;
   Device& device_;
   const NcclApi& api_;
+  std::mutex mutex_;  // guards that these two change
   std::vector<std::unique_ptr<Meeting>> meetings_;
+  Status aborted_;
   std::unique_ptr<NcclScratch> scratch_;
   std::atomic<int64_t> sent_{0};
+  std::unique_ptr<NcclWatch> watch_;  // nullptr where there is nobody else
 };
 
 }  // namespace temper

@@ -3,22 +3,62 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 #include <set>
+#include <vector>
 
 namespace temper {
 
+namespace {
+
+// Longer than any call takes that only enqueues.
+constexpr std::chrono::seconds kCallsTake{5};
+
+}  // namespace
+
 NcclGroups::~NcclGroups() {
-  if (aborted_) return;
-  for (const auto& [key, group] : groups_) (void)api_.destroy(group.comm);
-  for (const auto& [key, group] : edges_) (void)api_.destroy(group.comm);
+  Close();
 }
 
-void NcclGroups::Abort() {
-  if (aborted_) return;
-  aborted_ = true;
+Result<NcclGroups::Inside> NcclGroups::Enter() {
+  Inside inside(mutex_);
+  TEMPER_RETURN_IF_ERROR(aborted_);
+  return inside;
+}
+
+bool NcclGroups::Abort(const Status& cause) {
+  TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
+  const Inside inside(mutex_, kCallsTake);
+  if (!inside.owns_lock()) return false;
+  if (!aborted_.ok()) return true;
+  aborted_ = cause;
   for (const auto& [key, group] : groups_) (void)api_.abort(group.comm);
   for (const auto& [key, group] : edges_) (void)api_.abort(group.comm);
+  return true;
+}
+
+void NcclGroups::Close() {
+  std::vector<NcclComm> open;
+  {
+    const Inside inside(mutex_);
+    for (const auto& [key, group] : groups_) open.push_back(group.comm);
+    for (const auto& [key, group] : edges_) open.push_back(group.comm);
+    groups_.clear();
+    edges_.clear();
+    if (!aborted_.ok()) return;
+  }
+  for (const NcclComm comm : open) (void)api_.destroy(comm);
+}
+
+template <class Key>
+Status NcclGroups::Keep(std::map<Key, NcclGroup>* among, const Key& key, const NcclGroup& group) {
+  const Inside inside(mutex_);
+  if (aborted_.ok()) {
+    (*among)[key] = group;
+  } else {
+    (void)api_.abort(group.comm);
+  }
+  return aborted_;
 }
 
 Result<Exchange*> NcclGroups::ExchangeOver(AxisSet axes) {
@@ -73,7 +113,8 @@ Result<NcclGroup> NcclGroups::Of(AxisSet axes, StreamUse use) {
   if (const auto it = groups_.find(key); it != groups_.end()) return it->second;
   NcclGroup group{.index = mesh_.IndexIn(axes, rank()), .size = mesh_.size(axes)};
   TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, /*founder=*/0, /*joining=*/true, group.size, group.index));
-  return groups_[key] = group;
+  TEMPER_RETURN_IF_ERROR(Keep(&groups_, key, group));
+  return group;
 }
 
 // All at once, in one order for all: ranks that make transfers need not make the same ones.
@@ -88,10 +129,13 @@ Status NcclGroups::ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* by
     NcclGroup group{.index = own == from ? 0 : 1, .size = 2};
     TEMPER_ASSIGN_OR_RETURN(group.comm, Meet(axes, from, own == from || own == to, group.size, group.index));
     if (group.comm == nullptr) continue;
-    edges_[{axes, from, to}] = group;
-    const NcclResult met = own == from ? api_.send(byte, 1, NcclType::kUint8, 1, group.comm, stream.handle())
-                                       : api_.receive(byte, 1, NcclType::kUint8, 0, group.comm, stream.handle());
-    TEMPER_RETURN_IF_ERROR(api_.StatusOf(met, "meeting a neighbour"));
+    TEMPER_RETURN_IF_ERROR(Keep(&edges_, {axes, from, to}, group));
+    {
+      TEMPER_ASSIGN_OR_RETURN(const Inside inside, Enter());
+      const NcclResult met = own == from ? api_.send(byte, 1, NcclType::kUint8, 1, group.comm, stream.handle())
+                                         : api_.receive(byte, 1, NcclType::kUint8, 0, group.comm, stream.handle());
+      TEMPER_RETURN_IF_ERROR(api_.StatusOf(met, "meeting a neighbour"));
+    }
     TEMPER_RETURN_IF_ERROR(stream.Synchronize());
   }
   return OkStatus();

@@ -1,12 +1,13 @@
 // NcclGroups: the NCCL communicators of a rank, one per group of ranks and lane, made when the first kernel asks for
 // one. Members find each other through the communicator that the ranks have on the host already.
 //
-// Thread rule: the thread that makes kernels and enqueues them.
+// Thread rule: the thread that makes kernels and enqueues them; Abort by any.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ class NcclGroups {
  public:
   // All outlive it.
   NcclGroups(const NcclApi& api, Communicator& host, const Mesh& mesh) : api_(api), host_(host), mesh_(mesh) {}
-  // Waits for what is under way, unless Abort has ended it.
+  // And Close.
   ~NcclGroups();
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;
@@ -45,8 +46,14 @@ class NcclGroups {
   // Bytes that this rank's calls of Gather have sent: to make kernels, not to run them.
   Bytes gathered() const { return {gathered_.load(std::memory_order_relaxed)}; }
 
-  // Lets whatever waits in one of them end with an error.
-  void Abort();
+  // Held while something is enqueued: nothing is aborted meanwhile. Errors: the cause of what was.
+  using Inside = std::unique_lock<std::timed_mutex>;
+  Result<Inside> Enter();
+  // Lets whatever waits in one of them end, and nothing be enqueued from now on. False, after some seconds: somebody is
+  // inside of a call that does not return. Any thread.
+  bool Abort(const Status& cause);
+  // Gives the communicators back when what is under way is done, unless Abort has ended it.
+  void Close();
 
   const NcclApi& api() const { return api_; }
   const Mesh& mesh() const { return mesh_; }
@@ -61,15 +68,20 @@ class NcclGroups {
   Result<Exchange*> ExchangeOver(AxisSet axes);
   // `founder` of the group of `axes` makes the name under which those that are `joining` meet.
   Result<NcclComm> Meet(AxisSet axes, int founder, bool joining, int size, int index);
+  // Keeps what was made, unless Abort has come before.
+  template <class Key>
+  Status Keep(std::map<Key, NcclGroup>* among, const Key& key, const NcclGroup& group);
 
   const NcclApi& api_;
   Communicator& host_;
   const Mesh mesh_;
   std::map<AxisSet, std::unique_ptr<Exchange>> exchanges_;
   std::atomic<int64_t> gathered_{0};
+
+  std::timed_mutex mutex_;  // guards that the following change
   std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;
   std::map<Edge, NcclGroup> edges_;
-  bool aborted_ = false;
+  Status aborted_;
 };
 
 }  // namespace temper

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/utf8.h"
+#include "data/tokenizer/newer_characters.h"
 #include "data/tokenizer/unicode.h"
 
 namespace temper {
@@ -24,8 +25,30 @@ constexpr uint64_t kBudgetBase = 1u << 25;  // twice the last limit: a short tex
 constexpr size_t kJitStackStart = 32 * 1024, kJitStackLimit = 1024 * 1024;
 constexpr size_t kMaxPattern = 64 * 1024;  // the longest known (Qwen, o200k) are below 1 KiB
 
-constexpr std::string_view kWordClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";  // Oniguruma's \w
-constexpr std::string_view kHexClass = "0-9a-fA-F";                             // Oniguruma's \h
+// Oniguruma's \w: its [:word:], and what of Latin-1 is a number of another kind.
+constexpr std::string_view kWordClass = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
+constexpr std::string_view kHexClass = "0-9a-fA-F";  // Oniguruma's \h
+
+// With what is alphabetic since Unicode 16.
+constexpr std::string_view kAlphabetic =
+    "\\p{Alphabetic}\\x{363}-\\x{36F}\\x{C04}\\x{F82}\\x{F83}\\x{1DD3}-\\x{1DE6}\\x{11080}\\x{11081}";
+
+// What Oniguruma's [:name:] are; of PCRE2's most are others. Of what is printed (graph, print) no class says it all.
+struct PosixClass {
+  std::string_view name, items, more = "";
+};
+constexpr PosixClass kPosixClasses[] = {
+    {"alpha", kAlphabetic},
+    {"alnum", kAlphabetic, "\\p{Nd}"},
+    {"digit", "\\p{Nd}"},
+    {"upper", "\\p{Uppercase}"},
+    {"lower", "\\p{Lowercase}\\x{10FC}\\x{A7F2}-\\x{A7F4}\\x{AB69}"},  // the last since Unicode 15
+    {"punct", "\\p{P}\\p{S}"},
+    {"space", "\\p{White_Space}"},
+    {"blank", "\\p{Zs}\\t"},
+    {"cntrl", "\\p{Cc}"},
+    {"xdigit", kHexClass},
+    {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"}};
 
 bool Compiles(const std::string& pattern) {
   int error = 0;
@@ -89,8 +112,14 @@ class Translator {
     } else if (in_[i_] == '[') {
       const size_t end = in_.find(":]", i_ + 2);
       if (in_.substr(i_, 2) != "[:" || end == in_.npos) return Refuse("a character class within a class");
-      Copy(end + 2 - i_);
-      return OkStatus();
+      const std::string_view name = in_.substr(i_ + 2, end - i_ - 2);
+      for (const PosixClass& known : kPosixClasses) {
+        if (name != known.name) continue;
+        out_.append(known.items).append(known.more);
+        i_ = end + 2;
+        return OkStatus();
+      }
+      return Refuse(fmt::format("the class '[:{}:]'", name));
     } else if (in_.substr(i_, 2) == "&&") {
       return Refuse("'&&' within a character class");
     }
@@ -191,6 +220,7 @@ std::string PcreMessage(int code) {
 }  // namespace
 
 struct RegexScratch::Rep {
+  std::string stand_ins;
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackLimit, nullptr);
@@ -245,10 +275,11 @@ std::string Regex::Escape(std::string_view literal) {
   return out;
 }
 
-Status Regex::Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const {
+Status Regex::Cover(std::string_view as_given, RegexScratch& scratch, SpanVisitor visit) const {
   auto* code = static_cast<pcre2_code*>(code_.get());
   if (!scratch.rep_) scratch.rep_ = std::make_unique<RegexScratch::Rep>();
   RegexScratch::Rep& s = *scratch.rep_;
+  const std::string_view text = WithStandIns(as_given, s.stand_ins);
   uint64_t budget = kBudgetBase + kBudgetPerByte * text.size();
   size_t covered = 0;             // end of the last span
   size_t from = 0;                // where the next search starts

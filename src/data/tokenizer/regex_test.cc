@@ -24,7 +24,8 @@ constexpr auto kIgnore = [](const Span&) { return OkStatus(); };
 
 TEST(Regex, ReadsPatternsAsOnigurumaDoes) {
   EXPECT_EQ(Matches(R"(\s)", "a\u00A0b\u180Ec\u0085d\u3000"), (Texts{"\u00A0", "\u0085", "\u3000"}));  // not U+180E
-  EXPECT_EQ(Matches(R"(\w+)", "naïve\u0301 x_1 ④ ⓐ"), (Texts{"naïve\u0301", "x_1", "ⓐ"}));
+  EXPECT_EQ(Matches(R"(\w+)", "naïve\u0301 x_1 ④ ⓐ x²"), (Texts{"naïve\u0301", "x_1", "ⓐ", "x²"}));
+  EXPECT_EQ(Matches(R"([[:punct:]]+)", "a+b, c¢"), (Texts{"+", ",", "¢"}));
   EXPECT_EQ(Matches(R"(\h+|[\h-]+)", "xyz beef-01"), (Texts{"beef", "-01"}));
   EXPECT_EQ(Matches(R"(^\p{Han}$)", "猫\n狗\nab"), (Texts{"猫", "狗"}));  // ^ and $ at every line
   EXPECT_EQ(Matches(R"(\p{Katakana})", "カー"), (Texts{"カ"}));           // the script, not its extensions
@@ -45,8 +46,8 @@ TEST(Regex, EscapesEveryLiteral) {
 }
 
 TEST(Regex, RefusesWhatItWouldReadDifferently) {
-  for (const char* pattern :
-       {"[a-z&&[^b]]", "[a[bc]]", "a{1,2}+", R"(\C)", R"([\W])", "(", "[", R"(\)", R"(\u12)", R"(\p)"}) {
+  for (const char* pattern : {"[a-z&&[^b]]", "[a[bc]]", "a{1,2}+", R"(\C)", R"([\W])", "[[:print:]]", "[[:^alpha:]]",
+                              "(", "[", R"(\)", R"(\u12)", R"(\p)"}) {
     const auto regex = Regex::Compile(pattern, "f.json");
     ASSERT_FALSE(regex.ok()) << pattern;
     EXPECT_NE(regex.status().message().find("f.json"), std::string::npos);

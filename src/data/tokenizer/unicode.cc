@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "data/tokenizer/newer_characters.h"
 
 namespace temper::unicode {
 namespace {
@@ -23,9 +24,11 @@ utf8proc_category_t Category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
+using CodePoints = std::vector<utf8proc_int32_t>;
+
 // Sorts each run of combining marks by class. utf8proc does so by exchanging neighbours, which a text of a million
 // marks makes quadratic; hence a stable sort.
-void OrderMarks(std::vector<utf8proc_int32_t>& code_points) {
+void OrderMarks(CodePoints& code_points) {
   const auto combining = [](utf8proc_int32_t c) { return Property(c).combining_class; };
   for (size_t i = 0; i < code_points.size();) {
     if (combining(code_points[i]) == 0) {
@@ -40,6 +43,58 @@ void OrderMarks(std::vector<utf8proc_int32_t>& code_points) {
   }
 }
 
+void Decompose(char32_t c, bool compatible, CodePoints& out) {
+  std::array<utf8proc_int32_t, 32> expansion;  // the longest (U+FDFA, compatible) has 18
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+  int boundary = 0;
+  const auto n =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), expansion.data(), expansion.size(), options, &boundary);
+  TEMPER_CHECK(n >= 0 && n <= static_cast<ptrdiff_t>(expansion.size()))
+      << "decomposing U+" << std::hex << static_cast<uint32_t>(c);
+  out.insert(out.end(), expansion.begin(), expansion.begin() + n);
+}
+
+// Appends what was decomposed, in order, and composed if wanted; then forgets it.
+void Finish(CodePoints& decomposed, bool compose, std::string& out) {
+  OrderMarks(decomposed);
+  if (compose && !decomposed.empty()) {
+    const auto n = utf8proc_normalize_utf32(decomposed.data(), static_cast<utf8proc_ssize_t>(decomposed.size()),
+                                            static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    TEMPER_CHECK(n >= 0) << utf8proc_errmsg(n);
+    decomposed.resize(static_cast<size_t>(n));
+  }
+  CodePoints parts;
+  for (const utf8proc_int32_t c : decomposed) {
+    if (!IsUnknownToNormalizers(static_cast<char32_t>(c))) {
+      utf8::Append(out, static_cast<char32_t>(c));
+      continue;
+    }
+    parts.clear();  // composed of what the normalizers do not compose
+    Decompose(static_cast<char32_t>(c), /*compatible=*/false, parts);
+    for (const utf8proc_int32_t part : parts) utf8::Append(out, static_cast<char32_t>(part));
+  }
+  decomposed.clear();
+}
+
+// The lower case of what has one since Unicode 15, as far as 17: by how much it is behind.
+struct Lower {
+  char32_t first, last;
+  int32_t distance;
+};
+constexpr Lower kNewerLower[] = {{0x1C89, 0x1C89, 1},    {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+                                 {0xA7CC, 0xA7CC, 1},    {0xA7CE, 0xA7CE, 1},
+                                 {0xA7D2, 0xA7D2, 1},    {0xA7D4, 0xA7D4, 1},
+                                 {0xA7DA, 0xA7DA, 1},    {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+                                 {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27}};
+
+char32_t LowerOf(char32_t c) {
+  const auto* const newer = std::find_if(std::begin(kNewerLower), std::end(kNewerLower),
+                                         [c](const Lower& l) { return c >= l.first && c <= l.last; });
+  if (newer != std::end(kNewerLower)) return c + static_cast<char32_t>(newer->distance);
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
 }  // namespace
 
 bool IsSpace(char32_t c) {
@@ -48,18 +103,20 @@ bool IsSpace(char32_t c) {
 }
 
 bool IsNumeric(char32_t c) {
-  const auto category = Category(c);
-  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
+  const auto category = Category(StandInOf(c));
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO ||
+         (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);  // Unicode 17
 }
 
 bool IsPunctuation(char32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
   const auto category = Category(c);
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO && !IsUnknownPunctuation(c)) ||
+         c == 0x166D || c == 0x111C9;  // as they were
 }
 
 bool IsWord(char32_t c) {
-  const auto category = Category(c);
+  const auto category = Category(StandInOf(c));
   if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;  // L*, M*, Nd, Nl
   if (category == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
   // Other_Alphabetic among the symbols: circled, squared and negative letters.
@@ -68,36 +125,28 @@ bool IsWord(char32_t c) {
 }
 
 bool IsMark(char32_t c) {
-  return Category(c) == UTF8PROC_CATEGORY_MN;
+  const auto category = Category(c);
+  return (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME && !IsUnknownToNormalizers(c)) ||
+         c == 0x1CF2 || c == 0x1CF3;  // as they were
 }
 
 std::string Normalize(std::string_view text, Form form) {
   if (IsAscii(text)) return std::string(text);
   const bool compose = form == Form::kNfc || form == Form::kNfkc;
   const bool compatible = form == Form::kNfkc || form == Form::kNfkd;
-  const auto options =
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
-  std::vector<utf8proc_int32_t> code_points;
-  code_points.reserve(text.size());
-  std::array<utf8proc_int32_t, 32> expansion;  // the longest (U+FDFA, compatible) has 18
-  for (size_t i = 0; i < text.size(); i += utf8::Length(text[i])) {
-    const auto c = static_cast<utf8proc_int32_t>(utf8::At(text, i));
-    int boundary = 0;
-    const auto n = utf8proc_decompose_char(c, expansion.data(), expansion.size(), options, &boundary);
-    TEMPER_CHECK(n >= 0 && n <= static_cast<ptrdiff_t>(expansion.size())) << "decomposing U+" << std::hex << c;
-    code_points.insert(code_points.end(), expansion.begin(), expansion.begin() + n);
-  }
-  OrderMarks(code_points);
-  size_t count = code_points.size();
-  if (compose) {
-    const auto n = utf8proc_normalize_utf32(code_points.data(), static_cast<utf8proc_ssize_t>(count),
-                                            static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    TEMPER_CHECK(n >= 0) << utf8proc_errmsg(n);
-    count = static_cast<size_t>(n);
-  }
   std::string out;
   out.reserve(text.size());
-  for (size_t i = 0; i < count; ++i) utf8::Append(out, static_cast<char32_t>(code_points[i]));
+  CodePoints decomposed;
+  for (size_t i = 0; i < text.size(); i += utf8::Length(text[i])) {
+    const char32_t c = utf8::At(text, i);
+    if (IsUnknownToNormalizers(c)) {  // no mark, and composed with nothing
+      Finish(decomposed, compose, out);
+      utf8::Append(out, c);
+    } else {
+      Decompose(c, compatible, decomposed);
+    }
+  }
+  Finish(decomposed, compose, out);
   return out;
 }
 
@@ -109,7 +158,7 @@ std::string Lowercase(std::string_view text) {
     if (c == 0x130) {  // İ: the one character whose lower case is two (i and a dot above)
       out += "i\xCC\x87";
     } else {
-      utf8::Append(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+      utf8::Append(out, LowerOf(c));
     }
   }
   return out;

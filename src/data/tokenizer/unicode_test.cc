@@ -15,6 +15,15 @@ TEST(Unicode, NormalizationForms) {
   EXPECT_EQ(Normalize("한", Form::kNfd), "\u1112\u1161\u11AB");
 }
 
+// tokenizers' normalizers know Unicode 9: later composites stay as they are spelled, later marks are none.
+TEST(Unicode, WhatNormalizersDoNotKnowIsLeftAlone) {
+  EXPECT_EQ(Normalize("\U00011935\U00011930", Form::kNfc), "\U00011935\U00011930");
+  EXPECT_EQ(Normalize("\U00011938", Form::kNfd), "\U00011938");
+  EXPECT_EQ(Normalize("\u32FF", Form::kNfkc), "\u32FF");
+  EXPECT_EQ(Normalize("e\u1AC1\u0301", Form::kNfc), "e\u1AC1\u0301");
+  EXPECT_EQ(Normalize("\u0301\u1AC1\u0323", Form::kNfc), "\u0301\u1AC1\u0323");
+}
+
 TEST(Unicode, LowercasesCharacterByCharacter) {
   EXPECT_EQ(Lowercase("ÄΣΊΣİǅ"), "äσίσi\u0307ǆ");
 }

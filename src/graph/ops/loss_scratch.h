@@ -67,12 +67,13 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
 
 // Chunks that `supervised` rows are cut into, and where chunk `i` begins. Of nearly equal size: a short last one would
 // cost almost as much as a long one. Ranks that share a vocabulary see the same rows, so they cut them alike. Chunks of
-// an even size begin at even rows: bf16 products take rows in pairs, which must be the same whatever the chunk.
+// whole units begin at units: bf16 products take rows in pairs, those of matrix units 32 at a time, which must be the
+// same whatever the chunk.
 inline int64_t NumLossChunks(const LossScratch& s, int64_t supervised) {
   return (supervised + s.chunk - 1) / s.chunk;
 }
 inline int64_t LossChunkBegin(const LossScratch& s, int64_t supervised, int64_t i) {
-  const int64_t chunks = NumLossChunks(s, supervised), unit = s.chunk % 2 == 0 ? 2 : 1;
+  const int64_t chunks = NumLossChunks(s, supervised), unit = s.chunk % 32 == 0 ? 32 : s.chunk % 2 == 0 ? 2 : 1;
   const int64_t units = (supervised + unit - 1) / unit;
   return chunks == 0 ? 0 : std::min(supervised, units * i / chunks * unit);
 }

@@ -15,8 +15,11 @@ namespace temper {
 inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
   constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
-  // Whole panels of up to 4 bytes an element; a line between panels costs an eighth where they are as short as can be.
-  const auto panels = [k](int64_t lines) { return (lines + kTile) * (k * 4 + 8) + (lines / 4 + 2) * 128; };
+  // Whole panels of up to 4 bytes an element, and of at least the 64 bytes that matrix units take of a line; a line
+  // between panels costs an eighth where they are as short as can be.
+  const auto panels = [k](int64_t lines) {
+    return (lines + kTile) * (std::max<int64_t>(k * 4, 64) + 8) + (lines / 4 + 2) * 128;
+  };
   Bytes bytes;
   if (std::min(m, n) <= kSkinny) {  // each thread alone
     bytes =

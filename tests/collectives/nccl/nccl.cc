@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,7 +39,7 @@ struct Letter {
 };
 
 struct Shared {
-  std::atomic<uint32_t> joined, left, aborted;
+  std::atomic<uint32_t> joined;
   std::atomic<uint32_t> arrived, generation;
   uint64_t call[kMostRanks];  // what each member has come for
   std::byte piece[kMostRanks][kPiece];
@@ -47,8 +49,10 @@ struct Shared {
 enum class What { kAllReduce, kReduce, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive };
 
 struct Comm {
-  Shared* shared;
-  int rank, ranks;
+  Comm(Shared* with, int number, int of) : shared(with), rank(number), ranks(of) {}
+  Shared* const shared;
+  const int rank, ranks;
+  std::atomic<bool> aborted{false};
 };
 
 struct Call {
@@ -82,17 +86,16 @@ class Failure {
 
 // Ranks may be starved of processors for long; a test that hangs should say so before it is killed.
 template <class Reached>
-void Until(Shared* shared, const Reached& reached) {
+void Until(const Comm& comm, const Reached& reached) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; !reached(); ++i) {
-    if (shared->aborted.load() != 0) throw Failure("the group was aborted");
+    if (comm.aborted.load()) throw Failure("the communicator was aborted");
     if (i < 100) {
       sched_yield();
       continue;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(120)) {
-      shared->aborted.store(1);
       throw Failure("a member of the group did not come");
     }
   }
@@ -106,7 +109,7 @@ void Barrier(Comm* comm) {
     s->generation.fetch_add(1);
     return;
   }
-  Until(s, [&] { return s->generation.load() != generation; });
+  Until(*comm, [&] { return s->generation.load() != generation; });
 }
 
 void CheckSame(const Call& call) {
@@ -224,7 +227,7 @@ void Transfers(const std::vector<Call>& calls) {
   };
   size_t left = calls.size();
   while (left > 0) {
-    Until(calls[0].comm->shared, [&] {
+    Until(*calls[0].comm, [&] {
       bool moved = false;
       for (size_t i = 0; i < calls.size(); ++i) {
         if (over[i] || !step(i)) continue;
@@ -314,14 +317,15 @@ int ncclCommInitRank(void** comm, int ranks, Id id, int rank) {
   close(file);
   if (memory == MAP_FAILED) return kSystemError;
   auto* const shared = static_cast<Shared*>(memory);
+  auto made = std::make_unique<Comm>(shared, rank, ranks);
   shared->joined.fetch_add(1);
   try {
-    Until(shared, [&] { return shared->joined.load() == static_cast<uint32_t>(ranks); });
+    Until(*made, [&] { return shared->joined.load() == static_cast<uint32_t>(ranks); });
   } catch (const Failure&) {
     return kSystemError;
   }
   shm_unlink(id.bytes);
-  *comm = new Comm{shared, rank, ranks};
+  *comm = made.release();
   return kSuccess;
 }
 
@@ -333,7 +337,12 @@ int ncclCommDestroy(void* comm) {
 }
 
 int ncclCommAbort(void* comm) {
-  static_cast<Comm*>(comm)->shared->aborted.store(1);
+  // Of this member alone: others wait on. What is on a stream still looks at it, so it stays.
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Comm>> aborted;
+  const std::lock_guard lock(mutex);
+  static_cast<Comm*>(comm)->aborted.store(true);
+  aborted.emplace_back(static_cast<Comm*>(comm));
   return kSuccess;
 }
 

@@ -10,6 +10,7 @@
 #include "backend/gpu/gpu_kernels.h"
 #include "backend/gpu/hardware/gpu_stream.h"
 #include "backend/gpu/hardware/vendor_products.h"
+#include "backend/gpu/memory_holders.h"
 
 namespace temper {
 namespace {
@@ -123,11 +124,14 @@ class GpuDevice final : public Device {
     TEMPER_ASSIGN_OR_RETURN(auto event, GpuEvent::Make(index_));
     return std::unique_ptr<Event>(std::move(event));
   }
-  Result<Beside> MemoryBeside() override {
+  Result<Memory> MeasureMemory() override {
     size_t free = 0, total = 0;
     TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemGetInfo(&free, &total), "asking for free memory"));
-    return Beside{.device = Bytes{static_cast<int64_t>(total - free)} - given_,
-                  .host = Bytes{static_cast<int64_t>(opened_ * GpuStream::kPinned)}};
+    return Memory{.total = {static_cast<int64_t>(total)},
+                  .free = {static_cast<int64_t>(free)},
+                  .beside = Bytes{static_cast<int64_t>(total - free)} - given_,
+                  .pinned = {static_cast<int64_t>(opened_ * GpuStream::kPinned)},
+                  .holders = Holders()};
   }
   Status Pin(std::span<std::byte> memory) override {
     if (memory.empty()) return OkStatus();
@@ -159,7 +163,7 @@ class GpuDevice final : public Device {
       size_t free = 0, total = 0;
       (void)gpuMemGetInfo(&free, &total);
       return OutOfMemory(
-          TooLittleFree(name_, size, Bytes{static_cast<int64_t>(free)}, Bytes{static_cast<int64_t>(total)}));
+          TooLittleFree(name_, size, {static_cast<int64_t>(free)}, {static_cast<int64_t>(total)}, Holders()));
     }
     TEMPER_RETURN_IF_ERROR(StatusOfCall(error, "memory"));
     reserved_.emplace_back(memory, size);
@@ -179,6 +183,12 @@ class GpuDevice final : public Device {
  private:
   GpuStream& compute() {
     return *streams_[static_cast<size_t>(StreamUse::kCompute)];
+  }
+
+  std::string Holders() const {
+    char bus[32] = {};
+    return gpuDeviceGetPCIBusId(bus, int{sizeof(bus)}, index_) == gpuSuccess ? DescribeHolders(HoldersOfMemory(bus))
+                                                                             : "";
   }
 
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.

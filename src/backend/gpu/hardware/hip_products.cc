@@ -1,15 +1,38 @@
-// hipBLASLt is not packaged by Debian 12, and nothing of it could be compiled or run here.
+// hipBLASLt where it is there, and the HIP that this program runs with is of its time: an older runtime (Debian's 5.2)
+// and the one that the library brings would not know each other's streams.
 #include "backend/gpu/hardware/vendor_products.h"
+#include "backend/gpu/hipblas_lt.h"
 #include "backend/gpu/tile_products.h"
 
 namespace temper::gpu {
+namespace {
 
-Result<std::string> ProductsVersion() {
-  return std::string("products by kernels of Temper's own");
+constexpr int kHip6 = 60000000;  // versions are 10^7 major + 10^5 minor + patch
+
+Status CheckRuntime() {
+  int version = 0;
+  (void)gpuRuntimeGetVersion(&version);
+  if (version >= kHip6) return OkStatus();
+  return Unsupported("HIP " + std::to_string(version / 10000000) +
+                     " is older than hipBLASLt's: build with ROCm 6 or newer");
 }
 
-Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte>) {
-  return MakeTileProducts(stream);
+}  // namespace
+
+Result<std::string> ProductsVersion() {
+  Status status = CheckRuntime();
+  if (status.ok()) {
+    Result<std::string> version = HipblasLtVersion();
+    if (version.ok()) return version;
+    status = version.status();
+  }
+  return "products by kernels of Temper's own, far from the peak (" + status.message() + ")";
+}
+
+Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte> scratch) {
+  std::unique_ptr<MatrixProducts> own = MakeTileProducts(stream);
+  if (!CheckRuntime().ok() || !HipblasLtVersion().ok()) return own;
+  return MakeHipblasLtProducts(stream, scratch, std::move(own));
 }
 
 }  // namespace temper::gpu

@@ -1,5 +1,5 @@
 // Matrix products by the vendor's library, loaded when it is needed: a program that was built with it starts without
-// it. CUDA: cuBLASLt (blas_lt.cc). HIP: kernels of ours (hip_products.cc).
+// it. CUDA: cuBLASLt (blas_lt.cc). HIP: hipBLASLt, or kernels of ours (hip_products.cc).
 #pragma once
 
 #include <memory>

@@ -1,0 +1,126 @@
+#!/bin/sh
+# Small runs of the program on a GPU that must agree with each other: what scripts/gpu_check.sh asks of it beyond tests
+# of kernels. One line per run on stdout.
+#   scripts/gpu_runs.sh commands 'TEMPER' OUT   train, eval and generate: on the CPU and on the GPU
+#   scripts/gpu_runs.sh tiers 'TEMPER' OUT      the same bytes wherever weights, states and activations live
+#   scripts/gpu_runs.sh ranks 'TEMPER' OUT      two GPUs: the losses of one, for each way to divide the work
+# TEMPER: the program, with its first words if it needs any. Without a GPU: 'build/scenario_device --temper'.
+set -eu
+cd "$(dirname "$0")/.."
+[ $# -eq 3 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
+what=$1 temper=$2 out=$3
+mkdir -p "$out"
+
+# train NAME OPTION...: a short run into $out/NAME; its last lines where it fails.
+train() {
+  name=$1
+  shift
+  # shellcheck disable=SC2086  # words
+  if $temper train --model examples/plain/model --data examples/plain/pirate_train.jsonl --dtype f32 --max_seq_len 128 \
+    --gradient_accumulation_steps 4 --learning_rate 1e-3 --max_steps 8 --output_dir "$out/$name" --overwrite true \
+    --tensorboard false "$@" >"$out/$name.out" 2>&1; then
+    return 0
+  fi
+  echo "$name: failed"
+  tail -n 3 "$out/$name.out"
+  return 1
+}
+failed=0
+
+# same NAME BASE FILE OPTION...: the run NAME leaves the bytes of run BASE in FILE, and says that it moves something.
+same() {
+  name=$1 base=$2 file=$3
+  shift 3
+  if ! train "$name" "$@"; then
+    failed=1
+  elif ! cmp -s "$out/$base/$file" "$out/$name/$file"; then
+    echo "$name: $file is not that of $base"
+    failed=1
+  elif ! grep -q '^memory ' "$out/$name.out"; then
+    echo "$name: nothing was placed"
+    failed=1
+  else
+    echo "$name: the bytes of $base"
+  fi
+}
+
+# The losses of a run, one per step.
+losses() { sed -n 's/.*"loss": *\([-0-9.e+]*\).*/\1/p' "$1/metrics.jsonl"; }
+# close NAME BASE: step by step the losses agree to 1e-4: f32 sums in another order, eight steps.
+close() {
+  losses "$out/$1" >"$out/$1.losses"
+  losses "$out/$2" >"$out/$2.losses"
+  if paste "$out/$1.losses" "$out/$2.losses" | awk -v name="$1" -v base="$2" '
+    { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > most) most = d; n += 1 }
+    END { printf "%s: %d losses within %.1e of those of %s\n", name, n, most, base; exit !(n == 8 && most < 1e-4) }'; then
+    return 0
+  fi
+  echo "$1: losses differ from those of $2"
+  failed=1
+}
+
+case $what in
+  commands)
+    head -n 12 examples/plain/pirate_eval.jsonl >"$out/eval.jsonl"
+    for device in cpu gpu; do
+      train "on_$device" --device $device || exit 1
+      # shellcheck disable=SC2086
+      $temper eval --model "$out/on_$device" --data "$out/eval.jsonl" --device $device --dtype f32 \
+        2>"$out/eval.err" | sed "s/^/eval on the $device: /"
+      # shellcheck disable=SC2086
+      $temper generate --model "$out/on_$device" --prompt 'The ship' --max_new_tokens 24 --device $device --dtype f32 \
+        2>"$out/generate.err" | tr '\n' ' ' | sed "s/^/generate on the $device: /"
+      echo
+    done
+    close on_gpu on_cpu
+    ;;
+  tiers)
+    # Without clipping: the norm is summed where gradients live, in an order of its own.
+    train full --device gpu --method full --max_grad_norm 0 || exit 1
+    train lora --device gpu --max_grad_norm 0 || exit 1
+    full="full model.safetensors --device gpu --method full --max_grad_norm 0"
+    lora="lora adapter_model.safetensors --device gpu --max_grad_norm 0"
+    # shellcheck disable=SC2086
+    {
+      same full_host $full --memory.placement host
+      same full_states_at_host $full --memory.optimizer host
+      same full_states_on_disk $full --memory.optimizer disk --memory.disk "$out"
+      same full_limited $full --memory.device 24MiB
+      same full_host_without_graphs $full --memory.placement host --graphs false
+      same lora_weights_at_host $lora --memory.weights host
+      same lora_weights_on_disk $lora --memory.weights disk
+      same lora_activations_at_host $lora --memory.activations host
+    }
+    ;;
+  ranks)
+    # A model whose heads two ranks can share.
+    mkdir -p "$out/even"
+    cp examples/plain/model/*.json "$out/even/"
+    sed -i 's/"num_attention_heads": 5/"num_attention_heads": 4/; s/"num_key_value_heads": 1/"num_key_value_heads": 2/' \
+      "$out/even/config.json"
+    for method in full lora; do
+      scratch=true
+      [ $method = full ] || scratch=false
+      model=$out/even
+      [ $method = full ] || model=$out/one_full
+      train one_$method --device gpu --model "$model" --method $method --from_scratch $scratch || exit 1
+      for mesh in dp=2 fsdp=2 tp=2 cp=2 pp=2; do
+        name=$(echo $mesh | tr -d =)_$method
+        # As many rows a step as one GPU has, on as many ranks as have rows of their own.
+        rows=4
+        case $mesh in dp=2 | fsdp=2) rows=2 ;; esac
+        if train "$name" --device gpu --model "$model" --method $method --from_scratch $scratch --nprocs 2 --mesh $mesh \
+          --gradient_accumulation_steps $rows; then
+          close "$name" one_$method
+        else
+          failed=1
+        fi
+      done
+    done
+    ;;
+  *)
+    echo "gpu_runs: $what is not commands, tiers or ranks" >&2
+    exit 2
+    ;;
+esac
+exit $failed

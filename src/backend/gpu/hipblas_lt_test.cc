@@ -1,0 +1,73 @@
+// What is asked of hipBLASLt, by a library of its functions (tests/device/hipblaslt): no AMD GPU is needed.
+#include "backend/gpu/hipblas_lt.h"
+
+#include <cstdlib>
+
+#include "backend/gpu/product_under_test.h"
+
+#ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/tile_products.h"
+
+namespace temper::gpu {
+namespace {
+
+constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_hipblaslt/libhipblaslt.so.0";
+
+// Counts what is asked of it, and makes nothing.
+class Refused final : public MatrixProducts {
+ public:
+  explicit Refused(int* asked) : asked_(*asked) {}
+  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape&) override {
+    ++asked_;
+    return Unsupported("asked");
+  }
+
+ private:
+  int& asked_;
+};
+
+TEST(GpuHipblasLt, GivesTheSumsOfAnyShapeAndLayoutAndLeavesToOthersWhatTheLibraryHasNot) {
+  std::vector<std::byte> scratch(4096);
+  const simt::Machine machine;
+  int missing = 0;
+  for (const ProductCase& c : kProductCases) {
+    const auto products = MakeHipblasLtProducts(nullptr, scratch, MakeTileProducts(&machine), kLibrary);
+    ASSERT_TRUE(products.ok()) << products.status().message();
+    CheckProduct(c, **products);
+    int asked = 0;
+    const auto alone = MakeHipblasLtProducts(nullptr, scratch, std::make_unique<Refused>(&asked), kLibrary);
+    ASSERT_TRUE(alone.ok());
+    (void)(*alone)->Make({.m = c.m, .n = c.n, .k = c.k, .dtype = c.dtype, .out_dtype = c.out_dtype});
+    EXPECT_EQ(asked, c.m == 7 || c.k == 0 ? 1 : 0) << c.m << " x " << c.n << " x " << c.k;
+    missing += asked;
+  }
+  EXPECT_EQ(missing, 2);
+}
+
+TEST(GpuHipblasLt, AsksForNoMoreScratchThanItHas) {
+  std::vector<std::byte> little(512);
+  int asked = 0;
+  const auto products = MakeHipblasLtProducts(nullptr, little, std::make_unique<Refused>(&asked), kLibrary);
+  ASSERT_TRUE(products.ok());
+  EXPECT_FALSE((*products)->Make({.m = 4, .n = 4, .k = 4}).ok());
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {
+  const auto missing = HipblasLtVersion("libhipblaslt.so.none");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.status().message().find("libhipblaslt.so.none could not be loaded"), std::string::npos);
+  EXPECT_NE(missing.status().message().find("install"), std::string::npos);
+  ASSERT_TRUE(HipblasLtVersion(kLibrary).ok());
+  EXPECT_EQ(*HipblasLtVersion(kLibrary), "hipBLASLt 0.10.0");
+  setenv("TEST_HIPBLASLT_VERSION", "300", 1);
+  const auto old = HipblasLtVersion(kLibrary);
+  unsetenv("TEST_HIPBLASLT_VERSION");
+  ASSERT_FALSE(old.ok());
+  EXPECT_NE(old.status().message().find("hipBLASLt 0.3.0: 0.6.0 or newer is needed"), std::string::npos)
+      << old.status().message();
+}
+
+}  // namespace
+}  // namespace temper::gpu
+#endif

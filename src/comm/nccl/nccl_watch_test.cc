@@ -1,0 +1,52 @@
+#include "comm/nccl/nccl_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+
+namespace temper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+TEST(NcclWatch, LetsARankGoOnceTheRunHasEndedAndIsQuietWhereTheRankComesBack) {
+  std::atomic<bool> ended = false;
+  std::promise<std::string> aborted;
+  std::atomic<bool> gave_up = false;
+  {
+    NcclWatch watch([&] { return ended ? IoError("rank 1 has died") : OkStatus(); },
+                    [&](const Status& cause) {
+                      aborted.set_value(cause.message());
+                      return true;
+                    },
+                    [&](const Status&) { gave_up = true; });
+    auto heard = aborted.get_future();
+    EXPECT_EQ(heard.wait_for(std::chrono::milliseconds(500)), std::future_status::timeout) << "the run goes on";
+    ended = true;
+    EXPECT_EQ(heard.get(), "rank 1 has died");
+    watch.Dismiss();
+  }
+  EXPECT_FALSE(gave_up);
+}
+
+TEST(NcclWatch, GivesUpOnARankThatIsStuckInACall) {
+  std::promise<std::string> gave_up;
+  const auto begin = Clock::now();
+  NcclWatch watch([] { return IoError("rank 1 has died"); }, [](const Status&) { return false; },
+                  [&](const Status& cause) { gave_up.set_value(cause.message()); });
+  EXPECT_EQ(gave_up.get_future().get(), "rank 1 has died");
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(NcclWatch, EndsAtOnceWithItsOwner) {
+  const auto begin = Clock::now();
+  {
+    NcclWatch watch([] { return OkStatus(); }, [](const Status&) { return true; }, nullptr);
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+}
+
+}  // namespace
+}  // namespace temper

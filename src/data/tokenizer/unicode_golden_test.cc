@@ -1,0 +1,172 @@
+// Every code point against what tokenizers makes of it (tests/tokenizer/make_unicode_goldens.py): the classes of its
+// regular expressions, and the steps that know Unicode.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/env.h"
+#include "base/utf8.h"
+#include "data/tokenizer/regex.h"
+#include "data/tokenizer/unicode.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+// What lies beyond is not assigned, or for private use.
+constexpr std::pair<char32_t, char32_t> kRanges[] = {{0, 0xD800}, {0xE000, 0x34000}, {0xE0000, 0xE1000}};
+constexpr size_t kCodePoints = 0xD800 + (0x34000 - 0xE000) + 0x1000;
+
+const Json& Goldens() {
+  static const Json goldens = [] {
+    auto json = ReadJsonFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/tokenizer/unicode_goldens.json");
+    EXPECT_TRUE(json.ok()) << json.status().message();
+    return json.ok() ? *json : Json::object();
+  }();
+  return goldens;
+}
+
+// Calls body(i, c) for each: the i-th is U+c.
+template <class Body>
+void ForEach(const Body& body) {
+  size_t i = 0;
+  for (const auto& [begin, end] : kRanges) {
+    for (char32_t c = begin; c < end; ++c) body(i++, c);
+  }
+}
+using Class = std::vector<bool>;  // of the i-th code point
+
+// "3 2 ..." is three outside, two inside, ...
+Class ClassOf(const std::string& lengths) {
+  Class inside;
+  std::istringstream in(lengths);
+  size_t length = 0;
+  for (bool value = false; in >> length; value = !value) inside.insert(inside.end(), length, value);
+  EXPECT_EQ(inside.size(), kCodePoints);
+  inside.resize(kCodePoints);
+  return inside;
+}
+
+// Lu and the like, of the i-th code point.
+std::vector<std::string> Categories() {
+  std::vector<std::string> of;
+  std::istringstream in(Goldens()["categories"].get<std::string>());
+  size_t length = 0;
+  for (std::string name; in >> length >> name;) of.insert(of.end(), length, name);
+  EXPECT_EQ(of.size(), kCodePoints);
+  of.resize(kCodePoints);
+  return of;
+}
+
+void ExpectSame(const Class& got, const Class& want, const std::string& what, size_t but_for = 0) {
+  std::string wrong;
+  size_t n = 0;
+  ForEach([&](size_t i, char32_t c) {
+    if (got[i] != want[i] && n++ < 8) wrong += fmt::format(" U+{:04X}", static_cast<uint32_t>(c));
+  });
+  EXPECT_EQ(n, but_for) << what << ", wrong for" << wrong;
+}
+
+// What the pattern matches of a text of all code points.
+Class Matching(const std::string& pattern) {
+  static const std::string text = [] {
+    std::string all;
+    ForEach([&](size_t, char32_t c) { utf8::Append(all, c); });
+    return all;
+  }();
+  const auto regex = Regex::Compile(pattern, "f.json");
+  EXPECT_TRUE(regex.ok()) << regex.status().message();
+  Class inside;
+  if (!regex.ok()) return Class(kCodePoints);
+  RegexScratch scratch;
+  const Status status = regex->Cover(text, scratch, [&](const Span& span) {
+    for (size_t i = span.begin; i < span.end; i += utf8::Length(text[i])) inside.push_back(span.is_match);
+    return OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  inside.resize(kCodePoints);
+  return inside;
+}
+
+TEST(UnicodeGoldens, RegularExpressionsKnowTheCategoriesThatTokenizersKnows) {
+  const std::vector<std::string> categories = Categories();
+  for (const char* name :
+       {"L",  "M",  "N",  "P",  "S",  "Z",  "C",  "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
+        "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"}) {
+    Class want(kCodePoints);
+    for (size_t i = 0; i < kCodePoints; ++i) want[i] = categories[i].starts_with(name);
+    ExpectSame(Matching(fmt::format("\\p{{{}}}", name)), want, name);
+    ExpectSame(Matching(fmt::format("[\\p{{{}}}]+", name)), want, name);
+    want.flip();
+    ExpectSame(Matching(fmt::format("\\P{{{}}}+", name)), want, std::string("not ") + name);
+    ExpectSame(Matching(fmt::format("[^\\p{{{}}}]", name)), want, std::string("not ") + name);
+  }
+}
+
+TEST(UnicodeGoldens, RegularExpressionsKnowTheClassesAndScriptsThatTokenizersKnows) {
+  // Newer ones for which PCRE2 knows nothing like it in as many bytes.
+  const std::map<std::string, size_t> missed = {
+      {"\\p{Arabic}", 4}, {"\\p{Common}", 2}, {"\\p{Cyrillic}", 63}, {"\\p{Devanagari}", 10}, {"[[:lower:]]", 62}};
+  for (const auto& [pattern, lengths] : Goldens()["classes"].items()) {
+    const auto found = missed.find(pattern);
+    ExpectSame(Matching(pattern), ClassOf(lengths.get<std::string>()), pattern,
+               found == missed.end() ? 0 : found->second);
+  }
+}
+
+TEST(UnicodeGoldens, StepsTellCharactersApartAsTokenizersDoes) {
+  const std::map<std::string, bool (*)(char32_t)> steps = {{"Digits", unicode::IsNumeric},
+                                                           {"Punctuation", unicode::IsPunctuation},
+                                                           {"WhitespaceSplit", unicode::IsSpace},
+                                                           {"Whitespace", unicode::IsWord}};
+  ASSERT_EQ(Goldens()["steps"].size(), steps.size());
+  for (const auto& [name, is] : steps) {
+    Class got(kCodePoints);
+    ForEach([&](size_t i, char32_t c) { got[i] = is(c); });
+    ExpectSame(got, ClassOf(Goldens()["steps"][name].get<std::string>()), name);
+  }
+}
+
+TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
+  using unicode::Form;
+  const auto form = [](Form f) { return [f](const std::string& text) { return unicode::Normalize(text, f); }; };
+  const std::string marks = "\u0345\u0301\u0323\u0327\u094d\u3099\u093c\u0334";
+  const auto nfd = form(Form::kNfd);
+  const std::map<std::string, std::function<std::string(const std::string&)>> changes = {
+      {"Lowercase", [](const std::string& text) { return unicode::Lowercase(text); }},
+      {"NFC", form(Form::kNfc)},
+      {"NFD", nfd},
+      {"NFKC", form(Form::kNfkc)},
+      {"NFKD", form(Form::kNfkd)},
+      {"StripAccents",
+       [](const std::string& text) { return unicode::IsMark(utf8::At(text, 0)) ? std::string() : text; }},
+      {"order", [&](const std::string& text) {
+         const std::string ordered = nfd(marks + text);
+         return ordered == nfd(marks) + nfd(text) ? text : ordered;
+       }}};
+  ASSERT_EQ(Goldens()["changes"].size(), changes.size());
+  for (const auto& [name, change] : changes) {
+    const Json& want = Goldens()["changes"][name];
+    std::string changed;  // of one block
+    ForEach([&](size_t, char32_t c) {
+      std::string text;
+      utf8::Append(text, c);
+      const std::string to = change(text);
+      if (to != text) changed += fmt::format("{:x} {};", static_cast<uint32_t>(c), to);
+      if (c % 256 != 255) return;
+      uint64_t hash = 0xCBF29CE484222325;
+      for (const unsigned char byte : changed) hash = (hash ^ byte) * 0x100000001B3;
+      EXPECT_EQ(changed.empty() ? "" : fmt::format("{:016x}", hash),
+                want.value(fmt::format("{:x}", static_cast<uint32_t>(c) >> 8), ""))
+          << name << " changes " << changed;
+      changed.clear();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,97 @@
+// What a run gives its user beside a trained model: figures that scripts read, a profile, advice.
+#include <cmath>
+#include <set>
+
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class TrainedBy : public Workplace {
+ protected:
+  std::vector<Json> Metrics() const {
+    std::vector<Json> rows;
+    std::ifstream in(Path("out/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) rows.push_back(Json::parse(line));
+    return rows;
+  }
+};
+
+TEST_F(TrainedBy, AFileAndItsOverridesLeavesMetricsThatScriptsRead) {
+  Spill("run.yaml", "model: " + kModel +
+                        "\ndata: d.jsonl\neval_data: e.jsonl\noutput_dir: elsewhere\nmethod: lora\nlora:\n  r: 4\n"
+                        "max_seq_len: 96\ngradient_accumulation_steps: 2\nmax_steps: 3\neval_steps: 2\nthreads: 1\n"
+                        "tensorboard: false\n");
+  const Ended ended = Temper({"train", "run.yaml", "--output_dir", "out", "--learning_rate", "1e-3"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "") << "all but results goes to stderr";
+  EXPECT_FALSE(Has("elsewhere"));
+  EXPECT_EQ(Json::parse(Slurp("out/adapter_config.json"))["r"], 4);
+  int64_t steps = 0, evaluations = 0;
+  for (const Json& row : Metrics()) {
+    if (row.contains("eval_loss")) {
+      ++evaluations;
+      EXPECT_GT(row["eval_loss"].get<double>(), 0);
+      continue;
+    }
+    EXPECT_EQ(row["step"], ++steps);
+    for (const char* key : {"epoch", "loss", "grad_norm", "learning_rate", "tokens", "tokens_per_second", "mfu",
+                            "device_peak_bytes", "seconds"}) {
+      EXPECT_TRUE(row.contains(key) && row[key].is_number() && row[key].get<double>() >= 0) << key << " of " << row;
+    }
+    EXPECT_GT(row["mfu"].get<double>(), 0);
+    EXPECT_LE(row["tokens"].get<int64_t>(), 2 * 96 * steps);
+  }
+  EXPECT_EQ(steps, 3);
+  EXPECT_GE(evaluations, 1);
+}
+
+TEST_F(TrainedBy, ARunOfFewStepsIsWarnedAndToldWhatHelps) {
+  ExpectEnd(Temper(Train({})), 0, {"warning", "4 optimizer steps", "raise max_steps"});
+}
+
+TEST_F(TrainedBy, ProfileIsAChromeTraceOfItsInstructions) {
+  ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2"})).code, 0);
+  const Json trace = Json::parse(Slurp("out/trace.json"));
+  std::set<std::string> seen;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    EXPECT_GE(event["dur"].get<double>(), 0);
+    seen.insert(event["name"].get<std::string>());
+  }
+  for (const char* op : {"linear", "linear_dw", "attention", "attention_backward", "linear_cross_entropy", "adamw"}) {
+    EXPECT_TRUE(seen.contains(op)) << op << " is not in trace.json";
+  }
+}
+
+TEST_F(TrainedBy, EpochsEndARunThatNamesNoSteps) {
+  Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 8));
+  const Ended ended = Temper({"train", "--model", kModel, "--data", "d.jsonl", "--output_dir", "out", "--threads", "1",
+                              "--packing", "false", "--max_seq_len", "96", "--gradient_accumulation_steps", "4",
+                              "--num_train_epochs", "2", "--tensorboard", "false"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::vector<Json> rows = Metrics();
+  ASSERT_EQ(rows.size(), 4u);  // two steps of four rows each pass
+  EXPECT_EQ(rows[1]["epoch"], 1.0);
+  EXPECT_EQ(rows[3]["epoch"], 2.0);
+}
+
+// No weights are needed, and what is learnt is the text: its own evaluation says so.
+TEST_F(TrainedBy, PlainTextTrainsAModelFromScratch) {
+  ASSERT_TRUE(PosixEnv().RemoveFile(CopyModel("bare") + "/model.safetensors").ok());
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "The cat sleeps. The dog barks. ";
+  Spill("t.txt", text);
+  const Ended ended =
+      Temper(Train({"--model", "bare", "--data", "t.txt", "--from_scratch", "--method", "full", "--learning_rate",
+                    "3e-3", "--max_steps", "30", "--lr_scheduler_type", "constant"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::vector<Json> rows = Metrics();
+  const double vocabulary = Json::parse(Slurp("bare/config.json"))["vocab_size"].get<double>();
+  EXPECT_NEAR(rows.front()["loss"].get<double>(), std::log(vocabulary), 1.0) << "it knew something before";
+  EXPECT_LT(rows.back()["loss"].get<double>(), 0.5 * rows.front()["loss"].get<double>());
+  EXPECT_EQ(Temper({"inspect", "out"}).code, 0);
+}
+
+}  // namespace
+}  // namespace temper::program
