@@ -70,7 +70,7 @@ TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
   EXPECT_LT(attention(read), attention(unread));
   EXPECT_LT(read["model_flops"], unread["model_flops"]);
   EXPECT_EQ(read["bytes"], unread["bytes"]) << "what a step reserves depends on no data";
-  ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 1, {"read_data", "--data"});
+  ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 2, {"read_data", "--data"});
 }
 
 }  // namespace
