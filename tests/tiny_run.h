@@ -252,8 +252,8 @@ class TinyRun {
     Must(train_->Read(train().FindBuffer(b.name), bytes));
     return bytes;
   }
-  // Bytes of all weights, adapters, states and gradients, by name; of a step of one micro-batch without gradients, whose
-  // bytes are others' when something else has run.
+  // Bytes of all weights, adapters, states and gradients, by name; of a step of one micro-batch without gradients,
+  // whose bytes are others' when something else has run.
   std::map<std::string, std::vector<std::byte>> State() const {
     std::map<std::string, std::vector<std::byte>> state;
     for (const Buffer& b : train().buffers) {

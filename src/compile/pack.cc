@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <optional>
 
@@ -15,106 +14,94 @@ struct Placed {
   bool Meets(const Interval& x) const { return first_step <= x.end && x.begin <= last_step; }
 };
 
-// Bytes that are taken in all steps of a stretch.
-struct Solid {
-  Bytes offset, end;
+// Bytes that somebody has, by offset: what overlaps or touches is one range.
+class Ranges {
+ public:
+  void Add(Bytes offset, Bytes end) {
+    const auto first =
+        std::lower_bound(list_.begin(), list_.end(), offset, [](const Range& r, Bytes at) { return r.end < at; });
+    auto last = first;
+    for (; last != list_.end() && last->offset <= end; ++last) {
+      offset = std::min(offset, last->offset);
+      end = std::max(end, last->end);
+    }
+    if (first == last) {
+      list_.insert(first, {offset, end});
+    } else {
+      *first = {offset, end};
+      list_.erase(first + 1, last);
+    }
+  }
+
+  // The lowest offset from `offset` on at which so many bytes are free.
+  Bytes LowestFrom(Bytes offset, Bytes size) const {
+    auto at = std::upper_bound(list_.begin(), list_.end(), offset, [](Bytes o, const Range& r) { return o < r.end; });
+    for (; at != list_.end() && at->offset < offset + size; ++at) offset = at->end;
+    return offset;
+  }
+
+ private:
+  struct Range {
+    Bytes offset, end;
+  };
+  std::vector<Range> list_;
 };
 
-// Placed intervals by offset, so that those that share steps with another are found soon: of a stretch of steps, those
-// alive in it; and all.
+// Placed intervals by stretches of steps, so that those that share steps with another are found soon.
 class Shelf {
  public:
   explicit Shelf(int steps) : stretches_(static_cast<size_t>(steps / kStretch + 1)) {}
 
-  // The lowest offset at which `x` meets no placed interval that shares a step with it.
+  // The lowest offset at which `x` meets no placed interval that shares a step with it: raised by one stretch after
+  // another, until all agree.
   Bytes LowestFor(const Interval& x, Bytes size) const {
-    if (IsLong(x)) return LowestAmong(x, size, {&all_, nullptr}, {nullptr, nullptr});
-    // What lies in both stretches comes twice, which a walk does not mind.
-    const Stretch &first = stretches_[StretchOf(x.begin)], &last = stretches_[StretchOf(x.end)];
-    if (&first == &last) return LowestAmong(x, size, {&first.alive, nullptr}, {&first.solid, nullptr});
-    return LowestAmong(x, size, {&first.alive, &last.alive}, {&first.solid, &last.solid});
-  }
-
-  // `longer_come`: intervals for which IsLong may follow.
-  void Add(const Interval& x, Bytes size, bool longer_come) {
-    const Placed placed{x.offset, x.offset + size, x.begin, x.end};
-    if (longer_come) Insert(placed, &all_);
-    for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) {
-      const int begin = static_cast<int>(s) * kStretch;
-      if (x.begin <= begin && begin + kStretch - 1 <= x.end) {
-        InsertSolid({placed.offset, placed.end}, &stretches_[s].solid);
-      } else {
-        Insert(placed, &stretches_[s].alive);
-      }
+    const size_t first = StretchOf(x.begin), last = StretchOf(x.end);
+    size_t seen_first = 0, seen_last = 0;  // of the lists `some`, which are walked once
+    for (Bytes offset{};;) {
+      const Bytes before = offset;
+      offset = stretches_[first].LowestFrom(offset, x, size, &seen_first);
+      if (last != first) offset = stretches_[last].LowestFrom(offset, x, size, &seen_last);
+      for (size_t s = first + 1; s < last; ++s) offset = stretches_[s].taken.LowestFrom(offset, size);
+      if (offset == before) return offset;
     }
   }
 
-  // Of more than two stretches.
-  static bool IsLong(const Interval& x) { return StretchOf(x.end) > StretchOf(x.begin) + 1; }
+  void Add(const Interval& x, Bytes size) {
+    const Placed placed{x.offset, x.offset + size, x.begin, x.end};
+    for (size_t s = StretchOf(x.begin); s <= StretchOf(x.end); ++s) {
+      const int begin = static_cast<int>(s) * kStretch;
+      Stretch& stretch = stretches_[s];
+      stretch.taken.Add(placed.offset, placed.end);
+      if (x.begin <= begin && begin + kStretch - 1 <= x.end) {
+        stretch.always.Add(placed.offset, placed.end);
+      } else {
+        const auto at = std::upper_bound(stretch.some.begin(), stretch.some.end(), placed.offset,
+                                         [](Bytes offset, const Placed& p) { return offset < p.offset; });
+        stretch.some.insert(at, placed);
+      }
+    }
+  }
 
  private:
   // Most intervals live within a block, of some tens of steps.
   static constexpr int kStretch = 64;
 
   struct Stretch {
-    std::vector<Placed> alive;  // in some of its steps
-    std::vector<Solid> solid;   // of those that are alive in all: what touches is one
+    std::vector<Placed> some;  // there in some of its steps, by offset
+    Ranges always, taken;      // of those that are there in all of its steps; of all
+
+    // `seen`: of `some`, those that are passed: what did not stand in the way does not when the offset is higher.
+    Bytes LowestFrom(Bytes offset, const Interval& x, Bytes size, size_t* seen) const {
+      offset = always.LowestFrom(offset, size);
+      for (; *seen < some.size() && some[*seen].offset < offset + size; ++*seen) {
+        if (some[*seen].Meets(x)) offset = std::max(offset, some[*seen].end);
+      }
+      return offset;
+    }
   };
 
   static size_t StretchOf(int step) { return static_cast<size_t>(step / kStretch); }
 
-  static void Insert(const Placed& placed, std::vector<Placed>* list) {
-    const auto at = std::upper_bound(list->begin(), list->end(), placed.offset,
-                                     [](Bytes offset, const Placed& p) { return offset < p.offset; });
-    list->insert(at, placed);
-  }
-
-  static void InsertSolid(Solid solid, std::vector<Solid>* list) {
-    auto at = std::lower_bound(list->begin(), list->end(), solid.offset,
-                               [](const Solid& s, Bytes offset) { return s.end < offset; });
-    auto end = at;
-    for (; end != list->end() && end->offset <= solid.end; ++end) {
-      solid = {std::min(solid.offset, end->offset), std::max(solid.end, end->end)};
-    }
-    if (at == end) {
-      list->insert(at, solid);
-    } else {
-      *at = solid;
-      list->erase(at + 1, end);
-    }
-  }
-
-  // The lists come in order of offset, and so are walked together: up, until the gap before the next that `x` meets is
-  // wide enough.
-  static Bytes LowestAmong(const Interval& x, Bytes size, std::array<const std::vector<Placed>*, 2> alive,
-                           std::array<const std::vector<Solid>*, 2> solid) {
-    size_t next_alive[2] = {}, next_solid[2] = {};
-    Bytes offset{};
-    for (;;) {
-      std::optional<Solid> next;
-      size_t* from = nullptr;
-      const auto consider = [&](Bytes begin, Bytes end, size_t* index) {
-        if (next && next->offset <= begin) return;
-        next = {begin, end};
-        from = index;
-      };
-      for (size_t k = 0; k < 2; ++k) {
-        if (alive[k] != nullptr) {
-          size_t& i = next_alive[k];
-          while (i < alive[k]->size() && !(*alive[k])[i].Meets(x)) ++i;
-          if (i < alive[k]->size()) consider((*alive[k])[i].offset, (*alive[k])[i].end, &i);
-        }
-        if (solid[k] != nullptr && next_solid[k] < solid[k]->size()) {
-          consider((*solid[k])[next_solid[k]].offset, (*solid[k])[next_solid[k]].end, &next_solid[k]);
-        }
-      }
-      if (!next || next->offset >= offset + size) return offset;
-      offset = std::max(offset, next->end);
-      ++*from;
-    }
-  }
-
-  std::vector<Placed> all_;  // but those after which no longer ones came
   std::vector<Stretch> stretches_;
 };
 
@@ -143,15 +130,12 @@ std::vector<int64_t> AliveInSteps(std::span<const Interval> intervals, int steps
 Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& order, int steps) {
   Shelf shelf(steps);
   Bytes top{};
-  const auto last_long =
-      std::find_if(order.rbegin(), order.rend(), [&](size_t i) { return Shelf::IsLong(intervals[i]); });
-  const auto longs_end = static_cast<size_t>(order.rend() - last_long);
-  for (size_t k = 0; k < order.size(); ++k) {
-    Interval& x = intervals[order[k]];
+  for (const size_t i : order) {
+    Interval& x = intervals[i];
     const Bytes size = AlignUp(x.size, kAlignment);
     x.offset = shelf.LowestFor(x, size);
     top = std::max(top, x.offset + size);
-    shelf.Add(x, size, /*longer_come=*/k < longs_end);
+    shelf.Add(x, size);
   }
   return top;
 }
