@@ -207,7 +207,7 @@ TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameByte
     const RoomOnDevice room(Bytes{arena * 6 / 10});
     const Ended placed = Run(run, "gpu", within);
     ASSERT_EQ(placed.code, 0) << placed.err;
-    for (const char* said : {kLimits, "python3 (process 4711) holds 79.00 GiB", "at the host"}) {
+    for (const char* said : {kLimits, "python3 (process 4711) holds 79.00 GiB", "on the host"}) {
       EXPECT_NE(placed.err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << placed.err;
     }
     Arguments plan = run;
