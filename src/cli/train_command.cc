@@ -5,25 +5,20 @@
 #include <csignal>
 #include <numeric>
 
-#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm_peak.h"
-#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
 #include "cli/compiled_run.h"
-#include "cli/far_memory.h"
 #include "cli/finished_run.h"
 #include "cli/machine.h"
-#include "cli/processor.h"
 #include "cli/run_data.h"
+#include "cli/run_engine.h"
 #include "cli/run_record.h"
 #include "cli/run_saver.h"
 #include "cli/train_setup.h"
-#include "comm/nccl/nccl_communicator.h"
 #include "model/initialize.h"
-#include "runtime/timed_kernels.h"
 #include "train/loop.h"
 #include "train/mesh_options.h"
 #include "train/run_options.h"
@@ -46,24 +41,9 @@ struct Run {
   RunData data;
   std::optional<RunData> eval_data;
   DataSplit split;
-  KernelTime kernel_time, collective_time;
-  std::unique_ptr<Device> gpu;      // of `device: gpu`
-  std::unique_ptr<Stream> reading;  // of it: what saves read its memory through
-  std::unique_ptr<NcclCommunicator> between_gpus;
-  std::unique_ptr<KernelTable> kernels, collectives;
-  std::unique_ptr<Arena> arena;
-  FarArenas far;
-  std::unique_ptr<Executor> train, eval;
-  double peak = 0;  // of this rank: FLOP/s in matrix products; measured
+  RunEngine engine;
 
   const RunConfig& config() const { return setup.run.config; }
-  DevicePart Buffer(const std::string& name) const {
-    const int i = compiled.train().FindBuffer(name);
-    return i < 0 || far.mapped.contains(name) ? DevicePart() : train->BufferPart(i);
-  }
-  BufferLookup Lookup() const {
-    return [this](const std::string& name) { return Buffer(name); };
-  }
   PackingOptions Packing() const {
     return {.max_seq_len = *config().data.max_seq_len, .packing = config().data.packing};
   }
@@ -102,85 +82,13 @@ std::string SpillFolder(const RunConfig& config) {
   return config.memory.disk.empty() ? config.output.output_dir : config.memory.disk;
 }
 
-Status MakeExecutors(KernelTable& kernels, Run& run) {
-  KernelTable* const collectives = run.collectives.get();
-  TEMPER_ASSIGN_OR_RETURN(run.far, ReserveFar(run.compiled.train(), SpillFolder(run.config()), run.setup.model,
-                                              run.gpu.get(), static_cast<int>(*run.config().machine.threads)));
-  const FarTiers far = run.far.tiers();
-  TEMPER_ASSIGN_OR_RETURN(run.train, Executor::Create(run.compiled.train(), *run.arena, kernels, collectives, far));
-  TEMPER_ASSIGN_OR_RETURN(run.eval, Executor::Create(run.compiled.eval(), *run.arena, kernels, collectives, far));
-  return OkStatus();
-}
-
-// Before anything is compiled: what is free there is known once it is open.
-Status OpenOwnGpu(Run& run) {
-  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice,
-                          ChooseProcessor(DeviceChoice::kGpu, run.setup.ranks.of_machine()));
-  TEMPER_ASSIGN_OR_RETURN(run.gpu, OpenGpu(choice.gpu));
-  TEMPER_ASSIGN_OR_RETURN(run.reading, run.gpu->OpenStream());
-  return OkStatus();
-}
-
-Status ReserveOnGpu(Run& run) {
-  const Ranks& ranks = run.setup.ranks;
-  if (!ranks.alone()) {
-    const Mesh& mesh = run.compiled.mesh.mesh;
-    auto between =
-        NcclCommunicator::Make(*ranks.communicator(), *run.gpu, [&ranks](const Status& cause) { ranks.EndNow(cause); });
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(between.status()));
-    run.between_gpus = *std::move(between);
-    run.collectives = run.between_gpus->Collectives(mesh);
-    run.gpu->Join(*ranks.communicator(), *run.between_gpus, mesh);
-    if (ranks.first()) LogInfo("between     " + run.between_gpus->library());
-  }
-  // Before the arena takes the memory that this needs for a moment. Without it MFU stays unknown; whether the run has
-  // room the arena will tell.
-  const Result<double> peak = MeasureProductPeak(*run.gpu, ComputeDType(run.config()));
-  if (!peak.ok() && peak.status().code() != StatusCode::kOutOfMemory) return peak.status();
-  run.peak = peak.ok() ? *peak : 0;
-  TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::On(*run.gpu, run.compiled.train().arena_bytes));
-  const std::string rate = peak.ok() ? fmt::format("{:.0f} TFLOP/s in matrix products of {}", run.peak * 1e-12,
-                                                   ToString(ComputeDType(run.config())))
-                                     : "too little memory is free to measure its matrix products";
-  LogInfo(fmt::format("device      {}: {}", run.gpu->name(), rate));
-  TEMPER_RETURN_IF_ERROR(MakeExecutors(run.gpu->kernels(), run));
-  for (Executor* executor : {run.train.get(), run.eval.get()}) executor->set_replays(run.config().machine.graphs);
-  TEMPER_ASSIGN_OR_RETURN(const Device::Memory memory, run.gpu->MeasureMemory());
-  if (memory.beside.v + memory.pinned.v > 0) {
-    LogInfo(
-        fmt::format("beside      {} of the GPU's memory (context, libraries, collectives, other processes; `reserve` "
-                    "of a cluster file), {} of the host's, pinned",
-                    ToString(memory.beside), ToString(memory.pinned)));
-  }
-  return OkStatus();
-}
-
-// Reserves all memory and makes every kernel.
-Status Reserve(Run& run) {
-  if (run.gpu) return ReserveOnGpu(run);
-  const CompiledRun& compiled = run.compiled;
-  const Mesh& mesh = compiled.mesh.mesh;
-  CpuOptions options{.threads = static_cast<int>(*run.config().machine.threads)};
-  const Bytes arena_bytes = compiled.train().arena_bytes;
-  if (Communicator* const communicator = run.setup.ranks.communicator()) {
-    options.exchange = [communicator, &mesh](AxisSet axes) { return communicator->MakeExchange(mesh, axes); };
-    run.collectives = std::make_unique<TimedKernels>(communicator->Collectives(mesh), &run.collective_time);
-    TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, communicator->AllocateArena(arena_bytes));
-    run.arena = Arena::Over(memory);
-  } else {
-    TEMPER_ASSIGN_OR_RETURN(run.arena, Arena::Create(arena_bytes));
-  }
-  run.kernels = std::make_unique<TimedKernels>(MakeCpuKernels(options), &run.kernel_time);
-  return MakeExecutors(*run.kernels, run);
-}
-
 // Weights, adapters and states as the first step is to find them; where the run stands.
 Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
   const std::optional<ResumePoint>& resume = run.setup.resume;
   HostWindow window;
   const auto fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
-    const DevicePart to = run.Buffer(name);
+    const DevicePart to = run.engine.Buffer(name);
     if (!to.exists()) return OkStatus();
     return window.Fill(to, [&](const PartView& piece) {
       write(piece);
@@ -188,7 +96,7 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
     });
   };
   if (run.setup.reads_weights()) {
-    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.Lookup()));
+    TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup()));
     if (!run.compiled.targets.empty() && !run.setup.model.adapter() && !resume) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.targets, seed, fill));
     }
@@ -198,7 +106,7 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
   TEMPER_ASSIGN_OR_RETURN(RunProgress at, resume->Restore(identity, run.compiled.train(), run.compiled.trained,
-                                                          run.Lookup(), progress.Callback()));
+                                                          run.engine.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -209,9 +117,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity,
-                          IdentityOf(run.compiled, run.gpu ? run.gpu->kernels().name() : run.kernels->name(), ranks));
-  contents.tensors = TrainingState(run.compiled.train(), run.Lookup(), ranks.rank(), ranks.size());
+  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.engine.kernels_name(), ranks));
+  contents.tensors = TrainingState(run.compiled.train(), run.engine.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
@@ -241,7 +148,7 @@ Result<Bytes> DiskBytes(const CheckpointContents& contents, const Run& run) {
 
 // Which folders the run needs from its first step to its last.
 void LogDisk(const Run& run) {
-  if (!run.far.mapped.empty()) {
+  if (!run.engine.far.mapped.empty()) {
     LogInfo(fmt::format("memory      frozen weights are read from {} in every step", run.setup.model.folder()));
   }
   const std::vector<Buffer>& buffers = run.compiled.train().buffers;
@@ -315,7 +222,8 @@ std::optional<Evaluator> MakeEvaluator(const Run& run) {
   PackingOptions in_order = run.Packing();
   in_order.shuffle = false;
   return std::make_optional<Evaluator>(
-      *run.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); }, run.peers());
+      *run.engine.eval, from.store, samples, in_order, [&from](int32_t sample) { return from.PlaceOf(sample); },
+      run.peers());
 }
 
 // What is written beside the checkpoints, by the first rank.
@@ -352,7 +260,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   const std::string& out = c.output.output_dir;
   const Dataset& dataset = run.data.dataset;
   TEMPER_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(c, steps.total));
-  Trainer trainer(*run.train, dataset.store, run.split.train, run.Packing(),
+  Trainer trainer(*run.engine.train, dataset.store, run.split.train, run.Packing(),
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
                    .schedule = schedule,
@@ -365,9 +273,10 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
-  if (!run.gpu) run.peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
+  if (!run.engine.gpu)
+    run.engine.peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
 
-  Utilisation utilisation(run.kernel_time, run.collective_time);
+  Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   RunRecords records;
   TEMPER_RETURN_IF_ERROR(run.setup.ranks.Agree(run.setup.ranks.first() ? OpenRecords(at, run, &records) : OkStatus()));
   const Ranks& ranks = run.setup.ranks;
@@ -379,7 +288,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   .save_total_limit = c.output.save_total_limit,
                   .rank = ranks.rank(),
                   .ranks = ranks.size(),
-                  .stream = run.reading ? run.reading.get() : &HostStream()},
+                  .stream = run.engine.reading ? run.engine.reading.get() : &HostStream()},
                  std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
@@ -398,7 +307,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
        .device_peak = run.compiled.train().arena_bytes,
        .tiers = TiersOf(run.compiled.train()),
        .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = run.peak * run.setup.ranks.size()},
+       .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
       at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace && run.setup.ranks.first()) {
@@ -452,12 +361,12 @@ Status CheckSameModel(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
-  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(ranks.Agree(OpenOwnGpu(run)));
-  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.gpu.get()));
+  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(ranks.Agree(run.engine.OpenOwnGpu(ranks)));
+  TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
   Announce(run);
-  TEMPER_RETURN_IF_ERROR(Reserve(run));
+  TEMPER_RETURN_IF_ERROR(run.engine.Reserve(run.compiled, c, ranks, run.setup.model, SpillFolder(c)));
   if (ranks.first()) LogDisk(run);
   TEMPER_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsOf(run));
   TEMPER_ASSIGN_OR_RETURN(const Bytes disk_bytes, DiskBytes(contents, run));
@@ -477,8 +386,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
-  // Else the device would wait for the other ranks, and what goes now for the device.
-  if (!result.ok() && run.between_gpus) result = run.between_gpus->LetGo(result.status());
+  if (!result.ok()) return run.engine.LetGo(result.status());
   return result;
 }
 

@@ -32,21 +32,20 @@ struct Setting {
   Setting(const Json& model_config, const std::string& cluster_name)
       : json(model_config),
         model(Must(Model::FromConfig(json, "config.json"))),
-        cluster(Must(OpenCluster(PosixEnv(), cluster_name))),
-        planner(*model, cluster) {
+        cluster(Must(OpenCluster(PosixEnv(), cluster_name))) {
     config.model.model = "config.json";
     config.batch.gradient_accumulation_steps = 1;
   }
   RunConfig Resolved() { return Must(Resolve(config, {.has_bf16 = cluster.has_bf16(), .today = "2026-01-01"})).config; }
+  Planner planner() const { return Planner(*model, cluster); }
   PlannedRun Plan() {
     const RunConfig resolved = Resolved();
-    return Must(planner.Plan(resolved, RanksOn(cluster, resolved)));
+    return Must(planner().Plan(resolved, RanksOn(cluster, resolved)));
   }
 
   Json json;
   std::unique_ptr<Model> model;
   Cluster cluster;
-  Planner planner;
   RunConfig config;
 };
 
@@ -84,7 +83,7 @@ TEST(PublishedRuns, Llama405BHasRoomForRowsOf16384Tokens) {
 TEST(PublishedRuns, TheSearchFindsAMeshThatGathersNoWeights) {
   Setting s = Felafax405B();
   const double as_published = s.Plan().forecast.tokens_per_second;
-  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_GT(r.best[0].tokens_per_second, 3 * as_published);
@@ -115,7 +114,7 @@ TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
   EXPECT_NEAR(per_parameter, 18, 0.01);
   EXPECT_FALSE(plain.forecast.fits);
 
-  const auto remedies = Must(FindRemedies(s.planner, s.Resolved(), plain));
+  const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), plain));
   ASSERT_FALSE(remedies.empty());
   EXPECT_TRUE(std::any_of(remedies.begin(), remedies.end(), [](const Remedy& r) { return r.fits; }));
 
@@ -178,7 +177,7 @@ TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
   s.config.model.method = TrainMethod::kFull;
   const PlannedRun full = s.Plan();
   EXPECT_FALSE(full.forecast.fits);
-  const auto remedies = Must(FindRemedies(s.planner, s.Resolved(), full));
+  const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), full));
   EXPECT_TRUE(std::any_of(remedies.begin(), remedies.end(),
                           [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
 }
@@ -227,7 +226,7 @@ TEST(Search, LooksAtHundredsOfCandidatesAndCompilesTheWinner) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 8;
-  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
   EXPECT_GE(r.considered, 200);
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
@@ -238,7 +237,7 @@ TEST(Search, TheFewestDevicesThatHoldTheRun) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 1024;
   s.config.model.method = TrainMethod::kFull;  // 18 bytes x 8 B parameters: 144 GB
-  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kFewestDevices));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kFewestDevices));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits);
   EXPECT_EQ(r.best[0].devices, 2);
@@ -252,7 +251,7 @@ TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 4;
   s.config.machine.recompute = Recompute::kSelective;
-  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_NE(r.best[0].settings.find("pp="), std::string::npos) << r.best[0].settings;
@@ -266,7 +265,7 @@ TEST(Search, GivesTheHostWhatNoCandidateHolds) {
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
-  const SearchResult r = Must(SearchPlans(s.planner, s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_GT(r.best[0].host, GiB(10));
@@ -279,7 +278,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 256;
-  const PlannedRun p = Must(s.planner.Plan(s.Resolved(), 1, /*keep_events=*/true));
+  const PlannedRun p = Must(s.planner().Plan(s.Resolved(), 1, /*keep_events=*/true));
   ASSERT_GT(p.run.train().host.bytes, Bytes{});
   // What `--profile` writes of it, read back.
   const ScratchFolder folder;
@@ -310,7 +309,7 @@ TEST(Page, IsOneFileThatAsksNoNetwork) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 512;
   const RunConfig config = s.Resolved();
-  const PlannedRun p = Must(s.planner.Plan(config, 8, /*keep_events=*/true));
+  const PlannedRun p = Must(s.planner().Plan(config, 8, /*keep_events=*/true));
   const PlanFacts facts{.model = "</script><b>",
                         .architecture = "Llama",
                         .method = "lora",

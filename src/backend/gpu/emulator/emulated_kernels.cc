@@ -33,6 +33,7 @@ class EmulatedKernel final : public Kernel {
     TEMPER_RETURN_IF_ERROR(kernel_->Run(args));
     return faults_.Check(words_);
   }
+  bool replayable() const override { return kernel_->replayable(); }
 
  private:
   const simt::Machine machine_;
