@@ -119,8 +119,10 @@ function(temper_test_binary name sources library)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   # What a test spends its time in are the libraries; its own code only has to compile soon.
-  target_compile_options(${name} PRIVATE $<IF:$<BOOL:${TEMPER_SANITIZE}>,-O0,-O1>)
-  if(TEMPER_SANITIZE)
+  if(NOT TEMPER_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE -O0)
     # For tests that would stand in malloc's place, or poison memory.
     target_compile_definitions(${name} PRIVATE TEMPER_SANITIZED)
     if(TEMPER_SANITIZE MATCHES "address")
