@@ -59,20 +59,41 @@ close() {
   failed=1
 }
 
+# answer NAME COMMAND OPTION...: what the command says, in $out/NAME.out.
+answer() {
+  name=$1
+  shift
+  # shellcheck disable=SC2086
+  if $temper "$@" >"$out/$name.out" 2>"$out/$name.err"; then
+    echo "$name: $(tr '\n' ' ' <"$out/$name.out")"
+  else
+    echo "$name: failed"
+    tail -n 3 "$out/$name.err"
+    failed=1
+  fi
+}
+
 case $what in
   commands)
     head -n 12 examples/plain/pirate_eval.jsonl >"$out/eval.jsonl"
     for device in cpu gpu; do
       train "on_$device" --device $device || exit 1
-      # shellcheck disable=SC2086
-      $temper eval --model "$out/on_$device" --data "$out/eval.jsonl" --device $device --dtype f32 \
-        2>"$out/eval.err" | sed "s/^/eval on the $device: /"
-      # shellcheck disable=SC2086
-      $temper generate --model "$out/on_$device" --prompt 'The ship' --max_new_tokens 24 --device $device --dtype f32 \
-        2>"$out/generate.err" | tr '\n' ' ' | sed "s/^/generate on the $device: /"
-      echo
+      # Both of the model that the CPU has trained.
+      answer "eval_on_$device" eval --model "$out/on_cpu" --data "$out/eval.jsonl" --device $device --dtype f32
+      answer "generate_on_$device" generate --model "$out/on_cpu" --prompt 'The ship' --max_new_tokens 24 \
+        --temperature 0 --device $device --dtype f32
     done
     close on_gpu on_cpu
+    # One loss, of the same weights: f32 sums in another order.
+    if ! paste "$out/eval_on_gpu.out" "$out/eval_on_cpu.out" | sed 's/[^\t]*"eval_loss": *\([-0-9.e+]*\)[^\t]*/\1/g' |
+      awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; n += 1 } END { exit !(n == 1 && $2 > 0 && d < 1e-4) }'; then
+      echo "eval: the loss on the GPU is not that on the CPU"
+      failed=1
+    fi
+    if ! [ -s "$out/generate_on_gpu.out" ] || ! cmp -s "$out/generate_on_gpu.out" "$out/generate_on_cpu.out"; then
+      echo "generate: the words on the GPU are not those on the CPU"
+      failed=1
+    fi
     ;;
   tiers)
     # Without clipping: the norm is summed where gradients live, in an order of its own.

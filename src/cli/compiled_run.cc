@@ -194,6 +194,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
   std::optional<CompiledRun> own_first;
   std::vector<Bytes> needs;
   for (int first = 0; first < ranks; first += per_stage) {
+    if (on_gpu && first / per_stage != rank / per_stage) continue;  // which has a GPU of its own
     std::optional<CompiledRun> other;
     if (first != rank) {
       TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
@@ -202,7 +203,7 @@ Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& mode
     needs.push_back(program.arena_bytes + program.host.bytes);
     if (first / per_stage == rank / per_stage) own_first = std::move(other);
   }
-  ProcessMemory share{.host = available.each, .gpu = available.gpu};
+  ProcessMemory share{.host = available.each, .gpu = available.gpu, .stages = stages};
   // Of GPUs each rank has its own.
   if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
   const Program& first = own_first ? own_first->train() : plain.train();

@@ -100,7 +100,7 @@ std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<By
   return shares;
 }
 
-Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
+Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu, int stages) {
   std::array<Bytes, kNumStreamUses> scratch = {};
   std::set<std::pair<std::string, StreamUse>> communicators;
   for (const Segment& segment : program.segments) {
@@ -108,35 +108,43 @@ Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu) {
       if (!i.attributes.Has("axes")) continue;
       const KernelSpec spec = SpecOf(segment, i);
       const StreamUse use = IsCollective(i.op) ? StreamOfCollective(spec) : StreamUse::kCompute;
-      // Of transfers each pair of neighbours has its own.
-      const std::string peer = i.attributes.Has("peer") ? fmt::format(" {}", i.attributes.Int("peer")) : "";
-      communicators.emplace(i.attributes.String("axes") + peer, use);
+      if (!IsTransfer(i.op)) communicators.emplace(i.attributes.String("axes"), use);
       if (!IsCollective(i.op)) continue;
       Bytes& most = scratch[static_cast<size_t>(use)];
       most = std::max(most, NcclScratchOf(spec).size);
     }
   }
-  Bytes taken = kLoadedLater + kPerCommunicator * static_cast<int64_t>(communicators.size());
+  const auto number = static_cast<int64_t>(communicators.size()) + NeighbourCommunicators(stages);
+  Bytes taken = kLoadedLater + kPerCommunicator * number;
   for (const Bytes of_stream : scratch) taken += of_stream;
   return std::max(gpu.free - taken, Bytes{});
 }
 
 namespace {
 
+Bytes RoomOnGpu(const Program& program, const ProcessMemory& available) {
+  return RoomOnGpu(program, *available.gpu, available.stages);
+}
+bool FitsOnGpu(const Program& program, const ProcessMemory& available) {
+  return program.arena_bytes <= RoomOnGpu(program, available);
+}
+bool FitsBehindGpu(const Program& program, const ProcessMemory& available) {
+  return program.host.bytes <= Pinnable(RoomForArenas(available.host.bytes));
+}
+
 // A GPU has the host's memory behind its own.
 MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const ProcessMemory& available) {
   const Bytes host = Pinnable(RoomForArenas(available.host.bytes)) - DiskTier::BufferBytes(/*spills=*/true);
   MemorySpec limits = asked;
-  limits.device = std::min(asked.device, RoomOnGpu(as_asked, *available.gpu));
+  limits.device = std::min(asked.device, RoomOnGpu(as_asked, available));
   limits.host = std::min(asked.host, std::max(host, Bytes{}));
   return limits;
 }
 
 // Whether what was compiled without limits has room.
 bool Fits(const Program& program, const ProcessMemory& available) {
-  const Bytes host = RoomForArenas(available.host.bytes);
-  if (!available.gpu) return program.arena_bytes + program.host.bytes <= host;
-  return program.arena_bytes <= RoomOnGpu(program, *available.gpu) && program.host.bytes <= host;
+  if (available.gpu) return FitsOnGpu(program, available) && FitsBehindGpu(program, available);
+  return program.arena_bytes + program.host.bytes <= RoomForArenas(available.host.bytes);
 }
 
 }  // namespace
@@ -187,10 +195,15 @@ std::string DescribeLimits(const Program& as_asked, const ProcessMemory& availab
                        ToString(as_asked.arena_bytes + as_asked.host.bytes), available.host.ToString(),
                        ToString(RoomForArenas(available.host.bytes)));
   }
+  if (FitsOnGpu(as_asked, available) && !FitsBehindGpu(as_asked, available)) {
+    return fmt::format("everything at the host takes {}, and of {} available {} can be pinned for it",
+                       ToString(as_asked.host.bytes), available.host.ToString(),
+                       ToString(Pinnable(RoomForArenas(available.host.bytes))));
+  }
   const Device::Memory& gpu = *available.gpu;
   return fmt::format("everything on the GPU takes {}, and of {} free there ({} in all{}) {} are left for it",
                      ToString(as_asked.arena_bytes), ToString(gpu.free), ToString(gpu.total),
-                     gpu.holders.empty() ? "" : "; " + gpu.holders, ToString(RoomOnGpu(as_asked, gpu)));
+                     gpu.holders.empty() ? "" : "; " + gpu.holders, ToString(RoomOnGpu(as_asked, available)));
 }
 
 }  // namespace temper

@@ -18,6 +18,7 @@ namespace temper {
 struct ProcessMemory {
   AvailableMemory host;
   std::optional<Device::Memory> gpu;
+  int stages = 1;  // of the pipeline that it is part of
 };
 
 // What a rank may take of its machine's memory.
@@ -31,9 +32,9 @@ struct RankMemory {
 // Of what a process may still take of the host's memory, the part that is left for arenas.
 Bytes RoomForArenas(Bytes available);
 
-// Of what is free on an open GPU, the part that is left for the arena of `program`: not for what libraries load when
-// kernels first run, nor for communicators between GPUs and their scratch.
-Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu);
+// Of what is free on an open GPU, the part that is left for the arena of `program`, of a pipeline of `stages`: not for
+// what libraries load when kernels first run, nor for communicators between GPUs and their scratch.
+Bytes RoomOnGpu(const Program& program, const Device::Memory& gpu, int stages = 1);
 
 // Stages of a pipeline differ in what they need. Those that need less than their share leave the rest to the others on
 // their machine. `needs[s]`: the arenas of a rank of stage s; stages have equally many of the `ranks`, one after
@@ -51,7 +52,8 @@ using ForwardCompiler = std::function<Result<std::vector<Program>>(const MemoryS
 Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
                                                   const ForwardCompiler& compile);
 
-// Why they are set: "everything in memory takes 3.1 GiB, and of the 2.4 GiB available 2.2 GiB are left for it".
+// Why they are set, of a GPU and its host whichever lacks room: "everything in memory takes 3.1 GiB, and of the 2.4 GiB
+// available 2.2 GiB are left for it".
 std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available);
 
 }  // namespace temper

@@ -64,6 +64,29 @@ TEST(MachineLimits, OfAGpuAreWhatIsFreeThereAndTheHostsMemoryBehindIt) {
   EXPECT_NE(why.find("of 10.00 GiB free there (12.00 GiB in all)"), std::string::npos) << why;
 }
 
+TEST(MachineLimits, OfAPipelineEachNeighbourTakesTwoCommunicators) {
+  const Device::Memory gpu{.total = GiB(12), .free = kFree};
+  const Bytes alone = RoomOnGpu(ProgramOf({}, {}), gpu);
+  const Bytes one = alone - RoomOnGpu(ProgramOf({Gather(1, 2, 0, "fsdp", true)}, {}), gpu);
+  Instruction send{.op = Op::kSend, .inputs = {0}};
+  send.attributes.Set("axes", "pp");
+  send.attributes.Set("peer", int64_t{1});
+  const Program first_stage = ProgramOf({send}, {});
+  EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 2), one * 2) << "one neighbour, both ways";
+  EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 3), one * 4) << "of a ring the last stage is a neighbour, too";
+  EXPECT_EQ(alone - RoomOnGpu(first_stage, gpu, 8), one * 4);
+}
+
+TEST(MachineLimits, NameTheTierThatLacksRoom) {
+  const ProcessMemory available{.host = {GiB(16)}, .gpu = Device::Memory{.total = GiB(12), .free = kFree}};
+  // More than may be pinned, less than there is.
+  const Program at_host = ProgramOf({}, MiB(1), GiB(14));
+  ASSERT_TRUE(LimitsOfMachine(at_host, {}, available));
+  const std::string why = DescribeLimits(at_host, available);
+  EXPECT_NE(why.find("everything at the host takes 14.00 GiB"), std::string::npos) << why;
+  EXPECT_EQ(why.find("GPU"), std::string::npos) << why;
+}
+
 RankMemory Memory(Bytes each, int ranks_per_machine) {
   return {.each = {each}, .ranks_per_machine = ranks_per_machine};
 }

@@ -30,6 +30,8 @@ class Ranks {
   // The same outcome for all: OK where `own` is OK on every rank, else the first failed rank's own error there, and one
   // of the same code without a message elsewhere.
   Status Agree(const Status& own) const;
+  // Agree has told all ranks of a failure: they end in order, and nobody need be told.
+  bool all_know() const { return agreed_failure_; }
   // What the first rank has, on every rank. The text is any bytes.
   Result<std::string> FromFirst(const std::string& text) const;
   // Agrees that all have the text that the first has. `different` says what is wrong where this one has another.

@@ -79,8 +79,10 @@ Status RunEngine::ReserveOnCpu(const CompiledRun& run, const RunConfig& config, 
   return OkStatus();
 }
 
-Status RunEngine::LetGo(Status error) {
-  return between_gpus ? between_gpus->LetGo(std::move(error)) : error;
+Status RunEngine::LetGo(const Status& error, const Ranks& ranks) {
+  if (!between_gpus) return error;
+  if (!ranks.all_know()) between_gpus->Abort(error);
+  return between_gpus->LetGo(error);
 }
 
 DevicePart RunEngine::Buffer(const std::string& name) const {

@@ -29,9 +29,9 @@ struct RunEngine {
   // hold lies in `model`'s files and in `spill_folder`.
   Status Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,
                  const std::string& spill_folder);
-  // After an error of this rank: those that wait for it on their GPUs wait no longer. The error to tell, which may be
-  // another rank's.
-  Status LetGo(Status error);
+  // After an error of this rank: those that wait for it on their GPUs wait no longer, nor does its own GPU for them.
+  // The error to tell, which may be another rank's.
+  Status LetGo(const Status& error, const Ranks& ranks);
 
   std::string kernels_name() const { return gpu ? gpu->kernels().name() : kernels->name(); }
   // Where a value of `run` lies; nothing where this rank has none of it, or reads it from the model's files.

@@ -386,7 +386,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
   if (!setup) return exit_code;
   Run run{.setup = std::move(*setup)};
   Result<int> result = Train(run);
-  if (!result.ok()) return run.engine.LetGo(result.status());
+  if (!result.ok()) return run.engine.LetGo(result.status(), ranks);
   return result;
 }
 

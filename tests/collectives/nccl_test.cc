@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -200,6 +201,32 @@ TEST(Nccl, ARankThatWaitsForOneThatHasFailedIsToldByTheWatchBesideIt) {
   EXPECT_NE(waited.later.message().find("the loss is NaN in step 20"), std::string::npos) << waited.later.message();
   EXPECT_NE(waited.later.message().find("rank 1"), std::string::npos) << waited.later.message();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
+  setenv("TEST_NCCL_ABORTS_TOGETHER", "2", 1);
+  const auto begin = std::chrono::steady_clock::now();
+  OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
+    const auto between = NcclCommunicator::Make(host, device);
+    TEMPER_CHECK(between.ok()) << between.status().message();
+    Mesh mesh;
+    mesh.set_size(Axis::kFsdp, 2);
+    const auto table = (*between)->Collectives(mesh);
+    const TensorType terms{DType::kF32, {64}};
+    for (const int64_t background : {0, 1}) {  // a lane each, so a communicator each
+      KernelSpec spec{.op = Op::kAllReduce,
+                      .inputs = {terms},
+                      .outputs = {terms},
+                      .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}};
+      if (background != 0) spec.attributes.Set("background", background);
+      const auto kernel = table->Make(spec);
+      TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    }
+    if (host.rank() != 0) return;
+    EXPECT_EQ((*between)->LetGo(IoError("the disk is full")).message(), "the disk is full");
+  });
+  unsetenv("TEST_NCCL_ABORTS_TOGETHER");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
 }
 
 TEST(Nccl, WhatIsTooOldOrMissingIsToldInALine) {

@@ -44,6 +44,7 @@ struct HipblasLt {
   static constexpr uint32_t kAddBias = 4;
   static constexpr int kOfFirst = 0, kOfSecond = 1, kEpilogue = 2, kBiasPointer = 3, kBiasType = 4;
   static constexpr int kMostWorkspace = 1;
+  static constexpr int kNotSupported = 7;
 
   std::string file;
   int (*version)(Handle handle, int* version);

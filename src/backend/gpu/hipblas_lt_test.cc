@@ -53,6 +53,15 @@ TEST(GpuHipblasLt, AsksForNoMoreScratchThanItHas) {
   EXPECT_EQ(asked, 1);
 }
 
+TEST(GpuHipblasLt, WhatTheLibraryDoesNotSupportIsLeftToOthers) {
+  std::vector<std::byte> scratch(4096);
+  int asked = 0;
+  const auto products = MakeHipblasLtProducts(nullptr, scratch, std::make_unique<Refused>(&asked), kLibrary);
+  ASSERT_TRUE(products.ok());
+  EXPECT_FALSE((*products)->Make({.m = 11, .n = 4, .k = 4}).ok());
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {
   const auto missing = HipblasLtVersion("libhipblaslt.so.none");
   ASSERT_FALSE(missing.ok());

@@ -90,7 +90,12 @@ class LtProduct final : public MatrixProduct {
     typename Lt::Choice chosen = {};
     int found = 0;
     if (status.ok()) {
-      status = Check(lt_.choose(handle_, product_, b_, a_, out_, out_, preference, 1, &chosen, &found), "a choice");
+      const auto code = lt_.choose(handle_, product_, b_, a_, out_, out_, preference, 1, &chosen, &found);
+      if (code == Lt::kNotSupported) {
+        found = 0;
+      } else {
+        status = Check(code, "a choice");
+      }
     }
     (void)lt_.drop_preference(preference);
     TEMPER_RETURN_IF_ERROR(status);

@@ -100,24 +100,32 @@ Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(con
   return std::unique_ptr<DeviceExchange>(std::make_unique<NcclExchange>(groups, group, device_.stream(), sent_));
 }
 
+// Remembered before the watch hears of it by the host, in other words.
 void NcclCommunicator::Abort(const Status& cause) {
+  (void)Remember(cause);
   host_.Abort(cause);
   (void)LetGo(cause);
 }
 
+// The watch stays: that the device lets go is yet to be seen.
 Status NcclCommunicator::LetGo(const Status& cause) {
-  (void)AbortGroups(cause);
-  if (watch_ != nullptr) watch_->Dismiss();
+  const Status first = Remember(cause);
+  (void)AbortGroups(first);
+  return first;
+}
+
+Status NcclCommunicator::Remember(const Status& cause) {
   const std::lock_guard lock(mutex_);
+  if (aborted_.ok()) aborted_ = cause;
   return aborted_;
 }
 
 bool NcclCommunicator::AbortGroups(const Status& cause) {
+  const Status first = Remember(cause);
+  std::vector<NcclGroups*> all;
   const std::lock_guard lock(mutex_);
-  if (aborted_.ok()) aborted_ = cause;
-  bool all = true;
-  for (const auto& meeting : meetings_) all = meeting->groups->Abort(cause) && all;
-  return all;
+  for (const auto& meeting : meetings_) all.push_back(meeting->groups.get());
+  return NcclGroups::Abort(all, first);
 }
 
 Bytes NcclCommunicator::bytes_sent() const {

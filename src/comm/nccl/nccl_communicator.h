@@ -49,7 +49,7 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status Broadcast(std::span<std::byte> bytes, int root) override { return host_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { host_.SetPatience(patience); }
   Status Check() override { return host_.Check(); }
-  // And LetGo.
+  // The others hear of it first: what is to end on the device may not. Then LetGo.
   void Abort(const Status& cause) override;
   // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended
   // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
@@ -70,6 +70,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   };
   Meeting& MeetingOf(const Mesh& mesh);
   NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up);
+  // Of what ends this rank the first counts. Returns it. Any thread.
+  Status Remember(const Status& cause);
   // What waits, in any mesh. False: a call into NCCL does not return. Any thread.
   bool AbortGroups(const Status& cause);
 

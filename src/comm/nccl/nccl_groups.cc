@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace temper {
@@ -26,15 +27,25 @@ Result<NcclGroups::Inside> NcclGroups::Enter() {
   return inside;
 }
 
-bool NcclGroups::Abort(const Status& cause) {
+// All at once: an abort frees memory, which waits for the device, where kernels of communicators may run that are yet
+// to be aborted (NCCL's issue 1013).
+bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause) {
   TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
-  const Inside inside(mutex_, kCallsTake);
-  if (!inside.owns_lock()) return false;
-  if (!aborted_.ok()) return true;
-  aborted_ = cause;
-  for (const auto& [key, group] : groups_) (void)api_.abort(group.comm);
-  for (const auto& [key, group] : edges_) (void)api_.abort(group.comm);
-  return true;
+  const auto deadline = std::chrono::steady_clock::now() + kCallsTake;
+  bool entered_all = true;
+  std::vector<Inside> entered;
+  std::vector<std::thread> aborting;
+  for (NcclGroups* const groups : all) {
+    Inside inside(groups->mutex_, deadline);
+    entered_all = entered_all && inside.owns_lock();
+    if (!inside.owns_lock() || !groups->aborted_.ok()) continue;
+    groups->aborted_ = cause;
+    entered.push_back(std::move(inside));
+    for (const auto& [key, group] : groups->groups_) aborting.emplace_back(groups->api_.abort, group.comm);
+    for (const auto& [key, group] : groups->edges_) aborting.emplace_back(groups->api_.abort, group.comm);
+  }
+  for (std::thread& thread : aborting) thread.join();
+  return entered_all;
 }
 
 void NcclGroups::Close() {

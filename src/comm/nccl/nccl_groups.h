@@ -4,6 +4,7 @@
 // Thread rule: the thread that makes kernels and enqueues them; Abort by any.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -22,6 +23,12 @@ struct NcclGroup {
   NcclComm comm = nullptr;
   int index = 0, size = 1;
 };
+
+// How many communicators ConnectNeighbours makes for each of so many ranks: per neighbour in the ring one per
+// direction.
+constexpr int NeighbourCommunicators(int ranks) {
+  return 2 * std::min(ranks - 1, 2);
+}
 
 class NcclGroups {
  public:
@@ -49,9 +56,9 @@ class NcclGroups {
   // Held while something is enqueued: nothing is aborted meanwhile. Errors: the cause of what was.
   using Inside = std::unique_lock<std::timed_mutex>;
   Result<Inside> Enter();
-  // Lets whatever waits in one of them end, and nothing be enqueued from now on. False, after some seconds: somebody is
-  // inside of a call that does not return. Any thread.
-  bool Abort(const Status& cause);
+  // Lets whatever waits in any of `all` end, and nothing be enqueued there from now on. False, after some seconds:
+  // somebody is inside of a call that does not return. Any thread.
+  static bool Abort(const std::vector<NcclGroups*>& all, const Status& cause);
   // Gives the communicators back when what is under way is done, unless Abort has ended it.
   void Close();
 

@@ -7,7 +7,8 @@ namespace temper {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{200};
-// What a rank takes that was let go until it says so. With 15 s of patience and 5 s for an abort: within 30 s.
+// What a rank takes to end from when the cause is known, the 5 s of an abort that waits for a call among them. With 15
+// s of patience: within 30 s.
 constexpr std::chrono::seconds kEndingTakes{8};
 
 }  // namespace
@@ -38,9 +39,20 @@ void NcclWatch::Run() {
     if (dismissed(kBetweenLooks)) return;
     cause = look_();
   }
-  const bool aborted = abort_(cause);
-  if (dismissed(aborted ? kEndingTakes : kBetweenLooks) || give_up_ == nullptr) return;
-  give_up_(cause);
+  std::thread aborting([this, &cause] {
+    if (abort_(cause)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stuck_ = true;
+    }
+    wake_.notify_all();
+  });
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, kEndingTakes, [this] { return dismissed_ || stuck_; });
+  }
+  if (!dismissed(kBetweenLooks) && give_up_ != nullptr) give_up_(cause);
+  aborting.join();
 }
 
 }  // namespace temper

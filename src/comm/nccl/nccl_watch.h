@@ -16,7 +16,7 @@ class NcclWatch {
  public:
   // Whether the run goes on. Called several times a second.
   using Look = std::function<Status()>;
-  // Ends what waits. False: it could not.
+  // Ends what waits. False: it could not. Called on a thread of its own: it may not return.
   using Abort = std::function<bool(const Status& cause)>;
   // The rank has not come back though it was let go: ends the process. nullptr: nobody does.
   using GiveUp = std::function<void(const Status& cause)>;
@@ -26,7 +26,7 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // The rank's own thread knows and ends by itself.
+  // The rank needs it no more: whatever waited has come back.
   void Dismiss();
 
  private:
@@ -37,8 +37,8 @@ class NcclWatch {
   const GiveUp give_up_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool dismissed_ = false;  // guarded by mutex_
-  std::thread thread_;      // last: it uses the rest
+  bool dismissed_ = false, stuck_ = false;  // guarded by mutex_
+  std::thread thread_;                      // last: it uses the rest
 };
 
 }  // namespace temper

@@ -40,6 +40,23 @@ TEST(NcclWatch, GivesUpOnARankThatIsStuckInACall) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
 }
 
+TEST(NcclWatch, GivesUpWhereItsOwnAbortDoesNotReturn) {
+  std::promise<void> gave_up;
+  const auto given_up = gave_up.get_future().share();
+  const auto begin = Clock::now();
+  {
+    NcclWatch watch([] { return IoError("rank 1 has died"); },
+                    [given_up](const Status&) {
+                      given_up.wait();
+                      return true;
+                    },
+                    [&](const Status&) { gave_up.set_value(); });
+    EXPECT_EQ(given_up.wait_for(std::chrono::seconds(15)), std::future_status::ready);
+    if (given_up.wait_for(std::chrono::seconds(0)) != std::future_status::ready) gave_up.set_value();
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(15));
+}
+
 TEST(NcclWatch, EndsAtOnceWithItsOwner) {
   const auto begin = Clock::now();
   {

@@ -337,6 +337,14 @@ int ncclCommDestroy(void* comm) {
 }
 
 int ncclCommAbort(void* comm) {
+  // NCCL's waits for the device, where kernels of other communicators run: as if of so many.
+  if (const char* const together = std::getenv("TEST_NCCL_ABORTS_TOGETHER")) {
+    static std::atomic<int> begun{0};
+    begun.fetch_add(1);
+    for (int i = 0; begun.load() < std::atoi(together) && i < 20000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   // Of this member alone: others wait on. What is on a stream still looks at it, so it stays.
   static std::mutex mutex;
   static std::vector<std::unique_ptr<Comm>> aborted;

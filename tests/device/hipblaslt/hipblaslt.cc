@@ -1,6 +1,7 @@
 // A library with those of hipBLASLt's functions that are used, for tests: it multiplies in the host's memory, at once,
 // written from the meaning of the interface (column-major, D = alpha op(A) op(B) + beta C + bias). It has no kernel of
-// products with 7 columns, as libraries have none of some, and none where the workspace is less than 1 KiB.
+// products with 7 columns, as libraries have none of some, none where the workspace is less than 1 KiB, and says of
+// products with 11 that they are not supported.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -9,8 +10,8 @@
 
 namespace {
 
-constexpr int kSuccess = 0, kInvalidValue = 3;
-constexpr int64_t kMissingColumns = 7;
+constexpr int kSuccess = 0, kInvalidValue = 3, kNotSupported = 7;
+constexpr int64_t kMissingColumns = 7, kUnsupportedColumns = 11;
 constexpr uint64_t kLeastWorkspace = 1024;
 
 struct Layout {
@@ -124,6 +125,7 @@ int hipblasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const
 }
 int hipblasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void* d, void* preference, int wanted,
                                     Choice* choices, int* found) {
+  if (static_cast<Layout*>(d)->columns == kUnsupportedColumns) return kNotSupported;
   const bool has = static_cast<Layout*>(d)->columns != kMissingColumns &&
                    static_cast<Preference*>(preference)->workspace >= kLeastWorkspace;
   *found = has && wanted > 0 ? 1 : 0;

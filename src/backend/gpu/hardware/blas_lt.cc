@@ -28,6 +28,7 @@ struct CublasLt {
   static constexpr auto kOfFirst = CUBLASLT_MATMUL_DESC_TRANSA, kOfSecond = CUBLASLT_MATMUL_DESC_TRANSB,
                         kEpilogue = CUBLASLT_MATMUL_DESC_EPILOGUE, kBiasType = CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                         kBiasPointer = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+  static constexpr auto kNotSupported = CUBLAS_STATUS_NOT_SUPPORTED;
 
   decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtCreate) create;
