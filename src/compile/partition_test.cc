@@ -366,6 +366,17 @@ TEST(Partition, RefusesTokensThatDoNotDivide) {
       "ranks of tp; numbers near it that do: 22, 33");
 }
 
+// The model has them: the mesh is what can be another.
+TEST(Partition, RefusesColumnsThatDoNotDivide) {
+  const Net net;
+  for (const auto& [ranks, near] : {std::pair(3, "2, 4"), std::pair(11, "8")}) {
+    const Mesh mesh = MeshOf({{Axis::kTp, ranks}});
+    EXPECT_EQ(ErrorOf(net.graph, mesh, DefaultsFor(net.graph, mesh), ResidualSplit::kHidden),
+              "mesh tp=" + std::to_string(ranks) + ": rms_norm of block 0: 8 columns of x do not divide among " +
+                  std::to_string(ranks) + " ranks of tp; sizes of tp near it that do: " + near);
+  }
+}
+
 TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
   Graph graph;
   GraphBuilder build(&graph);
