@@ -100,7 +100,9 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .transfer_buffers = TransferBuffers(run.train()),
                   .available = AvailableFor(run, c),
                   .fill = fill};
-  facts.model_flops = StepFactsOf(run, c, fill.value_or(RowFill())).model_flops;
+  const StepFacts step = StepFactsOf(run, c, fill.value_or(RowFill()));
+  facts.tokens = step.tokens;
+  facts.model_flops = step.model_flops;
   return facts;
 }
 

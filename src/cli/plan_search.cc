@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
 // The second micro-batch adds to gradients that the first wrote; all others are like it.
 constexpr int64_t kFewMicroBatches = 2;
-// Candidates compiled whole, until none that was not promises more than the best of them.
+// Candidates that were compiled whole and fit, at most: fewer where none that was not compiled promises more than the
+// best of them. Those that then do not fit come on top, up to all that are shown.
 constexpr size_t kFinalists = 6;
 constexpr size_t kShown = 10;
 

@@ -12,31 +12,25 @@ namespace {
 
 // Per node: the last one beside which it may still run. What a background node reads, and its scratch, stays until the
 // segment after its own has ended, so that it has that long; or until something waits for what it gives, where that is
-// earlier. (Background nodes of a lane run in their order: one that takes what another gives waits for it, too.) All
-// that within its part, whose memory others then take over.
+// earlier. (One in the background that takes what another gives waits for it, too: of two that a disk's lane has under
+// way at once as FindWaits says, which goes by bytes.) All that within its part, whose memory others then take over.
 std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>& parts) {
   const auto& nodes = graph.nodes();
   std::vector<int> ends(nodes.size());
   std::iota(ends.begin(), ends.end(), 0);
-  const auto end_of = [&](size_t i, size_t limit) {
-    for (size_t k = i + 1; k < limit; ++k) {
-      for (ValueId id : nodes[k].inputs) {
-        if (std::find(nodes[i].outputs.begin(), nodes[i].outputs.end(), id) != nodes[i].outputs.end()) return k;
+  // From the last node on: where each one's segment ends, and who next takes each value.
+  std::vector<size_t> segment_ends(nodes.size()), takers(static_cast<size_t>(graph.num_values()), nodes.size());
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    for (size_t i = part->end; i-- > part->begin;) {
+      const bool last =
+          i + 1 == part->end || nodes[i + 1].phase != nodes[i].phase || nodes[i + 1].block != nodes[i].block;
+      const size_t own = segment_ends[i] = last ? i + 1 : segment_ends[i + 1];
+      if (nodes[i].attributes.Flag("background")) {
+        size_t end = own < part->end ? segment_ends[own] : own;
+        for (const ValueId id : nodes[i].outputs) end = std::min(end, takers[static_cast<size_t>(id)]);
+        ends[i] = static_cast<int>(end) - 1;
       }
-    }
-    return limit;
-  };
-  for (const PipelinePart& part : parts) {
-    const auto segment_end = [&](size_t i) {
-      size_t e = i + 1;
-      while (e < part.end && nodes[e].phase == nodes[i].phase && nodes[e].block == nodes[i].block) ++e;
-      return e;
-    };
-    for (size_t i = part.begin; i < part.end; ++i) {
-      if (!nodes[i].attributes.Flag("background")) continue;
-      const size_t own = segment_end(i);
-      const size_t next = own < part.end ? segment_end(own) : own;
-      ends[i] = std::max(ends[i], static_cast<int>(end_of(i, next)) - 1);
+      for (const ValueId id : nodes[i].inputs) takers[static_cast<size_t>(id)] = i;
     }
   }
   return ends;

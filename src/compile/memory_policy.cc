@@ -84,11 +84,15 @@ std::string Describe(const Program& program) {
   std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
   for (const Buffer& b : program.buffers) {
     const std::string_view what = b.role == Role::kWeight           ? "weights"
-                                  : b.role == Role::kGradient       ? "gradients"
                                   : b.role == Role::kOptimizerState ? "optimizer"
                                   : b.role == Role::kAdapter        ? "adapters"
                                                                     : "";
     if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
+  }
+  // They may come as activations go: what is there at the fullest moment.
+  for (const auto& [tier, peak] : {std::pair(Tier::kDevice, &program.peak), std::pair(Tier::kHost, &program.host.peak),
+                                   std::pair(Tier::kDisk, &program.disk.peak)}) {
+    if (peak->gradients.v > 0) by_class[{"gradients", tier}] = peak->gradients;
   }
   std::string text;
   for (const auto& [key, bytes] : by_class) {

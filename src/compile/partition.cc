@@ -29,6 +29,14 @@ std::string MultiplesNear(int64_t size, int64_t unit) {
   return fmt::format("{}{}", below > 0 ? fmt::format("{}, ", below) : "", below + unit);
 }
 
+// Of `size`, on both sides of `ranks`, which is none.
+std::string DivisorsNear(int64_t size, int64_t ranks) {
+  int64_t below = std::min(ranks, size), above = ranks;
+  while (size % below != 0) --below;
+  while (above < size && size % above != 0) ++above;
+  return fmt::format("{}{}", below, above <= size ? fmt::format(", {}", above) : "");
+}
+
 class Partitioner final : public ShardingSink {
  public:
   Partitioner(const Graph& forward, const PartitionSpec& spec)
@@ -228,7 +236,7 @@ class Partitioner final : public ShardingSink {
         p.dims[0] = tokens_.axes();
         if (v.type.shape[0] % spec_.mesh.size(tokens_) != 0) {
           return InvalidArgument(
-              fmt::format("mesh {}: {} tokens of {} (rows of max_seq_len) do not divide among {} "
+              fmt::format("mesh {}: {} tokens per micro-batch (rows x max_seq_len) of {} do not divide among {} "
                           "ranks; numbers near it that do: {}",
                           spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(tokens_),
                           MultiplesNear(v.type.shape[0], spec_.mesh.size(tokens_))));
@@ -340,11 +348,16 @@ class Partitioner final : public ShardingSink {
   }
 
   bool CheckDivides(const Local& at, int dim, AxisSet axes) {
-    const int64_t size = local_.value(at.id).type.shape[dim];
-    if (size % spec_.mesh.size(axes) == 0) return true;
-    Refuse(fmt::format("{} {} of {} do not divide among {} ranks of {}; numbers near it that do: {}", size,
-                       dim == 0 ? "tokens (rows of max_seq_len)" : "columns", local_.value(at.id).name,
-                       spec_.mesh.size(axes), axes.ToString(), MultiplesNear(size, spec_.mesh.size(axes))));
+    const Value& v = local_.value(at.id);
+    const int64_t size = v.type.shape[dim], ranks = spec_.mesh.size(axes);
+    if (size % ranks == 0) return true;
+    // Tokens are the run's to choose; columns are the model's.
+    Refuse(dim == 0
+               ? fmt::format("{} tokens per micro-batch (rows x max_seq_len) of {} do not divide among {} ranks of {}; "
+                             "numbers near it that do: {}",
+                             size, v.name, ranks, axes.ToString(), MultiplesNear(size, ranks))
+               : fmt::format("{} columns of {} do not divide among {} ranks of {}; sizes of {} near it that do: {}",
+                             size, v.name, ranks, axes.ToString(), axes.ToString(), DivisorsNear(size, ranks)));
     return false;
   }
 

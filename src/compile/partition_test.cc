@@ -358,11 +358,23 @@ TEST(Partition, RefusesTokensThatDoNotDivide) {
   const Mesh five = MeshOf({{Axis::kFsdp, 5}}), eleven = MeshOf({{Axis::kTp, 11}});
   EXPECT_EQ(
       ErrorOf(net.graph, five, DefaultsFor(net.graph, five)),
-      "mesh fsdp=5: 24 tokens of token (rows of max_seq_len) do not divide among 5 ranks; numbers near it that do: 20, "
-      "25");
-  EXPECT_EQ(ErrorOf(net.graph, eleven, DefaultsFor(net.graph, eleven)),
-            "mesh tp=11: rms_norm of block 0: 24 tokens (rows of max_seq_len) of x do not divide among 11 ranks of tp; "
-            "numbers near it that do: 22, 33");
+      "mesh fsdp=5: 24 tokens per micro-batch (rows x max_seq_len) of token do not divide among 5 ranks; numbers near "
+      "it that do: 20, 25");
+  EXPECT_EQ(
+      ErrorOf(net.graph, eleven, DefaultsFor(net.graph, eleven)),
+      "mesh tp=11: rms_norm of block 0: 24 tokens per micro-batch (rows x max_seq_len) of x do not divide among 11 "
+      "ranks of tp; numbers near it that do: 22, 33");
+}
+
+// The model has them: the mesh is what can be another.
+TEST(Partition, RefusesColumnsThatDoNotDivide) {
+  const Net net;
+  for (const auto& [ranks, near] : {std::pair(3, "2, 4"), std::pair(11, "8")}) {
+    const Mesh mesh = MeshOf({{Axis::kTp, ranks}});
+    EXPECT_EQ(ErrorOf(net.graph, mesh, DefaultsFor(net.graph, mesh), ResidualSplit::kHidden),
+              "mesh tp=" + std::to_string(ranks) + ": rms_norm of block 0: 8 columns of x do not divide among " +
+                  std::to_string(ranks) + " ranks of tp; sizes of tp near it that do: " + near);
+  }
 }
 
 TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {

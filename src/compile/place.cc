@@ -71,8 +71,9 @@ class BufferTable {
     }
     return OkStatus();
   }
-  // The buffer lies among the temporaries of its tier, so far from their begin.
+  // The buffer lies among the temporaries of its tier, so far from their begin. REQUIRES: it does not yet.
   void MakeTransient(size_t index, Bytes offset) {
+    TEMPER_CHECK(!buffers_[index].transient) << buffers_[index].name << " would have two places among temporaries";
     buffers_[index].transient = true;
     buffers_[index].offset += offset;
   }

@@ -54,14 +54,14 @@ Status IoTeam::Run(int64_t chunks, Work work) {
   while (!own.complete()) {
     if (own.next < own.chunks && CanDo()) {
       DoNext(lock);
+      // All of its own has begun: the buffer that this thread leaves is for who waits for one.
+      if (own.next == own.chunks && CanDo()) {
+        begun_.notify_one();
+        ended_.notify_all();
+      }
     } else {
       ended_.wait(lock);
     }
-  }
-  // The buffer that this thread leaves is for who waits for one.
-  if (CanDo()) {
-    begun_.notify_one();
-    ended_.notify_all();
   }
   return std::move(own.error);
 }

@@ -91,6 +91,41 @@ TEST(IoTeam, TheNextTransferBeginsBeforeTheLastChunkOfThisOneIsDone) {
   EXPECT_EQ(begun_of_second, kChunks);
 }
 
+// The member's chunk waits for the second transfer, which gets the caller's buffer or none.
+TEST(IoTeam, WhoHasNothingLeftToBeginPassesItsBufferOn) {
+  IoTeam team(2, Bytes{BlockFile::kBlock});
+  std::mutex mutex;
+  std::condition_variable changed;
+  int begun = 0;
+  bool second_began = false;
+  std::thread second;
+  const auto caller = std::this_thread::get_id();
+  const Status s = team.Run(2, [&](int64_t, std::span<std::byte>) {
+    std::unique_lock lock(mutex);
+    ++begun;
+    changed.notify_all();
+    if (!changed.wait_for(lock, std::chrono::seconds(60), [&] { return begun == 2; })) return IoError("alone");
+    if (std::this_thread::get_id() != caller) {
+      const bool passed = changed.wait_for(lock, std::chrono::seconds(60), [&] { return second_began; });
+      return passed ? OkStatus() : IoError("the buffer was kept");
+    }
+    second = std::thread([&] {
+      const Status also = team.Run(1, [&](int64_t, std::span<std::byte>) {
+        const std::lock_guard own(mutex);
+        second_began = true;
+        changed.notify_all();
+        return OkStatus();
+      });
+      EXPECT_TRUE(also.ok());
+    });
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the second call to find no buffer
+    return OkStatus();
+  });
+  second.join();
+  EXPECT_TRUE(s.ok()) << s.message();
+}
+
 TEST(IoTeam, WhoCallsFirstIsServedFirst) {
   IoTeam team(1, Bytes{BlockFile::kBlock});
   std::mutex mutex;

@@ -184,9 +184,9 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                       f.recompute);
   if (f.fill) {
     text += fmt::format(
-        "rows        {:.1f} % of their places hold tokens; attention within documents computes {:.1f} % of "
-        "the pairs of a row\n",
-        100 * f.fill->tokens, 100 * f.fill->attended);
+        "rows        {:.1f} % of their places hold tokens, {} per step; attention within documents computes {:.1f} % "
+        "of the pairs of a row\n",
+        100 * f.fill->tokens, f.tokens, 100 * f.fill->attended);
   }
   const Cost cost = CostOfStep(train);
   if (f.pipeline) {
@@ -254,7 +254,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   json["parameters"] = f.parameters;
   json["trainable_parameters"] = f.trainable_parameters;
-  json["tokens_per_step"] = f.micro_batches * f.rows * f.data_ranks * f.row_tokens;
+  json["tokens_per_step"] = f.tokens;
   if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};
   json["flops"] = CostOfStep(train).flops.v;
   json["model_flops"] = f.model_flops.v;

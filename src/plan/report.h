@@ -33,6 +33,7 @@ struct PlanFacts {
   std::string method, dtype, recompute;
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
+  int64_t tokens = 0;                                   // of a step, of full rows unless `fill` knows better
   std::string placement;                                // what lives in which tier; empty: all on the device
   std::vector<StepOption> options;                      // what else was considered; what was chosen first
   std::string mesh;                                     // empty: one rank

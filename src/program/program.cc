@@ -62,14 +62,15 @@ struct Region {
   const Buffer* buffer;
 };
 
-// By offset, none overlapping another.
-Result<std::vector<Region>> PersistentRegions(const Program& program) {
+// Of the persistent buffers, or of the transient ones: by offset, none overlapping another.
+Result<std::vector<Region>> RegionsOf(const Program& program, bool transient) {
   std::vector<Region> regions;
   for (const Buffer& b : program.buffers) {
+    if (b.transient != transient) continue;
     if (IsOutside(program, b.offset, b.type.bytes())) {
       return Corrupt(fmt::format("program: buffer {} leaves the arena or is misaligned", b.name));
     }
-    if (b.type.bytes().v > 0 && !b.transient) regions.push_back({b.offset, b.offset + b.type.bytes(), &b});
+    if (b.type.bytes().v > 0) regions.push_back({b.offset, b.offset + b.type.bytes(), &b});
   }
   std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < regions.size(); ++i) {
@@ -88,11 +89,13 @@ const Region* Overlapped(const std::vector<Region>& regions, Bytes begin, Bytes 
   return next == regions.end() || next->begin >= end ? nullptr : &*next;
 }
 
-Status CheckTransient(const Program& program, const std::vector<Region>& regions) {
-  for (const Buffer& b : program.buffers) {
-    const Region* const region = b.transient ? Overlapped(regions, b.offset, b.offset + b.type.bytes()) : nullptr;
-    if (region == nullptr) continue;
-    return Corrupt(fmt::format("program: buffer {} overlaps buffer {}", b.name, region->buffer->name));
+// All of them are there when the step ends: they lie apart, and beside the persistent ones.
+Status CheckTransient(const Program& program, const std::vector<Region>& persistent) {
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> transient, RegionsOf(program, /*transient=*/true));
+  for (const Region& r : transient) {
+    const Region* const other = Overlapped(persistent, r.begin, r.end);
+    if (other == nullptr) continue;
+    return Corrupt(fmt::format("program: buffer {} overlaps buffer {}", r.buffer->name, other->buffer->name));
   }
   return OkStatus();
 }
@@ -257,7 +260,7 @@ Status Verify(const Program& program) {
     if (size.v < 0 || size.v > kMaxArenaBytes) return Corrupt("program: absurd arena");
   }
   TEMPER_RETURN_IF_ERROR(CheckNames(program));
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, PersistentRegions(program));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<Region> regions, RegionsOf(program, /*transient=*/false));
   TEMPER_RETURN_IF_ERROR(CheckTransient(program, regions));
   std::vector<std::vector<Bytes>> scratch;  // per segment and instruction
   for (const Segment& segment : program.segments) {

@@ -137,6 +137,21 @@ TEST(VerifyProgram, LetsOperandsLieOverTransientBuffersButThoseNotOverOthers) {
   EXPECT_FALSE(Verify(p).ok());
 }
 
+TEST(VerifyProgram, RefusesTransientBuffersThatOverlap) {
+  const auto add = [](int64_t second) {
+    return [second](Program& p) {
+      p.buffers.push_back({"grad:w.0", {DType::kF32, {16, 8}}, Role::kGradient, false, {2048}});
+      p.buffers.push_back({"grad:w.1", {DType::kF32, {16, 8}}, Role::kGradient, false, {second}});
+      for (size_t i = p.buffers.size() - 2; i < p.buffers.size(); ++i) p.buffers[i].transient = true;
+    };
+  };
+  ExpectRefused("buffer grad:w.1 overlaps buffer grad:w.0", add(2048 + 512 - 64));
+  ExpectRefused("buffer grad:w.0 overlaps buffer grad:w.1", add(2048 - 64));
+  Program apart = Example();
+  add(2048 + 512)(apart);
+  EXPECT_TRUE(Verify(apart).ok()) << Verify(apart).message();
+}
+
 TEST(VerifyProgram, RefusesOperandsThatCutIntoBuffers) {
   ExpectRefused("overlaps buffer w.1", [](Program& p) { p.bindings[0].offsets[2] = {448}; });
   ExpectRefused("overlaps buffer w.0", [](Program& p) { p.bindings[0].offsets[2] = {128}; });

@@ -317,9 +317,14 @@ Status Executor::Walk(std::span<const HostArray> io, const RunOptions& options) 
 
 Status Executor::TraceBackground(Trace* trace) const {
   for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
+    Lanes::Clock::time_point busy_until{};
     for (size_t n = 0; n < notes_[lane].size(); ++n) {
       const auto& [b, micro_batch] = notes_[lane][n];
-      TEMPER_ASSIGN_OR_RETURN(const Lanes::Span time, lanes_.TimeOf(lane, n));
+      TEMPER_ASSIGN_OR_RETURN(Lanes::Span time, lanes_.TimeOf(lane, n));
+      // Of a disk's lane two may be under way: each counts from where those before it ended, so that none overlap and
+      // the sum of them is the time in which the lane was busy.
+      if (IsDiskLane(lane)) time.start = std::max(time.start, busy_until);
+      busy_until = time.end = std::max(time.start, time.end);
       trace->Record({b->op, b->phase, b->block, micro_batch, time.start, time.end, b->cost.read + b->cost.written,
                      b->cost.flops, kQueueOfLane[lane]});
     }

@@ -65,6 +65,10 @@ TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
   const double tokens = read["rows"]["tokens"], attended = read["rows"]["attended"];
   EXPECT_GT(tokens, 0.5);
   EXPECT_LE(tokens, 1.0);
+  const double places = unread["tokens_per_step"];
+  EXPECT_EQ(read["tokens_per_step"], static_cast<int64_t>(places * tokens));
+  const double seconds = read["step_seconds"], per_second = read["tokens_per_second"];
+  EXPECT_NEAR(per_second * seconds, read["tokens_per_step"].get<double>(), 0.5);
   EXPECT_GT(attended, 0);
   EXPECT_LT(attended, 0.5) << "the example's answers are shorter than 256 tokens";
   EXPECT_LT(attention(read), attention(unread));

@@ -65,9 +65,9 @@ Isa CapOfEnvironment() {
   std::string name(text);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
   if (name == "SSE41" || name == "AVX") return Isa::kScalar;
-  if (name == "AVX2" || name == "AVX2_VNNI") return Isa::kAvx2;
+  if (name == "AVX2" || name == "AVX2_VNNI" || name == "AVX2_VNNI_2") return Isa::kAvx2;
   if (name == "AVX512_CORE" || name == "AVX512_CORE_VNNI") return Isa::kAvx512;
-  if (name == "AVX512_CORE_BF16" || name == "AVX512_CORE_FP16") return Isa::kAvx512Bf16Dot;
+  if (name == "AVX512_CORE_BF16" || name == "AVX512_CORE_FP16" || name == "AVX10_1_512") return Isa::kAvx512Bf16Dot;
   return Isa::kAmxBf16;
 }
 

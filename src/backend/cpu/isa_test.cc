@@ -18,11 +18,14 @@ TEST_F(IsaCap, ObeysTheCapThatOneDnnObeys) {
   const std::pair<const char*, Isa> caps[] = {{"SSE41", Isa::kScalar},
                                               {"AVX", Isa::kScalar},
                                               {"avx2", Isa::kAvx2},
+                                              {"AVX2_VNNI_2", Isa::kAvx2},
                                               {"AVX512_CORE", Isa::kAvx512},
                                               {"AVX512_CORE_VNNI", Isa::kAvx512},
                                               {"AVX512_CORE_BF16", Isa::kAvx512Bf16Dot},
                                               {"AVX512_CORE_FP16", Isa::kAvx512Bf16Dot},
+                                              {"AVX10_1_512", Isa::kAvx512Bf16Dot},
                                               {"AVX512_CORE_AMX", Isa::kAmxBf16},
+                                              {"AVX10_1_512_AMX", Isa::kAmxBf16},
                                               {"ALL", Isa::kAmxBf16},
                                               {"no such set", Isa::kAmxBf16}};
   for (const auto& [name, cap] : caps) {

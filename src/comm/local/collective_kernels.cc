@@ -71,8 +71,9 @@ class HostCollective final : public LaneKernel {
       TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group()));
       Gather(args, first, count, /*from_outputs=*/true);
     }
-    if (plan_.forgets) peers_.Forget(plan_, first, count);
-    return rendezvous.Depart(group());
+    TEMPER_RETURN_IF_ERROR(rendezvous.Depart(group()));
+    if (plan_.forgets) peers_.Forget(plan_, first, count);  // while the others go on
+    return OkStatus();
   }
 
   // Copies every member's part into the own output: from its input, or from the same place of its output, where the own

@@ -46,7 +46,8 @@ struct CollectivePlan {
   bool forgets = false;
 };
 
-// From this size on collectives in the background forget what they have read of their peers.
+// From this size on collectives in the background forget what they have read of their peers. A choice: below it lie
+// vectors and small adapters, which together are little memory, and of which each would pay a call for a few pages.
 inline constexpr Bytes kForgetFrom = MiB(1);
 
 // The node as all members must have it: a text in which what may differ between them, the sizes of parts, is left out.

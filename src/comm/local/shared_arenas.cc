@@ -2,16 +2,22 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 namespace temper {
 namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr int64_t kPage = 4096;
+
+int64_t PageSize() {
+  static const int64_t size = sysconf(_SC_PAGESIZE);
+  return size;
+}
 
 }  // namespace
 
@@ -106,13 +112,19 @@ Result<std::byte*> SharedArenas::At(int rank, uint64_t address) {
 void SharedArenas::Forget(int rank, const std::byte* p, Bytes size) const {
   // Of threads, and of the rank itself, there is nothing but the memory that it has.
   if (file_ < 0 || rank == self_ || size.v == 0) return;
-  const std::lock_guard lock(mutex_);
-  for (const Mapping& m : mapped_[static_cast<size_t>(rank)]) {
-    if (p < m.memory || p >= m.memory + m.size) continue;
-    const uint64_t begin = static_cast<uint64_t>(p - m.memory) / kPage * kPage;
-    const auto end = static_cast<uint64_t>(AlignUp(Bytes{p - m.memory} + size, kPage).v);
-    madvise(m.memory + begin, std::min(end, m.size) - begin, MADV_DONTNEED);  // of a file: its pages stay
-  }
+  const std::optional<Mapping> mapping = [&]() -> std::optional<Mapping> {
+    const std::lock_guard lock(mutex_);
+    for (const Mapping& m : mapped_[static_cast<size_t>(rank)]) {
+      if (p >= m.memory && p < m.memory + m.size) return m;
+    }
+    return std::nullopt;
+  }();
+  if (!mapping) return;
+  // Without the lock: the call takes its time, and what is mapped stays.
+  const int64_t page = PageSize(), at = p - mapping->memory;
+  const auto begin = static_cast<uint64_t>(at / page * page);
+  const auto end = static_cast<uint64_t>(AlignUp(Bytes{at} + size, page).v);
+  madvise(mapping->memory + begin, std::min(end, mapping->size) - begin, MADV_DONTNEED);  // of a file: its pages stay
 }
 
 }  // namespace temper

@@ -71,8 +71,8 @@ class MpiCollective final : public LaneKernel {
         TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Arrive(peers_.group()));
         GatherHere();
       }
-      if (plan_.forgets) peers_.Forget(plan_, first, count);
       TEMPER_RETURN_IF_ERROR(peers_.rendezvous().Depart(peers_.group()));
+      if (plan_.forgets) peers_.Forget(plan_, first, count);  // while the others go on
     }
     traffic_.sent.fetch_add(plan_.sent.v, std::memory_order_relaxed);
     return OkStatus();
