@@ -126,7 +126,7 @@ TEST(UnicodeGoldens, StepsTellCharactersApartAsTokenizersDoes) {
   ASSERT_EQ(Goldens()["steps"].size(), steps.size());
   for (const auto& [name, is] : steps) {
     Class got(kCodePoints);
-    ForEach([&](size_t i, char32_t c) { got[i] = is(c); });
+    ForEach([&, is = is](size_t i, char32_t c) { got[i] = is(c); });
     ExpectSame(got, ClassOf(Goldens()["steps"][name].get<std::string>()), name);
   }
 }
@@ -152,7 +152,7 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
   for (const auto& [name, change] : changes) {
     const Json& want = Goldens()["changes"][name];
     std::string changed;  // of one block
-    ForEach([&](size_t, char32_t c) {
+    ForEach([&, &name = name, &change = change](size_t, char32_t c) {
       std::string text;
       utf8::Append(text, c);
       const std::string to = change(text);
