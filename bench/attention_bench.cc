@@ -1,7 +1,7 @@
 // How close does attention come to the peak of matrix products? 2,048 tokens in causal documents, forward and backward,
 // over head_dim and document length. FLOPs are those of the keys that queries see: 4 E per query, key and head forward,
 // 10 E backward (five products). Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

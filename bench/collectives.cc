@@ -3,7 +3,7 @@
 //   mpirun -n 2 bench/collectives [--ranks_per_host 1] ...
 // Ranks are processes, as `temper train --nprocs` has them, or those of MPI, as if so many of them shared a host. Times
 // are those of the slowest rank.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

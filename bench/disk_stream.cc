@@ -6,7 +6,7 @@
 // the median of the rounds' own. Processor seconds are the process's, per 10^9 bytes of the file. Arguments: [FOLDER]
 // [MB OF THE FILE] [MIB OF A TRANSFER] [ROUNDS].
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>

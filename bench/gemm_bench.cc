@@ -2,7 +2,7 @@
 // do, and beside oneDNN where it is installed? The limit is the rate of the inner loop alone on panels that stay in the
 // first-level cache, measured just before each shape.
 // Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot|amx_bf16 --dtype f32.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <omp.h>
 
 #include "backend/cpu/gemm.h"

@@ -1,7 +1,7 @@
 // How close do kernels on a GPU come to its limits? Memory-bound ones to the rate of a copy, attention to the peak of
 // matrix products, both measured in this run. Bytes are those of the ops' cost rules, each operand once; operands are
 // random and larger than any cache. One line each, the slowest ratio last.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstdio>

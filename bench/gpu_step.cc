@@ -4,7 +4,7 @@
 //   gpu_step CONFIG.json lora|full ROWS MICRO_BATCHES [none|block] [STEPS] [graphs|plain] [LIMIT]
 // ROWS of 2048 tokens are a micro-batch. Within LIMIT of the device's memory ("20 GiB") the rest lies in the host's, as
 // `temper plan --cluster 1xH200` places it; then its forecast is told, too. One line on stdout.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

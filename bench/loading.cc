@@ -2,7 +2,7 @@
 // that is already touched (as arenas are), beside plain pread of the same file: the limit, measured in the same run.
 //
 // usage: loading [FOLDER]     writes (and removes) a 512 MB file there; default: the temporary folder
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // What does the ring cost on long rows? One row of 8k to 32k tokens: on one rank with all threads, and dealt over cp
 // with the same threads in all. The limit is the one rank's time.
 //   bench/long_rows [--cp 2] [--threads 1] [--rows 8192,16384,32768] [--steps 3]
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 #include <sstream>

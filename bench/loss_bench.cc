@@ -1,7 +1,7 @@
 // What does the head with its loss cost beside its three matrix products? linear_cross_entropy of 2,048 tokens, 32,000
 // words, 768 columns, over chunk sizes: loss alone, with d_x, with d_x and an accumulated d_w.
 // Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cpu/gemm_peak.h"
 #include "bench/measure.h"

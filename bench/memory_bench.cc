@@ -2,7 +2,7 @@
 // those of the ops' cost rules, each operand once; the limit is the triad a = b + s * c of this run (12 bytes per
 // element counted; the caches also read what it writes, so kernels that write in place may exceed it). Flags: --threads
 // N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cpu/team.h"
 #include "bench/measure.h"

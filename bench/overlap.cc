@@ -4,7 +4,7 @@
 //   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp] [--steps 5]
 // For delays of half a step to two steps: the step's time beside the time of computing alone and the sum of delays. The
 // limit is the larger of the two; target: within 10 % of it for fsdp.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

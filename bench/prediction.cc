@@ -7,7 +7,7 @@
 //   bench/prediction [--steps 7] [--rounds 3] [--work FOLDER]
 // Replaces this machine's calibration. A round takes ten minutes on an idle machine of 2 cores, more on one that
 // wanders.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

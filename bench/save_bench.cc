@@ -4,7 +4,7 @@
 // the steps take longer than as many just before. The limit beside it is a bare write and fsync of the same bytes. Both
 // ways of writing: around the page cache, as CheckpointWriter does, and through it. Arguments: [FOLDER] [MB] [SECONDS
 // OF A STEP] [ROUNDS]. Rounds in which the rest of the machine was busy say nothing of steps.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -12,10 +12,26 @@ function(temper_instruction_sets sources)
   set(amx ${avx512} -mamx-tile -mamx-bf16)
   foreach(source IN LISTS sources)
     if(source MATCHES "_(avx2|avx512|amx)\\.cc$")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}"
+                                  SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
 endfunction()
+
+# temper_precompiled(target headers...): what most sources include, and these headers, precompiled once for all that
+# name `target` in target_precompile_headers(... REUSE_FROM). A compiler takes them for the same flags only. A header of
+# the project's would have all recompiled after each change; nlohmann/json.hpp costs those who do not need it more than
+# it saves the others.
+function(temper_precompiled target)
+  set(source ${CMAKE_BINARY_DIR}/${target}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "")
+  add_library(${target} OBJECT ${source})
+  target_link_libraries(${target} PRIVATE fmt::fmt)
+  target_precompile_headers(${target} PRIVATE
+    <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string> <string_view>
+    <unordered_map> <utility> <variant> <vector> <fmt/core.h> ${ARGN})
+endfunction()
+temper_precompiled(temper_headers)
 
 function(temper_target_name folder out)
   string(REPLACE "/" "_" name "temper_${folder}")
@@ -34,6 +50,7 @@ function(temper_layer folder)
   temper_target_name(${folder} target)
   if(sources)
     add_library(${target} STATIC ${sources})
+    target_precompile_headers(${target} REUSE_FROM temper_headers)
     set(scope PUBLIC)
   else()
     add_library(${target} INTERFACE)
@@ -53,6 +70,9 @@ endfunction()
 
 # One test binary per layer (<layer>_tests) from its *_test.cc, and one per folder of tests/ (scenarios).
 function(temper_tests)
+  temper_precompiled(temper_test_headers <gtest/gtest.h>)
+  target_link_libraries(temper_test_headers PRIVATE GTest::gtest)
+  temper_test_options(temper_test_headers)
   foreach(folder IN LISTS TEMPER_LAYERS)
     if(folder STREQUAL "backend/gpu")
       continue()
@@ -112,17 +132,24 @@ function(temper_tests)
   endforeach()
 endfunction()
 
+# What tests spend their time in are the libraries; their own code only has to compile soon.
+function(temper_test_options target)
+  if(NOT TEMPER_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)
+  else()
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 function(temper_test_binary name sources library)
   if(NOT sources)
     return()
   endif()
   add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE ${library} GTest::gtest GTest::gtest_main)
-  # What a test spends its time in are the libraries; its own code only has to compile soon.
-  if(NOT TEMPER_SANITIZE)
-    target_compile_options(${name} PRIVATE -O1)
-  else()
-    target_compile_options(${name} PRIVATE -O0)
+  target_link_libraries(${name} PRIVATE ${library} GTest::gtest_main)
+  temper_test_options(${name})
+  target_precompile_headers(${name} REUSE_FROM temper_test_headers)
+  if(TEMPER_SANITIZE)
     # For tests that would stand in malloc's place, or poison memory.
     target_compile_definitions(${name} PRIVATE TEMPER_SANITIZED)
     if(TEMPER_SANITIZE MATCHES "address")

@@ -2,7 +2,7 @@
 // by the folders beside it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

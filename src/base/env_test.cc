@@ -1,6 +1,6 @@
 #include "base/env.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "base/scratch_folder.h"

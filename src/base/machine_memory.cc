@@ -1,6 +1,6 @@
 #include "base/machine_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>

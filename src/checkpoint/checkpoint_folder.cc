@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoint_folder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

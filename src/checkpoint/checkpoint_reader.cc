@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoint_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <set>

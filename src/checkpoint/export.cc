@@ -1,6 +1,6 @@
 #include "checkpoint/export.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

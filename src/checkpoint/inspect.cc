@@ -1,6 +1,6 @@
 #include "checkpoint/inspect.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

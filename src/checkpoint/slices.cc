@@ -1,6 +1,6 @@
 #include "checkpoint/slices.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "checkpoint/training_state.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <set>

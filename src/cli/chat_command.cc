@@ -1,5 +1,5 @@
 // temper chat: a conversation at the terminal. Prompts go to stderr, the model's words to stdout.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "cli/compiled_run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 

@@ -1,5 +1,5 @@
 // temper data preview: what the model will see of a data file: supervised text, masked text, borders of packed samples.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "cli/decoding.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // temper eval: mean loss and perplexity of a model on a data file, over its supervised tokens.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // temper export: a model leaving Temper.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/log.h"
 #include "checkpoint/export.h"

@@ -1,6 +1,6 @@
 #include "cli/far_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"

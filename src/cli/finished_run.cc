@@ -1,6 +1,6 @@
 #include "cli/finished_run.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // temper generate: continues a prompt. The continuation alone goes to stdout.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>

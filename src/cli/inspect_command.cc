@@ -1,7 +1,7 @@
 // temper inspect: files being looked at, and whether they are valid.
 #include "checkpoint/inspect.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 

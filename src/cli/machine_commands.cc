@@ -1,5 +1,5 @@
 // temper version, temper doctor: what this binary is and what this machine can do.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <cstdio>

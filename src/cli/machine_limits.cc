@@ -1,6 +1,6 @@
 #include "cli/machine_limits.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

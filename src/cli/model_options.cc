@@ -1,6 +1,6 @@
 #include "cli/model_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 

@@ -1,6 +1,6 @@
 #include "cli/opened_model.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

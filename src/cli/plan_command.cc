@@ -1,5 +1,5 @@
 // temper plan: compiles the very Program that train would run, and reports on it. Reads config.json, no weight.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "cli/resume.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/log.h"
 #include "checkpoint/training_state.h"

@@ -1,6 +1,6 @@
 #include "cli/run_engine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"

@@ -1,6 +1,6 @@
 #include "cli/run_saver.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "format/json.h"
 

@@ -1,5 +1,5 @@
 // temper train: the whole of a run, from the command line to the finished adapter or model.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <csignal>

@@ -1,6 +1,6 @@
 #include "cli/train_setup.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "compile/decisions.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

@@ -1,6 +1,6 @@
 #include "compile/gather_once.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <set>

@@ -1,6 +1,6 @@
 #include "compile/grad_sync.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <set>

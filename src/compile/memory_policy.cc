@@ -1,6 +1,6 @@
 #include "compile/memory_policy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

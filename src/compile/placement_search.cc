@@ -1,6 +1,6 @@
 #include "compile/placement_search.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

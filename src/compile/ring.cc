@@ -1,6 +1,6 @@
 #include "compile/ring.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "compile/verify_agreement.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <string>

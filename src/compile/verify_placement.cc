@@ -1,6 +1,6 @@
 #include "compile/verify_placement.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,6 @@
 #include "data/row_reader.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "disk/stored_slice.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "format/conversion.h"
 #include "format/quoted.h"

@@ -1,6 +1,6 @@
 #include "format/checksum.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <xxhash.h>
 
 #include "base/check.h"

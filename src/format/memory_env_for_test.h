@@ -2,7 +2,7 @@
 // file lies in them. Not for production code; one thread at a time.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <map>

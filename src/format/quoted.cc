@@ -1,6 +1,6 @@
 #include "format/quoted.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

@@ -1,6 +1,6 @@
 #include "format/sharded_safetensors_writer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 #include "format/yaml.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

@@ -5,7 +5,7 @@
 //   value %5 "model.norm.weight" f32[64] weight tier=host
 //   node rms_norm forward block=0 (%1, %3) -> (%4, %5) {eps=1e-05}
 //   node dropout backward block=1 (%6, %2) -> (%8) {p=0.1} rng="model.layers.1.q_proj.dropout"
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "graph/graph.h"
 #include "graph/line_reader.h"

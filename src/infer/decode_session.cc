@@ -1,6 +1,6 @@
 #include "infer/decode_session.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

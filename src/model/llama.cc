@@ -1,6 +1,6 @@
 #include "model/llama.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/rope_frequencies.h"
 

@@ -1,6 +1,6 @@
 #include "model/model.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "model/opt.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 namespace {

@@ -1,5 +1,5 @@
 // The text form of a cluster: reading and printing. Format: docs/formats/cluster.md.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "plan/live_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

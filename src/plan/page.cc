@@ -1,6 +1,6 @@
 #include "plan/page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,6 @@
 #include "plan/sharding.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

@@ -11,7 +11,7 @@
 //   load micro_batch=0
 //   store micro_batch=0
 //   before_update micro_batch=0
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "graph/line_reader.h"
 #include "program/program.h"

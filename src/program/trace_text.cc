@@ -1,6 +1,6 @@
 #include "program/trace_text.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

@@ -1,6 +1,6 @@
 #include "tensor/placement.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

@@ -1,6 +1,6 @@
 #include "train/mesh_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "train/option_set.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "train/option_yaml.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,6 +1,6 @@
 #include "train/tensorboard.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>

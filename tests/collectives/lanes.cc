@@ -1,6 +1,6 @@
 #include "lanes.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <thread>

@@ -1,6 +1,6 @@
 #include "transfers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <thread>

@@ -1,7 +1,7 @@
 // A memory cgroup with a limit, for a process of a test: the kernel ends what takes more.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 

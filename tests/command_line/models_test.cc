@@ -210,7 +210,9 @@ TEST_F(Models, AReportThatCannotBeWrittenIsAnError) {
   ExpectEnd(ended, 1, {"could not be written to stdout", "No space left on device"});
 }
 
-TEST_F(Models, CommandsExplainThemselves) {
+using Help = Workplace;
+
+TEST_F(Help, CommandsExplainThemselves) {
   for (const char* command :
        {"train", "plan", "generate", "chat", "eval", "data", "export", "inspect", "doctor", "version"}) {
     const Ended ended = Temper({command, "--help"});
@@ -223,6 +225,16 @@ TEST_F(Models, CommandsExplainThemselves) {
   EXPECT_EQ(nothing.code, 2);
   EXPECT_EQ(nothing.out, "");
   ExpectEnd(Temper({"trian"}), 2, {"no command 'trian'; did you mean 'train'?"});
+}
+
+// Nothing that a command needs, threads or libraries or a look at the machine, may be set up before it is known which.
+TEST_F(Help, TakesLessThan50MillisecondsOfAProcessor) {
+#ifdef TEMPER_SANITIZED
+  GTEST_SKIP() << "a sanitizer takes longer to start";
+#endif
+  double least = 1;
+  for (int i = 0; i < 5; ++i) least = std::min(least, Temper({"--help"}).processor.v);
+  EXPECT_LT(least, 0.05);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,10 +32,12 @@ using Arguments = std::vector<std::string>;
 inline const std::string kExample = std::string(TEMPER_SOURCE_DIR) + "/examples/plain";
 inline const std::string kModel = kExample + "/model";
 
-// How a process ended: its exit code, or minus the signal that killed it, and the most memory it had.
+// How a process ended: its exit code, or minus the signal that killed it, the most memory it had, and the time that
+// processors worked for it: unlike the clock's, that is hardly longer on a busy machine.
 struct Ended {
   int code = 0;
   Bytes peak_rss;
+  Seconds processor;
   std::string out, err;
 };
 
@@ -109,6 +111,10 @@ class Process {
     TEMPER_CHECK(wait4(pid_, &status, 0, &usage) == pid_);
     pid_ = 0;
     ended_.peak_rss = Bytes{int64_t{usage.ru_maxrss} << 10};
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    ended_.processor = {seconds(usage.ru_utime) + seconds(usage.ru_stime)};
     ended_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     return std::move(ended_);
   }

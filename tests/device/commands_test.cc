@@ -1,5 +1,5 @@
 // Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 
 #include <chrono>

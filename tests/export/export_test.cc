@@ -1,7 +1,7 @@
 // temper export and adapters against what PEFT computed and stored (tests/parity/goldens).
 #include "checkpoint/export.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

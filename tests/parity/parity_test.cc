@@ -1,6 +1,6 @@
 // Temper against transformers and PEFT, on the goldens of tests/parity/goldens (see README.md there for their layout
 // and for how make_goldens.py computed them).
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

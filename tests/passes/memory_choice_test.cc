@@ -1,6 +1,6 @@
 // What `memory.recompute: auto` chooses: never slower, by the estimate, than what a user could have asked for, within
 // limits down to what one instruction needs.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"

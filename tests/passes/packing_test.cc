@@ -1,6 +1,6 @@
 // How much of the device's arena is lost between activations and scratch, in the steps of real shapes: on one rank, on
 // meshes, in pipelines, and where values live in several tiers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"

@@ -1,5 +1,5 @@
 // The steps of real models as compiled: what their graphs and Programs must look like, with no arithmetic run.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"

@@ -1,6 +1,6 @@
 // The published runs, planned: what others did on machines that are not here, compiled whole from their config.json and
 // forecast on the cluster presets. Figures are compared in docs/benchmarks.md.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Attention of new tokens against a cache of earlier keys and values (decoding).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

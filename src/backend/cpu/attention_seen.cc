@@ -1,6 +1,6 @@
 #include "backend/cpu/attention_seen.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "backend/cpu/cpu_backend.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 #include "backend/cpu/embedding_rows.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

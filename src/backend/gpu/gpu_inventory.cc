@@ -1,6 +1,6 @@
 #include "backend/gpu/gpu_inventory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper::gpu {
 namespace {

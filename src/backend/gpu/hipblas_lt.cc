@@ -1,7 +1,7 @@
 #include "backend/gpu/hipblas_lt.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <map>

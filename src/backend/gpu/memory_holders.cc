@@ -1,7 +1,7 @@
 #include "backend/gpu/memory_holders.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "comm/local/collective_kernels.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "comm/local/collective_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/philox.h"
 #include "graph/rule.h"

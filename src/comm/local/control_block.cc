@@ -1,6 +1,6 @@
 #include "comm/local/control_block.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 #include "comm/local/host_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 #include "comm/local/launch.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

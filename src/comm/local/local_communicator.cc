@@ -1,6 +1,6 @@
 #include "comm/local/local_communicator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/check.h"
 #include "comm/local/transfer_kernel.h"

@@ -1,6 +1,6 @@
 #include "comm/local/peer_watch.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "comm/local/rendezvous.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace temper {
 

@@ -1,6 +1,6 @@
 #include "comm/local/shared_arenas.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #include "comm/local/transfer_kernel.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "base/philox.h"
 #include "comm/local/lane_kernel.h"

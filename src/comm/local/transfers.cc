@@ -1,6 +1,6 @@
 #include "comm/local/transfers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 #include "comm/mpi/mpi_communicator.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mpi.h>
 #include <sys/stat.h>
 #include <unistd.h>

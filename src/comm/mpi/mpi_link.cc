@@ -1,6 +1,6 @@
 #include "comm/mpi/mpi_link.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <immintrin.h>
 #include <sched.h>
 #include <sys/syscall.h>

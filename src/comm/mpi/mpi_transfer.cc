@@ -1,6 +1,6 @@
 #include "comm/mpi/mpi_transfer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include "comm/nccl/nccl_api.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "comm/nccl/nccl_collective.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "data/template/chat_renderer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

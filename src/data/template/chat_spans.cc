@@ -17,7 +17,7 @@
 // its length (10 s at kMaxMessages): nothing but the template knows what it prints. The caller keeps this small by
 // telling which turns it cannot use (ChatOptions::is_beyond). Texts that a later one holds are not kept, so memory is
 // that of the texts returned.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>

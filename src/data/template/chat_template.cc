@@ -1,6 +1,6 @@
 #include "data/template/chat_template.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

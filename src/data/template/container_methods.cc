@@ -1,5 +1,5 @@
 // The methods of Python's list, tuple, dict and numbers that do not change their object.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

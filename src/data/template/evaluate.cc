@@ -1,5 +1,5 @@
 // Expressions: the other half of the interpreter.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "data/template/access.h"
 #include "data/template/interpreter.h"

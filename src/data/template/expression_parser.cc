@@ -1,6 +1,6 @@
 #include "data/template/expression_parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The functions that every template can call.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

@@ -1,6 +1,6 @@
 #include "data/template/jinja.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #include "data/template/lexer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "data/template/operators.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>

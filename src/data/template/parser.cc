@@ -1,6 +1,6 @@
 #include "data/template/parser.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <initializer_list>

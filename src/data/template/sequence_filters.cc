@@ -1,5 +1,5 @@
 // Filters whose operand is a sequence, a mapping or any value.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

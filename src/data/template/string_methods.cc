@@ -1,5 +1,5 @@
 // The methods of Python's str.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

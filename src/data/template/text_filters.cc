@@ -1,5 +1,5 @@
 // Filters whose operand is text or a number.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

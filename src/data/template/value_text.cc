@@ -1,5 +1,5 @@
 // str() and repr() of values, as CPython writes them.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

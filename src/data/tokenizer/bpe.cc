@@ -1,6 +1,6 @@
 #include "data/tokenizer/bpe.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 #include "data/tokenizer/decoder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <nlohmann/json.hpp>

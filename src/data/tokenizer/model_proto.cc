@@ -1,6 +1,6 @@
 #include "data/tokenizer/model_proto.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cctype>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "data/tokenizer/post_processor.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

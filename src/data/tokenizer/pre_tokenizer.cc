@@ -1,6 +1,6 @@
 #include "data/tokenizer/pre_tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>

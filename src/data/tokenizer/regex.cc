@@ -1,7 +1,7 @@
 #include "data/tokenizer/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <pcre2.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sentencepiece_processor.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "data/tokenizer/special_tokens.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

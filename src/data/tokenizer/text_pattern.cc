@@ -1,6 +1,6 @@
 #include "data/tokenizer/text_pattern.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "data/tokenizer/tokenizer_json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

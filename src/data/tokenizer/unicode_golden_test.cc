@@ -1,6 +1,6 @@
 // Every code point against what tokenizers makes of it (tests/tokenizer/make_unicode_goldens.py): the classes of its
 // regular expressions, and the steps that know Unicode.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <functional>

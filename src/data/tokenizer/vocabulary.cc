@@ -1,6 +1,6 @@
 #include "data/tokenizer/vocabulary.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach
 // memory: the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes
 // them (Dao 2023, FlashAttention-2). attention_cached is the decoding form over a cache of earlier keys and values.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Linear: y = scale * x w^T + bias + acc, with w stored [out, in] as in the files. The accumulator is a residual
 // (o_proj, down_proj) or the base product that a LoRA branch adds to.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "graph/ops/matrix_product.h"
 #include "graph/ops/rules.h"

@@ -9,7 +9,7 @@
 // With `axes` w and w2 are rows [begin, begin + V) of a vocabulary of `whole` words, the rest of which the other ranks
 // of a group hold. For every chunk of supervised rows they gather each row's maximum, sum of exponentials and target's
 // logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "graph/ops/loss_scratch.h"
 #include "graph/ops/rules.h"

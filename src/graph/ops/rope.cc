@@ -1,7 +1,7 @@
 // Rotary position embedding (Su et al. 2021) in the half-split layout of HF files (transformers, rotate_half): element
 // e of the first half of a head is paired with element e of the second half. The table is made once per micro-batch and
 // serves every layer; the adjoint of a rotation is the rotation by the negative angle.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"

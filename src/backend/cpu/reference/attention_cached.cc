@@ -1,6 +1,6 @@
 // Attention of S new tokens over a cache that holds `length` earlier ones. The new keys and values become cache rows
 // length .. length + S; then new token i attends to rows [max(0, length + i - window + 1 if window > 0), length + i].
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

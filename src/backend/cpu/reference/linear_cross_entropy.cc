@@ -3,7 +3,7 @@
 // gradient. The gradients are those of the SUM of the losses: d_logits = softmax(logits) - onehot(target).
 // Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the statistics of each chunk of rows
 // (graph/ops/loss_scratch.h) between its logits and its gradients.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

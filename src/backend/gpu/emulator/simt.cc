@@ -1,6 +1,6 @@
 #include "backend/gpu/emulator/simt.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>

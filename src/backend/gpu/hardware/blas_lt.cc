@@ -1,6 +1,6 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/lt_products.h"

@@ -1,6 +1,6 @@
 #include "backend/gpu/gpu_device.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "backend/gpu/hardware/gpu_stream.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 
