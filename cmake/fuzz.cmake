@@ -9,6 +9,8 @@ endif()
 function(temper_fuzzed folder target)
   if(NOT folder MATCHES "^(backend/cpu|runtime|infer|cli)$")
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  else()
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)  # temper_headers are for the others' flags
   endif()
 endfunction()
 

@@ -28,10 +28,13 @@ function(temper_precompiled target)
   add_library(${target} OBJECT ${source})
   target_link_libraries(${target} PRIVATE fmt::fmt)
   target_precompile_headers(${target} PRIVATE
-    <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string> <string_view>
+    <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <sstream> <string> <string_view>
     <unordered_map> <utility> <variant> <vector> <fmt/core.h> ${ARGN})
 endfunction()
 temper_precompiled(temper_headers)
+if(TEMPER_FUZZ)
+  temper_fuzzed("" temper_headers)
+endif()
 
 function(temper_target_name folder out)
   string(REPLACE "/" "_" name "temper_${folder}")

@@ -2,35 +2,27 @@
 // Always on. Prints file, line, condition and message, then aborts.
 #pragma once
 
-#include <concepts>
-#include <string>
-#include <string_view>
+#include <sstream>
 
 namespace temper::internal {
 
-// Not a std::ostream: almost every file includes this one, and <sstream> costs each a quarter of a second to compile.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);
   [[noreturn]] ~CheckFailure();
-
-  CheckFailure& operator<<(std::string_view text);
-  CheckFailure& operator<<(double number);
-  CheckFailure& operator<<(std::integral auto number) { return Append(static_cast<long long>(number)); }
+  std::ostringstream& stream() { return stream_; }
 
  private:
-  CheckFailure& Append(long long number);
-
-  std::string message_;
+  std::ostringstream stream_;
 };
 
-// Makes a void of what the condition's other outcome, (void)0, stands beside.
 struct Voidify {
-  void operator&(const CheckFailure&) {}
+  void operator&(std::ostream&) {}
 };
 
 }  // namespace temper::internal
 
 #define TEMPER_CHECK(condition) \
-  (condition) ? (void)0         \
-              : ::temper::internal::Voidify() & ::temper::internal::CheckFailure(__FILE__, __LINE__, #condition)
+  (condition)                   \
+      ? (void)0                 \
+      : ::temper::internal::Voidify() & ::temper::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()

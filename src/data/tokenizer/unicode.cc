@@ -51,7 +51,7 @@ void Decompose(char32_t c, bool compatible, CodePoints& out) {
   const auto n =
       utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), expansion.data(), expansion.size(), options, &boundary);
   TEMPER_CHECK(n >= 0 && n <= static_cast<ptrdiff_t>(expansion.size()))
-      << "decomposing character " << static_cast<uint32_t>(c);
+      << "decomposing U+" << std::hex << static_cast<uint32_t>(c);
   out.insert(out.end(), expansion.begin(), expansion.begin() + n);
 }
 
