@@ -5,14 +5,16 @@ to be there, too.
 
 usage: check_docs.py ROOT
 """
-import pathlib, re, subprocess, sys
+import os, pathlib, re, sys
 
 SOURCES = (".h", ".cc", ".cu", ".py", ".sh", ".sbatch", ".cmake", "CMakeLists.txt", ".yaml")
 
 root = pathlib.Path(sys.argv[1]).resolve()
-listed = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], check=True,
-                        capture_output=True, text=True).stdout.splitlines()
-files = [f for f in listed if (root / f).is_file()]
+files = []
+for folder, below, inside in os.walk(root):
+    # What is built or written by a run is not ours.
+    below[:] = [b for b in below if not re.match(r"\.git$|build|out$|__pycache__", b)]
+    files += [str((pathlib.Path(folder) / f).relative_to(root)) for f in inside]
 texts = {f: (root / f).read_text() for f in files if f.endswith(SOURCES + (".md",)) and f != "tools/check_docs.py"}
 pages = {f: text for f, text in texts.items() if f.endswith(".md")}
 code = "\n".join(text for f, text in texts.items() if f not in pages)
