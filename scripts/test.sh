@@ -48,6 +48,7 @@ release() {
   python3 tools/check_layers.py src tools/layers.txt
   python3 tools/check_one_definition.py src tests bench
   python3 tools/check_docs.py .
+  python3 tools/check_sizes.py .
   end
   build release
   begin 'objects of one instruction set'
