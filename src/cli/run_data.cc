@@ -37,9 +37,9 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
-    return InvalidArgument(
-        fmt::format("{}: the tokenizer has {} tokens but the model's embedding only {} rows: they do not "
-                    "belong together",
+    LogWarning(
+        fmt::format("{}: the tokenizer has {} tokens, and the model embeddings for {}: a row with one of the others "
+                    "is an error",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
@@ -114,7 +114,7 @@ void DescribeData(const Dataset& dataset) {
   if (s.cut_rows > 0)
     LogWarning(
         fmt::format("{} rows ({:.2f} %) were longer than max_seq_len and cut at the end, {} tokens lost; raise "
-                    "--max_seq_len to keep them",
+                    "--max_seq_len to keep them, or split them",
                     s.cut_rows, percent(s.cut_rows, s.rows), s.cut_tokens));
   if (s.dropped_rows > 0)
     LogWarning(fmt::format("{} rows ({:.2f} %) have nothing to learn from (left after cutting) and are dropped",
