@@ -47,7 +47,9 @@ TEST_F(Plan, NamesTheWaysToMakeAStepFitThatWereConsidered) {
     const Json& one = alternatives[i];
     EXPECT_EQ(one["chosen"], i == 0);
     EXPECT_EQ(one.contains("step_seconds"), one["fits"].get<bool>()) << one.dump();
-    if (one["fits"]) EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+    if (one["fits"]) {
+      EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+    }
   }
 }
 
