@@ -159,11 +159,12 @@ void LogDisk(const Run& run) {
 
 void Announce(const Run& run) {
   const RunConfig& c = run.config();
-  LogInfo(
-      fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {}", c.model.model,
-                  run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
-                  static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
-                  c.machine.device == DeviceChoice::kGpu ? "a GPU" : fmt::format("{} threads", *c.machine.threads)));
+  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {}", c.model.model,
+                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
+                      static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
+                      c.machine.device == DeviceChoice::kGpu
+                          ? "a GPU"
+                          : fmt::format("{} thread{}", *c.machine.threads, *c.machine.threads == 1 ? "" : "s")));
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
@@ -238,7 +239,7 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
-  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
+  const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
   TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
   if (!c.output.tensorboard) return OkStatus();
