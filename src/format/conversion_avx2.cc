@@ -10,24 +10,8 @@ namespace {
 inline __m256i Load8x16(const uint16_t* in) {
   return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
 }
-
-// Sixteen values to f32, where `to_f32` takes eight of them. Past the caches where the address allows it: a weight is
-// larger than they are, and a cache would read each of its lines before it is written over.
-template <class ToF32>
-void Widen(const uint16_t* in, uint32_t* out, int64_t n, ToF32 to_f32) {
-  const bool aligned = reinterpret_cast<uintptr_t>(out) % sizeof(__m256i) == 0;
-  for (int64_t i = 0; i + kConversionVector <= n; i += kConversionVector) {
-    const __m256i x = to_f32(in + i), y = to_f32(in + i + 8);
-    auto* const to = reinterpret_cast<__m256i*>(out + i);
-    if (aligned) {
-      _mm256_stream_si256(to, x);
-      _mm256_stream_si256(to + 1, y);
-    } else {
-      _mm256_storeu_si256(to, x);
-      _mm256_storeu_si256(to + 1, y);
-    }
-  }
-  _mm_sfence();
+inline void Store8x32(uint32_t* out, __m256i x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), x);
 }
 
 inline __m256i F16x8ToF32(const uint16_t* in) {
@@ -54,7 +38,10 @@ inline void StoreBF16x16(uint16_t* out, __m256i a, __m256i b) {
 }  // namespace
 
 void BF16ToF32Avx2(const uint16_t* in, uint32_t* out, int64_t n) {
-  Widen(in, out, n, [](const uint16_t* from) { return _mm256_slli_epi32(Load8x16(from), 16); });
+  for (int64_t i = 0; i + kConversionVector <= n; i += kConversionVector) {
+    Store8x32(out + i, _mm256_slli_epi32(Load8x16(in + i), 16));
+    Store8x32(out + i + 8, _mm256_slli_epi32(Load8x16(in + i + 8), 16));
+  }
 }
 
 void F32ToBF16Avx2(const uint32_t* in, uint16_t* out, int64_t n) {
@@ -66,7 +53,10 @@ void F32ToBF16Avx2(const uint32_t* in, uint16_t* out, int64_t n) {
 }
 
 void F16ToF32Avx2(const uint16_t* in, uint32_t* out, int64_t n) {
-  Widen(in, out, n, F16x8ToF32);
+  for (int64_t i = 0; i + kConversionVector <= n; i += kConversionVector) {
+    Store8x32(out + i, F16x8ToF32(in + i));
+    Store8x32(out + i + 8, F16x8ToF32(in + i + 8));
+  }
 }
 
 void F16ToBF16Avx2(const uint16_t* in, uint16_t* out, int64_t n) {
