@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -74,7 +75,7 @@ Result<int> FinishRun(Env& env, const TrainSetup& setup, const CompiledRun& run,
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
   PrintLossCurve(env, JoinPath(out, kMetricsFile));
-  LogInfo(fmt::format("done        {} steps, {} tokens in {}; {}", progress.step, progress.tokens,
+  LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));
   if (progress.best_eval_loss) {
     LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));

@@ -233,7 +233,7 @@ TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorWhereItIsUsed) {
 
 TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
   ExpectEnd(Temper(Train({"--max_seq_len", "60", "--max_steps", "1"})), 0,
-            {"rows (", "were longer than max_seq_len and cut at the end", "tokens lost; raise --max_seq_len"});
+            {"cut at the end: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
 }
 
 // The embedding of one token is no number: only the row that has it can give such a loss, and it is named.
