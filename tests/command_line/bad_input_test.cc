@@ -193,6 +193,9 @@ TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
   EXPECT_FALSE(Has("out/run.yaml")) << "a run has begun";
   ExpectEnd(Temper(Train({"--skip_bad_rows"})), 0, {"2 bad rows skipped (8.00 %)", "the first: d.jsonl line 21"});
   ExpectEnd(Temper({"eval", "--model", kModel, "--data", "d.jsonl", "--threads", "1"}), 1, {"d.jsonl line 21"});
+  // What is repeated of it cannot drive the terminal.
+  Spill("d.jsonl", "{\"pro\\u001b[31mmpt\": \"\xc2\x9b\"}\n");
+  ExpectEnd(Temper(Train({"--output_dir", "third"})), 1, {"The row has 'pro\\x1b[31mmpt'"});
 }
 
 TEST_F(BadInput, NothingSupervisedIsAnError) {
