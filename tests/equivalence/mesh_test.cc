@@ -307,7 +307,12 @@ TEST(Mesh, OfTensorRanksOverlapChangesNoBit) {
   const std::string wide = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
   for (const auto& mesh : {MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})}) {
     for (const ResidualSplit residual : {ResidualSplit::kTokens, ResidualSplit::kWhole}) {
-      RunSpec spec{.config = wide, .method = Method::kFull, .dtype = DType::kBF16, .micro_batches = 2, .mesh = mesh};
+      RunSpec spec{.config = wide,
+                   .method = Method::kFull,
+                   .dtype = DType::kBF16,
+                   .rows_per_micro_batch = 2,
+                   .micro_batches = 2,
+                   .mesh = mesh};
       spec.mesh.residual = residual;
       const Curve curve = TrainOnMesh(spec);
       EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
