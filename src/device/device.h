@@ -76,7 +76,7 @@ class Stream {
 };
 
 // What streams of a device are for. Collectives that are needed at once are enqueued among the kernels.
-enum class StreamUse : uint8_t { kCompute, kCollectives, kSends, kReceives, kFetches, kEvictions };
+enum class StreamUse : uint8_t { kCompute, kCollectives, kSoonCollectives, kSends, kReceives, kFetches, kEvictions };
 inline constexpr int kNumStreamUses = static_cast<int>(StreamUse::kEvictions) + 1;
 
 class Communicator;

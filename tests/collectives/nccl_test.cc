@@ -204,7 +204,7 @@ TEST(Nccl, ARankThatWaitsForOneThatHasFailedIsToldByTheWatchBesideIt) {
 }
 
 TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
-  setenv("TEST_NCCL_ABORTS_TOGETHER", "2", 1);
+  setenv("TEST_NCCL_ABORTS_TOGETHER", "3", 1);
   const auto begin = std::chrono::steady_clock::now();
   OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
     const auto between = NcclCommunicator::Make(host, device);
@@ -213,12 +213,13 @@ TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
     mesh.set_size(Axis::kFsdp, 2);
     const auto table = (*between)->Collectives(mesh);
     const TensorType terms{DType::kF32, {64}};
-    for (const int64_t background : {0, 1}) {  // a lane each, so a communicator each
+    for (const char* const flag : {"", "background", "soon"}) {  // a lane each, so a communicator each
       KernelSpec spec{.op = Op::kAllReduce,
                       .inputs = {terms},
                       .outputs = {terms},
                       .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}};
-      if (background != 0) spec.attributes.Set("background", background);
+      if (*flag != 0) spec.attributes.Set("background", int64_t{1});
+      if (*flag != 0) spec.attributes.Set(flag, int64_t{1});
       const auto kernel = table->Make(spec);
       TEMPER_CHECK(kernel.ok()) << kernel.status().message();
     }

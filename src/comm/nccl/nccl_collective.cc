@@ -305,7 +305,8 @@ NcclScratchLayout NcclScratchOf(const KernelSpec& spec) {
 StreamUse StreamOfCollective(const KernelSpec& spec) {
   if (spec.op == Op::kSend) return StreamUse::kSends;
   if (spec.op == Op::kRecv) return StreamUse::kReceives;
-  return spec.attributes.Flag("background") ? StreamUse::kCollectives : StreamUse::kCompute;
+  if (!spec.attributes.Flag("background")) return StreamUse::kCompute;
+  return spec.attributes.Flag("soon") ? StreamUse::kSoonCollectives : StreamUse::kCollectives;
 }
 
 Result<std::unique_ptr<Kernel>> MakeNcclKernel(const KernelSpec& spec, const NcclContext& context) {
