@@ -42,16 +42,19 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
-// What each of `ranks` would find on this machine, and on the GPU that the first would compute on.
-RankMemory MemoryHere(const RunConfig& c, int ranks) {
+// What each of `ranks` would find on this machine, and on the GPU that the first would compute on, which is opened.
+RankMemory MemoryHere(const RunConfig& c, int ranks, std::unique_ptr<Device>* opened) {
   RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
   if (c.machine.device != DeviceChoice::kGpu) return memory;
   const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
   if (!choice.ok()) return memory;  // a plan needs none
-  const auto gpu = OpenGpu(choice->gpu);
+  auto gpu = OpenGpu(choice->gpu);
   if (!gpu.ok()) return memory;
   const auto measured = (*gpu)->MeasureMemory();
-  if (measured.ok()) memory.gpu = *measured;
+  if (!measured.ok()) return memory;
+  *opened = *std::move(gpu);
+  memory.gpu = *measured;
+  memory.device = opened->get();
   return memory;
 }
 
@@ -255,8 +258,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
+    std::unique_ptr<Device> gpu;
     TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(), config, ranks)
+                            here ? CompileWithin(MemoryHere(config, ranks, &gpu), setup->model.model(), config, ranks)
                                  : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);

@@ -117,7 +117,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.engine.kernels_name(), ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.engine.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
