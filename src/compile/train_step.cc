@@ -118,6 +118,7 @@ class StepCompiler {
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
                                   .gather_weights_again = spec_.mesh.reshard_after_forward,
+                                  .keep_last_gathered = spec_.mesh.overlap && !pipelined,
                                   .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
