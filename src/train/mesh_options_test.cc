@@ -72,7 +72,7 @@ TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
   EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4; on 6 ranks: 2");
   EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
-  EXPECT_HAS(MeshText({.pp = 3, .tp = 2}, 16),
+  EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
              "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
              "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
 }
