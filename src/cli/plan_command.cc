@@ -120,7 +120,9 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   if (!run.mesh_note.empty()) text += run.mesh_note + "\n";
-  text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);  // compiling for hundreds of ranks takes minutes
+  text = "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
   for (int rank = 0; rank < ranks; ++rank) {
