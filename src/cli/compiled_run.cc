@@ -1,10 +1,12 @@
 #include "cli/compiled_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
 
 #include "compile/pipeline_balance.h"
+#include "compile/placement_rules.h"
 #include "train/mesh_options.h"
 
 namespace temper {
@@ -140,6 +142,17 @@ Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, c
   return facts;
 }
 
+Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
+  std::vector<std::string> notes;
+  if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
+  if (!mesh.rules.empty() && mesh.mesh.ranks() > 1) {
+    const auto rules = WithDefaults(mesh.rules, mesh.residual);
+    TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, mesh.mesh, rules));
+    for (std::string& idle : IdleRules(rules, placed)) notes.push_back(std::move(idle));
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
@@ -176,6 +189,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
   if (memory != nullptr) spec.memory = *memory;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline,

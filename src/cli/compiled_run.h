@@ -21,6 +21,7 @@ struct CompiledRun {
   std::vector<LoraTarget> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
+  std::string mesh_note;            // what a user may not expect of his mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything lies on the device
   // Of a run that got the limits of its machine: why, and the hash of the Program that it would be without them. Homes
   // change no bit of a result, so two runs that differ in them alone are the same.

@@ -95,7 +95,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .placement = run.MemoryText(),
                   .options = run.memory.options,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
-                  .mesh_note = NoteOn(run.mesh.mesh),
+                  .mesh_note = run.mesh_note,
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
@@ -122,8 +122,10 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
-  if (const std::string note = NoteOn(run.mesh.mesh); !note.empty()) text += note + "\n";
-  text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
+  if (!run.mesh_note.empty()) text += run.mesh_note + "\n";
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);  // compiling for hundreds of ranks takes minutes
+  text = "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
   for (int rank = 0; rank < ranks; ++rank) {

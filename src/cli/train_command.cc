@@ -20,7 +20,6 @@
 #include "cli/train_setup.h"
 #include "model/initialize.h"
 #include "train/loop.h"
-#include "train/mesh_options.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
 
@@ -168,7 +167,7 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
-    if (const std::string note = NoteOn(run.compiled.mesh.mesh); !note.empty()) LogInfo("mesh        " + note);
+    if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
     }
