@@ -129,7 +129,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
                                  ToString(DetectIsa()), FindAvailableMemory().ToString(), Libraries());
   text += Gpus() + GpuRates();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
+    text += fmt::format("{:<11} {:.3g} GFLOP/s in matrix products\n", ToString(dtype),
                         MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
   }
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));
