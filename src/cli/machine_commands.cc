@@ -29,8 +29,8 @@ std::string InUse(int gpu) {
   if (!device.ok()) return "; cannot be used: " + device.status().message();
   const auto memory = (*device)->MeasureMemory();
   if (!memory.ok()) return "";
-  return fmt::format(", {} of it in use{}", ToString(memory->beside),
-                     memory->holders.empty() ? "" : "; " + memory->holders);
+  const std::string holders = (*device)->MemoryHolders();
+  return fmt::format(", {} of it in use{}", ToString(memory->beside), holders.empty() ? "" : "; " + holders);
 }
 
 // A line per GPU, or one that says why there is none.

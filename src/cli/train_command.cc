@@ -21,7 +21,6 @@
 #include "cli/train_setup.h"
 #include "model/initialize.h"
 #include "train/loop.h"
-#include "train/mesh_options.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
 
@@ -118,7 +117,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.engine.kernels_name(), ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.engine.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -167,7 +167,7 @@ void Announce(const Run& run) {
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
-    if (const std::string note = NoteOn(run.compiled.mesh.mesh); !note.empty()) LogInfo("mesh        " + note);
+    if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
     }

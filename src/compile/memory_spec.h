@@ -28,7 +28,7 @@ struct MemorySpec {
   DeviceRates host_rates = TypicalHost();  // of kernels on what lives in the host's memory
   LinkRates links = {
       .host_to_device = 8e9, .device_to_host = 8e9, .disk_read = 1e9, .disk_write = 1e9, .latency = {20e-6}};
-  int64_t update_part = kUpdatePart;  // ResidencySpec's
+  int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
 
   bool IsLimited() const { return device != kNoLimit; }
   // Nothing is asked for: everything lies on the device.

@@ -86,7 +86,7 @@ void RankClock::WaitUntil(Seconds time, Seconds* term) {
 }
 
 Seconds* RankClock::TermOf(size_t lane) {
-  if (lane == kCollectiveLane) return &result_.waiting;
+  if (IsCollectiveLane(lane)) return &result_.waiting;
   return lane < kFirstMoveLane ? &result_.stages : &result_.stalled;
 }
 
@@ -116,7 +116,7 @@ bool RankClock::Run(const Item& item) {
   }
   // In the background of a shared machine a collective still takes a core from the kernels. A move does not: it waits
   // for a disk, or is one thread's copy.
-  if (timed.background && !(shared_ && lane == kCollectiveLane)) {
+  if (timed.background && !(shared_ && IsCollectiveLane(lane))) {
     const Seconds begin = std::max(now_, free_[lane]);
     free_[lane] = begin + duration;
     done_[lane].push_back(free_[lane]);

@@ -225,9 +225,12 @@ Seconds LinkRates::SecondsOf(Tier from, Tier to, Bytes bytes) const {
   return latency + Seconds{static_cast<double>(bytes.v) / rate};
 }
 
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {
+  return std::min(whole, of_element * update_part * kPartsAtHost);
+}
+
 Bytes StatesAtHost(Bytes states, int64_t update_part) {
-  const Bytes in_parts = Bytes{update_part * SizeOf(DType::kF32)} * kAdamwStates * kPartsAtHost;
-  return std::min(states, in_parts);
+  return UpdateAtHost(states, Bytes{SizeOf(DType::kF32)} * kAdamwStates, update_part);
 }
 
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
