@@ -39,6 +39,7 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   if (config.machine.device == DeviceChoice::kGpu) {
     spec.rates = TypicalGpu();
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+    spec.loss_chunks_keep_bits = false;
   }
   return spec;
 }

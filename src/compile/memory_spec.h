@@ -29,6 +29,9 @@ struct MemorySpec {
   LinkRates links = {
       .host_to_device = 8e9, .device_to_host = 8e9, .disk_read = 1e9, .disk_write = 1e9, .latency = {20e-6}};
   int64_t update_part = kUpdatePart;  // ResidencySpec's
+  // Of the device's kernels: the loss may be cut finer for speed. Where it is false (a GPU), only where nothing else
+  // fits.
+  bool loss_chunks_keep_bits = true;
 
   bool IsLimited() const { return device != kNoLimit; }
   // Nothing is asked for: everything lies on the device.

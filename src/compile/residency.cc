@@ -232,11 +232,12 @@ Bytes StatesAtHost(Bytes states, int64_t update_part) {
 
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
   const Touches touches(graph, parts, spec);
-  const WorkingSets used = MeasureWorkingSets(graph, touches, spec.threads);
-  LeastBytes least;
-  const std::vector<Bytes>& device = used[static_cast<size_t>(Tier::kDevice)];
-  for (size_t i = 0; i < device.size(); ++i) {
-    if (device[i] > least.bytes) least = {device[i], i};
+  WorkingSets used = MeasureWorkingSets(graph, touches, spec);
+  LeastBytes least{.at = std::move(used[static_cast<size_t>(Tier::kDevice)])};
+  for (size_t i = 0; i < least.at.size(); ++i) {
+    if (least.at[i] <= least.bytes) continue;
+    least.bytes = least.at[i];
+    least.node = i;
   }
   return least;
 }

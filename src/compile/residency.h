@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compile/device_rates.h"
 #include "compile/pipeline.h"
@@ -52,16 +53,20 @@ struct ResidencySpec {
   // States on the disk of weights with more elements are updated so many at a time, so that the host need not hold
   // them whole.
   int64_t update_part = kUpdatePart;
+  // Of a step of one micro-batch: gradients that live on the device take their bytes only from where they are made on
+  // (compile/step_layout.h), so that they are among what `device` has room for.
+  bool gradients_last = false;
 };
 
 // Of states on the disk that take `states` bytes, those that the update has at the host at once.
 Bytes StatesAtHost(Bytes states, int64_t update_part = kUpdatePart);
 
-// Bytes of the device that activations, copies and scratch take at least: the most that is alive at one node when
-// every copy is there for its touch alone.
+// Bytes of the device that activations, copies and scratch take at least: what is alive at each node when every copy is
+// there for its touch alone, and the most of it.
 struct LeastBytes {
   Bytes bytes;
   size_t node = 0;
+  std::vector<Bytes> at;  // per node
 };
 // What lies in slots is not among it.
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);
