@@ -180,7 +180,7 @@ class WindowCutter {
         for (; next < queue.size(); ++next) {
           const Seconds now = starts[static_cast<size_t>(i)] + stalled;
           Window& w = *queue[next];
-          const Seconds takes = spec_.links.SecondsOf(link.first, link.second, SizeOf(graph_, w.root));
+          const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
           const Seconds begins = std::max(now, free_at);
           const double until_needed = (starts[static_cast<size_t>(w.first)] + stalled).v - now.v;
           const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
