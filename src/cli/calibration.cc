@@ -13,6 +13,7 @@
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "cli/calibration_cases.h"
 #include "cli/rate_fit.h"
 #include "comm/local/local_communicator.h"
@@ -211,7 +212,7 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                   .shared = true};
   for (int ranks = 1; ranks <= cores; ranks *= 2) {
     const int threads = cores / ranks;
-    progress(fmt::format("{} rank{} of {} thread{}", ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s"));
+    progress(fmt::format("{} of {}", Counted(ranks, "rank"), Counted(threads, "thread")));
     Cluster::Share& share = cluster.shares[ranks];
     share.rates = MeasureRates(ranks, threads);
     share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa());

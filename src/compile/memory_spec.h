@@ -34,7 +34,7 @@ struct MemorySpec {
                      .disk_write = 1e9,
                      .latency = {20e-6},
                      .copies = {.slows = 0.6, .slowed = 0.5}};
-  int64_t update_part = kUpdatePart;  // ResidencySpec's
+  int64_t update_part = kUpdatePart;  // ResidencySpec's; smaller for the small models of tests
   // Of the device's kernels: the loss may be cut finer for speed. Where it is false (a GPU), only where nothing else
   // fits.
   bool loss_chunks_keep_bits = true;

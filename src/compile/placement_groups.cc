@@ -13,15 +13,6 @@ namespace {
 // Of adamw's inputs: the gradient, and the first of the states that it may be away with.
 constexpr size_t kAdamwGradient = 1, kAdamwMoment = 2;
 
-std::optional<Tier> FixedFor(const MemorySpec& memory, Role role) {
-  const auto fixed = role == Role::kOptimizerState ? memory.optimizer
-                     : role == Role::kGradient     ? memory.gradients
-                     : role == Role::kWeight       ? memory.weights
-                                                   : std::nullopt;
-  if (fixed || memory.placement != MemoryPlacement::kHost) return fixed;
-  return Tier::kHost;
-}
-
 // Of states by the weight that they are of ("adam_m:W"), else by the value's own name.
 std::string KeyOf(const Value& root) {
   return root.role == Role::kOptimizerState ? "states" + root.name.substr(root.name.find(':')) : root.name;
@@ -50,7 +41,7 @@ class GroupFinder {
                          value.role == Role::kOptimizerState;
       if (graph.Root(id) != id || !lives) continue;
       const auto [it, fresh] = index_.try_emplace(KeyOf(value), groups_.size());
-      if (fresh) groups_.push_back({.fixed = FixedFor(memory_, value.role)});
+      if (fresh) groups_.push_back({.fixed = FixedTierOf(memory_, value.role)});
       PlacementGroup& group = groups_[it->second];
       if (value.role != Role::kWeight || value.trainable) group.frozen = false;
       if (!counted_.insert(value.name).second) continue;
@@ -116,6 +107,15 @@ class GroupFinder {
 };
 
 }  // namespace
+
+std::optional<Tier> FixedTierOf(const MemorySpec& memory, Role role) {
+  const auto fixed = role == Role::kOptimizerState ? memory.optimizer
+                     : role == Role::kGradient     ? memory.gradients
+                     : role == Role::kWeight       ? memory.weights
+                                                   : std::nullopt;
+  if (fixed || memory.placement != MemoryPlacement::kHost) return fixed;
+  return Tier::kHost;
+}
 
 std::vector<PlacementGroup> FindPlacementGroups(const MemorySpec& memory, const StepUses& uses) {
   return GroupFinder(memory, uses).Run();

@@ -52,6 +52,9 @@ struct PlacementGroup {
   double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
 };
 
+// Where an option says that values of that role live.
+std::optional<Tier> FixedTierOf(const MemorySpec& memory, Role role);
+
 // In the order in which the graphs have them.
 std::vector<PlacementGroup> FindPlacementGroups(const MemorySpec& memory, const StepUses& uses);
 

@@ -70,11 +70,18 @@ class Searcher {
   }
 
  private:
-  // No option says otherwise.
+  // No option says otherwise of anything that the graphs have.
   bool MayAllBeOnDevice() const {
-    const std::optional<Tier> fixed[] = {memory_.weights, memory_.gradients, memory_.optimizer, memory_.activations};
-    return std::all_of(std::begin(fixed), std::end(fixed),
-                       [](std::optional<Tier> tier) { return tier.value_or(Tier::kDevice) == Tier::kDevice; });
+    const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
+    return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
+      const Graph& graph = *use.of.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        if (away(FixedTierOf(memory_, graph.value(id).role))) return true;
+      }
+      // Activations wait for a backward pass, or not at all.
+      return away(memory_.activations) && std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                                      [](const Node& node) { return node.phase == Phase::kBackward; });
+    });
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {

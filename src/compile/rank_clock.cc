@@ -106,7 +106,7 @@ bool RankClock::HasTimes(size_t lane, uint32_t count) const {
 }
 
 Seconds* RankClock::TermOf(size_t lane) {
-  if (lane == kCollectiveLane) return &result_.waiting;
+  if (IsCollectiveLane(lane)) return &result_.waiting;
   return lane < kFirstMoveLane ? &result_.stages : &result_.stalled;
 }
 
@@ -139,7 +139,7 @@ bool RankClock::Run(const Item& item) {
     return true;
   }
   // In the background of a shared machine a collective still takes the cores of the kernels.
-  if (timed.background && !shared_) {
+  if (timed.background && !(shared_ && IsCollectiveLane(lane))) {
     const Seconds begin = std::max(now_, free_[lane]);
     free_[lane] = begin + duration;
     done_[lane].push_back(free_[lane]);

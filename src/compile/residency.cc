@@ -230,9 +230,12 @@ Seconds LinkRates::SecondsBesideKernels(Tier from, Tier to, Bytes bytes) const {
   return {SecondsOf(from, to, bytes).v * (1 + (of_disk ? disk : copies).slowed)};
 }
 
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {
+  return std::min(whole, of_element * update_part * kPartsAtHost);
+}
+
 Bytes StatesAtHost(Bytes states, int64_t update_part) {
-  const Bytes in_parts = Bytes{update_part * SizeOf(DType::kF32)} * kAdamwStates * kPartsAtHost;
-  return std::min(states, in_parts);
+  return UpdateAtHost(states, Bytes{SizeOf(DType::kF32)} * kAdamwStates, update_part);
 }
 
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {

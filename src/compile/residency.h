@@ -62,14 +62,17 @@ struct ResidencySpec {
   LinkRates links;
   int threads = 1;
   // States on the disk of weights with more elements are updated so many at a time, so that the host need not hold
-  // them whole.
+  // them whole. REQUIRES: positive; any number gives the same bits.
   int64_t update_part = kUpdatePart;
   // Of a step of one micro-batch: gradients that live on the device take their bytes only from where they are made on
   // (compile/step_layout.h), so that they are among what `device` has room for.
   bool gradients_last = false;
 };
 
-// Of states on the disk that take `states` bytes, those that the update has at the host at once.
+// Of tensors that take `whole` bytes, `of_element` all together for each element of the weight, what the update has at
+// the host at once when they are on the disk: all, or as many parts as are under way.
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part);
+// The same of a weight's states.
 Bytes StatesAtHost(Bytes states, int64_t update_part = kUpdatePart);
 
 // Bytes of the device that activations, copies and scratch take at least: what is alive at each node when every copy is

@@ -88,6 +88,7 @@ class DiskTier final : public Store {
   const Mapped& RegionOf(Bytes at, size_t size) const;
   Status ReadMapped(const Mapped& region, Bytes at, std::span<std::byte> to);
   Status ReadRun(const Run& run, std::span<std::byte> to);
+  Status WriteWithinBlock(int64_t begin, std::span<const std::byte> data, std::span<std::byte> buffer);
   Status CheckUnchanged(const File& file) const;
 
   Bytes spill_, size_;
@@ -97,7 +98,7 @@ class DiskTier final : public Store {
   std::vector<Mapped> mapped_;  // by address
   std::unique_ptr<IoTeam> readers_, writers_;
   std::atomic<int> awaited_ = 0;  // by so many
-  std::mutex ends_;               // held while a block is read, changed in a part and written: two writes may share it
+  std::mutex ends_;  // held while one block is read, changed in a part and written: two writes may share it
 };
 
 }  // namespace temper
