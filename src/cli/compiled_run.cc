@@ -41,6 +41,10 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   if (config.machine.device == DeviceChoice::kGpu) {
     spec.rates = TypicalGpu();
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+    spec.links.copies = {};  // by engines of their own
+    spec.loss_chunks_keep_bits = false;
+  } else {
+    spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one core of so many
   }
   return spec;
 }

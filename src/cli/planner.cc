@@ -42,6 +42,7 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   memory.rates = cluster.ShareOf(on_host).rates;
   memory.host_rates = cluster.HostRatesOf(on_host);
   memory.links = cluster.LinksOf(on_host);
+  memory.loss_chunks_keep_bits = false;  // GPUs
   // What has to lie on the device is compiled without a limit: what it takes says whether it fits. So are stages, whose
   // limits are the user's to set.
   if (config.memory.placement == MemoryPlacement::kDevice || config.mesh.pp > 1) return memory;
