@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "program/program.h"
@@ -19,6 +22,7 @@ struct Executed {
   const Binding* binding;
   double seconds = 0;
   bool background() const { return instruction->attributes.Flag("background"); }
+  size_t lane() const { return LaneOf(*instruction, *binding); }  // of one in the background
 };
 
 // In the order of the schedule. REQUIRES: `program` outlives it, and has nothing in the background but collectives.
@@ -34,40 +38,45 @@ inline std::vector<Executed> ExecutedBy(const Program& program) {
 }
 
 // The shortest time of each instruction that any of the traced steps shows. A trace has the foreground in its order and
-// behind it the background.
+// behind it each lane of the background in its.
 inline void TakeShortest(const Trace& trace, bool first, std::vector<Executed>* all) {
-  std::vector<const Trace::Event*> foreground, background;
-  for (const Trace::Event& e : trace.events()) {
-    (std::string_view(e.queue) == kComputeQueue ? foreground : background).push_back(&e);
-  }
-  size_t next[] = {0, 0};
+  std::map<std::string_view, std::vector<const Trace::Event*>> queues;
+  for (const Trace::Event& e : trace.events()) queues[e.queue].push_back(&e);
+  std::map<std::string_view, size_t> next;
   for (Executed& e : *all) {
-    const bool behind = e.background();
-    const Trace::Event& event = *(behind ? background : foreground)[next[behind ? 1 : 0]++];
+    const std::string_view queue = e.background() ? kQueueOfLane[e.lane()] : kComputeQueue;
+    const Trace::Event& event = *queues[queue][next[queue]++];
     const double seconds = std::chrono::duration<double>(event.end - event.begin).count();
     e.seconds = first ? seconds : std::min(e.seconds, seconds);
   }
 }
 
-// As the executor runs it: collectives of the background follow each other, and who touches their memory waits.
+// As the executor runs it: collectives of a lane follow each other, and who touches their memory waits.
 inline double SecondsInOrder(const Program& program, std::span<const Executed> all) {
   const std::vector<LaneCounts> waits = FindWaits(program);
-  std::vector<double> done;
+  constexpr std::array kLanes = {kCollectiveLane, kSoonLane};
+  std::array<std::vector<double>, kLanes.size()> done;
   double now = 0;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].background()) {
-      done.push_back(std::max(now, done.empty() ? 0 : done.back()) + all[i].seconds);
-      continue;
+    double ready = now;
+    for (const size_t lane : kLanes) {
+      if (const uint32_t count = waits[i][lane]; count > 0) ready = std::max(ready, done[lane][count - 1]);
     }
-    if (const uint32_t count = waits[i][kCollectiveLane]; count > 0) now = std::max(now, done[count - 1]);
-    now += all[i].seconds;
+    if (all[i].background()) {
+      std::vector<double>& own = done[all[i].lane()];
+      own.push_back(std::max(ready, own.empty() ? 0 : own.back()) + all[i].seconds);
+    } else {
+      now = ready + all[i].seconds;
+    }
   }
-  return std::max(now, done.empty() ? 0 : done.back());
+  for (const std::vector<double>& lane : done) now = std::max(now, lane.empty() ? 0 : lane.back());
+  return now;
 }
 
 // The least that any order of the collectives in the background could take, one at a time, with kernels in theirs: who
 // reads what a collective gives waits for it, a gradient is reduced when it is there, gathers go first and may
-// interrupt reductions, which nobody but the update waits for. Memory is reused for nothing.
+// interrupt reductions, which nobody but the update waits for. Those of activations stay where they are. Memory is
+// reused for nothing.
 class LeastSeconds {
  public:
   // `any_memory`: weights may be gathered from the beginning of the step on; else, as in the Program, when the block
@@ -84,7 +93,7 @@ class LeastSeconds {
     double begin, end;
   };
   struct Move {
-    bool gather;
+    bool gather;                    // or of activations
     double released, seconds, end;  // `end` of a reduction: once it is known
   };
   struct Written {
@@ -109,6 +118,10 @@ class LeastSeconds {
         }
       }
       now_ += e.seconds;
+    } else if (e.lane() == kSoonLane) {
+      const double begin = std::max(now_, soon_until_);
+      soon_until_ = begin + e.seconds;
+      moves_.push_back({true, begin, e.seconds, soon_until_});
     } else if (e.instruction->op == Op::kAllGather) {
       const double begin = std::max(any_memory_ ? 0 : now_, gathers_.empty() ? 0 : gathers_.back().end);
       gathers_.push_back({begin, begin + e.seconds});
@@ -146,6 +159,7 @@ class LeastSeconds {
   std::vector<Written> written_;  // by them, and by nobody since
   size_t reduced_ = 0;            // of moves_, the ends of reductions before it are known
   double reduced_until_ = 0;
+  double soon_until_ = 0;
 };
 
 }  // namespace temper::bench
