@@ -70,10 +70,10 @@ class ModelStep {
   const Program& train() const { return programs_[0]; }
 
   // Seconds of one optimizer step.
-  double Run() {
+  double Run(Trace* trace = nullptr) {
     const auto begin = std::chrono::steady_clock::now();
     // Inputs lie where they are read: the arrays are the buffers themselves.
-    Must(executor_->Run(io_));
+    Must(executor_->Run(io_, {.trace = trace, .before_update = {}}));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 

@@ -2,8 +2,10 @@
 // proportion to what a rank sends by it, and nothing of a processor is used meanwhile: a link of that speed between any
 // two ranks.
 //   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp] [--steps 5]
-// For delays of half a step to two steps: the step's time beside the time of computing alone and the sum of delays. The
-// limit is the larger of the two; target: within 10 % of it for fsdp.
+// For delays of a quarter of a step to two steps: the step's time over the larger of computing alone and the sum of
+// delays. Target: 1.1 for fsdp. Beside it what the same instructions take at the least (bench/step_bound.h), each for
+// as long as it takes without delays: in the step's order, in the best one with the step's memory, and in the best one
+// where all weights may be gathered at any time.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include <thread>
 
 #include "bench/ranks.h"
+#include "bench/step_bound.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -86,6 +89,46 @@ std::pair<double, double> Measure(bench::ModelStep* step, Communicator* communic
   return {figures[0], figures[1]};
 }
 
+// What each instruction of a step takes where nothing is delayed. Kernels share their cores with what collectives copy;
+// traces of single steps show one or the other, so kernels are stretched until all together takes what was measured.
+std::vector<bench::Executed> TimeInstructions(bench::ModelStep* step, Communicator* communicator, int steps,
+                                              double seconds) {
+  std::vector<bench::Executed> all = bench::ExecutedBy(step->train());
+  for (int i = 0; i < steps; ++i) {
+    Trace trace(all.size());
+    Must(communicator->Barrier());
+    step->Run(&trace);
+    bench::TakeShortest(trace, i == 0, &all);
+  }
+  double kernels = 0;
+  for (const bench::Executed& e : all) kernels += e.background() ? 0 : e.seconds;
+  const double missing = seconds - bench::SecondsInOrder(step->train(), all);
+  for (bench::Executed& e : all) e.seconds *= e.background() ? 1 : 1 + missing / kernels;
+  return all;
+}
+
+Bytes SentBy(const bench::Executed& e) {
+  std::vector<TensorType> in, out;
+  for (const int k : e.instruction->inputs) in.push_back(e.segment->operands[static_cast<size_t>(k)]);
+  for (const int k : e.instruction->outputs) out.push_back(e.segment->operands[static_cast<size_t>(k)]);
+  return RuleOf(e.instruction->op).cost(in, out, e.instruction->attributes).sent;
+}
+
+// "forward 38 %, backward 57 %, update 5 %"
+std::string Shares(std::span<const bench::Executed> all, FunctionRef<double(const bench::Executed&)> part) {
+  double sums[3] = {}, sum = 0;
+  for (const bench::Executed& e : all) {
+    sums[static_cast<size_t>(e.segment->phase)] += part(e);
+    sum += part(e);
+  }
+  std::string text;
+  for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kUpdate}) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", ToString(phase),
+                        100 * sums[static_cast<size_t>(phase)] / sum);
+  }
+  return text;
+}
+
 void RunRank(Communicator& communicator, const Options& options) {
   const MeshSpec mesh = MeshOf(options, communicator.rank());
   Delay delay;
@@ -99,21 +142,31 @@ void RunRank(Communicator& communicator, const Options& options) {
   const auto step = step_of(true), in_line = step_of(false);
   Measure(step.get(), &communicator, &delay, 2);
   const double computing = Measure(step.get(), &communicator, &delay, options.steps).first;
+  const std::vector<bench::Executed> instructions =
+      TimeInstructions(step.get(), &communicator, options.steps, computing);
   const auto sent = static_cast<double>(CostOfStep(step->train()).sent.v);
-  if (communicator.rank() == 0) {
-    fmt::print("{} ranks of {} threads, mesh {}; without delays {:.0f} ms a step\n", options.ranks, options.threads,
-               mesh.mesh.ToString(), computing * 1e3);
+  const auto print = [&](const std::string& line) {
+    if (communicator.rank() != 0) return;
+    fmt::print("{}\n", line);
     std::fflush(stdout);
-  }
+  };
+  print(fmt::format("{} ranks of {} threads, mesh {}; without delays {:.0f} ms a step", options.ranks, options.threads,
+                    mesh.mesh.ToString(), computing * 1e3));
+  print("of that " + Shares(instructions, [](const bench::Executed& e) { return e.background() ? 0 : e.seconds; }));
+  print(fmt::format("of {:.0f} MB sent {}", sent / 1e6,
+                    Shares(instructions, [](const bench::Executed& e) { return static_cast<double>(SentBy(e).v); })));
+  print("                            x the larger: measured   its order   best   best with any memory   no overlap");
   for (const double ratio : {0.25, 0.5, 1.0, 2.0}) {
     delay.per_byte = ratio * computing / sent;
     const auto [seconds, delayed] = Measure(step.get(), &communicator, &delay, options.steps);
     const double without_overlap = Measure(in_line.get(), &communicator, &delay, options.steps).first;
-    if (communicator.rank() != 0) continue;
-    const double limit = std::max(computing, delayed);
-    fmt::print("delays of {:6.0f} ms: {:6.0f} ms a step, {:4.2f} x the larger; {:6.0f} ms without overlap\n",
-               delayed * 1e3, seconds * 1e3, seconds / limit, without_overlap * 1e3);
-    std::fflush(stdout);
+    std::vector<bench::Executed> late = instructions;
+    for (bench::Executed& e : late) e.seconds += static_cast<double>(SentBy(e).v) * delay.per_byte.load();
+    const double larger = std::max(computing, delayed);
+    print(fmt::format("delays {:6.0f} ms, step {:6.0f} ms {:18.2f} {:11.2f} {:6.2f} {:22.2f} {:12.2f}", delayed * 1e3,
+                      seconds * 1e3, seconds / larger, bench::SecondsInOrder(step->train(), late) / larger,
+                      bench::LeastSeconds::Of(late, false) / larger, bench::LeastSeconds::Of(late, true) / larger,
+                      without_overlap / larger));
   }
 }
 

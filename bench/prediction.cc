@@ -72,6 +72,9 @@ constexpr Case kCases[] = {
      "--dtype bf16 --lora.r 8 --max_seq_len 512 --per_device_train_batch_size 4 --memory.weights disk"},
     {"full bf16, device of 400 MiB", 1,
      "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 4 --memory.device 400MiB"},
+    {"full bf16, device of 120 MiB", 1,
+     "--method full --dtype bf16 --max_seq_len 512 --per_device_train_batch_size 1 --gradient_accumulation_steps 2 "
+     "--memory.device 120MiB"},
 };
 
 // Calibrating takes a minute, the steps of a configuration about a quarter of one.

@@ -19,6 +19,8 @@ TEXT = "".join(map(chr, CODE_POINTS))
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn".split()
 # Of the classes each is written as either engine has it (regex.cc). Scripts that have characters since Unicode 15.
 CLASSES = [(r"\s", r"\p{White_Space}"), (r"\w", r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE]")]
+# That published tokenizers name (DeepSeek's) and that newer characters are of.
+RANGES = [("[\u0800-\u4E00]", "[\u0800-\u4E00]")]
 SCRIPTS = ("Han Hiragana Katakana Latin Cyrillic Greek Arabic Hebrew Thai Lao Devanagari Kannada Telugu Tamil Malayalam Balinese Khojki "
            "Ethiopic Myanmar Egyptian_Hieroglyphs Common Inherited").split()
 
@@ -63,12 +65,12 @@ def bytes_of(c):
 
 def stand_ins():
     """Runs [first, last, stand-in] of what tokenizers' regular expressions know otherwise than PCRE2, each beside the nearest
-    character that PCRE2 knows as such and that is spelled in as many bytes: of the same script and FINER classes, or with
-    as much of that as there is."""
+    character that PCRE2 knows as such and that is spelled in as many bytes: of the same RANGES, script and FINER classes, or
+    with as much of the last two as there is."""
     pcre2 = Pcre2()
     theirs, ours = collections.defaultdict(set), collections.defaultdict(set)
     of_scripts = [(r"\p{%s}" % name, r"\p{sc:%s}" % name) for name in SCRIPTS]
-    for onig, pcre in [(r"\p{%s}" % name, r"\p{%s}" % name) for name in CATEGORIES] + CLASSES + of_scripts + FINER:
+    for onig, pcre in [(r"\p{%s}" % name, r"\p{%s}" % name) for name in CATEGORIES] + CLASSES + RANGES + of_scripts + FINER:
         for c in of_tokenizers(onig):
             theirs[c].add(onig)
         for c in pcre2.matching(pcre):

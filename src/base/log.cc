@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/utf8.h"
+
 namespace temper {
 namespace {
 
@@ -15,8 +17,8 @@ std::atomic<int> log_rank = 0;
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
   text.reserve(prefix.size() + line.size() + 5);
-  if (unfinished_line.exchange(false)) text += "\r\x1b[K";  // to the start of the line, and clear it
-  text.append(prefix).append(line).push_back('\n');
+  if (unfinished_line.exchange(false)) text += "\r\x1b[K";           // to the start of the line, and clear it
+  text.append(prefix).append(utf8::Harmless(line)).push_back('\n');  // a message may repeat what a file says
   // A log line that cannot be written (closed pipe) must not end a run; there is nowhere to report it either.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }

@@ -47,4 +47,8 @@ std::string PrintQuantity(double number, std::string_view unit) {
   return fmt::format("{:.5g} {}", number, unit);
 }
 
+std::string Counted(int64_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
 }  // namespace temper

@@ -1,6 +1,7 @@
 // Quantities as people write them: "80 GB", "3.35 TB/s", "989 TFLOP/s", "4 us", "512 MiB".
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,5 +15,8 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit);
 
 // Text that ParseQuantity reads back to that number, to five digits: nothing that is measured has more.
 std::string PrintQuantity(double number, std::string_view unit);
+
+// "1 row", "3 rows": of nouns whose plural has an s.
+std::string Counted(int64_t n, std::string_view noun);
 
 }  // namespace temper

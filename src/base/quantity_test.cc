@@ -28,5 +28,11 @@ TEST(Quantity, PrintsWhatItReads) {
   }
 }
 
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(Counted(0, "row"), "0 rows");
+  EXPECT_EQ(Counted(1, "row"), "1 row");
+  EXPECT_EQ(Counted(2, "bad row"), "2 bad rows");
+}
+
 }  // namespace
 }  // namespace temper

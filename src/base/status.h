@@ -110,4 +110,4 @@ class [[nodiscard]] Result {
 #define TEMPER_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                                 \
   if (!tmp.ok()) return tmp.status();                \
-  lhs = std::move(*tmp)
+  lhs = std::move(*tmp)  // NOLINT(bugprone-macro-parentheses): it may declare a variable

@@ -65,6 +65,26 @@ std::string_view MakeValid(std::string_view text, std::string& storage) {
   return storage;
 }
 
+std::string Harmless(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    size_t bad = 0;
+    const size_t n = ScanOne(text, i, &bad);
+    const char32_t c = n > 0 ? At(text, i) : 0;
+    const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0);  // with those of C1
+    if (!control) {
+      out += text.substr(i, n);
+    } else {
+      constexpr char kDigits[] = "0123456789abcdef";
+      const unsigned code = n > 0 ? c : static_cast<unsigned char>(text[i]);
+      out += {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
+    }
+    i += std::max<size_t>(n, 1);
+  }
+  return out;
+}
+
 char32_t At(std::string_view text, size_t i) {
   const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[i + k])); };
   switch (Length(text[i])) {

@@ -20,6 +20,9 @@ inline bool IsValid(std::string_view text) {
 // `text` itself if it is valid, else `storage` filled with it, each maximal ill-formed part replaced by U+FFFD.
 std::string_view MakeValid(std::string_view text, std::string& storage);
 
+// `text` without what a terminal obeys: control characters (but line ends and tabs) and ill-formed bytes as \xNN.
+std::string Harmless(std::string_view text);
+
 // Bytes of the character that starts with `lead`. REQUIRES: `lead` starts a character of valid UTF-8.
 inline size_t Length(char lead) {
   const auto b = static_cast<unsigned char>(lead);

@@ -57,5 +57,17 @@ TEST(Utf8, WhateverTheBytesTheResultIsValidAndValidTextIsNotCopied) {
   }
 }
 
+TEST(Utf8, HarmlessTextDrivesNoTerminal) {
+  EXPECT_EQ(utf8::Harmless("Caf\u00e9\n\t\u28ff"), "Caf\u00e9\n\t\u28ff");
+  EXPECT_EQ(utf8::Harmless("a\x1b[31mb\r\x7f"), "a\\x1b[31mb\\x0d\\x7f");
+  EXPECT_EQ(utf8::Harmless("\xc2\x9b"
+                           "2J"),
+            "\\x9b2J");  // CSI as a character of C1
+  EXPECT_EQ(utf8::Harmless("\x9b"
+                           "2J\xe2\x82"),
+            "\\x9b2J\\xe2\\x82");  // and as a byte, which is none of UTF-8
+  EXPECT_EQ(utf8::Harmless(std::string_view("\0", 1)), "\\x00");
+}
+
 }  // namespace
 }  // namespace temper

@@ -13,16 +13,23 @@ namespace {
 // Settings whose other values change what the adapter computes, with the value that Temper's LoRA has.
 Status RefuseOtherMethods(const Json& json, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "peft_type", "LORA", path));
-  if (type != "LORA") return Unsupported(fmt::format("{}: peft_type {} is not supported; LORA is", path, type));
+  // PEFT itself can melt any adapter into its base.
+  const auto unsupported = [&](const std::string& what) {
+    return Unsupported(
+        fmt::format("{}: {} is not supported: merge the adapter into its base with PEFT (merge_and_unload) and use the "
+                    "merged model",
+                    path, what));
+  };
+  if (type != "LORA") return unsupported(fmt::format("peft_type {}", type));
   TEMPER_ASSIGN_OR_RETURN(const std::string bias, StringOr(json, "bias", "none", path));
-  if (bias != "none") return Unsupported(fmt::format("{}: bias '{}' is not supported; 'none' is", path, bias));
+  if (bias != "none") return unsupported(fmt::format("bias '{}'", bias));
   for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"}) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
-    if (on) return Unsupported(fmt::format("{}: {} is not supported", path, key));
+    if (on) return unsupported(key);
   }
   for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
                           "layers_to_transform"}) {
-    if (json.contains(key) && !json[key].empty()) return Unsupported(fmt::format("{}: {} is not supported", path, key));
+    if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
   return OkStatus();
 }

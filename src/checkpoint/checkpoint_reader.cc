@@ -6,7 +6,6 @@
 #include <set>
 
 #include "checkpoint/companion_files.h"
-#include "checkpoint/slices.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
@@ -99,24 +98,31 @@ std::vector<std::string> CheckpointReader::Names() const {
   return names;
 }
 
-Status CheckpointReader::LoadTensor(const std::string& name, const PartView& part) const {
+Result<const Manifest::Tensor*> CheckpointReader::TensorOf(const std::string& name, const TensorType& wanted) const {
   const Manifest::Tensor* t = manifest_.Find(name);
   if (!t) return NotFound(fmt::format("{} has no tensor {}", path_, Quoted(name)));
-  const TensorType wanted{part.view.type.dtype, part.global};
-  if (t->type != wanted) {
-    return InvalidArgument(
-        fmt::format("{}: tensor {} is {} but {} is needed: the checkpoint is of another model or "
-                    "configuration",
-                    path_, Quoted(name), t->type.ToString(), wanted.ToString()));
-  }
-  return LoadSlices(
-      *t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); }, part);
+  if (t->type == wanted) return t;
+  return InvalidArgument(
+      fmt::format("{}: tensor {} is {} but {} is needed: the checkpoint is of another model or "
+                  "configuration",
+                  path_, Quoted(name), t->type.ToString(), wanted.ToString()));
+}
+
+Status CheckpointReader::LoadTensor(const std::string& name, const PartView& part) const {
+  TEMPER_ASSIGN_OR_RETURN(const Manifest::Tensor* const t, TensorOf(name, {part.view.type.dtype, part.global}));
+  return LoadSlices(*t, Files(), part);
+}
+
+Status CheckpointReader::LoadTensor(const std::string& name, const TensorType& whole, const Box& part,
+                                    const PutBytes& put) const {
+  TEMPER_ASSIGN_OR_RETURN(const Manifest::Tensor* const t, TensorOf(name, whole));
+  return LoadSlices(*t, Files(), part, put);
 }
 
 Status CheckpointReader::VerifyTensor(const std::string& name) const {
   const Manifest::Tensor* t = manifest_.Find(name);
   if (!t) return NotFound(fmt::format("{} has no tensor {}", path_, Quoted(name)));
-  return VerifySlices(*t, [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); });
+  return VerifySlices(*t, Files());
 }
 
 Result<std::string> CheckpointReader::ReadText(const std::string& file) const {

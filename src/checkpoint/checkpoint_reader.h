@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/slices.h"
 #include "format/safetensors.h"
 #include "tensor/view.h"
 
@@ -30,6 +31,8 @@ class CheckpointReader {
   // slices that have something of the part are read. kCorrupt, naming tensor and file, where the checksum is another;
   // the part's memory is then undefined.
   Status LoadTensor(const std::string& name, const PartView& part) const;
+  // The same for a part in memory that is not the host's, which `put` reaches. `whole`: the type that it must be of.
+  Status LoadTensor(const std::string& name, const TensorType& whole, const Box& part, const PutBytes& put) const;
   // The same without keeping the data: bounded memory.
   Status VerifyTensor(const std::string& name) const;
 
@@ -41,7 +44,11 @@ class CheckpointReader {
       : env_(&env), path_(std::move(path)), manifest_(std::move(manifest)) {}
   Status CheckFiles();
   Status CheckTensors();
+  Result<const Manifest::Tensor*> TensorOf(const std::string& name, const TensorType& wanted) const;
   const SafetensorsFile& FileOf(const std::string& name) const;
+  SliceFiles Files() const {
+    return [this](const std::string& file) -> const SafetensorsFile& { return FileOf(file); };
+  }
 
   Env* env_;
   std::string path_;

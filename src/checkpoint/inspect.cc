@@ -66,8 +66,10 @@ class Inspector {
 
   Status Run(const std::string& path) {
     if (env_.IsFile(path)) {
+      TEMPER_ASSIGN_OR_RETURN(const ModelWeights file, ModelWeights::Open(env_, path, WeightsKind::kModel));
       Print("{}: safetensors file", path);
-      return Weights(path, WeightsKind::kModel);
+      PrintWeights(file);
+      return OkStatus();
     }
     if (!env_.IsFolder(path)) return NotFound(path + ": there is no such file or folder");
     if (env_.IsFile(JoinPath(path, kManifestFile))) return Checkpoint(path);
@@ -134,13 +136,17 @@ class Inspector {
 
   Status Weights(const std::string& path, WeightsKind kind) {
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, kind));
+    PrintWeights(weights);
+    return OkStatus();
+  }
+
+  void PrintWeights(const ModelWeights& weights) {
     std::vector<Row> rows;
     for (const ModelWeights::Entry& e : weights.entries()) {
       rows.push_back({e.tensor->name, e.tensor->ToString(), e.tensor->elements(), e.tensor->bytes()});
     }
     if (weights.files().size() > 1) Print("  {} shards", weights.files().size());
     PrintTensors(rows);
-    return OkStatus();
   }
 
   Status Model(const std::string& path) {

@@ -74,14 +74,14 @@ Bytes StoredBytes(const Job& job) {
 }
 
 // The lines of `part` that `piece`, of a part of the same shape, has.
-DevicePart LinesOf(const DevicePart& part, const PartView& piece) {
-  DevicePart lines = part;
-  View& view = lines.part.view;
+PartView LinesOf(const PartView& part, const PartView& piece) {
+  PartView lines = part;
+  View& view = lines.view;
   view.type.shape = piece.view.type.shape;
-  lines.part.begin = piece.begin;
+  lines.begin = piece.begin;
   if (piece.global.rank() == 0 || view.type.shape[0] == 0) return lines;
   const int64_t line_bytes = view.type.bytes().v / view.type.shape[0];
-  view.data += (piece.begin[0] - part.part.begin[0]) * line_bytes;
+  view.data += (piece.begin[0] - part.begin[0]) * line_bytes;
   return lines;
 }
 
@@ -94,11 +94,15 @@ class TensorReader {
   Status Read(const Job& job) {
     const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, staging_); };
     if (!job.master.exists()) return window_.Fill(job.weight, read);
+    TEMPER_CHECK(job.weight.part.view.type.shape == job.master.part.view.type.shape)
+        << "a weight and its master are split differently";
     return window_.Fill(job.master, [&](const PartView& master) -> Status {
       TEMPER_RETURN_IF_ERROR(read(master));
-      return rounded_.FillWhole(LinesOf(job.weight, master), [&](const PartView& weight) {
-        const TensorType& type = weight.view.type;
-        Convert(master.view.type.dtype, master.view.data, type.dtype, weight.view.data, type.shape.elements());
+      const DevicePart weight(LinesOf(job.weight.part, master), *job.weight.stream);
+      return rounded_.Fill(weight, [&](const PartView& piece) {
+        const View from = LinesOf(master, piece).view;
+        const TensorType& type = piece.view.type;
+        Convert(from.type.dtype, from.data, type.dtype, piece.view.data, type.shape.elements());
         return OkStatus();
       });
     });

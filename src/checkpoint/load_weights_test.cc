@@ -9,6 +9,7 @@
 #include "base/machine_memory.h"
 #include "base/philox.h"
 #include "checkpoint/state_for_test.h"
+#include "device/elsewhere_for_test.h"
 #include "format/sharded_safetensors_writer.h"
 #include "program/buffer_names.h"
 
@@ -76,10 +77,12 @@ class RankMemory {
       share += parts_.at(t.name).view.type.bytes();
     }
   }
-  BufferLookup Lookup() const {
-    return [this](const std::string& name) {
+  // The masters are the host's.
+  BufferLookup Lookup(Stream& of_weights) const {
+    return [this, &of_weights](const std::string& name) {
       const auto it = parts_.find(name);
-      return it == parts_.end() ? DevicePart() : DevicePart(it->second);
+      if (it == parts_.end()) return DevicePart();
+      return it->second.view.type.dtype == DType::kF32 ? DevicePart(it->second) : DevicePart(it->second, of_weights);
     };
   }
   const PartView& Part(const std::string& name) const { return parts_.at(name); }
@@ -105,30 +108,38 @@ TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
   WriteModel(folder.path(), tensors);
   for (const bool columns : {false, true}) {
     for (const bool trained : {false, true}) {
-      SCOPED_TRACE(testing::Message() << (columns ? "columns" : "rows") << (trained ? ", trained" : ""));
-      const RankMemory rank(tensors, columns, trained);
-      const bool peaks = ForgetPeakResident();
-      const Bytes resident = ResidentMemory();
-      const int64_t before = BytesRead();
-      ASSERT_TRUE(LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder.path())), rank.names, rank.Lookup()).ok());
-      const int64_t read = BytesRead() - before;
-      if (before >= 0) {
-        EXPECT_GE(read, rank.share.v);
-        EXPECT_LE(read, rank.share.v + rank.share.v / 100 + (64 << 10)) << "and headers";
-      }
-      if (peaks) {
-        EXPECT_LE(PeakResidentNow(), resident + MiB(64));
-      }
-      for (const Tensor& t : tensors) {
-        for (const std::string& name : {t.name, MasterName(t.name)}) {
-          if (name != t.name && !trained) continue;
-          const PartView& part = rank.Part(name);
-          for (int64_t row = 0; row < part.rows(); row += 997) {
-            const int64_t column = row % part.columns(), i = row * part.columns() + column;
-            const float got = part.view.type.dtype == DType::kF32
-                                  ? part.view.as<float>()[static_cast<size_t>(i)]
-                                  : ToFloat(part.view.as<bf16>()[static_cast<size_t>(i)]);
-            ASSERT_EQ(got, Expected(t.name, part.RowBegin(row) + column)) << name << " row " << row;
+      for (const bool away : {false, true}) {
+        SCOPED_TRACE(testing::Message() << (columns ? "columns" : "rows") << (trained ? ", trained" : "")
+                                        << (away ? ", weights away" : ""));
+        const RankMemory rank(tensors, columns, trained);
+        Elsewhere elsewhere;
+        Stream& stream = away ? elsewhere : HostStream();
+        const bool peaks = ForgetPeakResident();
+        const Bytes resident = ResidentMemory();
+        const int64_t before = BytesRead();
+        ASSERT_TRUE(
+            LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder.path())), rank.names, rank.Lookup(stream)).ok());
+        const int64_t read = BytesRead() - before;
+        if (before >= 0) {
+          EXPECT_GE(read, rank.share.v);
+          EXPECT_LE(read, rank.share.v + rank.share.v / 100 + (64 << 10)) << "and headers";
+        }
+        if (peaks) {
+          EXPECT_LE(PeakResidentNow(), resident + MiB(64));
+        }
+        EXPECT_EQ(elsewhere.most() > 0, away);
+        EXPECT_LE(elsewhere.most(), static_cast<size_t>(HostWindow::kBytes.v));
+        for (const Tensor& t : tensors) {
+          for (const std::string& name : {t.name, MasterName(t.name)}) {
+            if (name != t.name && !trained) continue;
+            const PartView& part = rank.Part(name);
+            for (int64_t row = 0; row < part.rows(); row += 997) {
+              const int64_t column = row % part.columns(), i = row * part.columns() + column;
+              const float got = part.view.type.dtype == DType::kF32
+                                    ? part.view.as<float>()[static_cast<size_t>(i)]
+                                    : ToFloat(part.view.as<bf16>()[static_cast<size_t>(i)]);
+              ASSERT_EQ(got, Expected(t.name, part.RowBegin(row) + column)) << name << " row " << row;
+            }
           }
         }
       }

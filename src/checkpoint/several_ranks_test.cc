@@ -223,6 +223,12 @@ TEST(SeveralRanks, LargeSlicesAreReadInPieces) {
     ASSERT_TRUE(Load(*reader, whole, box, &equal).ok());
     EXPECT_TRUE(equal) << box.begin.ToString();
   }
+  const std::string file = out.path() + "/model.safetensors";
+  ASSERT_TRUE(JoinWeights(PosixEnv(), CheckpointFolder(out.path(), 0), file).ok());
+  std::vector<float> joined(whole.numbers.size());
+  const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), file));
+  ASSERT_TRUE(weights.Find(whole.name).ReadElementsAs(0, DType::kF32, std::as_writable_bytes(std::span(joined))).ok());
+  EXPECT_TRUE(joined == whole.numbers);
 }
 
 // What generate, export and chat read of a full checkpoint.

@@ -1,12 +1,20 @@
 #include "checkpoint/sliced_weights.h"
 
+#include <algorithm>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/training_state.h"
 #include "format/safetensors_writer.h"
 
 namespace temper {
+namespace {
+
+constexpr int64_t kPiece = 1 << 20;  // of a tensor that is put together: whole elements of any dtype
+
+}  // namespace
 
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
   const auto has = [&](const char* file) { return env.IsFile(JoinPath(folder, file)); };
@@ -38,12 +46,18 @@ Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& p
     if (IsValueName(t.name)) declared.push_back({t.name, t.type});
   }
   TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(env, path, std::move(declared)));
-  std::vector<std::byte> memory;
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, OpenModelWeights(env, checkpoint));
+  std::vector<std::byte> memory(kPiece);
   for (const StoredTensor& stored : writer.order()) {
-    const TensorType& type = reader.manifest().Find(stored.name)->type;
-    memory.resize(static_cast<size_t>(type.bytes().v));
-    TEMPER_RETURN_IF_ERROR(reader.LoadTensor(stored.name, View{memory.data(), type}));
-    TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, memory));
+    // Checksums are of slices, which may lie across each other in the whole: proved first, then read piece by piece.
+    TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(stored.name));
+    TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, weights.Require(stored.name));
+    const DType dtype = reader.manifest().Find(stored.name)->type.dtype;
+    for (int64_t done = 0; done < stored.bytes().v; done += kPiece) {
+      const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kPiece, stored.bytes().v - done)));
+      TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(dtype), dtype, piece));
+      TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
+    }
   }
   return writer.Finish();
 }

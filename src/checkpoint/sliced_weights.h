@@ -13,7 +13,7 @@ namespace temper {
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
 
 // Puts the weights of a full checkpoint together as one model.safetensors at `path`, in f32 as they are stored, every
-// checksum proved on the way. Durable when it returns OK; memory: one tensor.
+// checksum proved on the way. Durable when it returns OK; memory: 1.5 MiB.
 Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path);
 
 }  // namespace temper

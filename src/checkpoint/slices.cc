@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
@@ -34,21 +36,67 @@ bool Within(const Manifest::Slice& s, const Shape& whole) {
   return true;
 }
 
-// `part` null: only the checksum.
-Status ReadSlice(const SafetensorsFile& file, const Manifest::Slice& slice, DType dtype, const PartView* part) {
-  const int64_t total = TensorType{dtype, slice.shape}.bytes().v, size = SizeOf(dtype);
-  const Box box{slice.begin, slice.shape};
-  const bool in_place = part != nullptr && part->begin == slice.begin && part->view.type.shape == slice.shape;
-  std::vector<std::byte> staging(in_place ? 0 : static_cast<size_t>(std::min(kPiece, total)));
+// Of box `from`, row-major, `bytes` are the elements from number `first` on: puts those that `to` has, too. REQUIRES:
+// both are of one tensor; `bytes` are whole elements of `size` bytes.
+Status PutCommon(const Box& from, int64_t first, std::span<const std::byte> bytes, const Box& to, int64_t size,
+                 const PutBytes& put) {
+  const Shape &source = from.shape, &target = to.shape;
+  const int64_t columns = source.columns();
+  const int last = source.rank() - 1;
+  const int64_t source_column = last < 0 ? 0 : from.begin[last], target_column = last < 0 ? 0 : to.begin[last];
+  // Columns of the whole that both have.
+  const int64_t left = std::max(source_column, target_column);
+  const int64_t right = std::min(source_column + columns, target_column + target.columns());
+  if (left >= right) return OkStatus();
+  // A run that both have: where it begins and ends in `bytes`, and where in `to`. Rows that follow each other in both
+  // are one.
+  int64_t run_begin = 0, run_end = 0, run_at = 0;
+  const auto put_run = [&]() -> Status {
+    if (run_begin == run_end) return OkStatus();
+    return put(run_at, bytes.subspan(static_cast<size_t>(run_begin), static_cast<size_t>(run_end - run_begin)));
+  };
+  const int64_t end = first + static_cast<int64_t>(bytes.size()) / size;
+  for (int64_t at = first; at < end;) {
+    const int64_t row = at / columns, row_begin = row * columns, row_end = std::min(row_begin + columns, end);
+    // The same row in the target: dims before the last, innermost first.
+    bool inside = true;
+    int64_t target_row = 0, stride = 1, rest = row;
+    for (int d = last - 1; d >= 0; --d) {
+      const int64_t index = from.begin[d] + rest % source[d] - to.begin[d];
+      inside = inside && index >= 0 && index < target[d];
+      target_row += index * stride;
+      stride *= target[d];
+      rest /= source[d];
+    }
+    const int64_t a = std::max(left, source_column + at - row_begin);
+    const int64_t b = std::min(right, source_column + row_end - row_begin);
+    if (inside && a < b) {
+      const int64_t next = (row_begin + a - source_column - first) * size;
+      const int64_t next_at = (target_row * target.columns() + a - target_column) * size;
+      if (next != run_end || next_at != run_at + run_end - run_begin) {
+        TEMPER_RETURN_IF_ERROR(put_run());
+        run_begin = run_end = next;
+        run_at = next_at;
+      }
+      run_end += (b - a) * size;
+    }
+    at = row_end;
+  }
+  return put_run();
+}
+
+// take(first, bytes): its elements from number `first` on.
+Status ReadSlice(const SafetensorsFile& file, const Manifest::Slice& slice, DType dtype,
+                 FunctionRef<Status(int64_t first, std::span<const std::byte> bytes)> take) {
+  const int64_t total = TensorType{dtype, slice.shape}.bytes().v;
+  std::vector<std::byte> staging(static_cast<size_t>(std::min(kPiece, total)));
   Checksum checksum;
   for (int64_t done = 0; done < total;) {
-    const auto n = static_cast<size_t>(std::min(kPiece, total - done));
-    const std::span<std::byte> piece =
-        in_place ? part->view.raw().subspan(static_cast<size_t>(done), n) : std::span(staging).first(n);
+    const auto piece = std::span(staging).first(static_cast<size_t>(std::min(kPiece, total - done)));
     TEMPER_RETURN_IF_ERROR(file.ReadRange(slice.stored_as, done, piece));
     checksum.Update(piece);
-    if (part != nullptr && !in_place) CopyCommon(box, done / size, piece, *part);
-    done += static_cast<int64_t>(n);
+    TEMPER_RETURN_IF_ERROR(take(done / SizeOf(dtype), piece));
+    done += std::ssize(piece);
   }
   if (checksum.Hex() == slice.checksum) return OkStatus();
   return ChecksumDiffers(fmt::format("{}: tensor {}", file.path(), Quoted(slice.stored_as)), checksum.Hex(),
@@ -96,49 +144,29 @@ Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where) {
   return OkStatus();
 }
 
-void CopyCommon(const Box& from, int64_t first, std::span<const std::byte> bytes, const PartView& to) {
-  const Shape &source = from.shape, &target = to.view.type.shape;
-  const int64_t size = SizeOf(to.view.type.dtype), columns = source.columns();
-  const int last = source.rank() - 1;
-  const int64_t source_column = last < 0 ? 0 : from.begin[last], target_column = last < 0 ? 0 : to.begin[last];
-  // Columns of the whole that both have.
-  const int64_t left = std::max(source_column, target_column);
-  const int64_t right = std::min(source_column + columns, target_column + target.columns());
-  if (left >= right) return;
-  const int64_t end = first + static_cast<int64_t>(bytes.size()) / size;
-  for (int64_t at = first; at < end;) {
-    const int64_t row = at / columns, row_begin = row * columns, row_end = std::min(row_begin + columns, end);
-    // The same row in the target: dims before the last, innermost first.
-    bool inside = true;
-    int64_t target_row = 0, stride = 1, rest = row;
-    for (int d = last - 1; d >= 0; --d) {
-      const int64_t index = from.begin[d] + rest % source[d] - to.begin[d];
-      inside = inside && index >= 0 && index < target[d];
-      target_row += index * stride;
-      stride *= target[d];
-      rest /= source[d];
-    }
-    const int64_t a = std::max(left, source_column + at - row_begin);
-    const int64_t b = std::min(right, source_column + row_end - row_begin);
-    if (inside && a < b) {
-      std::memcpy(to.view.data + (target_row * target.columns() + a - target_column) * size,
-                  bytes.data() + (row_begin + a - source_column - first) * size, static_cast<size_t>((b - a) * size));
-    }
-    at = row_end;
-  }
-}
-
-Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part) {
+Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put) {
+  const DType dtype = tensor.type.dtype;
   for (const Manifest::Slice& s : tensor.slices) {
-    if (!Meet(s.begin, s.shape, part.begin, part.view.type.shape)) continue;
-    TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, tensor.type.dtype, &part));
+    if (!Meet(s.begin, s.shape, part.begin, part.shape)) continue;
+    TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, dtype, [&](int64_t first, std::span<const std::byte> bytes) {
+      return PutCommon({s.begin, s.shape}, first, bytes, part, SizeOf(dtype), put);
+    }));
   }
   return OkStatus();
 }
 
+Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part) {
+  return LoadSlices(tensor, files, {part.begin, part.view.type.shape},
+                    [&](int64_t at, std::span<const std::byte> bytes) {
+                      std::memcpy(part.view.data + at, bytes.data(), bytes.size());
+                      return OkStatus();
+                    });
+}
+
 Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files) {
   for (const Manifest::Slice& s : tensor.slices) {
-    TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, tensor.type.dtype, nullptr));
+    TEMPER_RETURN_IF_ERROR(
+        ReadSlice(files(s.file), s, tensor.type.dtype, [](int64_t, std::span<const std::byte>) { return OkStatus(); }));
   }
   return OkStatus();
 }

@@ -17,16 +17,17 @@ namespace temper {
 // file that says so.
 Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where);
 
-// Of box `from`, row-major, `bytes` are the elements from number `first` on: copies those that `to` has, too. REQUIRES:
-// both are of one tensor; `bytes` are whole elements.
-void CopyCommon(const Box& from, int64_t first, std::span<const std::byte> bytes, const PartView& to);
-
 // The open file that a slice lies in, by its name.
 using SliceFiles = std::function<const SafetensorsFile&(const std::string& name)>;
 
-// Fills `part` from the slices that have something of it and reads no others; those are read whole, since their
-// checksums are of all of them. Memory: 512 KiB. kCorrupt where a checksum differs; what the part holds is then
-// undefined. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
+// Takes the bytes of a part in runs of whole elements, in any order: `bytes` are those from byte `at` of the part on.
+using PutBytes = std::function<Status(int64_t at, std::span<const std::byte> bytes)>;
+
+// Gives all bytes of `part` to `put`, from the slices that have something of it, and reads no others; those are read
+// whole, since their checksums are of all of them. Memory: 512 KiB. kCorrupt where a checksum differs; what `put` was
+// given is then anything. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
+Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put);
+// The same for one in memory.
 Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part);
 // Reads all of them for their checksums alone.
 Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -133,20 +134,26 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
   for (const Trained& t : values) {
     if (t.master) rounded[t.own->name] = &t;
   }
-  HostWindow window, copies;
+  HostWindow window, rounded_window;
+  std::vector<std::byte> numbers;
   for (const CheckpointTensor& t : tensors) {
     const auto value = rounded.find(t.name);
-    const DevicePart to = buffer(value == rounded.end() ? t.name : value->second->master->name);
-    TEMPER_RETURN_IF_ERROR(window.FillWhole({t.part, *to.stream}, [&](const PartView& whole) -> Status {
-      TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, whole));
-      if (value == rounded.end()) return OkStatus();
-      return copies.FillWhole(buffer(t.name), [&](const PartView& own) {
-        TEMPER_CHECK(whole.view.type.shape == own.view.type.shape) << t.name << " and its master are split differently";
-        Convert(whole.view.type.dtype, whole.view.data, own.view.type.dtype, own.view.data,
-                own.view.type.shape.elements());
-        return OkStatus();
-      });
-    }));
+    const bool rounds = value != rounded.end();
+    const DevicePart to = buffer(rounds ? value->second->master->name : t.name);
+    const DevicePart weight = rounds ? buffer(t.name) : DevicePart();
+    const TensorType& type = weight.part.view.type;
+    TEMPER_CHECK(!rounds || type.shape == t.part.view.type.shape) << t.name << " and its master are split differently";
+    const auto put = [&](int64_t at, std::span<const std::byte> bytes) -> Status {
+      TEMPER_RETURN_IF_ERROR(window.Put(to, at, bytes));
+      if (!rounds) return OkStatus();
+      const int64_t size = SizeOf(DType::kF32), n = std::ssize(bytes) / size;
+      numbers.resize(static_cast<size_t>(n * SizeOf(type.dtype)));
+      Convert(DType::kF32, bytes.data(), type.dtype, numbers.data(), n);
+      return rounded_window.Put(weight, at / size * SizeOf(type.dtype), numbers);
+    };
+    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.whole(), {t.part.begin, t.part.view.type.shape}, put));
+    TEMPER_RETURN_IF_ERROR(window.Flush());
+    TEMPER_RETURN_IF_ERROR(rounded_window.Flush());
     done += t.part.view.type.bytes();
     if (progress) progress(done, total);
   }

@@ -36,7 +36,7 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 // had split them. All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected
 // or of another shape is an error that says that the checkpoint is of another model or configuration. `trained`: names
 // of all values that the run trains, where this rank lacks some (stages of a pipeline). `progress` as in LoadWeights.
-// Memory where `buffer` is not on the host: as much as the largest tensor.
+// Memory beside `buffer`: two windows (device/device_part.h).
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
                             const std::function<void(Bytes, Bytes)>& progress = nullptr,
                             const std::vector<std::string>& trained = {});

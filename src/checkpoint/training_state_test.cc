@@ -7,6 +7,7 @@
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
+#include "device/elsewhere_for_test.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -28,8 +29,8 @@ struct Memory {
     const int i = program.FindBuffer(name);
     return i < 0 ? View{} : View{memory[name].data(), program.buffers[static_cast<size_t>(i)].type};
   }
-  BufferLookup lookup() {
-    return [this](const std::string& name) { return At(name); };
+  BufferLookup lookup(Stream& stream = HostStream()) {
+    return [this, &stream](const std::string& name) { return DevicePart(At(name), stream); };
   }
   void Fill(const std::string& name, float start) {
     for (float& x : At(name).as<float>()) x = start += 0.37f;
@@ -46,25 +47,32 @@ struct Memory {
   std::map<std::string, std::vector<std::byte>> memory;
 };
 
+// Also where a tensor is larger than the window through which memory that is not the host's is filled.
 TEST(TrainingState, ComesBackBitForBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const ScratchFolder out;
-    Memory saved(Role::kWeight, dtype);
+    const Shape shape{3, 500'001};
+    Memory saved(Role::kWeight, dtype, shape);
     saved.Fill(dtype == DType::kF32 ? "x.weight" : "master:x.weight", 1);
     saved.Fill("adam_m:x.weight", 2);
     saved.Fill("adam_v:x.weight", 3);
     if (dtype == DType::kBF16) {  // the compute copy follows from the master
-      for (size_t i = 0; i < 15; ++i)
-        saved.At("x.weight").as<bf16>()[i] = ToBF16(saved.At("master:x.weight").as<float>()[i]);
+      const auto weight = saved.At("x.weight").as<bf16>();
+      for (size_t i = 0; i < weight.size(); ++i) weight[i] = ToBF16(saved.At("master:x.weight").as<float>()[i]);
     }
     ASSERT_TRUE(saved.Save(out.path()).ok());
     const auto reader = CheckpointReader::Open(PosixEnv(), CheckpointFolder(out.path(), 0));
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     EXPECT_EQ(reader->Names(), (std::vector<std::string>{"adam_m:x.weight", "adam_v:x.weight", "x.weight"}));
-    Memory loaded(Role::kWeight, dtype);
-    const Status restored = RestoreTrainingState(*reader, loaded.program, loaded.lookup());
-    ASSERT_TRUE(restored.ok()) << restored.message();
-    EXPECT_EQ(loaded.memory, saved.memory);
+    for (const bool away : {false, true}) {
+      Elsewhere elsewhere;
+      Memory loaded(Role::kWeight, dtype, shape);
+      const Status restored =
+          RestoreTrainingState(*reader, loaded.program, loaded.lookup(away ? elsewhere : HostStream()));
+      ASSERT_TRUE(restored.ok()) << restored.message();
+      EXPECT_TRUE(loaded.memory == saved.memory) << (away ? "elsewhere" : "on the host");
+      EXPECT_EQ(elsewhere.most(), static_cast<size_t>(away ? HostWindow::kBytes.v : 0));
+    }
   }
 }
 

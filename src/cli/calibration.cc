@@ -13,6 +13,7 @@
 #include "backend/cpu/gemm_peak.h"
 #include "backend/cpu/team.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "cli/calibration_cases.h"
 #include "cli/rate_fit.h"
 #include "comm/local/local_communicator.h"
@@ -101,21 +102,85 @@ Link MeasureLink(int ranks, int threads) {
   return {.bytes_per_second = sent / moving, .latency = {latency / (ranks - 1)}};
 }
 
-// As the disk tier of a run writes and reads.
-Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
-  constexpr Bytes kMove = MiB(32), kFile = MiB(256);
-  TEMPER_ASSIGN_OR_RETURN(const auto tier, DiskTier::Create(env, {folder, kFile, {}}));
-  const auto memory = Arena::Create(kMove);
-  TEMPER_RETURN_IF_ERROR(memory.status());
-  const std::span<std::byte> move((*memory)->At({}), static_cast<size_t>(kMove.v));
-  std::fill(move.begin(), move.end(), std::byte{0x5a});
-  const auto writing = Clock::now();
-  for (Bytes at; at < kFile; at += kMove) TEMPER_RETURN_IF_ERROR(tier->Write(at, move));
-  cluster->disk_write = static_cast<double>(kFile.v) / Elapsed(writing);
-  const auto reading = Clock::now();
-  for (Bytes at; at < kFile; at += kMove) TEMPER_RETURN_IF_ERROR(tier->Read(at, move));
-  cluster->disk_read = static_cast<double>(kFile.v) / Elapsed(reading);
+// Beside moves a product stands for all kernels: most of a step's time is theirs.
+TimedCase ProductBesideMoves() {
+  const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
+  return {.op = Op::kLinear,
+          .op_class = OpClass::kProduct,
+          .inputs = {x, w, y},
+          .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
+}
+// Long enough for the scheduler to share the cores out many times.
+constexpr Seconds kBesideBudget{0.12};
+
+// One thread's copies in memory, as those of a run between device and host (runtime/move.cc), of a weight's size and
+// through more memory than a cache holds.
+Status MeasureCopies(const KernelTimer& timer, int ranks, Cluster::Share* share) {
+  constexpr Bytes kMove = MiB(4), kMemory = MiB(32);
+  struct Memory {
+    std::unique_ptr<Arena> from, to;
+    Bytes at;
+  };
+  std::vector<Memory> memories;
+  for (int r = 0; r < ranks; ++r) {
+    TEMPER_ASSIGN_OR_RETURN(auto from, Arena::Create(kMemory));
+    TEMPER_ASSIGN_OR_RETURN(auto to, Arena::Create(kMemory));
+    memories.push_back({std::move(from), std::move(to), {}});
+  }
+  const auto copy = [&](int rank) {
+    Memory& m = memories[static_cast<size_t>(rank)];
+    const Status copied = HostStream().Copy(m.from->At(m.at), m.to->At(m.at), kMove);
+    TEMPER_CHECK(copied.ok()) << copied.message();
+    m.at += kMove;
+    if (m.at == kMemory) m.at = {};
+  };
+  const KernelTimer::Beside found = timer.TimeBeside(ProductBesideMoves(), copy, kBesideBudget);
+  share->copies = static_cast<double>(kMove.v) / found.alone.v;
+  share->beside_copies = found.contention;
   return OkStatus();
+}
+
+// As the disk tier of a run writes and reads: two transfers under way at once, of memory that is not in blocks.
+Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
+  constexpr Bytes kMove = MiB(32), kFile = MiB(256), kOff{64};
+  constexpr size_t kUnderWay = 2;
+  TEMPER_ASSIGN_OR_RETURN(const auto tier, DiskTier::Create(env, {folder, kFile, {}}));
+  std::vector<std::unique_ptr<Arena>> memories;
+  for (size_t t = 0; t < kUnderWay; ++t) {
+    TEMPER_ASSIGN_OR_RETURN(memories.emplace_back(), Arena::Create(kMove + kOff));
+  }
+  Status failed;
+  std::mutex mutex;  // guards it
+  const auto transfer = [&](size_t t, Bytes at, bool writes) {
+    const std::span<std::byte> move(memories[t]->At(kOff), static_cast<size_t>(kMove.v));
+    Status done = writes ? tier->Write(at, move) : tier->Read(at, move);
+    const std::lock_guard lock(mutex);
+    if (failed.ok()) failed = std::move(done);
+  };
+  const auto rate = [&](bool writes) {
+    const auto begin = Clock::now();
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kUnderWay; ++t) {
+      threads.emplace_back([&, t] {
+        for (Bytes at = kMove * static_cast<int64_t>(t); at < kFile; at += kMove * kUnderWay) transfer(t, at, writes);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return static_cast<double>(kFile.v) / Elapsed(begin);
+  };
+  cluster->disk_write = rate(/*writes=*/true);
+  cluster->disk_read = rate(/*writes=*/false);
+  TEMPER_RETURN_IF_ERROR(failed);
+  // Beside kernels of one rank. Several share the disk and the cores alike: what kernels lose is the same.
+  const auto two_reads = [&](int) {
+    std::thread other([&] { transfer(1, kMove, /*writes=*/false); });
+    transfer(0, {}, /*writes=*/false);
+    other.join();
+  };
+  const KernelTimer timer(1, AvailableProcessors());
+  const Contention beside = timer.TimeBeside(ProductBesideMoves(), two_reads, kBesideBudget).contention;
+  for (auto& [ranks, share] : cluster->shares) share.beside_disk = beside;
+  return failed;
 }
 
 // "AMD EPYC 9655": what a kept calibration must have been measured on.
@@ -147,12 +212,13 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                   .shared = true};
   for (int ranks = 1; ranks <= cores; ranks *= 2) {
     const int threads = cores / ranks;
-    progress(fmt::format("{} rank{} of {} thread{}", ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s"));
+    progress(fmt::format("{} of {}", Counted(ranks, "rank"), Counted(threads, "thread")));
     Cluster::Share& share = cluster.shares[ranks];
     share.rates = MeasureRates(ranks, threads);
     share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa());
     share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa());
     if (ranks > 1) share.link = MeasureLink(ranks, threads);
+    TEMPER_RETURN_IF_ERROR(MeasureCopies(KernelTimer(ranks, threads), ranks, &share));
   }
   progress("disk");
   TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));

@@ -1,10 +1,12 @@
 #include "cli/compiled_run.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
 
 #include "compile/pipeline_balance.h"
+#include "compile/placement_rules.h"
 #include "train/mesh_options.h"
 
 namespace temper {
@@ -39,6 +41,10 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   if (config.machine.device == DeviceChoice::kGpu) {
     spec.rates = TypicalGpu();
     spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+    spec.links.copies = {};  // by engines of their own
+    spec.loss_chunks_keep_bits = false;
+  } else {
+    spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one core of so many
   }
   return spec;
 }
@@ -140,6 +146,17 @@ Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, c
   return facts;
 }
 
+Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
+  std::vector<std::string> notes;
+  if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
+  if (!mesh.rules.empty() && mesh.mesh.ranks() > 1) {
+    const auto rules = WithDefaults(mesh.rules, mesh.residual);
+    TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, mesh.mesh, rules));
+    for (std::string& idle : IdleRules(rules, placed)) notes.push_back(std::move(idle));
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
@@ -176,6 +193,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   spec.mesh = run.mesh;
   spec.mesh.decisions.kept = kept;
   if (memory != nullptr) spec.memory = *memory;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
   TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     TEMPER_ASSIGN_OR_RETURN(run.pipeline,
@@ -184,38 +202,81 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   return run;
 }
 
+namespace {
+
+Bytes NeedOf(const CompiledRun& run) {
+  return run.train().arena_bytes + run.train().host.bytes;
+}
+
+// `asked` of `rank`, compiled again where it is to have `limits`, which `share` sets.
+Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory& share, CompiledRun asked,
+                           const Model& model, const RunConfig& config, int ranks, int rank,
+                           const KeptDecisions& kept = {}) {
+  if (!limits) return asked;
+  limits->disk = true;  // the output folder, where no other is named
+  const std::string because = DescribeLimits(asked.train(), share);
+  auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
+  if (!within.ok()) return within.status().WithContext(because);
+  within->limited_because = because;
+  within->hash_without_limits = ProgramHash(asked.train());
+  return within;
+}
+
+}  // namespace
+
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
                                   int rank, const KeptDecisions& kept) {
   TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
   const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
   if (on_gpu && !available.gpu) return plain;
   // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
-  const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages;
+  const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
   std::optional<CompiledRun> own_first;
   std::vector<Bytes> needs;
   for (int first = 0; first < ranks; first += per_stage) {
-    if (on_gpu && first / per_stage != rank / per_stage) continue;  // which has a GPU of its own
+    if (on_gpu && first / per_stage != stage) continue;  // which has a GPU of its own
     std::optional<CompiledRun> other;
     if (first != rank) {
       TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
     }
-    const Program& program = other ? other->train() : plain.train();
-    needs.push_back(program.arena_bytes + program.host.bytes);
-    if (first / per_stage == rank / per_stage) own_first = std::move(other);
+    needs.push_back(NeedOf(other ? *other : plain));
+    if (first / per_stage == stage) own_first = std::move(other);
   }
-  ProcessMemory share{.host = available.each, .gpu = available.gpu, .stages = stages};
+  ProcessMemory share{.host = available.each, .gpu = available.gpu, .device = available.device, .stages = stages};
   // Of GPUs each rank has its own.
-  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(rank / per_stage)];
-  const Program& first = own_first ? own_first->train() : plain.train();
-  auto limits = LimitsOfMachine(first, MemorySpecOf(config), share);
-  if (!limits) return plain;
-  limits->disk = true;  // the output folder, where no other is named
-  const std::string because = DescribeLimits(plain.train(), share);
-  auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
-  if (!within.ok()) return within.status().WithContext(because);
-  within->limited_because = because;
-  within->hash_without_limits = ProgramHash(plain.train());
-  return within;
+  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
+  auto limits = LimitsOfMachine((own_first ? *own_first : plain).train(), MemorySpecOf(config), share);
+  return Within(std::move(limits), share, std::move(plain), model, config, ranks, rank, kept);
+}
+
+Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
+  std::vector<CompiledRun> runs;
+  TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(0));
+  const int stages = runs[0].mesh.mesh.size(Axis::kPp);
+  for (int stage = 1; stage < stages; ++stage) {
+    TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(stage * (ranks / stages)));
+  }
+  return runs;
+}
+
+Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
+                                                     const RunConfig& config, int ranks) {
+  TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs,
+                          CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank); }));
+  if (config.machine.device == DeviceChoice::kGpu) return runs;  // whose memory is not known
+  const int stages = static_cast<int>(runs.size());
+  std::vector<Bytes> needs;
+  for (const CompiledRun& run : runs) needs.push_back(NeedOf(run));
+  const std::vector<Bytes> shares = SharesOfStages(available, needs, ranks);
+  for (int stage = 0; stage < stages; ++stage) {
+    CompiledRun& run = runs[static_cast<size_t>(stage)];
+    ProcessMemory share{.host = available.each, .stages = stages};
+    share.host.bytes = shares[static_cast<size_t>(stage)];
+    auto limits = LimitsOfMachine(run.train(), MemorySpecOf(config), share);
+    TEMPER_ASSIGN_OR_RETURN(
+        run, Within(std::move(limits), share, std::move(run), model, config, ranks, stage * (ranks / stages)));
+  }
+  return runs;
 }
 
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {

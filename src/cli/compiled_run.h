@@ -1,6 +1,7 @@
 // A training run compiled: the same function serves `temper plan` and `temper train`, so the plan is the run.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct CompiledRun {
   std::vector<LoraTarget> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
+  std::string mesh_note;            // what a user may not expect of his mesh and rules; may be empty
   ChosenMemory memory;              // text "": everything lies on the device
   // Of a run that got the limits of its machine: why, and the hash of the Program that it would be without them. Homes
   // change no bit of a result, so two runs that differ in them alone are the same.
@@ -57,6 +59,12 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
 // compiled as it is.
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config,
                                   int ranks = 1, int rank = 0, const KeptDecisions& kept = {});
+
+// What `compile` makes of the first rank of each stage; of rank 0 where there is one.
+Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile);
+// CompileWithin of each of these, where `available` has no GPU's memory.
+Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
+                                                     const RunConfig& config, int ranks);
 
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);

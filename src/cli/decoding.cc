@@ -8,6 +8,7 @@
 #include "cli/compiled_run.h"
 #include "cli/machine.h"
 #include "data/tokenizer/stream_decoder.h"
+#include "format/quoted.h"
 
 namespace temper {
 
@@ -70,11 +71,11 @@ SamplingSpec SamplingOptions::Spec() const {
 Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
                                           const SamplingOptions& sampling) {
   const int64_t vocab = model.opened.model().facts().vocab;
-  if (std::any_of(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; })) {
+  const auto beyond = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
+  if (beyond != prompt.end()) {
     return InvalidArgument(
-        fmt::format("the prompt has a token beyond the model's {} embeddings: tokenizer and model do not "
-                    "belong together",
-                    vocab));
+        fmt::format("the prompt has the token {} ({}), and the model has embeddings for {} only: leave it out", *beyond,
+                    Quoted(model.tokenizer->IdToToken(*beyond)), vocab));
   }
   StreamDecoder decoder(*model.tokenizer);
   const auto print = [](const std::string& text) {

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/quantity.h"
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -42,10 +43,12 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
 
 void PrintNextCommands(std::string out, bool lora, bool chats) {
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  const std::string name = BaseName(out), kind = lora ? "merged" : "export";
+  const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
   LogInfo(
       fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
-                  "--output_dir {0}-{2}",
-                  out, chats ? "\n  temper chat --model " + out : "", lora ? "merged" : "export"));
+                  "--output_dir {2}",
+                  out, chats ? "\n  temper chat --model " + out : "", beside));
 }
 
 }  // namespace
@@ -71,8 +74,8 @@ Result<int> FinishRun(Env& env, const TrainSetup& setup, const CompiledRun& run,
     }
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
   }
-  PrintLossCurve(env, JoinPath(out, "metrics.jsonl"));
-  LogInfo(fmt::format("done        {} steps, {} tokens in {}; {}", progress.step, progress.tokens,
+  PrintLossCurve(env, JoinPath(out, kMetricsFile));
+  LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
                       ToString(Seconds{progress.seconds}), checkpoint));
   if (progress.best_eval_loss) {
     LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));

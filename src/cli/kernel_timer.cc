@@ -1,6 +1,7 @@
 #include "cli/kernel_timer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -74,6 +75,74 @@ Cost CostOf(const TimedCase& c) {
   const Result<Types> outputs = InferTypes(c.op, c.inputs, c.attributes);
   TEMPER_CHECK(outputs.ok()) << outputs.status().message();
   return RuleOf(c.op).cost(c.inputs, *outputs, c.attributes);
+}
+
+namespace {
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Seconds of each call, of those that begin before `budget` is over.
+double SecondsEach(Seconds budget, const std::function<void()>& call) {
+  const auto begin = Clock::now();
+  int calls = 0;
+  do {
+    call();
+    ++calls;
+  } while (Elapsed(begin) < budget.v);
+  return Elapsed(begin) / calls;
+}
+
+}  // namespace
+
+KernelTimer::Beside KernelTimer::TimeBeside(const TimedCase& c, const std::function<void(int rank)>& move,
+                                            Seconds budget) const {
+  constexpr int kRounds = 3;
+  struct Round {
+    double kernels, moves, alone;
+  };
+  std::vector<std::vector<Round>> rounds(static_cast<size_t>(ranks_));
+  std::barrier ready(ranks_);
+  const auto rank = [&](int r) {
+    const auto bench = Bench::Make(c, threads_);
+    TEMPER_CHECK(bench.ok()) << bench.status().message();
+    const auto run = [&] { (*bench)->Run(); };
+    const auto moves = [&] { move(r); };
+    run();
+    for (int round = 0; round < kRounds; ++round) {
+      ready.arrive_and_wait();
+      const double kernel = SecondsEach(budget, run);
+      ready.arrive_and_wait();
+      const double alone = SecondsEach(budget, moves);
+      ready.arrive_and_wait();
+      std::atomic<bool> done = false;
+      double beside = 0;
+      std::thread mover([&] {
+        beside = SecondsEach(budget, moves);
+        while (!done) moves();
+      });
+      const double slowed = SecondsEach(budget, run);
+      done = true;
+      mover.join();
+      rounds[static_cast<size_t>(r)].push_back({slowed / kernel - 1, beside / alone - 1, alone});
+    }
+  };
+  std::vector<std::thread> others;
+  for (int r = 1; r < ranks_; ++r) others.emplace_back(rank, r);
+  rank(0);
+  for (std::thread& t : others) t.join();
+  std::vector<double> kernels, moves, alone;
+  for (const std::vector<Round>& of_rank : rounds) {
+    for (const Round& round : of_rank) {
+      kernels.push_back(round.kernels);
+      moves.push_back(round.moves);
+      alone.push_back(round.alone);
+    }
+  }
+  return {.contention = {.slows = std::max(Median(kernels), 0.0), .slowed = std::max(Median(moves), 0.0)},
+          .alone = {Median(alone)}};
 }
 
 Seconds KernelTimer::Time(const TimedCase& c, Seconds budget) const {

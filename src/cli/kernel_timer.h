@@ -2,7 +2,10 @@
 // rank finds when others compute beside it. For calibration; not for the step path.
 #pragma once
 
+#include <functional>
+
 #include "compile/device_rates.h"
+#include "compile/residency.h"
 #include "device/kernel.h"
 
 namespace temper {
@@ -23,6 +26,15 @@ class KernelTimer {
   // The shortest of some batches of about `budget` in all (what else the machine does only adds), at least three runs.
   // 0 where this backend cannot run it.
   Seconds Time(const TimedCase& c, Seconds budget) const;
+
+  // How much longer the kernel takes while another thread of each rank does `move` again and again, and how much longer
+  // that takes: medians of a few rounds, in each of which both run alone for `budget` and then side by side. `alone`:
+  // seconds of a move that nothing runs beside.
+  struct Beside {
+    Contention contention;
+    Seconds alone;
+  };
+  Beside TimeBeside(const TimedCase& c, const std::function<void(int rank)>& move, Seconds budget) const;
 
  private:
   const int ranks_, threads_;

@@ -13,7 +13,7 @@ DType DefaultDType() {
 namespace {
 
 Result<ProcessMemory> MemoryNow(Device* gpu) {
-  ProcessMemory memory{.host = FindAvailableMemory()};
+  ProcessMemory memory{.host = FindAvailableMemory(), .device = gpu};
   if (gpu != nullptr) {
     TEMPER_ASSIGN_OR_RETURN(memory.gpu, gpu->MeasureMemory());
   }
@@ -25,7 +25,7 @@ Result<ProcessMemory> MemoryNow(Device* gpu) {
 Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
   Result<ProcessMemory> found = MemoryNow(gpu);
   TEMPER_RETURN_IF_ERROR(ranks.Agree(found.status()));
-  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu};
+  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu, .device = gpu};
   if (ranks.alone()) return memory;
   const RankOfMachine own = ranks.of_machine();
   const bool in_order = ranks.rank() % own.ranks == own.rank;

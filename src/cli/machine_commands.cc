@@ -29,8 +29,8 @@ std::string InUse(int gpu) {
   if (!device.ok()) return "; cannot be used: " + device.status().message();
   const auto memory = (*device)->MeasureMemory();
   if (!memory.ok()) return "";
-  return fmt::format(", {} of it in use{}", ToString(memory->beside),
-                     memory->holders.empty() ? "" : "; " + memory->holders);
+  const std::string holders = (*device)->MemoryHolders();
+  return fmt::format(", {} of it in use{}", ToString(memory->beside), holders.empty() ? "" : "; " + holders);
 }
 
 // A line per GPU, or one that says why there is none.
@@ -129,7 +129,7 @@ Result<int> DoctorCommand(const Arguments& arguments) {
                                  ToString(DetectIsa()), FindAvailableMemory().ToString(), Libraries());
   text += Gpus() + GpuRates();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    text += fmt::format("{:<11} {:.0f} GFLOP/s in matrix products\n", ToString(dtype),
+    text += fmt::format("{:<11} {:.3g} GFLOP/s in matrix products\n", ToString(dtype),
                         MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
   }
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));

@@ -201,9 +201,10 @@ std::string DescribeLimits(const Program& as_asked, const ProcessMemory& availab
                        ToString(Pinnable(RoomForArenas(available.host.bytes))));
   }
   const Device::Memory& gpu = *available.gpu;
+  const std::string holders = available.device == nullptr ? "" : available.device->MemoryHolders();
   return fmt::format("everything on the GPU takes {}, and of {} free there ({} in all{}) {} are left for it",
                      ToString(as_asked.arena_bytes), ToString(gpu.free), ToString(gpu.total),
-                     gpu.holders.empty() ? "" : "; " + gpu.holders, ToString(RoomOnGpu(as_asked, available)));
+                     holders.empty() ? "" : "; " + holders, ToString(RoomOnGpu(as_asked, available)));
 }
 
 }  // namespace temper

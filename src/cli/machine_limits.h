@@ -18,7 +18,8 @@ namespace temper {
 struct ProcessMemory {
   AvailableMemory host;
   std::optional<Device::Memory> gpu;
-  int stages = 1;  // of the pipeline that it is part of
+  Device* device = nullptr;  // that GPU, where it is open; outlives this: a message may ask who holds its memory
+  int stages = 1;            // of the pipeline that it is part of
 };
 
 // What a rank may take of its machine's memory.
@@ -27,6 +28,7 @@ struct RankMemory {
   // Ranks r with the same r / ranks_per_machine share one machine's memory; 0: it is not known which do.
   int ranks_per_machine = 0;
   std::optional<Device::Memory> gpu;  // of its own, where it has one: as much is free on all
+  Device* device = nullptr;           // as in ProcessMemory
 };
 
 // Of what a process may still take of the host's memory, the part that is left for arenas.

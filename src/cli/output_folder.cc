@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
+#include "train/metrics.h"
 
 namespace temper {
 namespace {
@@ -21,7 +22,7 @@ constexpr char kLockFile[] = ".temper.lock";
 constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // What runs write into their output folder, besides checkpoints.
-constexpr const char* kRunFiles[] = {kRunConfigFile,      "metrics.jsonl",    "trace.json",     "runs",
+constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",     "runs",
                                      kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile};
 
 bool IsRunFile(const std::string& name) {
@@ -29,7 +30,8 @@ bool IsRunFile(const std::string& name) {
          std::find(std::begin(kRunFiles), std::end(kRunFiles), name) != std::end(kRunFiles);
 }
 
-bool SameFolder(const std::string& a, const std::string& b) {
+// Of two paths, links followed.
+bool Same(const std::string& a, const std::string& b) {
   std::error_code missing;
   return fs::equivalent(a, b, missing);
 }
@@ -65,10 +67,11 @@ OutputFolder::OutputFolder(Env& env, const RunConfig& config)
       method_(config.model.method),
       sources_({config.model.model, config.model.adapter}) {}
 
-Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config) {
+Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
   OutputFolder folder(env, config);
   if (env.IsFolder(folder.path_)) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(folder.path_));
+    TEMPER_RETURN_IF_ERROR(folder.CheckSettingsFile(names, yaml));
     TEMPER_RETURN_IF_ERROR(folder.CheckEarlierRun(names));
     TEMPER_RETURN_IF_ERROR(folder.TakeLock());
   }
@@ -83,6 +86,17 @@ Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config) {
   }
   if (folder.output_.resume) TEMPER_RETURN_IF_ERROR(folder.FindCheckpoint());
   return folder;
+}
+
+// A run keeps its settings in the folder, and would write over a file of that name which its user wrote. Where a run
+// has been, which its metrics show, the file is the run's own.
+Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names, const std::string& yaml) const {
+  if (yaml.empty() || !Same(yaml, JoinPath(path_, kRunConfigFile))) return OkStatus();
+  if (std::count(names.begin(), names.end(), kMetricsFile)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{} lies in output_dir ({}), where the run would write its own {}: give it another name, or choose "
+                  "another output_dir",
+                  yaml, path_, kRunConfigFile));
 }
 
 Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) const {
@@ -142,7 +156,7 @@ Status OutputFolder::FindCheckpoint() {
   if (const std::string inside = JoinPath(path_, *resume_from_); !env_->IsFolder(*resume_from_)) {
     if (env_->IsFolder(inside)) resume_from_ = inside;
   }
-  if (!checkpoints.empty() && env_->IsFolder(*resume_from_) && !SameFolder(FolderOf(*resume_from_), path_)) {
+  if (!checkpoints.empty() && env_->IsFolder(*resume_from_) && !Same(FolderOf(*resume_from_), path_)) {
     return InvalidArgument(
         fmt::format("--resume={} is of another output folder, but {} has checkpoints of its own: choose an empty "
                     "--output_dir, or go on with these by --resume alone",
@@ -183,7 +197,7 @@ Status OutputFolder::Begin(int64_t step) {
   // The result of an earlier end of this run would be taken for that of the run going on. What makes the folder an
   // adapter or a model goes first, so that no half is ever seen. A folder that the run starts from is never touched.
   for (const std::string& source : sources_) {
-    if (!source.empty() && SameFolder(source, path_)) return OkStatus();
+    if (!source.empty() && Same(source, path_)) return OkStatus();
   }
   const auto result = method_ == TrainMethod::kLora ? std::pair{kAdapterConfigFile, kAdapterWeightsFile}
                                                     : std::pair{kModelConfigFile, kModelWeightsFile};

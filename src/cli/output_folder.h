@@ -16,7 +16,8 @@ class OutputFolder {
   // Decides what --resume and --overwrite mean for what lies in the folder. A folder with a run in it is refused unless
   // the user said one of them, and so is one in which another process trains. Changes nothing but that, with --resume,
   // an interrupted save is finished or removed. `config` need not be resolved; `env` must outlive the result.
-  static Result<OutputFolder> Claim(Env& env, const RunConfig& config);
+  // `yaml`: the file that the settings were read from, if any.
+  static Result<OutputFolder> Claim(Env& env, const RunConfig& config, const std::string& yaml);
 
   // The checkpoint to go on from: the newest where none was named; nothing where the folder has none yet (the run then
   // starts from the beginning).
@@ -37,6 +38,7 @@ class OutputFolder {
   OutputFolder(Env& env, const RunConfig& config);
   Status TakeLock();
   Status CheckEarlierRun(const std::vector<std::string>& names) const;
+  Status CheckSettingsFile(const std::vector<std::string>& names, const std::string& yaml) const;
   Status FindCheckpoint();
   Status SetAsideAfter(int64_t step) const;
 

@@ -42,16 +42,19 @@ constexpr char kUsage[] =
     "and\n"
     "what would make it fit. Needs config.json only.\n";
 
-// What each of `ranks` would find on this machine, and on the GPU that the first would compute on.
-RankMemory MemoryHere(const RunConfig& c, int ranks) {
+// What each of `ranks` would find on this machine, and on the GPU that the first would compute on, which is opened.
+RankMemory MemoryHere(const RunConfig& c, int ranks, std::unique_ptr<Device>* opened) {
   RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
   if (c.machine.device != DeviceChoice::kGpu) return memory;
   const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
   if (!choice.ok()) return memory;  // a plan needs none
-  const auto gpu = OpenGpu(choice->gpu);
+  auto gpu = OpenGpu(choice->gpu);
   if (!gpu.ok()) return memory;
   const auto measured = (*gpu)->MeasureMemory();
-  if (measured.ok()) memory.gpu = *measured;
+  if (!measured.ok()) return memory;
+  *opened = *std::move(gpu);
+  memory.gpu = *measured;
+  memory.device = opened->get();
   return memory;
 }
 
@@ -92,7 +95,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .placement = run.MemoryText(),
                   .options = run.memory.options,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
-                  .mesh_note = NoteOn(run.mesh.mesh),
+                  .mesh_note = run.mesh_note,
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
@@ -119,8 +122,10 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
   std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
                                   {.colours = rich, .boxes = rich && LocaleIsUtf8()});
-  if (const std::string note = NoteOn(run.mesh.mesh); !note.empty()) text += note + "\n";
-  text += "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
+  if (!run.mesh_note.empty()) text += run.mesh_note + "\n";
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);  // compiling for hundreds of ranks takes minutes
+  text = "\nreserved for a step (weights, gradients, optimizer states, activations)\n";
   const int ranks = run.mesh.mesh.ranks();
   std::vector<Program> programs;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -255,8 +260,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
+    std::unique_ptr<Device> gpu;
     TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileWithin(MemoryHere(config, ranks), setup->model.model(), config, ranks)
+                            here ? CompileWithin(MemoryHere(config, ranks, &gpu), setup->model.model(), config, ranks)
                                  : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);

@@ -42,6 +42,7 @@ MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) 
   memory.rates = cluster.ShareOf(on_host).rates;
   memory.host_rates = cluster.HostRatesOf(on_host);
   memory.links = cluster.LinksOf(on_host);
+  memory.loss_chunks_keep_bits = false;  // GPUs
   // What has to lie on the device is compiled without a limit: what it takes says whether it fits. So are stages, whose
   // limits are the user's to set.
   if (config.memory.placement == MemoryPlacement::kDevice || config.mesh.pp > 1) return memory;
@@ -57,17 +58,6 @@ void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
   forecast->fits &= forecast->bytes <= forecast->limit && forecast->host_bytes <= forecast->host_limit;
 }
 
-// Of the first rank of each stage; of rank 0 where there is one.
-Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
-  std::vector<CompiledRun> runs;
-  TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(0));
-  const int stages = runs[0].mesh.mesh.size(Axis::kPp);
-  for (int stage = 1; stage < stages; ++stage) {
-    TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(stage * (ranks / stages)));
-  }
-  return runs;
-}
-
 }  // namespace
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
@@ -79,18 +69,17 @@ Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_e
   }
   PlannedRun planned;
   MemorySpec memory = MemoryOn(cluster_, config, ranks);
-  const auto within = [&](int rank) {
-    return cluster_.shared ? CompileWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_,
-                                           config, ranks, rank)
-                           : CompileRun(model_, config, ranks, rank, {}, &memory);
-  };
-  Result<std::vector<CompiledRun>> stages = CompileStages(ranks, within);
+  const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
+  Result<std::vector<CompiledRun>> stages =
+      cluster_.shared
+          ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_, config, ranks)
+          : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
   if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
     // Not in any way: the plan says what it would take on devices that are large enough.
     memory.placement = MemoryPlacement::kDevice;
     memory.device = kNoLimit;
-    stages = CompileStages(ranks, [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); });
+    stages = CompileStages(ranks, compile);
   }
   if (!stages.ok()) return stages.status();
   std::vector<const Program*> programs;

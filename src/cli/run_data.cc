@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "base/quantity.h"
 
 namespace temper {
 namespace {
@@ -37,9 +38,9 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
   const int64_t vocab = model.model().facts().vocab;
   if (data.tokenizer->vocab_size() > vocab) {
-    return InvalidArgument(
-        fmt::format("{}: the tokenizer has {} tokens but the model's embedding only {} rows: they do not "
-                    "belong together",
+    LogWarning(
+        fmt::format("{}: the tokenizer has {} tokens, and the model embeddings for {}: a row with one of the others "
+                    "is an error",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
@@ -99,31 +100,31 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 
 void DescribeData(const Dataset& dataset) {
   for (const DataFile& file : dataset.files) {
-    LogInfo(fmt::format("data        {}: {} rows of {} (seen at {})", file.path, file.rows, FormatName(file.format),
-                        file.format_place));
+    LogInfo(fmt::format("data        {}: {} of {} (seen at {})", file.path, Counted(file.rows, "row"),
+                        FormatName(file.format), file.format_place));
   }
   const DataStatistics& s = dataset.statistics;
   const auto percent = [](int64_t part, int64_t whole) {
     return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   };
-  LogInfo(fmt::format("            {} samples, {} tokens, {} supervised ({:.1f} %), longest row {}", s.samples,
-                      s.tokens, s.supervised, percent(s.supervised, s.tokens), s.longest_row));
+  LogInfo(fmt::format("            {}, {}, {} supervised ({:.1f} %), longest row {}", Counted(s.samples, "sample"),
+                      Counted(s.tokens, "token"), s.supervised, percent(s.supervised, s.tokens), s.longest_row));
   if (s.bad_rows > 0)
-    LogWarning(fmt::format("{} bad rows skipped ({:.2f} %); the first: {}", s.bad_rows, percent(s.bad_rows, s.rows),
-                           s.problems.empty() ? "" : s.problems.front()));
+    LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
+                           percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
   if (s.cut_rows > 0)
     LogWarning(
-        fmt::format("{} rows ({:.2f} %) were longer than max_seq_len and cut at the end, {} tokens lost; raise "
-                    "--max_seq_len to keep them",
-                    s.cut_rows, percent(s.cut_rows, s.rows), s.cut_tokens));
+        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; raise "
+                    "--max_seq_len to keep them, or split them",
+                    Counted(s.cut_rows, "row"), percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token")));
   if (s.dropped_rows > 0)
-    LogWarning(fmt::format("{} rows ({:.2f} %) have nothing to learn from (left after cutting) and are dropped",
-                           s.dropped_rows, percent(s.dropped_rows, s.rows)));
+    LogWarning(fmt::format("dropped: {} ({:.2f} %) with nothing to learn from (left after cutting)",
+                           Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
   if (s.empty_answers > 0)
     LogWarning(
-        fmt::format("{} answers are empty: the model learns to say nothing there; leave such rows out, or give "
+        fmt::format("{} with no text: the model learns to say nothing there; leave such rows out, or give "
                     "such messages \"weight\": 0",
-                    s.empty_answers));
+                    Counted(s.empty_answers, "answer")));
   if (s.samples > 0 && s.stopping_samples == 0)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }

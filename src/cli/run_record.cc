@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "cli/compiled_run.h"
+#include "graph/ops/loss_scratch.h"
 #include "train/run_options.h"
 
 namespace temper {
@@ -43,7 +45,24 @@ AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTar
   return adapter;
 }
 
-Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, const Ranks& ranks) {
+namespace {
+
+// How many rows the loss takes at a time where it makes gradients of weights; 0: it makes none.
+int64_t LossChunkOf(const Program& train) {
+  for (const Segment& segment : train.segments) {
+    for (const Instruction& i : segment.instructions) {
+      const bool sums =
+          i.op == Op::kLinearCrossEntropy && (i.attributes.Flag("grad_w") || i.attributes.Flag("grad_w2"));
+      if (sums) return i.attributes.IntOr("chunk", kDefaultLossChunk);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, DeviceChoice device,
+                               const Ranks& ranks) {
   const Program& train = run.train();
   RunIdentity identity;
   // Of the first rank. Ranks of one stage run the same program on other parts; those of another stage of a pipeline run
@@ -52,6 +71,13 @@ Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernel
                                                      "{:016x}", run.hash_without_limits.value_or(ProgramHash(train)))));
   identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
   if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();
+  // The machine's limits, which the hash does not know, may cut the loss: on a GPU that rounds. Of a pipeline the last
+  // stage has it.
+  if (device == DeviceChoice::kGpu) {
+    auto chunk = static_cast<double>(LossChunkOf(train));
+    if (!ranks.alone()) TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(std::span(&chunk, 1)));
+    if (chunk > 0) identity.environment["loss_chunk"] = static_cast<int64_t>(chunk);
+  }
   for (const Decision& d : run.decisions) identity.decisions[d.what] = d.chosen;
   return identity;
 }

@@ -18,7 +18,8 @@ std::string SavedConfig(const RunConfig& config);
 AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
                               const std::string& base_folder);
 // The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
-// for all.
-Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, const Ranks& ranks);
+// for all. `device`: what `kernels` compute on.
+Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, DeviceChoice device,
+                               const Ranks& ranks);
 
 }  // namespace temper

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/gemm_peak.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
@@ -20,7 +21,6 @@
 #include "cli/train_setup.h"
 #include "model/initialize.h"
 #include "train/loop.h"
-#include "train/mesh_options.h"
 #include "train/run_options.h"
 #include "train/transfer_progress.h"
 
@@ -117,7 +117,8 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
   const Ranks& ranks = run.setup.ranks;
-  TEMPER_ASSIGN_OR_RETURN(contents.identity, IdentityOf(run.compiled, run.engine.kernels_name(), ranks));
+  TEMPER_ASSIGN_OR_RETURN(contents.identity,
+                          IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
   contents.tensors = TrainingState(run.compiled.train(), run.engine.Lookup(), ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
@@ -159,15 +160,14 @@ void LogDisk(const Run& run) {
 
 void Announce(const Run& run) {
   const RunConfig& c = run.config();
-  LogInfo(
-      fmt::format("model       {} ({}), {:.2f} M parameters, {:.3f} M trained, {} on {}", c.model.model,
-                  run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
-                  static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
-                  c.machine.device == DeviceChoice::kGpu ? "a GPU" : fmt::format("{} threads", *c.machine.threads)));
+  LogInfo(fmt::format("model       {} ({}), {:.2f} M parameters, {:.2f} M trained, {} on {}", c.model.model,
+                      run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
+                      static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
+                      c.machine.device == DeviceChoice::kGpu ? "a GPU" : Counted(*c.machine.threads, "thread")));
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));
-    if (const std::string note = NoteOn(run.compiled.mesh.mesh); !note.empty()) LogInfo("mesh        " + note);
+    if (!run.compiled.mesh_note.empty()) LogInfo("mesh        " + run.compiled.mesh_note);
     for (const Decision& d : run.compiled.decisions) {
       LogInfo(fmt::format("decision    {}: {}, not {}: {}", d.what, d.chosen, d.rejected, d.reason));
     }
@@ -205,8 +205,9 @@ Result<StepCount> CountSteps(const Run& run) {
       StepsOf(rows.rows(),
               c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * run.compiled.data_ranks(),
               c.length.num_train_epochs, c.length.max_steps.value_or(-1)));
-  LogInfo(fmt::format("rows        {} rows of {} tokens, {:.1f} % filled; {} steps per epoch, {} steps in all",
-                      rows.rows(), *c.data.max_seq_len, 100 * rows.efficiency(), steps.per_epoch, steps.total));
+  LogInfo(fmt::format("rows        {} of {} tokens, {:.1f} % filled; {} per epoch, {} in all",
+                      Counted(rows.rows(), "row"), *c.data.max_seq_len, 100 * rows.efficiency(),
+                      Counted(steps.per_epoch, "step"), Counted(steps.total, "step")));
   if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
   return steps;
 }
@@ -238,7 +239,7 @@ Status OpenRecords(const RunProgress& at, Run& run, RunRecords* records) {
   const std::string& out = c.output.output_dir;
   TEMPER_RETURN_IF_ERROR(run.setup.folder->Begin(at.step));
   TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out, kRunConfigFile), SavedConfig(c)));
-  const std::string metrics_path = JoinPath(out, "metrics.jsonl");
+  const std::string metrics_path = JoinPath(out, kMetricsFile);
   TEMPER_RETURN_IF_ERROR(TruncateMetrics(PosixEnv(), metrics_path, at.step, at.eval_loss.has_value()));
   TEMPER_ASSIGN_OR_RETURN(records->metrics, MetricsLog::Open(PosixEnv(), metrics_path));
   if (!c.output.tensorboard) return OkStatus();

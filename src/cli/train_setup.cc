@@ -41,12 +41,27 @@ Result<int> StartRanks(const RunConfig& config) {
   return result.exit_code;
 }
 
+// What is seen of the data at once. The first rank reads it for all.
+Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
+  for (const auto& [option, path] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
+    if (path.empty()) continue;
+    if (env.IsFolder(path)) {
+      return InvalidArgument(fmt::format("--{} {} is a folder: give one file, .jsonl, .json or .txt", option, path));
+    }
+    if (const auto file = env.OpenForRead(path); !file.ok()) {
+      return file.status().WithContext(fmt::format("--{}", option));
+    }
+  }
+  return OkStatus();
+}
+
 // The first rank claims the folder for all. Returns the checkpoint to go on from, empty for none.
-Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, std::optional<OutputFolder>* folder) {
+Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, const std::string& yaml,
+                                std::optional<OutputFolder>* folder) {
   Status claimed;
   std::string resume_from;
   if (ranks.first()) {
-    auto result = OutputFolder::Claim(PosixEnv(), config);
+    auto result = OutputFolder::Claim(PosixEnv(), config, yaml);
     claimed = result.status();
     if (result.ok()) {
       folder->emplace(std::move(*result));
@@ -115,7 +130,9 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   std::optional<OutputFolder> folder;
   std::optional<ResumePoint> resume;
   if (purpose == Purpose::kTrain) {
-    TEMPER_ASSIGN_OR_RETURN(const std::string resume_from, ClaimFolder(ranks, config, &folder));
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config.data) : OkStatus()));
+    const std::string yaml = line.positional.empty() ? "" : line.positional[0];
+    TEMPER_ASSIGN_OR_RETURN(const std::string resume_from, ClaimFolder(ranks, config, yaml, &folder));
     if (!resume_from.empty()) {
       TEMPER_ASSIGN_OR_RETURN(resume, ResumePoint::Open(PosixEnv(), resume_from));
       resume->KeepChoices(config);

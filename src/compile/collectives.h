@@ -5,8 +5,9 @@
 //   background those nodes leave the order of computing: a gather is issued while the block before is computed, a
 //              reduction ends while the block after is. Attribute `background`; place keeps their operands alive for
 //              that long, the executor runs them beside the kernels.
-//
-// Collectives of activations stay where they are: what they give is needed at once.
+//   soon       what a collective of activations gives is needed at once, but not by all that follows: products that
+//              make gradients of weights wait until there is a collective under way for them to hide. In a lane of
+//              their own (attribute `soon`), so that they do not wait for weights.
 #pragma once
 
 #include <vector>

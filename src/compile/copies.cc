@@ -22,7 +22,7 @@ Bytes SizeOf(const Graph& graph, ValueId id) {
 class WindowCutter {
  public:
   WindowCutter(const Graph& graph, const Touches& touches, const ResidencySpec& spec)
-      : graph_(graph), touches_(touches), spec_(spec), used_(MeasureWorkingSets(graph, touches, spec.threads)) {}
+      : graph_(graph), touches_(touches), spec_(spec), used_(MeasureWorkingSets(graph, touches, spec)) {}
 
   std::vector<Window> Run() {
     MakeWindows();
@@ -180,7 +180,7 @@ class WindowCutter {
         for (; next < queue.size(); ++next) {
           const Seconds now = starts[static_cast<size_t>(i)] + stalled;
           Window& w = *queue[next];
-          const Seconds takes = spec_.links.SecondsOf(link.first, link.second, SizeOf(graph_, w.root));
+          const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
           const Seconds begins = std::max(now, free_at);
           const double until_needed = (starts[static_cast<size_t>(w.first)] + stalled).v - now.v;
           const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
@@ -213,7 +213,7 @@ class WindowCutter {
 
 }  // namespace
 
-WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int threads) {
+WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec) {
   WorkingSets sets;
   for (auto& used : sets) used.assign(graph.nodes().size(), Bytes{});
   const auto used_on = [&](Tier tier) -> std::vector<Bytes>& { return sets[static_cast<size_t>(tier)]; };
@@ -226,6 +226,12 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int t
     for (const Touch& t : of_value) {
       if (t.on != touches.HomeOf(id)) used_on(t.on)[static_cast<size_t>(t.node)] += size;
     }
+    if (spec.gradients_last && graph.value(id).role == Role::kGradient && touches.HomeOf(id) == Tier::kDevice) {
+      std::vector<Bytes>& used = used_on(Tier::kDevice);
+      const Touch& first = of_value.front();
+      const int made = first.reads ? 0 : first.node;
+      for (size_t i = static_cast<size_t>(made); i < used.size(); ++i) used[i] += size;
+    }
     if (IsPersistent(graph, id) || touches.Leaves(id) || touches.IsInSlot(id)) continue;
     const bool takes_over = in_place.value(id).updates != kNoValue;
     std::vector<Bytes>& used = used_on(touches.HomeOf(id));
@@ -235,7 +241,7 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int t
   }
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     used_on(touches.ProcessorOf(static_cast<int>(i)))[i] +=
-        AlignUp(WorkspaceOf(graph, graph.nodes()[i], threads), kAlignment);
+        AlignUp(WorkspaceOf(graph, graph.nodes()[i], spec.threads), kAlignment);
     if (touches.IsCut(static_cast<int>(i))) used_on(Tier::kHost)[i] += touches.CopiesOfCut(static_cast<int>(i));
   }
   return sets;

@@ -27,8 +27,9 @@ struct Window {
 // Bytes in each tier at each node.
 using WorkingSets = std::array<std::vector<Bytes>, kNumTiers>;
 
-// When every copy is there for its touch alone. Persistent values at home, and slots, are not counted.
-WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, int threads);
+// When every copy is there for its touch alone. Persistent values at home, and slots, are not counted; of gradients
+// those are that last.
+WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec);
 
 // In the order of their first touches, within the room that `spec` gives.
 std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec);

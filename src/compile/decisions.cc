@@ -4,12 +4,22 @@
 
 namespace temper {
 
+namespace {
+
+// "7.11 GiB (153 ms at 50 GB/s)"
+std::string Describe(Bytes sent, Seconds time) {
+  if (sent == Bytes{}) return ToString(sent);
+  return fmt::format("{} ({:.3g} ms at {:.3g} GB/s)", ToString(sent), time.v * 1e3,
+                     static_cast<double>(sent.v) / time.v / 1e9);
+}
+
+}  // namespace
+
 std::string DescribeDecisions(const std::vector<Decision>& decisions) {
   std::string text;
   for (const Decision& d : decisions) {
-    text += fmt::format("decision    {}: {}, not {}: {}; {} sent per step ({:.3g} ms), else {} ({:.3g} ms)\n", d.what,
-                        d.chosen, d.rejected, d.reason, ToString(d.sent), d.time.v * 1e3, ToString(d.sent_otherwise),
-                        d.time_otherwise.v * 1e3);
+    text += fmt::format("decision    {}: {}, not {}: {}; sent per step {}, else {}\n", d.what, d.chosen, d.rejected,
+                        d.reason, Describe(d.sent, d.time), Describe(d.sent_otherwise, d.time_otherwise));
   }
   return text;
 }

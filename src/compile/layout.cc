@@ -90,14 +90,15 @@ class LayoutMaker {
     }
   }
 
-  // Copies of values of other tiers, and what is on its way to become one.
+  // Copies of values of other tiers or of parts of theirs, and what is on its way to become one.
   void FindStaged() {
     staged_.assign(begin_.size(), false);
+    const auto lives = [&](ValueId root) { return IsPersistent(graph_, root) || lasts_[At(root)]; };
     for (const Node& node : graph_.nodes()) {
-      if (node.op == Op::kFetch) staged_[At(graph_.Root(node.outputs[0]))] = true;
-      if (node.op != Op::kEvict) continue;
-      const ValueId far = graph_.Root(node.outputs[0]);
-      staged_[At(graph_.Root(node.inputs[0]))] = IsPersistent(graph_, far) || lasts_[At(far)];
+      if (!IsMove(node.op)) continue;
+      const ValueId from = graph_.Root(node.inputs[0]), to = graph_.Root(node.outputs[0]);
+      if (node.op == Op::kFetch || lives(from)) staged_[At(to)] = true;
+      if (lives(to)) staged_[At(from)] = true;
     }
   }
 

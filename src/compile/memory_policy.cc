@@ -39,12 +39,13 @@ Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& ste
   const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
   const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
   const std::vector<PipelinePart> whole;
-  std::vector<GraphUse> graphs = {
-      {parted(step.first), 1, slots}, {{&step.update, &whole}, 1}, {parted(step.eval), 0, eval_slots}};
   const bool more = step.micro_batches > 1;
-  if (more) graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
+  StepUses uses{
+      .graphs = {{parted(step.first), 1, slots}, {{&step.update, &whole}, 1}, {parted(step.eval), 0, eval_slots}},
+      .gradients_last = !more && pipeline == nullptr};
+  if (more) uses.graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
   const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
-  if (gathers) graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
   const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     const PipelinedGraph& first = ready[0];
@@ -62,7 +63,7 @@ Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& ste
     train.stages.push_back({&ready[1].graph, 0, 1});
     return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
-  return SearchPlacement(memory, std::move(graphs), threads, place, effort, remedies);
+  return SearchPlacement(memory, std::move(uses), threads, place, effort, remedies);
 }
 
 // What the micro-batches take at least, wherever anything lives: their kernels alone.
@@ -102,7 +103,8 @@ std::string Describe(const Program& program) {
   return text;
 }
 
-// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all.
+// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all, the
+// best of these with the loss cut finer, too.
 class StepChooser {
  public:
   StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
@@ -116,7 +118,7 @@ class StepChooser {
     Status refused = OkStatus();
     for (const StepChoice& choice : choices_) {
       if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
-      const Status status = Look(choice);
+      const Status status = Look(choice, Effort::kOne);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last, which needs the least
       // Later ones compute more: where nothing is waited for, they have nothing to win.
@@ -124,19 +126,20 @@ class StepChooser {
     }
     if (!best_) return refused;
     if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(Refine());
+    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(CutLossFiner());
     if (chosen != nullptr) Describe(chosen);
     return std::move(best_->programs);
   }
 
  private:
-  Status Look(const StepChoice& choice) {
+  Status Look(const StepChoice& choice, Effort effort) {
     TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
     if (!alone) option.step = ComputingAlone(step, memory_.rates);
     if (best_ && option.step >= best_seconds_.total()) return OkStatus();
     option.placed = true;
-    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, Effort::kOne, remedies_));
+    TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, PlaceStep(memory_, step, threads_, effort, remedies_));
     // The first that has everything on the device is the fastest there is: nobody asks what it takes.
     const bool fastest = found.all_on_device && alone;
     const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
@@ -158,6 +161,25 @@ class StepChooser {
       const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
       if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
       if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
+    }
+    return OkStatus();
+  }
+
+  // The head is the fullest moment of many steps, and smaller chunks of its loss leave more of the device to residents:
+  // halves them while that is faster. Each more goes over the head's weight and gradient again, which the estimate
+  // counts.
+  Status CutLossFiner() {
+    for (bool faster = memory_.loss_chunks_keep_bits; faster && best_seconds_.stall.v > 0;) {
+      const StepChoice best = options_[best_option_].choice;
+      const auto finer = std::find_if(choices_.begin(), choices_.end(), [&](const StepChoice& c) {
+        return c.recompute == best.recompute && c.recompute_blocks == best.recompute_blocks &&
+               c.loss_chunk < best.loss_chunk;
+      });
+      if (finer == choices_.end()) break;
+      const size_t before = best_option_;
+      const Status status = Look(*finer, Effort::kAll);
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      faster = best_option_ != before;
     }
     return OkStatus();
   }
@@ -263,9 +285,9 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
 
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
                                          ChosenMemory* chosen) {
-  std::vector<GraphUse> uses;
+  StepUses uses;
   const std::vector<PipelinePart> whole;
-  for (const NamedGraph& named : graphs) uses.push_back({{named.graph, &whole}, 1});
+  for (const NamedGraph& named : graphs) uses.graphs.push_back({{named.graph, &whole}, 1});
   const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
     std::vector<ProgramPlan> plans;

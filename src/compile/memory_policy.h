@@ -70,9 +70,10 @@ struct ChosenMemory {
 // A table of what was looked at, what was chosen first; empty where there was no choice.
 std::vector<std::string> OptionLines(std::span<const StepOption> options);
 
-// Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at only
-// where no other fits. Errors: kOutOfMemory where one instruction's operands exceed the device, which names it, or
-// where `placement` allows nothing that fits, with the numbers.
+// Places the step within the limits, made as one of `choices` says. Those that cut the loss more are looked at where no
+// other fits, and, of the fastest, where moves are waited for (MemorySpec::loss_chunks_keep_bits). Errors: kOutOfMemory
+// where one instruction's operands exceed the device, which names it, or where `placement` allows nothing that fits,
+// with the numbers.
 Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
                                          const StepMaker& make, int threads, ChosenMemory* chosen);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/edit_distance.h"
 #include "base/pattern.h"
@@ -43,27 +44,38 @@ std::string ExampleSpec(int rank) {
   return text;
 }
 
-Result<Placement> ParseSpec(const std::string& spec, const Mesh& mesh, const Value& v) {
-  Placement p;
-  if (spec == "replicate") return p;
+// The axes of each dim, whatever their sizes; "replicate" has no dims.
+Result<std::vector<std::vector<Axis>>> ParseSpec(const std::string& spec) {
+  std::vector<std::vector<Axis>> axes_of_dims;
+  if (spec == "replicate") return axes_of_dims;
   AxisSet seen;
-  const auto dims = Cut(spec, ',');
-  const int rank = v.type.shape.rank();
-  if (static_cast<int>(dims.size()) != rank) {
-    return InvalidArgument(fmt::format("the spec has {} dim{}, but {} is {}: write {}, such as '{}', or 'replicate'",
-                                       dims.size(), dims.size() == 1 ? "" : "s", v.name, v.type.ToString(), rank,
-                                       ExampleSpec(rank)));
-  }
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] == "-") continue;
-    for (const std::string_view word : Cut(dims[d], '+')) {
+  for (const std::string_view dim : Cut(spec, ',')) {
+    std::vector<Axis>& axes_of_dim = axes_of_dims.emplace_back();
+    if (dim == "-") continue;
+    for (const std::string_view word : Cut(dim, '+')) {
       TEMPER_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(word));
       for (const Axis axis : axes) {
         if (seen.Has(axis)) return InvalidArgument(fmt::format("the spec names {} twice", ToString(axis)));
         seen |= axis;
-        if (mesh.size(axis) > 1) p.dims[d].push_back(axis);
+        axes_of_dim.push_back(axis);
       }
     }
+  }
+  return axes_of_dims;
+}
+
+// `spec`, of at least one dim, for a tensor. Axes of one rank vanish.
+Result<Placement> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh, const Value& v) {
+  const int rank = v.type.shape.rank();
+  if (static_cast<int>(spec.size()) != rank) {
+    return InvalidArgument(fmt::format("the spec has {} dim{}, but {} is {}: write {}, such as '{}', or 'replicate'",
+                                       spec.size(), spec.size() == 1 ? "" : "s", v.name, v.type.ToString(), rank,
+                                       ExampleSpec(rank)));
+  }
+  Placement p;
+  for (size_t d = 0; d < spec.size(); ++d) {
+    std::copy_if(spec[d].begin(), spec[d].end(), std::back_inserter(p.dims[d]),
+                 [&](Axis axis) { return mesh.size(axis) > 1; });
   }
   return p;
 }
@@ -102,12 +114,27 @@ std::string NameOfRule(std::span<const PlacementRule> rules, size_t index) {
                      rule.spec);
 }
 
+std::vector<std::string> IdleRules(std::span<const PlacementRule> rules, const PlacedWeights& placed) {
+  std::vector<bool> decides(rules.size(), false);
+  for (const auto& [name, rule] : placed.rule_of) decides[rule] = true;
+  std::vector<std::string> idle;
+  for (size_t r = 0; r < rules.size(); ++r) {
+    if (!rules[r].given || decides[r]) continue;
+    idle.push_back(NameOfRule(rules, r) + " decides nothing: no tensor that is left to it has that in its name");
+  }
+  return idle;
+}
+
 Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules) {
   std::vector<Pattern> patterns;
+  std::vector<std::vector<std::vector<Axis>>> specs;
   for (size_t r = 0; r < rules.size(); ++r) {
     auto pattern = Pattern::Compile(".*(?:" + rules[r].pattern + ").*");
     if (!pattern.ok()) return pattern.status().WithContext(NameOfRule(rules, r));
     patterns.push_back(std::move(*pattern));
+    auto spec = ParseSpec(rules[r].spec);
+    if (!spec.ok()) return spec.status().WithContext(NameOfRule(rules, r));
+    specs.push_back(std::move(*spec));
   }
   PlacedWeights placed;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
@@ -119,7 +146,7 @@ Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::
       if (matches) break;
     }
     if (r < rules.size()) {
-      auto placement = ParseSpec(rules[r].spec, mesh, v);
+      Result<Placement> placement = specs[r].empty() ? Placement() : Apply(specs[r], mesh, v);
       if (!placement.ok()) return placement.status().WithContext(NameOfRule(rules, r));
       placed.placements[v.name] = *placement;
       placed.rule_of[v.name] = r;

@@ -38,8 +38,12 @@ struct PlacedWeights {
   std::map<std::string, size_t> rule_of;        // what decided; absent for a tensor of one element that none matches
 };
 
+// A line for each rule of the user that decides nothing, because no name that the rules before it leave matches.
+std::vector<std::string> IdleRules(std::span<const PlacementRule> rules, const PlacedWeights& placed);
+
 // REQUIRES: `forward` verifies. Errors, which name the rule: a tensor of more than one element that no rule matches; an
-// axis that there is not, with the nearest; a spec with more or fewer dims than the tensor; an axis twice.
+// axis that there is not, with the nearest, also of a rule that matches nothing; a spec with more or fewer dims than
+// the tensor; an axis twice.
 Result<PlacedWeights> PlaceWeights(const Graph& forward, const Mesh& mesh, std::span<const PlacementRule> rules);
 
 // This rank's part of `forward` with its weights placed by `rules`. As Partition; where that refuses a block for which

@@ -80,6 +80,8 @@ TEST(PlacementRules, ErrorsNameTheRuleByItsNumberAndText) {
   EXPECT_HAS(error_of("-,-,-"), "the spec has 3 dims");
   EXPECT_HAS(error_of(""), rule);
   EXPECT_HAS(error_of("fsdp+,-"), "'' is no axis");
+  EXPECT_HAS(ErrorOf({{"weight", "-,-"}, {"matches nothing", "fsdb,-"}}),
+             "default placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is no axis");
   EXPECT_HAS(ErrorOf({{"(", "-"}}), "default placement rule 1 ['(', '-']");
 }
 

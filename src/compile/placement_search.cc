@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -11,6 +10,7 @@
 
 #include "compile/layout.h"
 #include "compile/place.h"
+#include "compile/resident_room.h"
 #include "compile/step_estimate.h"
 #include "program/buffer_names.h"
 
@@ -27,23 +27,12 @@ constexpr double kOneRoom[] = {1.2, 1.0, 1.6, 2.4};
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
 
-// Values that live in one tier together.
-struct Group {
-  std::vector<std::string> names;
-  std::optional<Tier> fixed;  // by an option
-  bool frozen = true;         // a weight that is not trained: the model's own files hold it
-  bool updated = false;       // by the update, at the host where the states are far from the device
-  Bytes bytes;
-  Bytes moved;  // of a step, where it does not live on the device
-  double density() const { return static_cast<double>(moved.v) / static_cast<double>(std::max<int64_t>(bytes.v, 1)); }
-};
-
 class Searcher {
  public:
-  Searcher(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads, const GraphPlacer& place, Effort effort,
+  Searcher(const MemorySpec& memory, StepUses uses, int threads, const GraphPlacer& place, Effort effort,
            const std::string& remedies)
       : memory_(memory),
-        graphs_(std::move(graphs)),
+        uses_(std::move(uses)),
         threads_(threads),
         place_(place),
         effort_(effort),
@@ -62,7 +51,8 @@ class Searcher {
       }
       if (memory_.placement == MemoryPlacement::kDevice) return TooLarge(programs[0]);
     }
-    FindGroups();
+    groups_ = FindPlacementGroups(memory_, uses_);
+    order_ = ByDensity(groups_);
     std::vector<std::optional<Tier>> activations = {memory_.activations};
     if (!memory_.activations) {
       activations = {Tier::kDevice};
@@ -80,16 +70,23 @@ class Searcher {
   }
 
  private:
-  // No option says otherwise.
+  // No option says otherwise of anything that the graphs have.
   bool MayAllBeOnDevice() const {
-    const std::optional<Tier> fixed[] = {memory_.weights, memory_.gradients, memory_.optimizer, memory_.activations};
-    return std::all_of(std::begin(fixed), std::end(fixed),
-                       [](std::optional<Tier> tier) { return tier.value_or(Tier::kDevice) == Tier::kDevice; });
+    const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
+    return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
+      const Graph& graph = *use.of.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        if (away(FixedTierOf(memory_, graph.value(id).role))) return true;
+      }
+      // Activations wait for a backward pass, or not at all.
+      return away(memory_.activations) && std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                                      [](const Node& node) { return node.phase == Phase::kBackward; });
+    });
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
     std::vector<PartedGraph> graphs;
-    for (const GraphUse& use : graphs_) graphs.push_back(use.of);
+    for (const GraphUse& use : uses_.graphs) graphs.push_back(use.of);
     return place_(graphs);
   }
 
@@ -100,64 +97,6 @@ class Searcher {
                     ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device), remedies_));
   }
 
-  std::optional<Tier> FixedFor(Role role) const {
-    const auto fixed = role == Role::kOptimizerState ? memory_.optimizer
-                       : role == Role::kGradient     ? memory_.gradients
-                       : role == Role::kWeight       ? memory_.weights
-                                                     : std::nullopt;
-    if (fixed || memory_.placement != MemoryPlacement::kHost) return fixed;
-    return Tier::kHost;
-  }
-
-  // Optimizer states of one weight are updated together; all others are on their own.
-  void FindGroups() {
-    std::map<std::string, size_t> index;
-    std::map<std::string, std::set<std::string>> counted;
-    for (const GraphUse& use : graphs_) {
-      const Graph& graph = *use.of.graph;
-      for (ValueId id = 0; id < graph.num_values(); ++id) {
-        const Value& value = graph.value(id);
-        const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter ||
-                           value.role == Role::kGradient || value.role == Role::kOptimizerState;
-        if (graph.Root(id) != id || !lives) continue;
-        const std::string key = value.role == Role::kOptimizerState ? "states:" + ValueNameOf(value.name) : value.name;
-        const auto [it, fresh] = index.try_emplace(key, groups_.size());
-        if (fresh) groups_.push_back({.fixed = FixedFor(value.role)});
-        Group& group = groups_[it->second];
-        if (value.role != Role::kWeight || value.trainable) group.frozen = false;
-        if (!counted[key].insert(value.name).second) continue;
-        group.names.push_back(value.name);
-        group.bytes += AlignUp(value.type.bytes(), kAlignment);
-      }
-      for (const Node& node : graph.nodes()) {
-        if (node.op == Op::kAdamw) {
-          // Where the states are far the gradient goes there, and the weight comes back.
-          const auto it = index.find("states:" + ValueNameOf(graph.value(graph.Root(node.inputs[2])).name));
-          groups_[it->second].moved +=
-              graph.value(node.inputs[1]).type.bytes() + graph.value(node.outputs.back()).type.bytes();
-        }
-        for (const auto* list : {&node.inputs, &node.outputs}) {
-          for (ValueId id : *list) {
-            const Value& root = graph.value(graph.Root(id));
-            const bool state = root.role == Role::kOptimizerState;
-            const auto it = index.find(state ? "states:" + ValueNameOf(root.name) : root.name);
-            if (it == index.end()) continue;
-            groups_[it->second].updated |= node.op == Op::kAdamw || node.op == Op::kSumSquares;
-            if (node.op != Op::kAdamw) groups_[it->second].moved += root.type.bytes() * use.times;
-          }
-        }
-      }
-    }
-    // By what they spare a step per byte; of equals, those first used: their fetch has nothing to hide behind.
-    order_.resize(groups_.size());
-    for (size_t k = 0; k < order_.size(); ++k) order_[k] = k;
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](size_t a, size_t b) { return groups_[a].density() > groups_[b].density(); });
-  }
-
-  // The weight that a state is of.
-  static std::string ValueNameOf(const std::string& state) { return state.substr(state.find(':') + 1); }
-
   ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device) const {
     return {.homes = &homes,
             .activations = activations,
@@ -167,17 +106,18 @@ class Searcher {
             .rates = &memory_.rates,
             .links = memory_.links,
             .threads = threads_,
-            .update_part = memory_.update_part};
+            .update_part = memory_.update_part,
+            .gradients_last = uses_.gradients_last};
   }
 
   // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
   // the host they do not, and what they take more is found when it is placed.
-  Bytes CopiesOf(const Group& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
+  Bytes CopiesOf(const PlacementGroup& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes) const {
     Bytes largest{}, at_host{};
-    for (const Group& g : groups_) {
+    for (const PlacementGroup& g : groups_) {
       const auto it = homes.find(g.names[0]);
       if (it == homes.end()) continue;
       if (it->second == Tier::kHost) at_host += g.bytes;
@@ -192,18 +132,18 @@ class Searcher {
   Result<Homes> HomesOf(const std::vector<bool>& resident, Bytes limit) const {
     Homes homes;
     Bytes host{};
-    const auto settle = [&](const Group& g, Tier tier) {
+    const auto settle = [&](const PlacementGroup& g, Tier tier) {
       for (const std::string& name : g.names) homes[name] = tier;
     };
     for (size_t k = 0; k < groups_.size(); ++k) {
-      const Group& g = groups_[k];
+      const PlacementGroup& g = groups_[k];
       if (resident[k] || g.fixed == Tier::kDevice) continue;
       settle(g, g.fixed.value_or(Tier::kHost));
       if (g.fixed != Tier::kDisk) host += g.bytes;
     }
     Bytes copies{};  // at the host, of what it updates for the disk
     for (auto it = order_.rbegin(); it != order_.rend() && host + copies > limit; ++it) {
-      const Group& g = groups_[*it];
+      const PlacementGroup& g = groups_[*it];
       if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
       settle(g, Tier::kDisk);
       host += Bytes{-g.bytes.v};
@@ -225,16 +165,14 @@ class Searcher {
     // What the device needs at least, wherever all else is: whether the host has room for it is asked of each share.
     std::vector<bool> none(groups_.size(), false);
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
-    LeastBytes least;
-    const Graph* at = nullptr;
-    for (const GraphUse& use : graphs_) {
-      const LeastBytes of_graph =
-          LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device));
-      if (of_graph.bytes > least.bytes) {
-        least = of_graph;
-        at = use.of.graph;
-      }
+    std::vector<LeastBytes> of_graphs;
+    for (const GraphUse& use : uses_.graphs) {
+      of_graphs.push_back(LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device)));
     }
+    const auto fullest = std::max_element(of_graphs.begin(), of_graphs.end(),
+                                          [](const LeastBytes& a, const LeastBytes& b) { return a.bytes < b.bytes; });
+    const LeastBytes& least = *fullest;
+    const Graph* const at = uses_.graphs[static_cast<size_t>(fullest - of_graphs.begin())].of.graph;
     const Bytes always = AlwaysOnDevice() + SlotsOnDevice(SpecOf(all_far, activations, memory_.device));
     if (!memory_.IsLimited() || memory_.placement != MemoryPlacement::kAuto) {
       // Nothing wants residents: all that is left open is parked, or stays.
@@ -250,23 +188,36 @@ class Searcher {
     bool any = false, gave_all = false;  // gave_all: that is there, for copies
     for (const double room : all ? std::span(kRooms) : std::span(kOneRoom)) {
       if (any && !all) break;
-      const Bytes wanted{static_cast<int64_t>(static_cast<double>(least.bytes.v) * room)};
-      const Bytes transient = std::min(wanted, memory_.device - always);
-      if (transient < wanted && std::exchange(gave_all, true)) continue;  // the same again
-      Bytes left = memory_.device - always - transient;
-      std::vector<bool> resident(groups_.size(), false);
-      for (const size_t k : order_) {
-        const Group& g = groups_[k];
-        if (g.fixed || g.bytes > left) continue;
-        resident[k] = true;
-        left = left - g.bytes;
+      const auto wanted = [&](Bytes bytes) { return Bytes{static_cast<int64_t>(static_cast<double>(bytes.v) * room)}; };
+      const Bytes free = memory_.device - always;
+      if (free < wanted(least.bytes) && std::exchange(gave_all, true)) continue;  // the same again
+      std::vector<std::vector<Bytes>> used;
+      for (const LeastBytes& of_graph : of_graphs) {
+        used.emplace_back();
+        for (const Bytes bytes : of_graph.at) used.back().push_back(wanted(bytes));
       }
+      const std::vector<bool> resident = ChooseResidents(ResidentRoom(free, std::move(used)));
       const Status status = TryResidents(resident, activations, least, always);
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;
       any |= status.ok();
     }
     return any ? OkStatus() : refused;
+  }
+
+  // Those that spare most per byte, as far as there is room.
+  std::vector<bool> ChooseResidents(ResidentRoom room) const {
+    std::vector<bool> resident(groups_.size(), false);
+    for (const size_t k : order_) {
+      const PlacementGroup& g = groups_[k];
+      if (g.fixed || g.follows) continue;
+      const PlacementGroup* const lasting = g.lasts() ? &g : g.gradient ? &groups_[*g.gradient] : nullptr;
+      const LastingBytes part = lasting != nullptr ? LastingBytes{lasting->bytes, lasting->from} : LastingBytes();
+      if (!room.Take(g.lasts() ? Bytes{} : g.bytes, part)) continue;
+      resident[k] = true;
+      if (g.gradient) resident[*g.gradient] = true;
+    }
+    return resident;
   }
 
   Status TooSmall(const LeastBytes& least, Bytes always, const Graph* graph) const {
@@ -291,7 +242,7 @@ class Searcher {
   Bytes AlwaysOnDevice() const {
     Bytes sum{};
     std::set<std::string> seen;
-    for (const GraphUse& use : graphs_) {
+    for (const GraphUse& use : uses_.graphs) {
       const Graph& graph = *use.of.graph;
       for (ValueId id = 0; id < graph.num_values(); ++id) {
         const Value& v = graph.value(id);
@@ -301,8 +252,8 @@ class Searcher {
         sum += AlignUp(v.type.bytes(), kAlignment);
       }
     }
-    for (const Group& g : groups_) {
-      if (g.fixed == Tier::kDevice) sum += g.bytes;
+    for (const PlacementGroup& g : groups_) {
+      if (g.fixed == Tier::kDevice && !g.lasts()) sum += g.bytes;
     }
     return sum;
   }
@@ -310,7 +261,7 @@ class Searcher {
   // What a pipeline keeps there of micro-batches in flight.
   Bytes SlotsOnDevice(const ResidencySpec& spec) const {
     Bytes most{};
-    for (const GraphUse& use : graphs_) {
+    for (const GraphUse& use : uses_.graphs) {
       if (use.slots == nullptr) continue;
       const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
       const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
@@ -335,13 +286,16 @@ class Searcher {
       if (last && memory_.placement == MemoryPlacement::kAuto) resident.assign(resident.size(), false);
       TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host_));
       Bytes held = always;
-      for (size_t k = 0; k < groups_.size(); ++k) held += resident[k] && !groups_[k].fixed ? groups_[k].bytes : Bytes{};
+      for (size_t k = 0; k < groups_.size(); ++k) {
+        const PlacementGroup& g = groups_[k];
+        if (resident[k] && !g.fixed && !g.lasts()) held += g.bytes;
+      }
       const Bytes room = !limited ? memory_.device
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       std::vector<PipelinedGraph> graphs;
       const ResidencySpec spec = SpecOf(homes, activations, room);
-      for (const GraphUse& use : graphs_) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
+      for (const GraphUse& use : uses_.graphs) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
       std::vector<PartedGraph> placed;
       for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
       TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, place_(placed));
@@ -373,9 +327,11 @@ class Searcher {
   bool DropResidents(Bytes over, std::vector<bool>* resident) const {
     Bytes dropped{};
     for (auto it = order_.rbegin(); it != order_.rend() && dropped < over; ++it) {
-      if (!(*resident)[*it] || groups_[*it].fixed) continue;
+      const PlacementGroup& g = groups_[*it];
+      if (!(*resident)[*it] || g.fixed || g.follows) continue;
       (*resident)[*it] = false;
-      dropped += groups_[*it].bytes;
+      if (g.gradient) (*resident)[*g.gradient] = false;
+      dropped += g.bytes;
     }
     return dropped.v > 0;
   }
@@ -389,12 +345,12 @@ class Searcher {
   }
 
   const MemorySpec& memory_;
-  const std::vector<GraphUse> graphs_;
+  const StepUses uses_;
   const int threads_;
   const GraphPlacer& place_;
   const Effort effort_;
   const std::string& remedies_;
-  std::vector<Group> groups_;
+  std::vector<PlacementGroup> groups_;
   std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
   Bytes host_;                 // of its memory, for what lives there and copies from the disk: packing takes some
   std::optional<FoundPlacement> best_;
@@ -410,9 +366,9 @@ StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
   return {.stall = stall, .compute = {step.step.v - stall.v}};
 }
 
-Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
-                                       const GraphPlacer& place, Effort effort, const std::string& remedies) {
-  return Searcher(memory, std::move(graphs), threads, place, effort, remedies).Run();
+Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, StepUses uses, int threads, const GraphPlacer& place,
+                                       Effort effort, const std::string& remedies) {
+  return Searcher(memory, std::move(uses), threads, place, effort, remedies).Run();
 }
 
 }  // namespace temper

@@ -7,23 +7,11 @@
 #include <vector>
 
 #include "compile/memory_spec.h"
-#include "compile/pipeline.h"
-#include "graph/graph.h"
+#include "compile/placement_groups.h"
 #include "program/program.h"
 
 namespace temper {
 
-// A graph that is one, or a pipeline's stage. Borrowed.
-struct PartedGraph {
-  const Graph* graph = nullptr;
-  const std::vector<PipelinePart>* parts = nullptr;
-};
-
-struct GraphUse {
-  PartedGraph of;
-  int times;                                  // in a step
-  const std::vector<Slots>* slots = nullptr;  // of a stage: how many each chunk has
-};
 // Programs from graphs that stand for those of the uses, in their order.
 using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
 
@@ -46,7 +34,7 @@ enum class Effort : uint8_t { kAll, kOne };
 
 // The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
 // exceed the device, that is named. `remedies`: what a user can do then.
-Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, std::vector<GraphUse> graphs, int threads,
-                                       const GraphPlacer& place, Effort effort, const std::string& remedies);
+Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, StepUses uses, int threads, const GraphPlacer& place,
+                                       Effort effort, const std::string& remedies);
 
 }  // namespace temper

@@ -49,8 +49,14 @@ TimedSegments TimeOf(const Program& program, const StepRates& rates) {
   return timed;
 }
 
-RankClock::RankClock(const Program& program, const TimedSegments& timed, bool shared, bool keep_events)
-    : program_(program), timed_(timed), shared_(shared), keep_events_(keep_events), waits_(FindWaits(program)) {}
+RankClock::RankClock(const Program& program, const TimedSegments& timed, const LinkRates& links, bool shared,
+                     bool keep_events)
+    : program_(program),
+      timed_(timed),
+      shared_(shared),
+      keep_events_(keep_events),
+      waits_(FindWaits(program)),
+      moves_(links) {}
 
 RankClock::Item RankClock::ItemNow() const {
   const Call& call = program_.schedule[call_];
@@ -81,12 +87,26 @@ bool RankClock::Advance() {
 
 void RankClock::WaitUntil(Seconds time, Seconds* term) {
   if (time <= now_) return;
-  *term += Seconds{time.v - now_.v};
+  const Seconds waits{time.v - now_.v};
+  moves_.Idle(waits);
+  *term += waits;
   now_ = time;
 }
 
+void RankClock::Await(size_t lane, uint32_t count) {
+  if (count == 0) return;
+  if (lane < kFirstMoveLane) return WaitUntil(done_[lane][count - 1], TermOf(lane));
+  const Seconds waited = moves_.Wait(lane, count);
+  *TermOf(lane) += waited;
+  now_ += waited;
+}
+
+bool RankClock::HasTimes(size_t lane, uint32_t count) const {
+  return lane >= kFirstMoveLane || done_[lane].size() >= count;
+}
+
 Seconds* RankClock::TermOf(size_t lane) {
-  if (lane == kCollectiveLane) return &result_.waiting;
+  if (IsCollectiveLane(lane)) return &result_.waiting;
   return lane < kFirstMoveLane ? &result_.stages : &result_.stalled;
 }
 
@@ -94,11 +114,9 @@ Seconds* RankClock::TermOf(size_t lane) {
 bool RankClock::Run(const Item& item) {
   const LaneCounts& waits = waits_[at_];
   for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-    if (done_[lane].size() < waits[lane]) return false;
+    if (!HasTimes(lane, waits[lane])) return false;
   }
-  for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-    if (waits[lane] > 0) WaitUntil(done_[lane][waits[lane] - 1], TermOf(lane));
-  }
+  for (size_t lane = 0; lane < kBackgroundLanes; ++lane) Await(lane, waits[lane]);
   const Timed& timed = *item.timed;
   const Seconds duration = timed.total();
   const size_t lane = LaneOf(*item.instruction, *item.binding);
@@ -114,9 +132,14 @@ bool RankClock::Run(const Item& item) {
     arrived_.reset();
     met_.reset();
   }
-  // In the background of a shared machine a collective still takes a core from the kernels. A move does not: it waits
-  // for a disk, or is one thread's copy.
-  if (timed.background && !(shared_ && lane == kCollectiveLane)) {
+  if (timed.background && lane >= kFirstMoveLane) {
+    moves_.Issue(lane, duration);
+    issued_[lane].push_back({item, now_, result_.events.size()});
+    Record(item, kQueueOfLane[lane], now_, {});
+    return true;
+  }
+  // In the background of a shared machine a collective still takes the cores of the kernels.
+  if (timed.background && !(shared_ && IsCollectiveLane(lane))) {
     const Seconds begin = std::max(now_, free_[lane]);
     free_[lane] = begin + duration;
     done_[lane].push_back(free_[lane]);
@@ -125,16 +148,19 @@ bool RankClock::Run(const Item& item) {
     Record(item, kQueueOfLane[lane], begin, duration);
     return true;
   }
-  const Seconds begin = now_;
-  now_ += duration;
+  const Seconds begin = now_, beside = moves_.Compute(timed.kernel.total());
+  const Seconds rest{duration.v - timed.kernel.total().v};
+  if (rest.v > 0) moves_.Idle(rest);
+  now_ += beside + rest;
   if (timed.background) done_[lane].push_back(begin);
+  result_.stalled += Seconds{beside.v - timed.kernel.total().v};
   result_.arithmetic += timed.kernel.arithmetic;
   result_.memory += timed.kernel.memory;
   result_.launches += timed.kernel.launch;
   result_.collectives += timed.exchange.seconds;
   result_.moves += timed.move;
-  Count(item, duration);
-  Record(item, kComputeQueue, begin, duration);
+  Count(item, beside + rest);
+  Record(item, kComputeQueue, begin, beside + rest);
   return true;
 }
 
@@ -174,8 +200,20 @@ void RankClock::FinishTransfer(size_t lane, Seconds begin, Seconds end) {
 
 StepEstimate RankClock::Finish() {
   TEMPER_CHECK(done()) << "a clock that has not come to the end of its schedule";
-  for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
-    WaitUntil(free_[lane], TermOf(lane));
+  for (size_t lane = 0; lane < kFirstMoveLane; ++lane) WaitUntil(free_[lane], TermOf(lane));
+  for (size_t lane = kFirstMoveLane; lane < kBackgroundLanes; ++lane) {
+    Await(lane, static_cast<uint32_t>(moves_.issued(lane)));
+  }
+  for (size_t lane = kFirstMoveLane; lane < kBackgroundLanes; ++lane) {
+    for (size_t n = 0; n < issued_[lane].size(); ++n) {
+      const MoveLanes::Span& span = moves_.SpanOf(lane, n);
+      const Seconds duration{span.end.v - span.begin.v};
+      result_.hidden += duration;
+      Count(issued_[lane][n].item, duration);
+      if (!keep_events_) continue;
+      result_.events[issued_[lane][n].event].begin = span.begin;
+      result_.events[issued_[lane][n].event].duration = duration;
+    }
   }
   StepEstimate& s = result_;
   s.step = now_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "compile/move_lanes.h"
 #include "compile/step_estimate.h"
 #include "program/waits.h"
 
@@ -31,8 +32,8 @@ TimedSegments TimeOf(const Program& program, const StepRates& rates);
 
 class RankClock {
  public:
-  // What it refers to must outlive it. `shared`: StepRates::shared.
-  RankClock(const Program& program, const TimedSegments& timed, bool shared, bool keep_events);
+  // `program` and `timed` must outlive it. `shared`: StepRates::shared.
+  RankClock(const Program& program, const TimedSegments& timed, const LinkRates& links, bool shared, bool keep_events);
 
   // Goes on. Returns whether it got anywhere.
   bool Advance();
@@ -69,6 +70,10 @@ class RankClock {
   // In the order of issue.
   void Record(const Item& item, const char* queue, Seconds begin, Seconds duration);
   void WaitUntil(Seconds time, Seconds* term);
+  // For the first `count` of a lane.
+  void Await(size_t lane, uint32_t count);
+  // Whether that many of a lane have a time.
+  bool HasTimes(size_t lane, uint32_t count) const;
   Seconds* TermOf(size_t lane);  // what waiting for a lane counts as
 
   const Program& program_;
@@ -77,15 +82,17 @@ class RankClock {
   const std::vector<LaneCounts> waits_;
   size_t call_ = 0, instruction_ = 0, at_ = 0;  // of the schedule, of its binding, over all
 
-  Seconds now_;                                              // of the compute queue
-  std::array<Seconds, kBackgroundLanes> free_;               // when the lane has done what it has done so far
-  std::array<std::vector<Seconds>, kBackgroundLanes> done_;  // per item of the lane that has a time: when it ends
+  Seconds now_;                                            // of the compute queue
+  std::array<Seconds, kFirstMoveLane> free_;               // when the lane has done what it has done so far
+  std::array<std::vector<Seconds>, kFirstMoveLane> done_;  // per item of the lane that has a time: when it ends
+  MoveLanes moves_;                                        // of the other lanes
   struct Issued {
     Item item;
     Seconds time;
     size_t event;  // where events are kept: its own, which has no time yet
   };
-  std::array<std::vector<Issued>, kBackgroundLanes> issued_;  // transfers, of which the first done_.size() are made
+  // Transfers, of which the first done_.size() are made, and moves.
+  std::array<std::vector<Issued>, kBackgroundLanes> issued_;
   std::optional<Seconds> arrived_, met_;
   std::map<std::pair<Op, Phase>, OpTotal> totals_;
   StepEstimate result_;

@@ -1,5 +1,6 @@
 #include "compile/recompute.h"
 
+#include <algorithm>
 #include <map>
 
 #include "compile/collectives.h"
@@ -24,9 +25,13 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   const WeightMoves moves = FindWeightMoves(graph);
   std::vector<bool> again(nodes.size(), spec.mode == Recompute::kBlock);
   if (spec.mode == Recompute::kSelective) again = CheapToRecompute(graph);
+  int last_block = kBlockBefore;
+  for (const Node& node : nodes) last_block = std::max(last_block, node.block);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const bool in_range = nodes[i].phase == Phase::kForward && 0 <= nodes[i].block && nodes[i].block < spec.blocks;
-    again[i] = (again[i] && in_range) || (spec.gather_weights_again && moves.gathers[i]);
+    const int block = nodes[i].block;
+    const bool in_range = nodes[i].phase == Phase::kForward && 0 <= block && block < spec.blocks;
+    const bool dropped = spec.gather_weights_again && !(spec.keep_last_gathered && block == last_block);
+    again[i] = moves.gathers[i] ? dropped : again[i] && in_range;
   }
   return again;
 }

@@ -25,8 +25,13 @@ struct RecomputeSpec {
   Recompute mode = Recompute::kNone;
   // Only the first so many blocks: what they keep is kept longest. The last one's backward follows its forward at once.
   int blocks = kAllBlocks;
-  // Weights that a block's forward gathered are dropped after it and gathered again for its backward.
+  // Weights that a block's forward gathered are dropped after it and gathered again for its backward, whatever `mode`
+  // says of other nodes.
   bool gather_weights_again = false;
+  // But not those of the last block: between its forward and its backward there is only what stands after the blocks,
+  // and a gather in the background would be issued before that (compile/collectives.h), so keeping takes no more
+  // memory.
+  bool keep_last_gathered = false;
   // The same for weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
   // as there are micro-batches in flight.
   bool outside_blocks = false;

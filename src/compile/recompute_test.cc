@@ -8,6 +8,7 @@
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
 #include "graph/builder.h"
+#include "tensor/mesh.h"
 
 namespace temper {
 namespace {
@@ -98,6 +99,53 @@ TEST(Recompute, OnlyTheFirstBlocksDoWhereSoManyAreNamed) {
   for (const Node& n : graph.nodes()) ++made[{n.block, graph.value(n.outputs[0]).name}];
   EXPECT_EQ((made[{0, "layers.0.w1"}]), 2);
   EXPECT_EQ((made[{1, "layers.1.w1"}]), 1);
+}
+
+// TwoBlocks with every matrix of a block gathered from the halves of two ranks.
+Graph TwoGatheredBlocks() {
+  const Graph whole = TwoBlocks();
+  Graph graph;
+  for (ValueId id = 0; id < whole.num_values(); ++id) graph.AddValue(whole.value(id));
+  for (Node node : whole.nodes()) {
+    for (ValueId& id : node.inputs) {
+      if (node.op != Op::kLinear || graph.value(id).role != Role::kWeight) continue;
+      const TensorType type = graph.value(id).type;
+      const ValueId gathered = graph.AddValue({.name = "gathered." + graph.value(id).name, .type = type});
+      graph.value(id).type.shape.set_dim(0, type.shape[0] / 2);
+      graph.AddNode({.op = Op::kAllGather,
+                     .inputs = {id},
+                     .outputs = {gathered},
+                     .attributes = {{"axes", AxisSet(Axis::kFsdp).ToString()},
+                                    {"ranks", int64_t{2}},
+                                    {"dim", int64_t{0}},
+                                    {"sizes", std::vector<double>{static_cast<double>(type.shape[0])}}},
+                     .block = node.block});
+      id = gathered;
+    }
+    graph.AddNode(std::move(node));
+  }
+  return graph;
+}
+
+// The blocks of all gathers in the backward.
+std::multiset<int> GatheredAgain(const RecomputeSpec& spec) {
+  const Graph graph = RecomputeBlocks(Differentiate(Fuse(TwoGatheredBlocks()), false), spec);
+  EXPECT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+  std::multiset<int> blocks;
+  for (const Node& n : graph.nodes()) {
+    if (n.op == Op::kAllGather && n.phase == Phase::kBackward) blocks.insert(n.block);
+  }
+  return blocks;
+}
+
+TEST(Recompute, WeightsAreGatheredAgainWhereSoAskedForWhateverElseIsComputedAgain) {
+  using Blocks = std::multiset<int>;
+  for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
+    SCOPED_TRACE(ToString(mode));
+    EXPECT_EQ(GatheredAgain({.mode = mode}), Blocks());
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true}), (Blocks{0, 0, 1, 1}));
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true, .keep_last_gathered = true}), (Blocks{0, 0}));
+  }
 }
 
 TEST(Recompute, ClonesComeInTheOrderOfTheForward) {

@@ -217,26 +217,35 @@ class Rewriter {
 }  // namespace
 
 Seconds LinkRates::SecondsOf(Tier from, Tier to, Bytes bytes) const {
-  const bool disk = from == Tier::kDisk || to == Tier::kDisk;
+  const bool of_disk = from == Tier::kDisk || to == Tier::kDisk;
   const bool towards_device = to < from;
-  const double rate = disk             ? (towards_device ? disk_read : disk_write)
+  const double rate = of_disk          ? (towards_device ? disk_read : disk_write)
                       : towards_device ? host_to_device
                                        : device_to_host;
   return latency + Seconds{static_cast<double>(bytes.v) / rate};
 }
 
+Seconds LinkRates::SecondsBesideKernels(Tier from, Tier to, Bytes bytes) const {
+  const bool of_disk = from == Tier::kDisk || to == Tier::kDisk;
+  return {SecondsOf(from, to, bytes).v * (1 + (of_disk ? disk : copies).slowed)};
+}
+
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {
+  return std::min(whole, of_element * update_part * kPartsAtHost);
+}
+
 Bytes StatesAtHost(Bytes states, int64_t update_part) {
-  const Bytes in_parts = Bytes{update_part * SizeOf(DType::kF32)} * kAdamwStates * kPartsAtHost;
-  return std::min(states, in_parts);
+  return UpdateAtHost(states, Bytes{SizeOf(DType::kF32)} * kAdamwStates, update_part);
 }
 
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
   const Touches touches(graph, parts, spec);
-  const WorkingSets used = MeasureWorkingSets(graph, touches, spec.threads);
-  LeastBytes least;
-  const std::vector<Bytes>& device = used[static_cast<size_t>(Tier::kDevice)];
-  for (size_t i = 0; i < device.size(); ++i) {
-    if (device[i] > least.bytes) least = {device[i], i};
+  WorkingSets used = MeasureWorkingSets(graph, touches, spec);
+  LeastBytes least{.at = std::move(used[static_cast<size_t>(Tier::kDevice)])};
+  for (size_t i = 0; i < least.at.size(); ++i) {
+    if (least.at[i] <= least.bytes) continue;
+    least.bytes = least.at[i];
+    least.node = i;
   }
   return least;
 }

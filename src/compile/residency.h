@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compile/device_rates.h"
 #include "compile/pipeline.h"
@@ -23,13 +24,24 @@
 
 namespace temper {
 
-// Bytes per second between neighbours, each way; latency is what a move costs beside its bytes.
+// How much longer kernels take, and moves in the background, while both run, as a part of what each takes alone: where
+// what moves is copied by the cores that compute.
+struct Contention {
+  double slows = 0;   // kernels
+  double slowed = 0;  // the move
+};
+
+// Bytes per second between neighbours, each way, with nothing beside them; latency is what a move costs beside its
+// bytes.
 struct LinkRates {
   double host_to_device = 0, device_to_host = 0, disk_read = 0, disk_write = 0;
   Seconds latency;
+  Contention copies = {}, disk = {};  // of moves between host and device; from and to the disk
 
   // Of one move. The disk is reached from the device at the disk's rate: the host's memory is faster.
   Seconds SecondsOf(Tier from, Tier to, Bytes bytes) const;
+  // The same beside kernels.
+  Seconds SecondsBesideKernels(Tier from, Tier to, Bytes bytes) const;
 };
 
 // Homes of persistent values by name; of those that are not in it, the device.
@@ -50,18 +62,25 @@ struct ResidencySpec {
   LinkRates links;
   int threads = 1;
   // States on the disk of weights with more elements are updated so many at a time, so that the host need not hold
-  // them whole.
+  // them whole. REQUIRES: positive; any number gives the same bits.
   int64_t update_part = kUpdatePart;
+  // Of a step of one micro-batch: gradients that live on the device take their bytes only from where they are made on
+  // (compile/step_layout.h), so that they are among what `device` has room for.
+  bool gradients_last = false;
 };
 
-// Of states on the disk that take `states` bytes, those that the update has at the host at once.
+// Of tensors that take `whole` bytes, `of_element` all together for each element of the weight, what the update has at
+// the host at once when they are on the disk: all, or as many parts as are under way.
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part);
+// The same of a weight's states.
 Bytes StatesAtHost(Bytes states, int64_t update_part = kUpdatePart);
 
-// Bytes of the device that activations, copies and scratch take at least: the most that is alive at one node when
-// every copy is there for its touch alone.
+// Bytes of the device that activations, copies and scratch take at least: what is alive at each node when every copy is
+// there for its touch alone, and the most of it.
 struct LeastBytes {
   Bytes bytes;
   size_t node = 0;
+  std::vector<Bytes> at;  // per node
 };
 // What lies in slots is not among it.
 LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec);

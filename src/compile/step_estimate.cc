@@ -18,7 +18,7 @@ const char* StepEstimate::Bottleneck() const {
 
 StepEstimate EstimateStep(const Program& program, const StepRates& rates, bool keep_events) {
   const TimedSegments timed = TimeOf(program, rates);
-  RankClock clock(program, timed, rates.shared, keep_events);
+  RankClock clock(program, timed, rates.links, rates.shared, keep_events);
   for (bool moved = true; moved;) {
     moved = clock.Advance();
     for (const size_t lane : {kSendLane, kReceiveLane}) {

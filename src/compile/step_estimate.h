@@ -3,8 +3,8 @@
 // (plan/simulation.h).
 //
 // Queues: kernels, and collectives and moves that are needed at once, follow each other on `compute`. What runs in the
-// background has a queue per lane (program/waits.h) beside it: collectives, and the moves of each link and direction. A
-// kernel waits for exactly what the executor would let it wait for.
+// background has a queue per lane (program/waits.h) beside it: collectives, and the moves of each link and direction
+// (compile/move_lanes.h). A kernel waits for exactly what the executor would let it wait for.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,7 @@ struct StepEstimate {
   Seconds collectives;                         // needed at once
   Seconds moves;                               // between tiers, needed at once
   Seconds waiting;                             // for collectives in the background
-  Seconds stalled;                             // for moves in the background
+  Seconds stalled;                             // for moves in the background, or slowed by them
   Seconds stages;                              // waiting for other stages: the bubble
   Seconds hidden;                              // of what runs in the background, beside kernels
   Bytes sent_within_host, sent_between_hosts;  // by a rank, on average

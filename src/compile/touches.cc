@@ -5,7 +5,7 @@
 namespace temper {
 namespace {
 
-// Of adamw's inputs: the tensors (master, gradient, both moments) stand first.
+// Of adamw's inputs the first moment.
 constexpr size_t kAdamwMoment = 2;
 static_assert(kAdamwMoment < kAdamwTensors);
 
@@ -26,6 +26,7 @@ Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, con
       update_part_(spec.update_part),
       part_begin_(graph.nodes().size(), 0),
       part_end_(graph.nodes().size(), static_cast<int>(graph.nodes().size())) {
+  TEMPER_CHECK(update_part_ > 0);
   for (const PipelinePart& part : parts) {
     for (size_t i = part.begin; i < part.end; ++i) {
       part_begin_[i] = static_cast<int>(part.begin);
@@ -124,12 +125,13 @@ void Touches::FindHomes(const Homes& homes) {
 
 Bytes Touches::CopiesOfCut(int node) const {
   const Node& adamw = graph_.nodes()[static_cast<size_t>(node)];
-  Bytes of_part{};
-  const auto add = [&](ValueId id) { of_part += Bytes{update_part_ * SizeOf(graph_.value(id).type.dtype)}; };
+  Bytes of_element{};
+  const auto add = [&](ValueId id) { of_element += Bytes{SizeOf(graph_.value(id).type.dtype)}; };
   std::for_each(adamw.inputs.begin(), adamw.inputs.begin() + kAdamwTensors, add);
   // The new weight, beside the states that are updated in place.
   std::for_each(adamw.outputs.begin() + kAdamwStates, adamw.outputs.end(), add);
-  return of_part * kPartsAtHost;
+  const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+  return UpdateAtHost(of_element * elements, of_element, update_part_);
 }
 
 bool Touches::IsTransferred(ValueId root) const {

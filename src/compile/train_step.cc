@@ -1,5 +1,7 @@
 #include "compile/train_step.h"
 
+#include <fmt/core.h>
+
 #include <array>
 
 #include "compile/collectives.h"
@@ -118,6 +120,7 @@ class StepCompiler {
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
                                   .gather_weights_again = spec_.mesh.reshard_after_forward,
+                                  .keep_last_gathered = spec_.mesh.overlap && !pipelined,
                                   .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
@@ -234,6 +237,11 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   const StepCompiler compiler(spec, reduces_once);
   UpdateStage update_stage{.stage = cut.stage};
   const Graph split = SplitSharedWeights(local, cut, &update_stage.holders), fused = Fuse(split);
+  for (const auto& [name, holders] : update_stage.holders) {
+    if (holders.size() == 2) continue;
+    return Unsupported(fmt::format("{} is used on {} stages, and two at most can share a weight: take mesh.pp=2", name,
+                                   holders.size()));
+  }
   const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
   const Graph whole_update = BuildUpdate(split, spec.adamw, MeshOfStage(mesh), reduces_once);
   const Graph whole_eval = compiler.Forward(fused_eval);

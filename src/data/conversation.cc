@@ -128,7 +128,11 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
     if (!from || !from->is_string()) return Corrupt(place + ": 'from' is missing");
     const std::string& name = from->get_ref<const std::string&>();
     const auto* role = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == name; });
-    if (role == kRoles.end()) return Corrupt(fmt::format("{}: unknown speaker \"{}\"", place, name));
+    if (role == kRoles.end()) {
+      std::string known;
+      for (const auto& [speaker, as] : kRoles) known += fmt::format("{}{}", known.empty() ? "" : ", ", speaker);
+      return Corrupt(fmt::format("{}: unknown speaker \"{}\"; known are {}", place, name, known));
+    }
     if (!value && (role->second == "function_call" || !Find(turn, "tool_calls")))
       return Corrupt(place + ": 'value' is missing");
 

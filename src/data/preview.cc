@@ -5,28 +5,12 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace temper {
 namespace {
 
 constexpr std::string_view kGreen = "\x1b[32m", kDim = "\x1b[2m", kReset = "\x1b[0m";
-
-// Bytes below space (but line ends and tabs), DEL, and C1 controls (U+0080 to U+009F, in UTF-8 C2 80 to C2 9F).
-std::string Harmless(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
-      out += fmt::format("\\x{:02x}", next);
-      ++i;
-    } else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", c);
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-  return out;
-}
 
 // The text that tokens [begin, end) add to what stands before them.
 std::string TextOf(std::span<const int32_t> tokens, size_t begin, size_t end, const Tokenizer& tokenizer) {
@@ -51,7 +35,7 @@ std::string Body(const TokenStore& store, int64_t sample, const Tokenizer& token
     const bool supervised = store.supervised(sample, static_cast<int64_t>(begin));
     size_t end = begin + 1;
     while (end < shown && store.supervised(sample, static_cast<int64_t>(end)) == supervised) ++end;
-    const std::string text = Harmless(TextOf(tokens, begin, end, tokenizer));
+    const std::string text = utf8::Harmless(TextOf(tokens, begin, end, tokenizer));
     if (options.colour) {
       out += fmt::format("{}{}{}", supervised ? kGreen : kDim, text, kReset);
     } else {

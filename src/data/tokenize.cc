@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/conversation.h"
+#include "format/quoted.h"
 
 namespace temper {
 namespace {
@@ -44,7 +45,10 @@ void DataStatistics::Add(const DataStatistics& o) {
 
 RowTokenizer::RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
                            const TokenizeOptions& options)
-    : tokenizer_(tokenizer), chat_template_(chat_template), options_(options) {}
+    : tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      options_(options),
+      vocab_size_(options.vocab_size > 0 ? options.vocab_size : tokenizer.vocab_size()) {}
 
 Result<std::unique_ptr<RowTokenizer>> RowTokenizer::Create(const Tokenizer& tokenizer,
                                                            const ChatTemplate* chat_template,
@@ -215,14 +219,13 @@ Result<Sample> RowTokenizer::TokenizeChat(const RenderedChat& chat, DataStatisti
 }
 
 Result<Sample> RowTokenizer::TokenizeIds(const Record& record) const {
-  const int64_t vocab_size = options_.vocab_size > 0 ? options_.vocab_size : tokenizer_.vocab_size();
   Sample sample;
   for (size_t i = 0; i < record.input_ids.size(); ++i) {
-    if (record.input_ids[i] >= vocab_size) {
+    if (record.input_ids[i] >= vocab_size_) {
       return Corrupt(
           fmt::format("{}: input_ids[{}] is {}, but the model knows {} tokens: these ids are of another "
                       "tokenizer",
-                      record.where, i, record.input_ids[i], vocab_size));
+                      record.where, i, record.input_ids[i], vocab_size_));
     }
     sample.tokens.push_back(record.input_ids[i]);
     sample.supervised.push_back(record.labels[i] >= 0);
@@ -257,6 +260,7 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
   }
   TEMPER_RETURN_IF_ERROR(CheckFront(record, whole));
   if (!EndsTurn(whole.tokens.back())) whole.tokens.push_back(eos_);
+  TEMPER_RETURN_IF_ERROR(CheckIds(record, whole));
   const size_t n = whole.tokens.size();
   statistics.longest_row = std::max(statistics.longest_row, static_cast<int64_t>(n));
   const auto window = static_cast<size_t>(options_.max_seq_len);
@@ -284,11 +288,23 @@ Status RowTokenizer::CheckFront(const Record& record, const Sample& sample) cons
                   record.where, tokenizer_.IdToToken(*bos)));
 }
 
+// A tokenizer may have been given tokens that its model was not: the [PAD] of many a Llama.
+Status RowTokenizer::CheckIds(const Record& record, const Sample& sample) const {
+  const auto beyond =
+      std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int32_t id) { return id >= vocab_size_; });
+  if (beyond == sample.tokens.end()) return OkStatus();
+  return Corrupt(fmt::format(
+      "{}: has the token {} ({}), and the model has embeddings for {} only: take it out of the text, or use "
+      "the tokenizer that the model was trained with",
+      record.where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
+}
+
 // What all rows but texts have in common: the mask of the first token, the cut, the dropped tail.
 // `beyond`: how many tokens the row goes on with that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
   TEMPER_RETURN_IF_ERROR(CheckFront(record, sample));
+  TEMPER_RETURN_IF_ERROR(CheckIds(record, sample));
   const auto length = static_cast<int64_t>(sample.tokens.size());
   statistics.longest_row = std::max(statistics.longest_row, length + beyond);
   if (length + beyond > options_.max_seq_len) {

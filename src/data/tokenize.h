@@ -40,7 +40,7 @@ struct TokenizeOptions {
   // Question/answer and Alpaca rows go through the chat template as one user turn and its answer, as a chat would.
   bool instructions_as_conversations = false;
   ChatOptions chat;        // what the template sees besides the messages
-  int64_t vocab_size = 0;  // of the model: bound of ready-made input_ids; 0: the tokenizer's
+  int64_t vocab_size = 0;  // tokens that the model has embeddings for; 0: all of the tokenizer's
 };
 
 struct Sample {
@@ -95,6 +95,7 @@ class RowTokenizer {
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
   Status CheckFront(const Record& record, const Sample& sample) const;
+  Status CheckIds(const Record& record, const Sample& sample) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
   void Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const;
@@ -103,6 +104,7 @@ class RowTokenizer {
   const Tokenizer& tokenizer_;
   const ChatTemplate* const chat_template_;
   const TokenizeOptions options_;
+  const int64_t vocab_size_;
   std::vector<int32_t> front_;  // what the tokenizer puts in front of a text
   int32_t eos_ = 0;
 };

@@ -378,6 +378,19 @@ TEST(RowTokenizer, ReadyTokensAreTakenAsTheyAre) {
   EXPECT_TRUE(RunRow(tokenizer, record, {.vocab_size = 6000}).status.ok());
 }
 
+TEST(RowTokenizer, TokensThatTheModelHasNoEmbeddingForAreErrors) {
+  const FakeTokenizer tokenizer({"[PAD]"});
+  const TokenizeOptions without = {.vocab_size = tokenizer.vocab_size() - 1};
+  EXPECT_TRUE(RunRow(tokenizer, Prompt("a", "b"), without).status.ok());
+  EXPECT_TRUE(RunRow(tokenizer, Prompt("a", "[PAD]")).status.ok());
+  for (const Record& record : {Prompt("a[PAD]", "b"), Prompt("a", "[PAD]"), Text("a[PAD]b")}) {
+    const Status status = RunRow(tokenizer, record, without).status;
+    EXPECT_NE(status.message().find("f line 1: has the token 260 ('[PAD]'), and the model has embeddings for 260 only"),
+              std::string::npos)
+        << status.message();
+  }
+}
+
 TEST(RowTokenizer, ErrorsSayWhatIsMissing) {
   const FakeTokenizer tokenizer;
   EXPECT_NE(RunRow(tokenizer, Chat("[]")).status.message().find("chat template"), std::string::npos);

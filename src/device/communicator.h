@@ -51,10 +51,10 @@ class Communicator {
   // Kernels of the collective ops (graph/op.h: all_gather, reduce_scatter, ...), whose attribute `axes` names the group
   // within `mesh`. Parts stand in the group's order (Mesh::Group) and may be of any sizes that add up to the whole;
   // sums are made in that order, too, in f32 (f64 for f64), then acc, and rounded once. Making a kernel is a collective
-  // call of its group, but for send and recv. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: four
-  // lanes with one thread each: collectives that are needed at once, those with the attribute `background`, sends, and
-  // receives. In each lane members of a group, and both ends of a transfer, find each other by their order; what
-  // waits in one lane holds up nothing in another.
+  // call of its group, but for send and recv. REQUIRES: mesh.ranks() == size(). Thread rule of what it makes: five
+  // lanes with one thread each: collectives that are needed at once, those with the attribute `background`, those that
+  // have `soon` as well, sends, and receives. In each lane members of a group, and both ends of a transfer, find each
+  // other by their order; what waits in one lane holds up nothing in another.
   virtual std::unique_ptr<KernelTable> Collectives(const Mesh& mesh) = 0;
   // Collective over the group. For kernels that exchange numbers while they run.
   virtual Result<std::unique_ptr<Exchange>> MakeExchange(const Mesh& mesh, AxisSet axes) = 0;

@@ -76,7 +76,7 @@ class Stream {
 };
 
 // What streams of a device are for. Collectives that are needed at once are enqueued among the kernels.
-enum class StreamUse : uint8_t { kCompute, kCollectives, kSends, kReceives, kFetches, kEvictions };
+enum class StreamUse : uint8_t { kCompute, kCollectives, kSoonCollectives, kSends, kReceives, kFetches, kEvictions };
 inline constexpr int kNumStreamUses = static_cast<int>(StreamUse::kEvictions) + 1;
 
 class Communicator;
@@ -99,9 +99,11 @@ class Device {
     Bytes total, free;
     Bytes beside;  // what is neither free nor given by Allocate: contexts, libraries and scratch, of all processes
     Bytes pinned;  // of the host's memory, for copies
-    std::string holders;  // other processes, where the driver names them: "python3 (process 4711) holds 30.00 GiB"
   };
   virtual Result<Memory> MeasureMemory() = 0;
+  // For people: what other processes hold of it, where the driver names them: "python3 (process 4711) holds 30.00 GiB".
+  // Lists all of the device's processes: to be asked when a message needs it.
+  virtual std::string MemoryHolders() { return ""; }
   // Makes memory of the host's known to the device, so that copies of it wait for their turn (Stream::CopyRows), and
   // undoes that. It stays where it is meanwhile: the system may not swap it out. Errors: kOutOfMemory, where a limit of
   // the system's forbids it. REQUIRES of both: nothing that uses it is enqueued.

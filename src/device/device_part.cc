@@ -1,6 +1,10 @@
 #include "device/device_part.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "base/check.h"
 
 namespace temper {
 namespace {
@@ -35,15 +39,40 @@ Status HostWindow::Fill(const DevicePart& to, const std::function<Status(const P
   return OkStatus();
 }
 
-Status HostWindow::FillWhole(const DevicePart& to, const std::function<Status(const PartView& whole)>& fill) {
-  if (to.on_host()) return fill(to.part);
-  const auto size = static_cast<size_t>(to.part.view.type.bytes().v);
-  memory_.resize(std::max(memory_.size(), size));
-  PartView whole = to.part;
-  whole.view.data = memory_.data();
-  TEMPER_RETURN_IF_ERROR(fill(whole));
-  TEMPER_RETURN_IF_ERROR(to.stream->CopyToDevice(std::span(memory_).first(size), to.part.view.data));
-  return to.stream->Synchronize();
+Status HostWindow::Put(const DevicePart& to, int64_t at, std::span<const std::byte> bytes) {
+  TEMPER_CHECK(at >= 0 && at + std::ssize(bytes) <= to.part.view.type.bytes().v) << "bytes beyond the part's";
+  std::byte* place = to.part.view.data + at;
+  if (to.on_host()) {
+    if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
+    return OkStatus();
+  }
+  TEMPER_CHECK(gathered_ == 0 || stream_ == to.stream) << "no Flush between two streams";
+  stream_ = to.stream;
+  memory_.resize(std::max(memory_.size(), static_cast<size_t>(kBytes.v)));
+  while (!bytes.empty()) {
+    if (gathered_ == kBytes.v) TEMPER_RETURN_IF_ERROR(Flush());
+    const int64_t n = std::min<int64_t>(std::ssize(bytes), kBytes.v - gathered_);
+    std::memcpy(memory_.data() + gathered_, bytes.data(), static_cast<size_t>(n));
+    if (runs_.empty() || runs_.back().to + runs_.back().bytes != place) runs_.push_back({place, 0});
+    runs_.back().bytes += n;
+    gathered_ += n;
+    place += n;
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return OkStatus();
+}
+
+Status HostWindow::Flush() {
+  if (gathered_ == 0) return OkStatus();
+  std::span<const std::byte> rest = memory_;
+  for (const Run& run : runs_) {
+    const auto n = static_cast<size_t>(run.bytes);
+    TEMPER_RETURN_IF_ERROR(stream_->CopyToDevice(rest.first(n), run.to));
+    rest = rest.subspan(n);
+  }
+  runs_.clear();
+  gathered_ = 0;
+  return stream_->Synchronize();
 }
 
 Status HostWindow::Read(const DevicePart& from, const std::function<Status(std::span<const std::byte> bytes)>& take) {

@@ -36,13 +36,24 @@ class HostWindow {
   // Calls fill(piece) for pieces that cover `to`, in order, and puts what it wrote where it belongs. On the host there
   // is one piece, `to` itself; else a piece is as many rows as fit in kBytes, one at least (of a vector: elements).
   Status Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill);
-  // The same with one piece only: for those that cannot say a part of it. Memory: as large as `to`.
-  Status FillWhole(const DevicePart& to, const std::function<Status(const PartView& whole)>& fill);
+  // Puts `bytes` where byte `at` of `to` is: for those who come with its bytes in any order. On the host at once, else
+  // when kBytes have gathered; Flush puts the rest. Between two flushes all are of one stream.
+  Status Put(const DevicePart& to, int64_t at, std::span<const std::byte> bytes);
+  Status Flush();
   // Calls take(bytes) with the bytes of `from`, in order, in runs of at most kBytes where it is not on the host.
   Status Read(const DevicePart& from, const std::function<Status(std::span<const std::byte> bytes)>& take);
 
  private:
+  // Bytes of the window that go to one place.
+  struct Run {
+    std::byte* to;
+    int64_t bytes;
+  };
   std::vector<std::byte> memory_;
+  // Of Put: what has gathered at the window's begin, one run after the other.
+  std::vector<Run> runs_;
+  int64_t gathered_ = 0;
+  Stream* stream_ = nullptr;
 };
 
 }  // namespace temper

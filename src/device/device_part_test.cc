@@ -2,35 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include "device/elsewhere_for_test.h"
 
 namespace temper {
 namespace {
-
-// Memory that lies elsewhere: the same bytes, but only through copies that are done late.
-class Elsewhere final : public Stream {
- public:
-  Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override {
-    waiting_.push_back([=] { std::memcpy(device, host.data(), host.size()); });
-    most_ = std::max(most_, host.size());
-    return OkStatus();
-  }
-  Status CopyToHost(const std::byte* device, std::span<std::byte> host) override {
-    waiting_.push_back([=] { std::memcpy(host.data(), device, host.size()); });
-    most_ = std::max(most_, host.size());
-    return OkStatus();
-  }
-  Status Synchronize() override {
-    for (const auto& copy : waiting_) copy();
-    waiting_.clear();
-    return OkStatus();
-  }
-  size_t most() const { return most_; }
-
- private:
-  std::vector<std::function<void()>> waiting_;
-  size_t most_ = 0;
-};
 
 // Rows 10.. of a matrix, or elements, that number their place in the whole.
 struct Case {
@@ -79,6 +54,34 @@ TEST(HostWindow, FillsAndReadsWhatIsElsewherePieceByPiece) {
                     .ok());
     ASSERT_EQ(read.size(), static_cast<size_t>(view.type.bytes().v));
     EXPECT_TRUE(std::equal(read.begin(), read.end(), host.view.raw().begin())) << c.shape.ToString();
+  }
+}
+
+TEST(HostWindow, PutsBytesThatComeInAnyOrderWhereTheyBelong) {
+  constexpr int64_t kElements = 2'750'001, kBytes = 4 * kElements, kRun = 700'001;
+  std::vector<std::byte> from(kBytes);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * i >> 7);
+  for (const bool away : {false, true}) {
+    Elsewhere elsewhere;
+    std::vector<std::byte> memory(from.size());
+    const PartView part(View{memory.data(), {DType::kI32, {kElements}}});
+    const DevicePart to = away ? DevicePart(part, elsewhere) : DevicePart(part);
+    HostWindow window;
+    for (int64_t begin = kBytes / kRun * kRun; begin >= 0; begin -= kRun) {
+      const auto n = static_cast<size_t>(std::min(kRun, kBytes - begin));
+      ASSERT_TRUE(window.Put(to, begin, std::span(from).subspan(static_cast<size_t>(begin), n)).ok());
+    }
+    ASSERT_TRUE(window.Flush().ok());
+    EXPECT_TRUE(memory == from) << (away ? "elsewhere" : "on the host");
+    EXPECT_LE(elsewhere.most(), static_cast<size_t>(HostWindow::kBytes.v));
+    // In order: as few copies as there can be.
+    elsewhere.Forget();
+    for (int64_t begin = 0; begin < kBytes; begin += kRun) {
+      const auto n = static_cast<size_t>(std::min(kRun, kBytes - begin));
+      ASSERT_TRUE(window.Put(to, begin, std::span(from).subspan(static_cast<size_t>(begin), n)).ok());
+    }
+    ASSERT_TRUE(window.Flush().ok());
+    EXPECT_EQ(elsewhere.copies(), away ? (kBytes + HostWindow::kBytes.v - 1) / HostWindow::kBytes.v : 0);
   }
 }
 

@@ -20,6 +20,9 @@ class Store {
   // Errors name the file, the place and the cause. REQUIRES: within size().
   virtual Status Read(Bytes at, std::span<std::byte> to) = 0;
   virtual Status Write(Bytes at, std::span<const std::byte> from) = 0;
+  // Begins or ceases: the processor has nothing to do until something is read, so that what of it makes reads faster is
+  // free. May be called by any thread.
+  virtual void NoteAwaited(bool /*awaited*/) {}
 };
 
 // A store as a device's memory, so that whoever moves bytes to and from a device does so to and from a store. Its
@@ -32,6 +35,7 @@ class StoreStream final : public Stream {
   Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override;
   Status CopyToHost(const std::byte* device, std::span<std::byte> host) override;
   Status Synchronize() override { return OkStatus(); }
+  void NoteAwaited(bool awaited) { store_.NoteAwaited(awaited); }
 
  private:
   Bytes PlaceOf(const std::byte* address) const;

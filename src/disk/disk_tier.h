@@ -16,6 +16,7 @@
 // (io_team.h). A caller that wants the disk's full rate has two transfers of a kind under way.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -56,12 +57,14 @@ class DiskTier final : public Store {
   // Host memory that a tier takes: for what it reads, and for what it writes where it has a spill file.
   static Bytes BufferBytes(bool spills);
 
-  // Copies the to.size() bytes from address `at` on. Fastest where memory and file are aligned alike; then no byte is
-  // copied. REQUIRES: they lie in the spill file or in one mapped region; of one that converts they are whole elements,
-  // and `to` is aligned to these. After an error `to` holds anything.
+  // Copies the to.size() bytes from address `at` on. Where memory and file are aligned alike that takes no time of a
+  // processor, unless it is awaited: no byte is copied. REQUIRES: they lie in the spill file or in one mapped region;
+  // of one that converts they are whole elements, and `to` is aligned to these. After an error `to` holds anything.
   Status Read(Bytes at, std::span<std::byte> to) override;
   // REQUIRES: they lie in the spill file. After an error these bytes of it are anything.
   Status Write(Bytes at, std::span<const std::byte> from) override;
+
+  void NoteAwaited(bool awaited) override { awaited_ += awaited ? 1 : -1; }
 
   Bytes size() const override { return size_; }  // where the last region ends
   Bytes spill() const { return spill_; }
@@ -85,6 +88,7 @@ class DiskTier final : public Store {
   const Mapped& RegionOf(Bytes at, size_t size) const;
   Status ReadMapped(const Mapped& region, Bytes at, std::span<std::byte> to);
   Status ReadRun(const Run& run, std::span<std::byte> to);
+  Status WriteWithinBlock(int64_t begin, std::span<const std::byte> data, std::span<std::byte> buffer);
   Status CheckUnchanged(const File& file) const;
 
   Bytes spill_, size_;
@@ -93,7 +97,8 @@ class DiskTier final : public Store {
   std::vector<File> files_;
   std::vector<Mapped> mapped_;  // by address
   std::unique_ptr<IoTeam> readers_, writers_;
-  std::mutex ends_;  // held while a block is read, changed in a part and written: two writes may share it
+  std::atomic<int> awaited_ = 0;  // by so many
+  std::mutex ends_;  // held while one block is read, changed in a part and written: two writes may share it
 };
 
 }  // namespace temper

@@ -66,7 +66,10 @@ TEST_P(SpillTest, RandomReadsAndWritesEqualAShadowInMemory) {
       std::copy((*memory).begin(), (*memory).end(), part.begin());
       Must(tier->Write(Bytes{at}, *memory));
     } else {
+      const bool awaited = i % 4 == 1;
+      if (awaited) tier->NoteAwaited(true);
       Must(tier->Read(Bytes{at}, *memory));
+      if (awaited) tier->NoteAwaited(false);
       ASSERT_TRUE(Same(*memory, part)) << size << " bytes at " << at << " in round " << i;
     }
   }

@@ -48,8 +48,9 @@ Status IoTeam::Run(int64_t chunks, Work work) {
   if (chunks == 0) return OkStatus();
   Transfer own{.work = &work, .next = 0, .chunks = chunks};
   std::unique_lock lock(mutex_);
-  (first_ == nullptr ? first_ : last_->behind) = &own;
-  last_ = &own;
+  Transfer** end = &first_;
+  while (*end != nullptr) end = &(*end)->behind;
+  *end = &own;
   if (chunks > 1) begun_.notify_all();  // else nobody need wake up
   while (!own.complete()) {
     if (own.next < own.chunks && CanDo()) {
@@ -77,10 +78,7 @@ void IoTeam::Serve() {
 
 void IoTeam::DoNext(std::unique_lock<std::mutex>& lock) {
   Transfer& transfer = *first_;  // whoever has begun a chunk of another has begun all of it
-  const auto leave = [&] {
-    first_ = transfer.behind;
-    if (first_ == nullptr) last_ = nullptr;
-  };
+  const auto leave = [&] { first_ = transfer.behind; };
   const int64_t chunk = transfer.next++;
   if (transfer.next == transfer.chunks) leave();
   ++transfer.doing;

@@ -64,8 +64,8 @@ class IoTeam {
   std::mutex mutex_;
   std::condition_variable begun_, ended_;  // waited for by threads of the team, and by callers
   // Guarded by mutex_.
-  std::vector<std::byte*> free_;                 // buffers
-  Transfer *first_ = nullptr, *last_ = nullptr;  // of those that have chunks to begin, in the order of their calls
+  std::vector<std::byte*> free_;  // buffers
+  Transfer* first_ = nullptr;     // of those that have chunks to begin, in the order of their calls
   bool stopped_ = false;
 
   std::vector<std::thread> threads_;  // last: they use what is above

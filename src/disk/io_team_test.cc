@@ -128,9 +128,6 @@ TEST(IoTeam, WhoHasNothingLeftToBeginPassesItsBufferOn) {
 
 TEST(IoTeam, WhoCallsFirstIsServedFirst) {
   IoTeam team(1, Bytes{BlockFile::kBlock});
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool called = false;
   std::vector<int> order;
   std::thread second;
   const Status s = team.Run(5, [&](int64_t chunk, std::span<std::byte>) {

@@ -68,7 +68,8 @@ enum class Op : unsigned char {
   kEvict,  // (x) -> x
   // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
   // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h. With `background`
-  // (compile/collectives.h) the executor may run them beside the kernels that follow.
+  // (compile/collectives.h) the executor may run them beside the kernels that follow, and with `soon`, too, not behind
+  // others of these.
   kAllGather,  // (part...) -> whole...: parts of dim `dim` side by side; adjoint: reduce_scatter
                //                                              attrs: axes, ranks, dim, sizes (of dim in the outputs)
   kReduceScatter,  // (term..., [acc...]) -> part... of the sum (+ acc), cut along dim `dim`; adjoint: all_gather

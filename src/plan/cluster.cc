@@ -20,14 +20,19 @@ Bytes Cluster::HostMemoryOf(int ranks) const {
 LinkRates Cluster::LinksOf(int ranks) const {
   // Of what a cluster does not say: a copy in one memory reads and writes; PCIe 3 x16; a SATA disk.
   constexpr double kPcie3 = 12e9, kSata = 0.5e9;
-  const OpRate& copy = ShareOf(ranks).rates.Of(Op::kCast, OpClass::kMemory, DType::kF32);
-  const double unsaid = shared && copy.known() ? copy.BytesPerSecond(MiB(64)) / 2 : kPcie3;
+  const Share& share = ShareOf(ranks);
+  const OpRate& copy = share.rates.Of(Op::kCast, OpClass::kMemory, DType::kF32);
+  const double unsaid = share.copies > 0         ? share.copies
+                        : shared && copy.known() ? copy.BytesPerSecond(MiB(64)) / 2
+                                                 : kPcie3;
   const auto or_else = [](double said, double otherwise) { return said > 0 ? said : otherwise; };
   return {.host_to_device = or_else(to_device, unsaid),
           .device_to_host = or_else(from_device, unsaid),
           .disk_read = or_else(disk_read, kSata) / std::max(ranks, 1),
           .disk_write = or_else(disk_write, kSata) / std::max(ranks, 1),
-          .latency = {20e-6}};
+          .latency = {20e-6},
+          .copies = share.beside_copies,
+          .disk = share.beside_disk};
 }
 
 DeviceRates Cluster::HostRatesOf(int ranks) const {

@@ -36,8 +36,7 @@ struct Cluster {
   Bytes host_memory;                     // 0: not said
   double host_bandwidth = 0;             // of that, which kernels on the host reach; 0: not said
   double disk_read = 0, disk_write = 0;  // bytes per second of a host, which its ranks share; 0: not said
-  // Bytes per second between a host's memory and one of its devices; 0: not said. Where both are one memory (shared),
-  // what a copy in it takes.
+  // Bytes per second between a host's memory and one of its devices; 0: not said.
   double to_device = 0, from_device = 0;
   Link between_hosts;                // per host: its devices share it
   double price_per_device_hour = 0;  // 0: not given
@@ -52,6 +51,10 @@ struct Cluster {
     // FLOP per second that products could reach at most: what MFU is a ratio to. bf16 0: the device has no hardware for
     // it, so values are stored in it and computed in f32.
     double f32_peak = 0, bf16_peak = 0;
+    // Of a machine that is shared, whose cores copy what moves between tiers: bytes per second of a copy in its memory,
+    // 0: not said; and what it, and moves from and to the disk, cost the kernels beside them.
+    double copies = 0;
+    Contention beside_copies, beside_disk;
     double peak(DType dtype) const { return dtype == DType::kBF16 && bf16_peak > 0 ? bf16_peak : f32_peak; }
   };
   std::map<int, Share> shares;  // by ranks on the machine; not shared: {1, ..}

@@ -118,7 +118,12 @@ TEST(Cluster, AMeasuredOnePrintsAndReadsBack) {
     Cluster::Share& share = cluster.shares[ranks];
     share.f32_peak = 4e11 / ranks;
     share.bf16_peak = 8e11 / ranks;
-    if (ranks == 2) share.link = {.bytes_per_second = 1e10, .latency = {2e-6}};
+    if (ranks == 2) {
+      share.link = {.bytes_per_second = 1e10, .latency = {2e-6}};
+      share.copies = 6e9;
+      share.beside_copies = {.slows = 0.75, .slowed = 0.5};
+      share.beside_disk = {.slows = 0, .slowed = 0.25};
+    }
     share.rates.SetOp(Op::kLinear, OpClass::kNarrow, DType::kBF16,
                       {.launch = {1e-6}, .flops_per_second = 1e11, .bandwidth = {{Bytes{1}, 3e10}}});
     share.rates.SetOp(Op::kRmsNorm, OpClass::kMemory, DType::kF32,
@@ -129,6 +134,11 @@ TEST(Cluster, AMeasuredOnePrintsAndReadsBack) {
   EXPECT_EQ(PrintCluster(back), text);
   EXPECT_EQ(back.MemoryOf(2), GiB(10)) << "ranks share the machine's memory";
   EXPECT_DOUBLE_EQ(back.ShareOf(2).bf16_peak, 4e11);
+  const LinkRates links = back.LinksOf(2);
+  EXPECT_DOUBLE_EQ(links.host_to_device, 6e9);
+  EXPECT_NEAR(links.SecondsBesideKernels(Tier::kHost, Tier::kDevice, Bytes{6'000'000'000}).v, 1.5, 1e-3);
+  EXPECT_DOUBLE_EQ(links.copies.slows, 0.75);
+  EXPECT_DOUBLE_EQ(links.disk.slows, 0);
   ASSERT_NE(back.ShareOf(1).rates.Own(Op::kRmsNorm, OpClass::kMemory, DType::kF32), nullptr);
   EXPECT_EQ(back.ShareOf(1).rates.Own(Op::kLinear, OpClass::kProduct, DType::kBF16), nullptr);
 }

@@ -201,6 +201,14 @@ void ReadMeasuredRate(Section& entry, DeviceRates* rates) {
   if (entry.ok()) rates->SetOp(*op, found->second, *dtype, std::move(rate));
 }
 
+Contention ReadContention(Section& section) {
+  constexpr double kMost = 1e3;  // times as long as alone
+  const Contention contention{.slows = std::max(section.Number("kernels", kMost) - 1, 0.0),
+                              .slowed = std::max(section.Number("moves", kMost) - 1, 0.0)};
+  section.Done();
+  return contention;
+}
+
 void ReadMeasured(Section& root, Cluster* cluster) {
   for (Section& section : root.Children("measured")) {
     const int ranks = section.Count("ranks");
@@ -208,6 +216,12 @@ void ReadMeasured(Section& root, Cluster* cluster) {
     share.f32_peak = section.Quantity("f32_peak", "FLOP/s");
     share.bf16_peak = section.Quantity("bf16_peak", "FLOP/s", 0);
     share.link = ReadLink(section.Child("link"));
+    if (std::optional<Section> copies = section.Child("copies")) {
+      share.copies = copies->Quantity("bandwidth", "B/s");
+      if (share.copies <= 0) copies->Fail("bandwidth", "bandwidth should be above 0");
+      share.beside_copies = ReadContention(*copies);
+    }
+    if (std::optional<Section> disk = section.Child("disk")) share.beside_disk = ReadContention(*disk);
     for (Section& entry : section.Children("rates")) ReadMeasuredRate(entry, &share.rates);
     section.Done();
   }
@@ -291,6 +305,13 @@ std::string PrintCluster(const Cluster& c) {
     if (share.link.bytes_per_second > 0) {
       text += fmt::format("    link: {{bandwidth: {}, latency: {}}}\n",
                           PrintQuantity(share.link.bytes_per_second, "B/s"), PrintQuantity(share.link.latency.v, "s"));
+    }
+    if (share.copies > 0) {
+      const auto times = [](const Contention& c) {
+        return fmt::format("kernels: {:.3f}, moves: {:.3f}", 1 + c.slows, 1 + c.slowed);
+      };
+      text += fmt::format("    copies: {{bandwidth: {}, {}}}\n    disk: {{{}}}\n", PrintQuantity(share.copies, "B/s"),
+                          times(share.beside_copies), times(share.beside_disk));
     }
     text += "    rates:\n";
     for (int op = 0; op < kNumOps; ++op) {

@@ -83,13 +83,14 @@ std::vector<StepEstimate> Simulate(std::span<const Program* const> stages, const
       << stages.size() << " programs for " << mesh.ToString();
   TEMPER_CHECK(mesh.ranks() <= cluster.devices()) << mesh.ToString() << " on " << cluster.devices() << " devices";
   const DeviceRates host = cluster.HostRatesOf(std::min(mesh.ranks(), cluster.devices_per_host));
+  const LinkRates links = cluster.LinksOf(std::min(mesh.ranks(), cluster.devices_per_host));
   std::vector<TimedSegments> timed;
   timed.reserve(stages.size());
   std::vector<RankClock> clocks;
   clocks.reserve(stages.size());
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     timed.push_back(TimeOf(*stages[stage], RatesOf(mesh, static_cast<int>(stage), cluster, host)));
-    clocks.emplace_back(*stages[stage], timed.back(), cluster.shared, keep_events);
+    clocks.emplace_back(*stages[stage], timed.back(), links, cluster.shared, keep_events);
   }
   for (bool moved = true; moved;) {
     moved = false;

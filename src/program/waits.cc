@@ -59,7 +59,7 @@ Footprint FootprintOf(const Program& program, const Segment& segment, size_t i, 
 size_t LaneOf(const Instruction& instruction, const Binding& binding) {
   if (instruction.op == Op::kSend) return kSendLane;
   if (instruction.op == Op::kRecv) return kReceiveLane;
-  if (!IsMove(instruction.op)) return kCollectiveLane;
+  if (!IsMove(instruction.op)) return instruction.attributes.Flag("soon") ? kSoonLane : kCollectiveLane;
   const bool fetches = instruction.op == Op::kFetch;
   const int far = fetches ? instruction.inputs[0] : instruction.outputs[0];
   const bool disk = TierOf(binding.offsets[static_cast<size_t>(far)]) == Tier::kDisk;

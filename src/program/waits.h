@@ -10,9 +10,13 @@
 
 namespace temper {
 
-// What runs beside the kernels (attribute `background`), in one order each: collectives, sends, receives, and moves:
-// fetches and evictions, of the host and of the disk.
-inline constexpr size_t kBackgroundLanes = 7, kCollectiveLane = 0, kSendLane = 1, kReceiveLane = 2, kFirstMoveLane = 3;
+// What runs beside the kernels (attribute `background`), in one order each: collectives, those among them whose result
+// is needed soon (attribute `soon`), sends, receives, and moves: fetches and evictions, of the host and of the disk.
+inline constexpr size_t kBackgroundLanes = 8, kCollectiveLane = 0, kSoonLane = 1, kSendLane = 2, kReceiveLane = 3,
+                        kFirstMoveLane = 4;
+constexpr bool IsCollectiveLane(size_t lane) {
+  return lane == kCollectiveLane || lane == kSoonLane;
+}
 // Of these lanes an instruction may begin before the one before it has ended.
 constexpr bool IsDiskLane(size_t lane) {
   return lane >= kFirstMoveLane + 2;
@@ -20,7 +24,8 @@ constexpr bool IsDiskLane(size_t lane) {
 size_t LaneOf(const Instruction& instruction, const Binding& binding);
 // What traces call them.
 inline constexpr std::array<const char*, kBackgroundLanes> kQueueOfLane = {
-    "communicate", "send", "receive", "fetch from host", "evict to host", "read from disk", "write to disk"};
+    "communicate",     "communicate soon", "send",           "receive",
+    "fetch from host", "evict to host",    "read from disk", "write to disk"};
 using LaneCounts = std::array<uint32_t, kBackgroundLanes>;
 
 // Per instruction in the order of the schedule: how many of the background instructions of each lane, in the order in

@@ -11,7 +11,7 @@ namespace {
 constexpr int kMovesOfDisk = 2;
 
 const char* NameOf(size_t lane) {
-  if (lane == kCollectiveLane) return "a collective in the background";
+  if (IsCollectiveLane(lane)) return "a collective in the background";
   return lane < kFirstMoveLane ? "a transfer" : "a move";
 }
 
@@ -21,6 +21,8 @@ std::optional<StreamUse> StreamOfLane(size_t lane) {
   switch (lane) {
     case kCollectiveLane:
       return StreamUse::kCollectives;
+    case kSoonLane:
+      return StreamUse::kSoonCollectives;
     case kSendLane:
       return StreamUse::kSends;
     case kReceiveLane:

@@ -24,6 +24,9 @@ class Move final : public Kernel {
                      : path_.disk->CopyToDevice({from_.address, bytes}, to_.address);
   }
   bool replayable() const override { return false; }
+  void NoteAwaited(bool awaited) override {
+    if (from_.tier == Tier::kDisk) path_.disk->NoteAwaited(awaited);
+  }
 
  private:
   const MoveEnd from_, to_;

@@ -5,6 +5,7 @@
 
 #include "device/device.h"
 #include "device/kernel.h"
+#include "device/store.h"
 #include "program/program.h"
 #include "runtime/pinned_staging.h"
 
@@ -18,9 +19,9 @@ struct MoveEnd {
 
 // What carries a move.
 struct MovePath {
-  Stream* disk = nullptr;  // the disk tier's memory
-  Stream* link = nullptr;  // on which copies between a device and pinned memory are enqueued; nullptr: the device is
-                           // the host, whose copies are done when they return
+  StoreStream* disk = nullptr;  // the disk tier's memory
+  Stream* link = nullptr;       // on which copies between a device and pinned memory are enqueued; nullptr: the device
+                                // is the host, whose copies are done when they return
   PinnedStaging* staging = nullptr;  // of a move between a device apart and the disk
 };
 

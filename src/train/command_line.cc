@@ -184,8 +184,9 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
                                          options.Find("resume") ? "; to go on from it, write --resume=" + path : ""));
     }
     // A configuration is written by hand: a megabyte of it is some other file.
-    TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, MiB(1)));
-    TEMPER_RETURN_IF_ERROR(ReadYamlOptions(text, path, options));
+    const auto text = ReadTextFile(env, path, MiB(1));
+    const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
+    if (!read.ok()) return InvalidArgument(read.message());  // a mistake in the settings, whatever it is of the file
   }
   return ApplyCommandLine(command_line, options);
 }

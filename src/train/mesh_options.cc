@@ -1,6 +1,7 @@
 #include "train/mesh_options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,17 +25,34 @@ int64_t SideOf(int64_t tp, int64_t depth) {
   return side * side * depth == tp ? side : 0;
 }
 
-Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int ranks, const HeadCounts& h, MeshSpec* spec) {
+// Of an axis whose size and the `others` do not make up the ranks: the nearest sizes that do, fsdp being left out.
+std::vector<std::string> SizesNear(const char* name, int64_t size, int64_t others, int64_t ranks) {
+  int64_t below = 0, above = 0;
+  for (int64_t n = 1; n <= ranks; ++n) {
+    if (ranks % (others * n) != 0) continue;
+    if (n < size) below = n;
+    if (n > size && above == 0) above = n;
+  }
+  std::vector<std::string> near;
+  for (const int64_t n : {below, above}) {
+    if (n > 0) near.push_back(fmt::format("mesh.{}={}", name, n));
+  }
+  return near;
+}
+
+// `others`: the product of all axes but tp and fsdp.
+Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others, int ranks, const HeadCounts& h,
+                     MeshSpec* spec) {
   if (options.tp_mode == TensorMode::k1d) {
     spec->residual = options.sequence_parallel ? ResidualSplit::kTokens : ResidualSplit::kWhole;
     const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
     if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
-      return InvalidArgument(
-          fmt::format("mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that "
-                      "work: {}",
-                      h.heads, h.kv_heads, tp, TensorSizes(ranks, [&](int64_t n) {
-                        return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0);
-                      })));
+      const auto divides = [&](int64_t n) { return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0); };
+      const std::string work = TensorSizes(ranks, divides),
+                        here = TensorSizes(ranks, [&](int64_t n) { return divides(n) && ranks % (others * n) == 0; });
+      return InvalidArgument(fmt::format(
+          "mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that work: {}{}", h.heads,
+          h.kv_heads, tp, work, here == work ? "" : fmt::format("; on {} ranks: {}", ranks, here)));
     }
     spec->mesh.set_size(Axis::kTp, static_cast<int>(shares ? h.kv_heads : tp));
     spec->mesh.set_size(Axis::kCopy, static_cast<int>(shares ? tp / h.kv_heads : 1));
@@ -96,13 +114,23 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   const int64_t others = tp * dp * cp * pp;
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
-    const std::string nearest = ranks % others == 0
-                                    ? fmt::format("mesh.fsdp={} would use them all", ranks / others)
-                                    : fmt::format("{} ranks would do, or mesh.fsdp={} alone", others * fsdp, ranks);
-    return InvalidArgument(
-        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
-                    "srun say how many): {}",
-                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, nearest));
+    std::vector<std::string> work;
+    if (ranks % others == 0) {
+      work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));
+    } else {
+      work.push_back(fmt::format("{} ranks would do", others * fsdp));
+      const std::pair<const char*, int64_t> axes[] = {{"pp", pp}, {"dp", dp}, {"cp", cp}, {"tp", tp}};
+      for (const auto& [name, size] : axes) {
+        if (size == 1) continue;
+        const auto near = SizesNear(name, size, others / size, ranks);
+        work.insert(work.end(), near.begin(), near.end());
+      }
+      work.push_back(fmt::format("mesh.fsdp={} alone", ranks));
+    }
+    return InvalidArgument(fmt::format(
+        "mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
+        "srun say how many): {}",
+        pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, fmt::join(work, ", or ")));
   }
   MeshSpec spec{.rank = rank,
                 .reshard_after_forward = options.reshard_after_forward,
@@ -113,7 +141,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
   spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));
-  TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, ranks, heads, &spec));
+  TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, others / tp, ranks, heads, &spec));
   return spec;
 }
 

@@ -23,7 +23,7 @@ TEST(MeshOptions, RefuseSizesThatAreNotTheNumberOfRanks) {
   config.mesh.cp = 3;
   EXPECT_EQ(MeshOf(config, 2, 0, kHeads).status().message(),
             "mesh: dp=1 x fsdp=1 x cp=3 x tp=1 is 3, but the run has 2 rank(s) (nprocs, mpirun or srun say how many): "
-            "3 ranks would do, or mesh.fsdp=2 alone");
+            "3 ranks would do, or mesh.cp=2, or mesh.fsdp=2 alone");
   config.mesh.fsdp = 4;
   EXPECT_EQ(MeshOf(config, 6, 0, kHeads).status().message(),
             "mesh: dp=1 x fsdp=4 x cp=3 x tp=1 is 12, but the run has 6 rank(s) (nprocs, mpirun or srun say how "
@@ -70,7 +70,11 @@ TEST(MeshOptions, ShardingHasItsGrades) {
 TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
-  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4");
+  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4; on 6 ranks: 2");
+  EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
+  EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
+             "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
+             "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
 }
 
 TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {

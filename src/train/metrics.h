@@ -21,6 +21,8 @@
 
 namespace temper {
 
+inline constexpr char kMetricsFile[] = "metrics.jsonl";  // in the output folder
+
 // What a rank did since the last row, as shares of the time of its steps: its compute thread in kernels, in collectives
 // that are needed at once (with waiting for the others to come to them), and in neither: mostly waiting for collectives
 // in the background, which took `beside` in all.

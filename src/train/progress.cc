@@ -106,7 +106,8 @@ std::string ProgressBar(const ProgressState& state, int width, bool unicode) {
   }
   out += percent;
   for (const Figure& f : figures) out += "  " + f.text;
-  if (bar<kLeastBar&& static_cast<int>(out.size())> width) out.resize(static_cast<size_t>(std::max(width, 0)));
+  const auto most = static_cast<size_t>(std::max(width, 0));
+  if (bar < kLeastBar && out.size() > most) out.resize(most);
   return out;
 }
 

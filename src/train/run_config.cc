@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/quantity.h"
 #include "train/run_options.h"
 
 namespace temper {
@@ -307,8 +308,7 @@ std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t tota
   if (total_steps >= kFewestUsefulSteps) return std::nullopt;
   const int64_t accumulation = config.batch.gradient_accumulation_steps;
   const char* const longer = config.length.max_steps ? "raise max_steps" : "raise num_train_epochs";
-  return fmt::format("the run has only {} optimizer step{}, too few to learn much: {}{}", total_steps,
-                     total_steps == 1 ? "" : "s",
+  return fmt::format("the run has only {}, too few to learn much: {}{}", Counted(total_steps, "optimizer step"),
                      accumulation > 1 && !config.length.max_steps
                          ? fmt::format("lower gradient_accumulation_steps (now {}), or ", accumulation)
                          : "",

@@ -185,8 +185,8 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
   return Numerical(fmt::format(
       "step {}: the {} is not a finite number ({}), in {}{}. The run stops here; checkpoints written so far "
       "are good. Look at these rows, try a lower --learning_rate, more warmup, or --dtype f32",
-      step_ + 1, loss ? "loss" : "gradient norm", loss ? report.loss : report.grad_norm, loss ? "" : "a batch with ",
-      Places(suspects.samples(), spec_.place)));
+      step_ + 1, loss ? "loss" : "gradient norm", std::fabs(loss ? report.loss : report.grad_norm),
+      loss ? "" : "a batch with ", Places(suspects.samples(), spec_.place)));
 }
 
 Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<const int32_t> samples,
@@ -219,7 +219,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
       return Numerical(fmt::format(
           "the loss on the evaluation data is not a finite number ({}), in {}: the model's weights are damaged, or its "
           "training diverged",
-          sum, Places(suspects.samples(), place_)));
+          std::fabs(sum), Places(suspects.samples(), place_)));
     }
     supervised += static_cast<double>(counts.supervised);
   }

@@ -50,7 +50,8 @@ class Maker {
     table_ = communicator.Collectives(mesh_);
   }
 
-  Collective Make(Op op, int64_t elements, bool background) {
+  // `lane`: the flags that choose it.
+  Collective Make(Op op, int64_t elements, const std::vector<const char*>& lane) {
     const Part part = PartOf(elements, ranks_, rank_);
     const bool gathers = op == Op::kAllGather, scatters = op == Op::kReduceScatter;
     Collective c{.op = op, .in_size = gathers ? part.count : elements, .out_size = scatters ? part.count : elements};
@@ -63,7 +64,7 @@ class Maker {
       spec.attributes.Set("sizes", std::vector<double>{static_cast<double>(c.out_size)});
     }
     if (scatters) spec.attributes.Set("acc", int64_t{0});
-    if (background) spec.attributes.Set("background", int64_t{1});
+    for (const char* const flag : lane) spec.attributes.Set(flag, int64_t{1});
     auto kernel = table_->Make(spec);
     TEMPER_CHECK(kernel.ok()) << kernel.status().message();
     c.kernel = std::move(*kernel);
@@ -99,11 +100,17 @@ std::vector<std::string> CheckLanes(Communicator& communicator) {
     if (!c.status.ok()) failures.push_back(fmt::format("{}: {}", where, c.status.message()));
     if (!c.wrong.empty()) failures.push_back(fmt::format("{}: {}", where, c.wrong));
   };
+  const std::vector<const char*> in_line, background = {"background"}, soon = {"background", "soon"};
+  const std::pair<std::vector<const char*>, std::vector<const char*>> pairs[] = {
+      {background, in_line}, {soon, in_line}, {background, soon}};
   for (const Op op : {Op::kAllGather, Op::kReduceScatter, Op::kAllReduce, Op::kShift}) {
-    for (const int64_t elements : {kFew, kMany}) {
+    for (int variant = 0; variant < 6; ++variant) {
+      const int64_t elements = variant % 2 == 0 ? kFew : kMany;
+      const auto& [lane, other_lane] = pairs[variant / 2];
+      if (op == Op::kShift && lane == soon) continue;  // there is none
       Maker pieces(communicator, *arena);
-      Collective beside = pieces.Make(op, elements, /*background=*/true);
-      Collective at_once = pieces.Make(Op::kAllReduce, elements, /*background=*/false);
+      Collective beside = pieces.Make(op, elements, lane);
+      Collective at_once = pieces.Make(Op::kAllReduce, elements, other_lane);
       // Ranks of odd number do one after the other; the others are in both, and get out of the second only if the
       // first, in which they still wait for those, does not hold it up.
       for (Collective* const late : {&beside, &at_once}) {
@@ -117,8 +124,8 @@ std::vector<std::string> CheckLanes(Communicator& communicator) {
           early->Run(rank, n, 1);
           other.join();
         }
-        note(beside, "in the background");
-        note(at_once, "at once");
+        note(beside, "in one lane");
+        note(at_once, "in another");
         if (!failures.empty()) return failures;
       }
       std::thread other([&] {
@@ -126,8 +133,8 @@ std::vector<std::string> CheckLanes(Communicator& communicator) {
       });
       for (int round = 0; round < 20 && at_once.status.ok(); ++round) at_once.Run(rank, n, round);
       other.join();
-      note(beside, "in the background, many times");
-      note(at_once, "at once, many times");
+      note(beside, "in one lane, many times");
+      note(at_once, "in another, many times");
       if (!failures.empty()) return failures;
     }
   }

@@ -29,11 +29,11 @@ void* operator new(size_t n, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1, std::memory_order_relaxed);
   return std::malloc(n);
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
 void operator delete(void* p, size_t) noexcept {
-  std::free(p);
+  operator delete(p);
 }
 void operator delete(void* p, std::align_val_t) noexcept {
   std::free(p);

@@ -150,6 +150,24 @@ TEST_P(Nccl, EveryCollectiveGivesWhatAPlainLoopGives) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Nccl, testing::Values(1, 2, 3));
 
+const TensorType kTerms{DType::kF32, {64}};
+
+// The kernel of a sum over two ranks.
+std::unique_ptr<Kernel> MakeSum(KernelTable& collectives, bool background = false, int64_t soon = 0) {
+  auto kernel = collectives.Make(
+      {.op = Op::kAllReduce,
+       .inputs = {kTerms},
+       .outputs = {kTerms},
+       .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}, {"background", int64_t{background}}, {"soon", soon}}});
+  TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+  return *std::move(kernel);
+}
+std::unique_ptr<KernelTable> CollectivesOfTwo(NcclCommunicator& between) {
+  Mesh mesh;
+  mesh.set_size(Axis::kFsdp, 2);
+  return between.Collectives(mesh);
+}
+
 // Two ranks, of which the first waits on its device for a sum that the other one will not come to: that has ended by
 // `ends`, and this one has done `then`. What the device and what is enqueued later say of it.
 struct Waited {
@@ -161,20 +179,13 @@ Waited WaitForOneThatDoesNotCome(const std::function<void(LocalCommunicator&)>& 
   OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
     const auto between = NcclCommunicator::Make(host, device);
     TEMPER_CHECK(between.ok()) << between.status().message();
-    Mesh mesh;
-    mesh.set_size(Axis::kFsdp, 2);
-    const auto table = (*between)->Collectives(mesh);
-    const TensorType terms{DType::kF32, {64}};
-    const auto kernel = table->Make({.op = Op::kAllReduce,
-                                     .inputs = {terms},
-                                     .outputs = {terms},
-                                     .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}});
-    TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    const auto table = CollectivesOfTwo(**between);
+    const auto kernel = MakeSum(*table);
     if (host.rank() != 0) return ends(host);
-    const auto memory = device.Allocate(terms.bytes());
+    const auto memory = device.Allocate(kTerms.bytes());
     TEMPER_CHECK(memory.ok()) << memory.status().message();
     std::byte* const at = memory->data();
-    const auto sum = [&] { return (*kernel)->Run({.inputs = &at, .outputs = &at}); };
+    const auto sum = [&] { return kernel->Run({.inputs = &at, .outputs = &at}); };
     TEMPER_CHECK(sum().ok());
     then(**between);
     waited.device = device.stream().Synchronize();
@@ -203,24 +214,40 @@ TEST(Nccl, ARankThatWaitsForOneThatHasFailedIsToldByTheWatchBesideIt) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
+TEST(Nccl, AnErrorOfTheLibraryGivesWayToThePeerThatIsGone) {
+  for (const bool gone : {true, false}) {
+    setenv("TEST_NCCL_REMOTE_ERROR", "1", 1);
+    OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
+      const auto between = NcclCommunicator::Make(host, device);
+      TEMPER_CHECK(between.ok()) << between.status().message();
+      const auto table = CollectivesOfTwo(**between);
+      const auto kernel = MakeSum(*table);
+      if (host.rank() != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        if (gone) host.Abort(Numerical("the loss is NaN in step 20"));
+        return;
+      }
+      const auto memory = device.Allocate(kTerms.bytes());
+      TEMPER_CHECK(memory.ok()) << memory.status().message();
+      std::byte* const at = memory->data();
+      const Status own = kernel->Run({.inputs = &at, .outputs = &at});
+      EXPECT_NE(own.message().find("remote process exited"), std::string::npos) << own.message();
+      const std::string told = (*between)->LetGo(own).message();
+      EXPECT_NE(told.find(gone ? "the loss is NaN in step 20" : own.message()), std::string::npos) << told;
+    });
+    unsetenv("TEST_NCCL_REMOTE_ERROR");
+  }
+}
+
 TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
-  setenv("TEST_NCCL_ABORTS_TOGETHER", "2", 1);
+  setenv("TEST_NCCL_ABORTS_TOGETHER", "3", 1);
   const auto begin = std::chrono::steady_clock::now();
   OnRanks(2, Timing::kLate, [&](LocalCommunicator& host, ApartDevice& device) {
     const auto between = NcclCommunicator::Make(host, device);
     TEMPER_CHECK(between.ok()) << between.status().message();
-    Mesh mesh;
-    mesh.set_size(Axis::kFsdp, 2);
-    const auto table = (*between)->Collectives(mesh);
-    const TensorType terms{DType::kF32, {64}};
-    for (const int64_t background : {0, 1}) {  // a lane each, so a communicator each
-      KernelSpec spec{.op = Op::kAllReduce,
-                      .inputs = {terms},
-                      .outputs = {terms},
-                      .attributes = {{"axes", "fsdp"}, {"ranks", int64_t{2}}}};
-      if (background != 0) spec.attributes.Set("background", background);
-      const auto kernel = table->Make(spec);
-      TEMPER_CHECK(kernel.ok()) << kernel.status().message();
+    const auto table = CollectivesOfTwo(**between);
+    for (const bool background : {false, true}) {  // a lane each, so a communicator each
+      for (int64_t soon = 0; soon <= int64_t{background}; ++soon) (void)MakeSum(*table, background, soon);
     }
     if (host.rank() != 0) return;
     EXPECT_EQ((*between)->LetGo(IoError("the disk is full")).message(), "the disk is full");

@@ -78,6 +78,10 @@ TEST_F(BadInput, AnUnknownKeyIsAnsweredWithTheNearest) {
   Spill("run.yaml", "seed: 1\nlearning_rate: fast\n");
   ExpectEnd(Temper(run), 2, {"run.yaml line 2: learning_rate should be a number, but is 'fast'"});
   ExpectEnd(Temper({"generate", "--model", kModel, "--promt", "x"}), 2, {"did you mean 'prompt'?"});
+  Spill("run.yaml", "lora: [\n");
+  ExpectEnd(Temper(run), 2, {"run.yaml line 2: not valid YAML"});
+  run[1] = "missing.yaml";
+  ExpectEnd(Temper(run), 2, {"missing.yaml", "No such file"});
 }
 
 TEST_F(BadInput, ATruncatedFileOfWeights) {
@@ -171,6 +175,16 @@ TEST_F(BadInput, APickleIsRefusedWithTheReason) {
   ExpectModelRefused("model", {"is a PyTorch pickle, not safetensors", "runs whatever code the file holds"});
 }
 
+TEST_F(BadInput, DataThatIsNotThereIsFoundBeforeAnythingIsCompiled) {
+  for (const char* option : {"--data", "--eval_data"}) {
+    const Ended missing = Temper(Train({option, "missing.jsonl"}));
+    ExpectEnd(missing, 1, {option, "missing.jsonl", "No such file"});
+    EXPECT_EQ(missing.err.find("plan "), std::string::npos) << missing.err;
+    ExpectEnd(Temper(Train({option, "."})), 2, {option, "is a folder: give one file"});
+  }
+  EXPECT_FALSE(Has("out"));
+}
+
 TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
   Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 20) + "{\"messages\": [{\"role\": \"user\"\n" +
                        FirstLines(kExample + "/pirate_train.jsonl", 3) + "[1, 2]\n");
@@ -179,6 +193,9 @@ TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
   EXPECT_FALSE(Has("out/run.yaml")) << "a run has begun";
   ExpectEnd(Temper(Train({"--skip_bad_rows"})), 0, {"2 bad rows skipped (8.00 %)", "the first: d.jsonl line 21"});
   ExpectEnd(Temper({"eval", "--model", kModel, "--data", "d.jsonl", "--threads", "1"}), 1, {"d.jsonl line 21"});
+  // What is repeated of it cannot drive the terminal.
+  Spill("d.jsonl", "{\"pro\\u001b[31mmpt\": \"\xc2\x9b\"}\n");
+  ExpectEnd(Temper(Train({"--output_dir", "third"})), 1, {"The row has 'pro\\x1b[31mmpt'"});
 }
 
 TEST_F(BadInput, NothingSupervisedIsAnError) {
@@ -196,9 +213,30 @@ TEST_F(BadInput, ASecondBosIsAnError) {
   ExpectEnd(Temper(Train({"--model", "model"})), 1, {"d.jsonl line 1: begins with BOS twice", "remove"});
 }
 
+// As many a Llama's tokenizer has a [PAD] that its model never saw.
+TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorWhereItIsUsed) {
+  CopyModel("model");
+  Json tokenizer = Json::parse(Slurp("model/tokenizer.json"));
+  Json pad = tokenizer["added_tokens"][0];
+  pad["id"] = 2048;
+  pad["content"] = "[PAD]";
+  tokenizer["added_tokens"].push_back(pad);
+  Spill("model/tokenizer.json", tokenizer.dump());
+  ExpectEnd(Temper(Train({"--model", "model", "--max_steps", "1"})), 0,
+            {"the tokenizer has 2049 tokens, and the model embeddings for 2048"});
+  Spill("d.jsonl",
+        FirstLines(kExample + "/pirate_train.jsonl", 3) +
+            R"({"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "[PAD]"}]})"
+            "\n");
+  ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1,
+            {"d.jsonl line 4: has the token 2048 ('[PAD]'), and the model has embeddings for 2048 only"});
+  ExpectEnd(Temper({"generate", "--model", "model", "--prompt", "[PAD]"}), 2,
+            {"the prompt has the token 2048 ('[PAD]')", "embeddings for 2048 only"});
+}
+
 TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
   ExpectEnd(Temper(Train({"--max_seq_len", "60", "--max_steps", "1"})), 0,
-            {"rows (", "were longer than max_seq_len and cut at the end", "tokens lost; raise --max_seq_len"});
+            {"cut at the end: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
 }
 
 // The embedding of one token is no number: only the row that has it can give such a loss, and it is named.

@@ -54,6 +54,21 @@ TEST_F(OutputFolder, OverwriteDeletesNoModelThatNoRunWrote) {
   EXPECT_TRUE(Has("out/adapter_model.safetensors"));
 }
 
+TEST_F(OutputFolder, KeepsASettingsFileThatItsUserWroteThere) {
+  const std::string settings = "model: " + kModel + "\ndata: d.jsonl\nmax_seq_len: 96\nmax_steps: 1\nthreads: 1\n";
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("mine")).ok());
+  Spill("mine/run.yaml", settings);
+  for (const char* how : {"--overwrite", "--resume"}) {
+    ExpectEnd(Temper({"train", "mine/run.yaml", "--output_dir", "mine", how}), 2,
+              {"mine/run.yaml lies in output_dir (mine)", "give it another name"});
+  }
+  EXPECT_EQ(Slurp("mine/run.yaml"), settings);
+  // That of a run is the run's own: it is what one goes on from.
+  ASSERT_EQ(Temper(Train({})).code, 0);
+  EXPECT_EQ(Temper({"train", "out/run.yaml", "--output_dir", "out", "--resume"}).code, 0);
+  EXPECT_EQ(Temper({"train", "out/run.yaml", "--output_dir", "out", "--overwrite"}).code, 0);
+}
+
 TEST_F(OutputFolder, IsHeldByOneProcess) {
   Process first(Command(Train({"--max_steps", "80"})), folder());
   ASSERT_TRUE(first.ReadErrUntil("train step 2/80"));

@@ -47,7 +47,9 @@ TEST_F(Plan, NamesTheWaysToMakeAStepFitThatWereConsidered) {
     const Json& one = alternatives[i];
     EXPECT_EQ(one["chosen"], i == 0);
     EXPECT_EQ(one.contains("step_seconds"), one["fits"].get<bool>()) << one.dump();
-    if (one["fits"]) EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+    if (one["fits"]) {
+      EXPECT_GE(one["step_seconds"], alternatives[0]["step_seconds"]);
+    }
   }
 }
 
@@ -75,6 +77,42 @@ TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
   EXPECT_LT(read["model_flops"], unread["model_flops"]);
   EXPECT_EQ(read["bytes"], unread["bytes"]) << "what a step reserves depends on no data";
   ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 2, {"read_data", "--data"});
+}
+
+// Every line of it, but those that say something of the machine at hand.
+TEST_F(Plan, PrintsWhatTheReadmeShows) {
+  const auto model = [&](const std::string& name, const std::string& config) {
+    ASSERT_TRUE(PosixEnv().CreateFolders(Path(name)).ok());
+    Spill(JoinPath(name, "config.json"), config);
+  };
+  model("tinyllama-1.1b",
+        R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000,
+            "max_position_embeddings": 2048, "num_attention_heads": 32, "num_key_value_heads": 4,
+            "num_hidden_layers": 22, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  model("llama-3.1-405b",
+        temper::Slurp(std::string(TEMPER_SOURCE_DIR) + "/tests/prediction/configs/llama-3.1-405b.json"));
+  std::ifstream readme(std::string(TEMPER_SOURCE_DIR) + "/README.md");
+  int shown = 0;
+  bool in_block = false;
+  std::string printed;
+  for (std::string line; std::getline(readme, line);) {
+    if (line.starts_with("$ temper plan ")) {
+      in_block = true;
+      const Ended ended = Process({"sh", "-c",
+                                   std::string(TEMPER_PROGRAM) + line.substr(std::string("$ temper").size()) +
+                                       " --threads 2 --dtype bf16"},
+                                  folder())
+                              .Wait();
+      ASSERT_EQ(ended.code, 0) << ended.err;
+      printed = "\n" + ended.out;
+    } else if (line == "```") {
+      in_block = false;
+    } else if (in_block && line.find("...") == line.npos && !line.starts_with("this machine")) {
+      ++shown;
+      EXPECT_NE(printed.find("\n" + line + "\n"), std::string::npos) << "README.md: " << line << printed;
+    }
+  }
+  EXPECT_GT(shown, 20);
 }
 
 }  // namespace

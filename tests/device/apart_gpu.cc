@@ -37,9 +37,10 @@ class ApartGpu final : public ApartDevice {
     free_ += Bytes{static_cast<int64_t>(memory.size())};
     ApartDevice::Release(memory);
   }
-  Result<Memory> MeasureMemory() override {
+  Result<Memory> MeasureMemory() override { return Memory{.total = GiB(80), .free = free_}; }
+  std::string MemoryHolders() override {
     const char* const holders = std::getenv("APART_GPU_HOLDERS");
-    return Memory{.total = GiB(80), .free = free_, .holders = holders == nullptr ? "" : holders};
+    return holders == nullptr ? "" : holders;
   }
   void Join(Communicator& communicator, DeviceExchanges&, const Mesh& mesh) override {
     *exchange_ = [&communicator, mesh](AxisSet axes) { return communicator.MakeExchange(mesh, axes); };

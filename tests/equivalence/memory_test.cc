@@ -190,6 +190,8 @@ TEST(MemoryTraffic, OfAnUpdateInPartsIsThatOfOneInWholeAndFewOfItIsAtTheHost) {
     for (const auto& [name, bytes] : states) largest = std::max(largest, bytes);
     EXPECT_GE(whole.train().host.bytes, largest);
     EXPECT_LT(parts.train().host.bytes, largest);
+    EXPECT_EQ(parts.train().host.peak.activations, Bytes{}) << "what is moved in parts is copies";
+    EXPECT_GT(parts.train().host.peak.staged, Bytes{});
     // So such a limit is kept, where the whole states would be refused.
     spec.memory.host = parts.train().host.bytes;
     spec.memory.disk = true;

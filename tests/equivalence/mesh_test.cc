@@ -302,6 +302,29 @@ TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
   }
 }
 
+// Products that make gradients of weights wait for a collective to hide, those of a model that is wide enough.
+TEST(Mesh, OfTensorRanksOverlapChangesNoBit) {
+  const std::string wide = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
+  for (const auto& mesh : {MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})}) {
+    for (const ResidualSplit residual : {ResidualSplit::kTokens, ResidualSplit::kWhole}) {
+      RunSpec spec{.config = wide,
+                   .method = Method::kFull,
+                   .dtype = DType::kBF16,
+                   .rows_per_micro_batch = 2,
+                   .micro_batches = 2,
+                   .mesh = mesh};
+      spec.mesh.residual = residual;
+      const Curve curve = TrainOnMesh(spec);
+      EXPECT_NE(curve.loss[0], curve.loss[kSteps - 1]) << "nothing was learnt";
+      spec.mesh.overlap = false;
+      EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "without overlap";
+      spec.recompute = Recompute::kBlock;
+      spec.mesh.overlap = spec.through_text = true;
+      EXPECT_EQ(TrainOnMesh(spec).loss, curve.loss) << "recomputed, with overlap, read back from its text";
+    }
+  }
+}
+
 // Of a whole step: what the rules say of the Program is what the communicator counts while it runs.
 TEST(Mesh, OfARingSendsWhatItsProgramSays) {
   ThreadWorld world(4);

@@ -21,8 +21,8 @@ struct Compiled {
   Seconds step;
 };
 
-Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memory) {
-  const auto model = tiny::MakeModel(kLlama);
+Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memory, const char* config = kLlama) {
+  const auto model = tiny::MakeModel(config);
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = kTokens, .row = kRow, .training = true});
   Graph eval = model->Forward({.dtype = DType::kBF16, .tokens = kRow, .row = kRow, .training = false});
   if (lora) {
@@ -104,6 +104,23 @@ TEST(MemoryChoice, SlowLinksAreAvoidedByComputingAgainAndFastOnesAreUsed) {
   const Compiled fast = Must(Compile(true, Recompute::kAuto, Limited(Share(all, 0.6), 1e13)));
   EXPECT_EQ(fast.chosen.choice.recompute, Recompute::kNone);
   EXPECT_FALSE(TrafficOfStep(fast.programs[0]).empty());
+}
+
+// Over slow links, what the head's scratch leaves to residents is worth more than going over the head again.
+TEST(MemoryChoice, CutsTheLossFinerWhereThatIsFasterAndWhereItMay) {
+  const char* const wide_head = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 16000, "hidden_size": 256,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768})";
+  const auto compile = [&](const MemorySpec& memory) {
+    return Must(Compile(false, Recompute::kBlock, memory, wide_head));
+  };
+  MemorySpec memory = Limited(Share(compile({}).programs[0].arena_bytes, 0.5), 5e7);
+  const Compiled free = compile(memory);
+  EXPECT_LT(free.chosen.choice.loss_chunk, kDefaultLossChunk);
+  EXPECT_LE(free.programs[0].arena_bytes, memory.device);
+  memory.loss_chunks_keep_bits = false;
+  const Compiled kept = compile(memory);
+  EXPECT_EQ(kept.chosen.choice.loss_chunk, kDefaultLossChunk);
+  EXPECT_LT(free.step, kept.step);
 }
 
 // The least limit, to three percent, that does not refuse.

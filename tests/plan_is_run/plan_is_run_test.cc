@@ -222,6 +222,7 @@ std::vector<Variant> PlacedVariants() {
       {"lora_bf16_dropout", {.method = Method::kLora, .dtype = DType::kBF16, .dropout = 0.1, .micro_batches = 2}},
       {"lora_head_selective",
        {.method = Method::kLoraWithHead, .micro_batches = 1, .recompute = Recompute::kSelective}},
+      {"full_one_micro_batch", {.config = tiny::LlamaConfigText(false), .dtype = DType::kBF16, .micro_batches = 1}},
       {"opt_full_bf16", {.config = tiny::OptConfigText(true), .dtype = DType::kBF16, .micro_batches = 2}}};
   std::vector<Variant> all;
   for (const Variant& method : methods) {

@@ -97,7 +97,7 @@ def order(c):
 
 
 def main():
-    patterns = [r"\s", r"\w", r"\d", "."] + [r"\p{%s}" % s for s in SCRIPTS] + [f"[[:{p}:]]" for p in POSIX]
+    patterns = [r"\s", r"\w", r"\d", ".", "[\u0800-\u4E00]"] + [r"\p{%s}" % s for s in SCRIPTS] + [f"[[:{p}:]]" for p in POSIX]
     classes = {p: matching(p) for p in patterns}
     steps = {"Digits": digits(), "Punctuation": found(pre_tokenizers.Punctuation("removed")),
              "WhitespaceSplit": found(pre_tokenizers.WhitespaceSplit()), "Whitespace": words()}

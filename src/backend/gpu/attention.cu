@@ -16,16 +16,7 @@ std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& con
   }
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      if (heads.tokens == 0) return OkStatus();
-      const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
-      const ForwardOperands<T, T> x = {.q = In<T>(args, 0),
-                                       .k = In<T>(args, 1),
-                                       .v = In<T>(args, 2),
-                                       .document_start_T = In<const int>(args, 3),
-                                       .o = Out<T>(args, 0),
-                                       .lse_TH = Out<float>(args, 1)};
-      return TEMPER_LAUNCH((AttentionTiles<T, T, S, Causal>), (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}),
-                           unsigned{kBlockThreads}, stream, x, heads, Causal(), fault);
+      return LaunchAttention<T, T, S>(args, heads, Causal(), /*acc=*/false, fault, stream);
     });
   });
 }

@@ -47,26 +47,7 @@ std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Cont
   }
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      if (heads.tokens == 0) return OkStatus();
-      float* const delta = reinterpret_cast<float*>(args.workspace);
-      const BackwardOperands<T, T> x = {.d_o = In<T>(args, 0),
-                                        .q = In<T>(args, 1),
-                                        .k = In<T>(args, 2),
-                                        .v = In<T>(args, 3),
-                                        .lse_TH = In<float>(args, 5),
-                                        .delta_TH = delta,
-                                        .document_start_T = In<const int>(args, 6),
-                                        .d_q = Out<T>(args, 0),
-                                        .d_k = Out<T>(args, 1),
-                                        .d_v = Out<T>(args, 2)};
-      const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
-      constexpr unsigned kThreads = kBlockThreads;
-      TEMPER_RETURN_IF_ERROR(FindDeltas<T>(x.d_o, In<T>(args, 4), heads, delta, stream));
-      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((QueryGradients<T, T, S, Causal>),
-                                           (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x,
-                                           heads, Causal()));
-      return TEMPER_LAUNCH((KeyGradients<T, T, S, Causal>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}),
-                           kThreads, stream, x, heads, Causal());
+      return LaunchAttentionBackward<T, T, S>(args, heads, Causal(), /*acc=*/false, stream);
     });
   });
 }

@@ -15,10 +15,6 @@ namespace temper::gpu {
 std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, int64_t* fault);
 std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Context& context);
 
-// delta_TH of attention's backward: the sum over a head of d_o o.
-template <class T>
-Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream);
-
 #if TEMPER_MATRIX_UNITS
 
 inline constexpr int kMatrixThreads = 128;

@@ -1,6 +1,5 @@
 // attention_step and its backward: this rank's queries on the keys of one rank of a context-parallel group. Rows are
 // dealt (tensor/context_part.h): which local keys a local query sees follows from both ranks' places.
-#include "backend/gpu/attention_matrix.h"
 #include "backend/gpu/attention_tiling.h"
 #include "graph/ops/context_attributes.h"
 
@@ -39,18 +38,7 @@ std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, const Context&
   });
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      if (heads.tokens == 0) return OkStatus();
-      const ForwardOperands<T, float> x = {.q = In<T>(args, 0),
-                                           .k = In<T>(args, 1),
-                                           .v = In<T>(args, 2),
-                                           .document_start_T = In<const int>(args, 3),
-                                           .o = Out<float>(args, 0),
-                                           .lse_TH = Out<float>(args, 1),
-                                           .o_before = acc ? In<float>(args, 4) : nullptr,
-                                           .lse_before = acc ? In<float>(args, 5) : nullptr};
-      const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
-      return TEMPER_LAUNCH((AttentionTiles<T, float, S, Dealt>), (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}),
-                           unsigned{kBlockThreads}, stream, x, heads, dealt, fault);
+      return LaunchAttention<T, float, S>(args, heads, dealt, acc, fault, stream);
     });
   });
 }
@@ -62,27 +50,7 @@ std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, const 
   const bool acc = spec.attributes.Flag("acc");
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      if (heads.tokens == 0) return OkStatus();
-      float* const delta = reinterpret_cast<float*>(args.workspace);
-      const BackwardOperands<T, float> x = {.d_o = In<T>(args, 0),
-                                            .q = In<T>(args, 1),
-                                            .k = In<T>(args, 2),
-                                            .v = In<T>(args, 3),
-                                            .lse_TH = In<float>(args, 5),
-                                            .delta_TH = delta,
-                                            .document_start_T = In<const int>(args, 6),
-                                            .d_q = Out<float>(args, 0),
-                                            .d_k = Out<float>(args, 1),
-                                            .d_v = Out<float>(args, 2),
-                                            .d_q_before = acc ? In<float>(args, 7) : nullptr};
-      const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
-      constexpr unsigned kThreads = kBlockThreads;
-      TEMPER_RETURN_IF_ERROR(FindDeltas<T>(x.d_o, In<T>(args, 4), heads, delta, stream));
-      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((QueryGradients<T, float, S, Dealt>),
-                                           (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x,
-                                           heads, dealt));
-      return TEMPER_LAUNCH((KeyGradients<T, float, S, Dealt>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}),
-                           kThreads, stream, x, heads, dealt);
+      return LaunchAttentionBackward<T, float, S>(args, heads, dealt, acc, stream);
     });
   });
 }

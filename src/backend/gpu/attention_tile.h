@@ -105,4 +105,8 @@ std::unique_ptr<Kernel> DispatchAttention(const TensorType& q, int64_t E, const 
   });
 }
 
+// delta_TH of attention's backward: the sum over a head of d_o o.
+template <class T>
+Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream);
+
 }  // namespace temper::gpu

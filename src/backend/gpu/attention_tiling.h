@@ -98,6 +98,24 @@ __global__ void AttentionTiles(ForwardOperands<T, Out> x, Heads heads, Sees sees
   if (lane == 0) x.lse_TH[t * heads.heads + h] = largest + Log(sum);
 }
 
+// `args`: of attention and attention_step (graph/op.h). `acc`: with what the steps before gave.
+template <class T, class R, class S, class Sees>
+Status LaunchAttention(const KernelArgs& args, const Heads& heads, const Sees& sees, bool acc, int64_t* fault,
+                       gpuStream_t stream) {
+  if (heads.tokens == 0) return OkStatus();
+  const ForwardOperands<T, R> x = {.q = In<T>(args, 0),
+                                   .k = In<T>(args, 1),
+                                   .v = In<T>(args, 2),
+                                   .document_start_T = In<const int>(args, 3),
+                                   .o = Out<R>(args, 0),
+                                   .lse_TH = Out<float>(args, 1),
+                                   .o_before = acc ? In<float>(args, 4) : nullptr,
+                                   .lse_before = acc ? In<float>(args, 5) : nullptr};
+  const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
+  return TEMPER_LAUNCH((AttentionTiles<T, R, S, Sees>), (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}),
+                       unsigned{kBlockThreads}, stream, x, heads, sees, fault);
+}
+
 template <class T, class Out>
 struct BackwardOperands {
   const T *d_o, *q, *k, *v;
@@ -203,6 +221,33 @@ __global__ void KeyGradients(BackwardOperands<T, Out> x, Heads heads, Sees sees)
   if (s >= k_end) return;
   StoreRow<S>(out_k, heads.scale, s, heads.kv_heads, kv_head, E, lane, x.d_k);
   StoreRow<S>(out_v, 1, s, heads.kv_heads, kv_head, E, lane, x.d_v);
+}
+
+// `args`: of the backward of attention and attention_step, with room for delta. `acc`: onto the d_q of steps before.
+template <class T, class R, class S, class Sees>
+Status LaunchAttentionBackward(const KernelArgs& args, const Heads& heads, const Sees& sees, bool acc,
+                               gpuStream_t stream) {
+  if (heads.tokens == 0) return OkStatus();
+  float* const delta = reinterpret_cast<float*>(args.workspace);
+  const BackwardOperands<T, R> x = {.d_o = In<T>(args, 0),
+                                    .q = In<T>(args, 1),
+                                    .k = In<T>(args, 2),
+                                    .v = In<T>(args, 3),
+                                    .lse_TH = In<float>(args, 5),
+                                    .delta_TH = delta,
+                                    .document_start_T = In<const int>(args, 6),
+                                    .d_q = Out<R>(args, 0),
+                                    .d_k = Out<R>(args, 1),
+                                    .d_v = Out<R>(args, 2),
+                                    .d_q_before = acc ? In<float>(args, 7) : nullptr};
+  const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
+  constexpr unsigned kThreads = kBlockThreads;
+  TEMPER_RETURN_IF_ERROR(FindDeltas<T>(x.d_o, In<T>(args, 4), heads, delta, stream));
+  TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((QueryGradients<T, R, S, Sees>),
+                                       (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x, heads,
+                                       sees));
+  return TEMPER_LAUNCH((KeyGradients<T, R, S, Sees>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}), kThreads,
+                       stream, x, heads, sees);
 }
 
 }  // namespace temper::gpu

@@ -81,8 +81,9 @@ std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes
                                   ? ": another process may hold the rest (nvidia-smi or rocm-smi lists them)"
                                   : fmt::format(" ({}: end it, or choose another GPU)", holders);
   return fmt::format(
-      "the run needs {} of {}, which has {} of {} free{}. Try --memory.recompute block, a smaller --max_seq_len or "
-      "--per_device_train_batch_size, or --method lora; `temper plan` shows the effect of each",
+      "the run needs {} of {}, which has {} of {} free{}. Try a --memory.device below what is free, --memory.recompute "
+      "block, a smaller --max_seq_len or --per_device_train_batch_size, or --method lora; `temper plan` shows the "
+      "effect of each",
       ToString(size), card, ToString(free), ToString(total), because);
 }
 

@@ -186,7 +186,8 @@ class BroadcastKernel final : public Kernel {
 }  // namespace
 
 Lane MeetingLane(const KernelSpec& spec) {
-  return spec.attributes.Flag("background") ? Lane::kBackground : Lane::kInline;
+  if (!spec.attributes.Flag("background")) return Lane::kInline;
+  return spec.attributes.Flag("soon") ? Lane::kSoon : Lane::kBackground;
 }
 
 Result<std::unique_ptr<Kernel>> MakeHostCollective(HostRank& rank, const HostGroup& group, const KernelSpec& spec,

@@ -25,7 +25,7 @@ struct Traffic {
   }
 };
 
-// Where a collective meets: beside the kernels if it has the attribute `background`.
+// Where a collective meets: beside the kernels if it has the attribute `background`; with `soon` apart from those.
 Lane MeetingLane(const KernelSpec& spec);
 
 // Makes a kernel together with all other members of the group. `rank` and `traffic` must outlive it.

@@ -44,12 +44,13 @@ struct Extent {
 };
 
 // What a rank does beside each other, each on one thread at a time: collectives whose result is needed at once, those
-// beside the kernels, and transfers. Ranks meet in the first two, each of which has signals and a place to publish of
-// its own, so that a group of one lane can meet while a rank of it still waits in the other.
-enum class Lane : uint32_t { kInline, kBackground, kSends, kReceives };
-inline constexpr int kNumLanes = 4, kMeetingLanes = 2;
+// beside the kernels, those of them that are needed soon, and transfers. Ranks meet in the first three, each of which
+// has signals and a place to publish of its own, so that a group of one lane can meet while a rank of it still waits in
+// another.
+enum class Lane : uint32_t { kInline, kBackground, kSoon, kSends, kReceives };
+inline constexpr int kNumLanes = 5, kMeetingLanes = 3;
 constexpr bool IsMeetingLane(Lane lane) {
-  return lane == Lane::kInline || lane == Lane::kBackground;
+  return static_cast<int>(lane) < kMeetingLanes;
 }
 // The lane of the rank that is waited for, of somebody who waits in `lane`.
 constexpr Lane OtherEnd(Lane lane) {

@@ -43,6 +43,7 @@ HostRank::HostRank(std::shared_ptr<HostMemory> memory, int self, int global_rank
       everybody_(Everybody(control().ranks(), self)),
       inline_(control(), self, Lane::kInline, memory_->shared()),
       background_(control(), self, Lane::kBackground, memory_->shared()),
+      soon_(control(), self, Lane::kSoon, memory_->shared()),
       arenas_(*memory_, self),
       transfers_(control(), arenas_, self, memory_->shared()),
       beside_(control(), self, Lane::kInline, memory_->shared()) {

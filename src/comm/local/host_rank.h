@@ -27,7 +27,9 @@ class HostRank {
   int self() const { return inline_.self(); }
   const ControlBlock& control() const { return memory_->control(); }
   // Of one lane of meetings. What allocates, agrees or makes kernels meets in the inline one.
-  Rendezvous& rendezvous(Lane lane) { return lane == Lane::kInline ? inline_ : background_; }
+  Rendezvous& rendezvous(Lane lane) {
+    return lane == Lane::kInline ? inline_ : lane == Lane::kBackground ? background_ : soon_;
+  }
   SharedArenas& arenas() { return arenas_; }
   Transfers& transfers() { return transfers_; }
   const HostGroup& everybody() const { return everybody_; }
@@ -45,7 +47,7 @@ class HostRank {
  private:
   const std::shared_ptr<HostMemory> memory_;
   HostGroup everybody_;
-  Rendezvous inline_, background_;
+  Rendezvous inline_, background_, soon_;
   SharedArenas arenas_;
   Transfers transfers_;
   PeerWatch beside_;  // of Check

@@ -118,7 +118,8 @@ class MpiCommunicator final : public Communicator {
       : world_(std::move(world)),
         control_(world_.memory->control()),
         host_(std::make_unique<HostRank>(world_.memory, world_.hosts.place(world_.rank), world_.rank)),
-        links_{MakeLink(Lane::kInline), MakeLink(Lane::kBackground), MakeLink(Lane::kSends), MakeLink(Lane::kReceives)},
+        links_{MakeLink(Lane::kInline), MakeLink(Lane::kBackground), MakeLink(Lane::kSoon), MakeLink(Lane::kSends),
+               MakeLink(Lane::kReceives)},
         link_(links_[0]),
         watch_(std::make_unique<MpiWatch>(world_.letters, lock_, control_, world_.hosts, world_.names, links_)) {
     for (int lane = 0; lane < kNumLanes; ++lane) {

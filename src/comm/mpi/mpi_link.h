@@ -23,10 +23,10 @@ namespace temper {
 Status FromMpi(int code, const char* what);
 
 // What a message belongs to. Ranks that have come for different things do not take each other's bytes for theirs.
-enum class Matter : int { kStep = 1, kBackground, kAgreement, kFarewell, kTransfer };
+enum class Matter : int { kStep = 1, kBackground, kSoon, kAgreement, kFarewell, kTransfer };
 // Of the collectives of a lane of meetings.
 constexpr Matter MatterOf(Lane lane) {
-  return lane == Lane::kBackground ? Matter::kBackground : Matter::kStep;
+  return lane == Lane::kInline ? Matter::kStep : lane == Lane::kBackground ? Matter::kBackground : Matter::kSoon;
 }
 
 // Messages that were posted and are waited for together. Both ends post those of a pair in the same order.

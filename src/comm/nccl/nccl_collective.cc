@@ -38,11 +38,11 @@ class Calls {
       : groups_(groups), api_(groups.api()), comm_(group.comm), stream_(stream) {}
   Status Begin() {
     TEMPER_ASSIGN_OR_RETURN(inside_, groups_.Enter());
-    return api_.StatusOf(api_.group_start(), "a group of calls");
+    return groups_.StatusOf(api_.group_start(), "a group of calls");
   }
   // Ends the group also where a call failed: what was begun must be ended.
   Status End() {
-    const Status ended = api_.StatusOf(api_.group_end(), "a group of calls");
+    const Status ended = groups_.StatusOf(api_.group_end(), "a group of calls");
     inside_ = {};
     return failed_.ok() ? ended : failed_;
   }
@@ -75,7 +75,7 @@ class Calls {
 
  private:
   void Note(NcclResult result, const char* what) {
-    if (failed_.ok()) failed_ = api_.StatusOf(result, what);
+    if (failed_.ok()) failed_ = groups_.StatusOf(result, what);
   }
   NcclGroups& groups_;
   const NcclApi& api_;
@@ -305,7 +305,8 @@ NcclScratchLayout NcclScratchOf(const KernelSpec& spec) {
 StreamUse StreamOfCollective(const KernelSpec& spec) {
   if (spec.op == Op::kSend) return StreamUse::kSends;
   if (spec.op == Op::kRecv) return StreamUse::kReceives;
-  return spec.attributes.Flag("background") ? StreamUse::kCollectives : StreamUse::kCompute;
+  if (!spec.attributes.Flag("background")) return StreamUse::kCompute;
+  return spec.attributes.Flag("soon") ? StreamUse::kSoonCollectives : StreamUse::kCollectives;
 }
 
 Result<std::unique_ptr<Kernel>> MakeNcclKernel(const KernelSpec& spec, const NcclContext& context) {

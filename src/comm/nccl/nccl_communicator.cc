@@ -1,5 +1,8 @@
 #include "comm/nccl/nccl_communicator.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/check.h"
 #include "comm/nccl/nccl_collective.h"
 
@@ -23,6 +26,9 @@ class NcclCommunicator::Table final : public KernelTable {
 
 namespace {
 
+// The watch looks around five times a second, and leaves a launcher half a second to tell what a rank has died of.
+constexpr std::chrono::seconds kNoticing{2};
+
 class NcclExchange final : public DeviceExchange {
  public:
   NcclExchange(NcclGroups& groups, const NcclGroup& group, Stream& stream, std::atomic<int64_t>& sent)
@@ -33,7 +39,7 @@ class NcclExchange final : public DeviceExchange {
     sent_.fetch_add(size.v * (group_.size - 1), std::memory_order_relaxed);
     TEMPER_ASSIGN_OR_RETURN(const NcclGroups::Inside inside, groups_.Enter());
     const NcclApi& api = groups_.api();
-    return api.StatusOf(
+    return groups_.StatusOf(
         api.all_gather(mine, all, static_cast<size_t>(size.v), NcclType::kUint8, group_.comm, stream_.handle()),
         "an exchange");
   }
@@ -61,7 +67,8 @@ NcclCommunicator::NcclCommunicator(Communicator& host, Device& device, const Ncc
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  // Groups wait for what is under way, which the watch ends where it will not come.
+  // Groups wait for what is under way. What is being given back cannot be aborted any more: where that does not come
+  // back, because a peer is gone, the watch gives up on this rank.
   for (const auto& meeting : meetings_) meeting->groups->Close();
   watch_.reset();
 }
@@ -102,21 +109,30 @@ Result<std::unique_ptr<DeviceExchange>> NcclCommunicator::MakeDeviceExchange(con
 
 // Remembered before the watch hears of it by the host, in other words.
 void NcclCommunicator::Abort(const Status& cause) {
-  (void)Remember(cause);
-  host_.Abort(cause);
+  AwaitTheWatch();
+  host_.Abort(Remember(cause));
   (void)LetGo(cause);
 }
 
 // The watch stays: that the device lets go is yet to be seen.
 Status NcclCommunicator::LetGo(const Status& cause) {
+  AwaitTheWatch();
   const Status first = Remember(cause);
   (void)AbortGroups(first);
   return first;
 }
 
+void NcclCommunicator::AwaitTheWatch() {
+  std::unique_lock lock(mutex_);
+  const bool failed =
+      std::any_of(meetings_.begin(), meetings_.end(), [](const auto& meeting) { return meeting->groups->failed(); });
+  if (failed && watch_ != nullptr) ended_.wait_for(lock, kNoticing, [this] { return !aborted_.ok(); });
+}
+
 Status NcclCommunicator::Remember(const Status& cause) {
   const std::lock_guard lock(mutex_);
   if (aborted_.ok()) aborted_ = cause;
+  ended_.notify_all();
   return aborted_;
 }
 

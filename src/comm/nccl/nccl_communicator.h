@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,8 +53,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   // The others hear of it first: what is to end on the device may not. Then LetGo.
   void Abort(const Status& cause) override;
   // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended
-  // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons. The thread that
-  // enqueues.
+  // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons, and NCCL does not
+  // know which peer is gone. The thread that enqueues.
   Status LetGo(const Status& cause);
   bool ReportsFailure() const override { return host_.ReportsFailure(); }
   Bytes bytes_sent() const override;
@@ -70,6 +71,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   };
   Meeting& MeetingOf(const Mesh& mesh);
   NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up);
+  // Where a call of NCCL's has failed: gives the watch the time to find out whether a peer is gone.
+  void AwaitTheWatch();
   // Of what ends this rank the first counts. Returns it. Any thread.
   Status Remember(const Status& cause);
   // What waits, in any mesh. False: a call into NCCL does not return. Any thread.
@@ -81,6 +84,7 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   std::mutex mutex_;  // guards that these two change
   std::vector<std::unique_ptr<Meeting>> meetings_;
   Status aborted_;
+  std::condition_variable ended_;  // aborted_ is set
   std::unique_ptr<NcclScratch> scratch_;
   std::atomic<int64_t> sent_{0};
   std::unique_ptr<NcclWatch> watch_;  // nullptr where there is nobody else

@@ -27,6 +27,12 @@ Result<NcclGroups::Inside> NcclGroups::Enter() {
   return inside;
 }
 
+Status NcclGroups::StatusOf(NcclResult result, const char* what) {
+  Status status = api_.StatusOf(result, what);
+  if (!status.ok()) failed_.store(true);
+  return status;
+}
+
 // All at once: an abort frees memory, which waits for the device, where kernels of communicators may run that are yet
 // to be aborted (NCCL's issue 1013).
 bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause) {
@@ -102,7 +108,7 @@ Result<std::vector<int64_t>> NcclGroups::Gather(AxisSet axes, const std::vector<
 Result<NcclComm> NcclGroups::Meet(AxisSet axes, int founder, bool joining, int size, int index) {
   NcclUniqueId id = {};
   Status made;
-  if (mesh_.IndexIn(axes, rank()) == founder) made = api_.StatusOf(api_.get_unique_id(&id), "the name of a group");
+  if (mesh_.IndexIn(axes, rank()) == founder) made = StatusOf(api_.get_unique_id(&id), "the name of a group");
   // The last number: whether there is a name. All get to hear it.
   std::vector<int64_t> mine(std::begin(id.bytes), std::end(id.bytes));
   for (int64_t& byte : mine) byte &= 0xFF;
@@ -115,7 +121,7 @@ Result<NcclComm> NcclGroups::Meet(AxisSet axes, int founder, bool joining, int s
   std::transform(founders, founders + sizeof(id.bytes), std::begin(id.bytes),
                  [](int64_t byte) { return static_cast<char>(byte); });
   NcclComm comm = nullptr;
-  TEMPER_RETURN_IF_ERROR(api_.StatusOf(api_.init_rank(&comm, size, id, index), "joining a group"));
+  TEMPER_RETURN_IF_ERROR(StatusOf(api_.init_rank(&comm, size, id, index), "joining a group"));
   return comm;
 }
 
@@ -145,7 +151,7 @@ Status NcclGroups::ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* by
       TEMPER_ASSIGN_OR_RETURN(const Inside inside, Enter());
       const NcclResult met = own == from ? api_.send(byte, 1, NcclType::kUint8, 1, group.comm, stream.handle())
                                          : api_.receive(byte, 1, NcclType::kUint8, 0, group.comm, stream.handle());
-      TEMPER_RETURN_IF_ERROR(api_.StatusOf(met, "meeting a neighbour"));
+      TEMPER_RETURN_IF_ERROR(StatusOf(met, "meeting a neighbour"));
     }
     TEMPER_RETURN_IF_ERROR(stream.Synchronize());
   }

@@ -56,10 +56,15 @@ class NcclGroups {
   // Held while something is enqueued: nothing is aborted meanwhile. Errors: the cause of what was.
   using Inside = std::unique_lock<std::timed_mutex>;
   Result<Inside> Enter();
+  // Of a call of the library's. Any thread.
+  Status StatusOf(NcclResult result, const char* what);
+  // Whether such a call has failed: a peer that is gone may show there first. Any thread.
+  bool failed() const { return failed_.load(); }
   // Lets whatever waits in any of `all` end, and nothing be enqueued there from now on. False, after some seconds:
   // somebody is inside of a call that does not return. Any thread.
   static bool Abort(const std::vector<NcclGroups*>& all, const Status& cause);
-  // Gives the communicators back when what is under way is done, unless Abort has ended it.
+  // Gives the communicators back when what is under way is done, unless Abort has ended it. From here on Abort ends
+  // nothing.
   void Close();
 
   const NcclApi& api() const { return api_; }
@@ -84,6 +89,7 @@ class NcclGroups {
   const Mesh mesh_;
   std::map<AxisSet, std::unique_ptr<Exchange>> exchanges_;
   std::atomic<int64_t> gathered_{0};
+  std::atomic<bool> failed_{false};
 
   std::timed_mutex mutex_;  // guards that the following change
   std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;

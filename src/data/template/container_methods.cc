@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "data/template/access.h"
+#include "data/template/comparison.h"
 #include "data/template/parameters.h"
 
 namespace temper::jinja {

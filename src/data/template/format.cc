@@ -4,248 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <limits>
 
 #include "base/utf8.h"
 #include "data/template/access.h"
+#include "data/template/digits.h"
 #include "data/template/text_search.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {
 namespace {
-
-// Digits after the point that anybody can want; a double has at most 1074 of them.
-constexpr int64_t kMaxPrecision = 2000;
-
-// A width, precision or index in a format text. Moves `at` behind the digits; -1 where there are none.
-int64_t ReadNumber(std::string_view text, size_t& at) {
-  if (at >= text.size() || text[at] < '0' || text[at] > '9') return -1;
-  int64_t n = 0;
-  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
-    n = n * 10 + (text[at] - '0');
-    if (n > std::numeric_limits<int32_t>::max()) Fail("a number in a format text is too large");
-  }
-  return n;
-}
-
-// The magnitude of v in one of C's float formats, without a sign.
-std::string FloatDigits(double v, char type, int64_t precision, bool alternate) {
-  v = std::fabs(v);
-  const bool upper = type == 'E' || type == 'F' || type == 'G';
-  if (std::isnan(v)) return upper ? "NAN" : "nan";
-  if (std::isinf(v)) return upper ? "INF" : "inf";
-  if (precision > kMaxPrecision) Fail("the precision of a format is too large");
-  const std::string c_format = fmt::format("%{}.*{}", alternate ? "#" : "", type);
-  const int size = std::snprintf(nullptr, 0, c_format.c_str(), static_cast<int>(precision), v);
-  std::string out(static_cast<size_t>(size) + 1, '\0');
-  std::snprintf(out.data(), out.size(), c_format.c_str(), static_cast<int>(precision), v);
-  out.pop_back();
-  return out;
-}
-
-uint64_t Magnitude(int64_t v) {
-  return v < 0 ? 0 - static_cast<uint64_t>(v) : static_cast<uint64_t>(v);
-}
-
-std::string IntegerDigits(uint64_t v, char type) {
-  switch (type) {
-    case 'x':
-      return fmt::format("{:x}", v);
-    case 'X':
-      return fmt::format("{:X}", v);
-    case 'o':
-      return fmt::format("{:o}", v);
-    case 'b':
-      return fmt::format("{:b}", v);
-    default:
-      return fmt::format("{}", v);
-  }
-}
-
-std::string AsciiRepr(const Value& v) {
-  const std::string repr = Repr(v);
-  std::string out;
-  for (size_t at = 0; at < repr.size();) {
-    const auto c = static_cast<uint32_t>(NextCodePoint(repr, at));
-    if (c < 0x80) {
-      out += static_cast<char>(c);
-    } else {
-      out += c < 0x100     ? fmt::format("\\x{:02x}", c)
-             : c < 0x10000 ? fmt::format("\\u{:04x}", c)
-                           : fmt::format("\\U{:08x}", c);
-    }
-  }
-  return out;
-}
-
-int64_t TruncateToInteger(double v) {
-  if (std::isnan(v)) Fail("cannot convert float NaN to integer");
-  if (std::isinf(v)) Fail("cannot convert float infinity to integer");
-  if (v >= 0x1p63 || v < -0x1p63) FailUnsupported("an integer does not fit 64 bits");
-  return static_cast<int64_t>(v);
-}
-
-// --- "..." % values ---
-
-class PercentFormatter {
- public:
-  PercentFormatter(const Value& format, const Value& values) : format_(format.text()), values_(values) {}
-
-  std::string Run() {
-    while (at_ < format_.size()) {
-      const size_t percent = format_.find('%', at_);
-      AppendText(out_, format_.substr(at_, percent - at_));
-      if (percent == format_.npos) break;
-      at_ = percent + 1;
-      Specifier();
-    }
-    // What CPython takes for a mapping may go unused: dicts, lists, and jinja2's undefined.
-    const bool may_go_unused = values_.Is(Type::kDict) || values_.Is(Type::kList) || values_.IsUndefined();
-    const size_t given = values_.Is(Type::kTuple) ? values_.items().size() : 1;
-    if (next_ < given && !may_go_unused) Fail("not all arguments converted during string formatting");
-    return std::move(out_);
-  }
-
- private:
-  Value Take() {
-    if (values_.Is(Type::kTuple)) {
-      if (next_ >= values_.items().size()) Fail("not enough arguments for format string");
-      return values_.items()[next_++];
-    }
-    if (next_++ > 0) Fail("not enough arguments for format string");
-    return values_;
-  }
-
-  void Specifier() {
-    std::optional<Value> value;
-    if (at_ < format_.size() && format_[at_] == '(') {
-      const size_t begin = ++at_;
-      for (int open = 1; open > 0; ++at_) {
-        if (at_ >= format_.size()) Fail("incomplete format key");
-        open += format_[at_] == '(' ? 1 : format_[at_] == ')' ? -1 : 0;
-      }
-      if (!values_.Is(Type::kDict)) Fail("format requires a mapping");
-      const std::string_view key = format_.substr(begin, at_ - 1 - begin);
-      const Value* found = values_.dict().Find(key);
-      if (!found) Fail(fmt::format("the format names '{}', which the mapping lacks", key));
-      value = *found;
-    }
-    bool left = false, plus = false, space = false, alternate = false, zero = false;
-    for (; at_ < format_.size(); ++at_) {
-      const char c = format_[at_];
-      if (c == '-')
-        left = true;
-      else if (c == '+')
-        plus = true;
-      else if (c == ' ')
-        space = true;
-      else if (c == '#')
-        alternate = true;
-      else if (c == '0')
-        zero = true;
-      else
-        break;
-    }
-    int64_t width = Amount();
-    if (width < 0 && width != -1) {
-      left = true;
-      width = -width;
-    }
-    int64_t precision = -1;
-    if (at_ < format_.size() && format_[at_] == '.') {
-      ++at_;
-      precision = std::max<int64_t>(Amount(), 0);
-    }
-    while (at_ < format_.size() && (format_[at_] == 'h' || format_[at_] == 'l' || format_[at_] == 'L')) ++at_;
-    if (at_ >= format_.size()) Fail("incomplete format");
-    const char type = format_[at_++];
-    if (type == '%') return AppendText(out_, "%");
-    const Value v = value ? *value : Take();
-
-    std::string sign, digits;
-    switch (type) {
-      case 's':
-        digits = Str(v);
-        break;
-      case 'r':
-        digits = Repr(v);
-        break;
-      case 'a':
-        digits = AsciiRepr(v);
-        break;
-      case 'c':
-        if (v.IsString() && v.text_length() == 1) {
-          digits = v.text();
-        } else if (v.IsInteger() && v.integer() >= 0 && v.integer() < 0x110000) {
-          utf8::Append(digits, static_cast<char32_t>(v.integer()));
-        } else {
-          Fail("%c requires int or char");
-        }
-        break;
-      case 'd':
-      case 'i':
-      case 'u':
-      case 'o':
-      case 'x':
-      case 'X': {
-        RequireDefined(v);
-        const bool decimal = type == 'd' || type == 'i' || type == 'u';
-        if (!v.IsInteger() && !(decimal && v.Is(Type::kFloat))) {
-          Fail(fmt::format("%{} format: {} is required, not {}", type, decimal ? "a real number" : "an integer",
-                           TypeName(v)));
-        }
-        const int64_t n = v.IsInteger() ? v.integer() : TruncateToInteger(v.number());
-        digits = IntegerDigits(Magnitude(n), type);
-        if (precision > kMaxPrecision) Fail("the precision of a format is too large");
-        if (static_cast<int64_t>(digits.size()) < precision) {
-          digits.insert(0, static_cast<size_t>(precision) - digits.size(), '0');
-        }
-        sign = n < 0 ? "-" : plus ? "+" : space ? " " : "";
-        if (alternate && !decimal) sign += std::string("0") + type;
-        precision = -1;
-        break;
-      }
-      case 'e':
-      case 'E':
-      case 'f':
-      case 'F':
-      case 'g':
-      case 'G':
-        RequireDefined(v);
-        if (!v.IsNumber()) Fail(fmt::format("must be real number, not {}", TypeName(v)));
-        digits = FloatDigits(v.number(), type, precision < 0 ? 6 : precision, alternate);
-        sign = std::signbit(v.number()) && !std::isnan(v.number()) ? "-" : plus ? "+" : space ? " " : "";
-        break;
-      default:
-        Fail(fmt::format("unsupported format character '{}'", type));
-    }
-    const bool is_text = type == 's' || type == 'r' || type == 'a' || type == 'c';
-    if (is_text && type != 'c' && precision >= 0) digits.resize(ByteOffset(digits, precision));
-    const int64_t missing = width - CountCodePoints(sign) - CountCodePoints(digits);
-    if (!left && (!zero || is_text)) AppendRepeated(out_, " ", missing);
-    AppendText(out_, sign);
-    if (!left && zero && !is_text) AppendRepeated(out_, "0", missing);
-    AppendText(out_, digits);
-    if (left) AppendRepeated(out_, " ", missing);
-  }
-
-  int64_t Amount() {
-    if (at_ >= format_.size() || format_[at_] != '*') return ReadNumber(format_, at_);
-    ++at_;
-    const Value v = Take();
-    if (!v.IsInteger()) Fail("* wants int");
-    if (std::abs(v.integer()) > std::numeric_limits<int32_t>::max()) Fail("a number in a format text is too large");
-    return v.integer();
-  }
-
-  const std::string_view format_;
-  const Value values_;
-  std::string out_;
-  size_t at_ = 0, next_ = 0;
-};
-
-// --- format(value, spec) ---
 
 struct Spec {
   std::string fill = " ";
@@ -336,7 +103,7 @@ std::string FormatNumber(const Value& v, Spec spec) {
       utf8::Append(digits, static_cast<char32_t>(v.integer()));
       return Align(spec, "", digits, '>');
     }
-    digits = IntegerDigits(Magnitude(v.integer()), spec.type);
+    digits = IntegerDigits(v.integer(), spec.type);
     const bool decimal = spec.type == 0 || spec.type == 'd' || spec.type == 'n';
     if (spec.grouping == ',' && !decimal) Fail(fmt::format("Cannot specify ',' with '{}'.", spec.type));
     sign = v.integer() < 0 ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
@@ -390,8 +157,6 @@ std::string FormatValue(const Value& v, std::string_view spec_text) {
   if (spec.precision >= 0) text.resize(ByteOffset(text, spec.precision));
   return Align(spec, "", text, '<');
 }
-
-// --- "...".format(...) ---
 
 class BraceFormatter {
  public:
@@ -503,29 +268,13 @@ class BraceFormatter {
   int64_t next_ = 0;
 };
 
-Value EscapeArgument(const Value& v) {
-  return v.IsString() && !v.markup() ? Value::String(EscapeHtml(v.text()), true) : v;
-}
-
 }  // namespace
 
-Value FormatPercent(const Value& format, const Value& values) {
-  if (!format.markup()) return Value::String(PercentFormatter(format, values).Run());
-  // Markup escapes what it takes in.
-  Value escaped = EscapeArgument(values);
-  if (values.Is(Type::kTuple)) {
-    std::vector<Value> items;
-    for (const Value& item : values.items()) items.push_back(EscapeArgument(item));
-    escaped = Value::Tuple(std::move(items));
-  }
-  return Value::String(PercentFormatter(format, escaped).Run(), true);
-}
-
-Value FormatBraces(const Value& format, const Arguments& arguments) {
+Value Format(const Value& format, const Arguments& arguments) {
   if (!format.markup()) return Value::String(BraceFormatter(arguments).Run(format.text(), 1));
   Arguments escaped = arguments;
-  for (Value& v : escaped.positional) v = EscapeArgument(v);
-  for (auto& [name, v] : escaped.keywords) v = EscapeArgument(v);
+  for (Value& v : escaped.positional) v = Escaped(v);
+  for (auto& [name, v] : escaped.keywords) v = Escaped(v);
   return Value::String(BraceFormatter(escaped).Run(format.text(), 1), true);
 }
 

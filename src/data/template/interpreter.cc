@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "data/template/comparison.h"
 #include "data/template/operators.h"
 
 namespace temper::jinja {

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "data/template/format.h"
+#include "data/template/comparison.h"
+#include "data/template/percent_format.h"
 
 namespace temper::jinja {
 namespace {

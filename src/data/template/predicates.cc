@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "data/template/comparison.h"
 #include "data/template/filters.h"
 #include "data/template/operators.h"
 #include "data/template/parameters.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "data/template/access.h"
+#include "data/template/comparison.h"
 #include "data/template/filter_tables.h"
 #include "data/template/filters.h"
 #include "data/template/interpreter.h"

@@ -262,7 +262,7 @@ Value IsIdentifierMethod(Interpreter&, const Value& self, const Arguments&) {
 }
 
 Value FormatMethod(Interpreter&, const Value& self, const Arguments& arguments) {
-  return FormatBraces(self, arguments);
+  return Format(self, arguments);
 }
 Value FormatMapMethod(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters p("format_map", arguments, {"mapping"}, 1);
@@ -271,7 +271,7 @@ Value FormatMapMethod(Interpreter&, const Value& self, const Arguments& argument
   for (const auto& [key, value] : p[0].dict().entries) {
     if (key.IsString()) named.keywords.emplace_back(key.text(), value);
   }
-  return FormatBraces(self, named);
+  return Format(self, named);
 }
 
 }  // namespace

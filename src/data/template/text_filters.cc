@@ -8,9 +8,9 @@
 
 #include "data/template/access.h"
 #include "data/template/filter_tables.h"
-#include "data/template/format.h"
 #include "data/template/interpreter.h"
 #include "data/template/parameters.h"
+#include "data/template/percent_format.h"
 #include "data/template/text_search.h"
 #include "data/template/unicode.h"
 #include "data/template/value_json.h"

@@ -173,20 +173,16 @@ struct IteratorObject : Object {
 
 std::string_view TypeName(const Value& v);  // "str", "NoneType", ...
 bool Truth(const Value& v);
-bool Equal(const Value& a, const Value& b);
-// a < b; fails for values that have no order, naming `op`.
-bool Less(const Value& a, const Value& b, const char* op = "<");
-bool Contains(const Value& container, const Value& item);
-bool IsHashable(const Value& v);
-uint64_t HashOf(const Value& v);  // equal values hash alike; fails where unhashable
 std::optional<int64_t> Length(const Value& v);
 bool IsIterable(const Value& v);
 
-std::string Str(const Value& v);   // str(v), what {{ v }} prints
-std::string Repr(const Value& v);  // repr(v)
+std::string Str(const Value& v);        // str(v), what {{ v }} prints
+std::string Repr(const Value& v);       // repr(v)
+std::string AsciiRepr(const Value& v);  // ascii(v)
 std::string FloatRepr(double v);
 std::string QuotedRepr(std::string_view text);
 std::string EscapeHtml(std::string_view text);
+Value Escaped(const Value& v);  // plain text as markup; all else as it is
 
 // The elements that `for` visits; an iterator is used up by it. Fails for what cannot be iterated.
 // The reference form keeps a list's own storage alive and copies nothing.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
+#include "data/template/comparison.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {

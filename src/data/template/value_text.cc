@@ -82,6 +82,22 @@ std::string Repr(const Value& v) {
   return out;
 }
 
+std::string AsciiRepr(const Value& v) {
+  const std::string repr = Repr(v);
+  std::string out;
+  for (size_t at = 0; at < repr.size();) {
+    const auto c = static_cast<uint32_t>(NextCodePoint(repr, at));
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else {
+      out += c < 0x100     ? fmt::format("\\x{:02x}", c)
+             : c < 0x10000 ? fmt::format("\\u{:04x}", c)
+                           : fmt::format("\\U{:08x}", c);
+    }
+  }
+  return out;
+}
+
 std::string Str(const Value& v) {
   if (v.IsString()) return v.text();
   if (v.IsUndefined()) return "";
@@ -179,6 +195,10 @@ std::string EscapeHtml(std::string_view text) {
     }
   }
   return out;
+}
+
+Value Escaped(const Value& v) {
+  return v.IsString() && !v.markup() ? Value::String(EscapeHtml(v.text()), true) : v;
 }
 
 }  // namespace temper::jinja

@@ -52,8 +52,9 @@ void ExpectIds(const Json& golden, const Tokenizer& tokenizer, bool is_short) {
     const auto ids = tokenizer.Encode(texts[i]);
     ASSERT_TRUE(ids.ok()) << ids.status().message();
     EXPECT_EQ(*ids, golden["ids"][i].get<std::vector<int32_t>>()) << "text " << i << ": '" << texts[i] << "'";
-    if (golden.contains("text"))
+    if (golden.contains("text")) {
       EXPECT_EQ(tokenizer.Decode(*ids, /*skip_special=*/false), golden["text"][i]) << "text " << i;
+    }
     StreamDecoder stream(tokenizer);
     std::string streamed;
     for (const int32_t id : *ids) streamed += stream.Push(id);

@@ -12,7 +12,9 @@ namespace temper {
 // the same script where there is one; else c.
 char32_t StandInOf(char32_t c);
 // `text`, or `storage` filled with it where it holds such characters: each its stand-in. A search through either finds
-// the same places, unless the expression names the character itself. REQUIRES: valid UTF-8.
+// the same places, unless the expression names one of the two, a range that ends between them, or a script of one. No
+// character is so far from its own that the one range that published tokenizers name there (U+0800 to U+4E00) ends
+// between. REQUIRES: valid UTF-8.
 std::string_view WithStandIns(std::string_view text, std::string& storage);
 
 // Marks and characters with decompositions that tokenizers' normalizers take for neither.

@@ -110,7 +110,7 @@ TEST(UnicodeGoldens, RegularExpressionsKnowTheCategoriesThatTokenizersKnows) {
 TEST(UnicodeGoldens, RegularExpressionsKnowTheClassesAndScriptsThatTokenizersKnows) {
   // Newer ones for which PCRE2 knows nothing like it in as many bytes.
   const std::map<std::string, size_t> missed = {
-      {"\\p{Arabic}", 4}, {"\\p{Common}", 2}, {"\\p{Cyrillic}", 63}, {"\\p{Devanagari}", 10}, {"[[:lower:]]", 62}};
+      {"\\p{Arabic}", 4}, {"\\p{Common}", 2}, {"\\p{Cyrillic}", 64}, {"\\p{Devanagari}", 10}, {"[[:lower:]]", 62}};
   for (const auto& [pattern, lengths] : Goldens()["classes"].items()) {
     const auto found = missed.find(pattern);
     ExpectSame(Matching(pattern), ClassOf(lengths.get<std::string>()), pattern,

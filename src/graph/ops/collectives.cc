@@ -149,10 +149,11 @@ int AllReduceOverwrites(const Attributes&, int, int output) {
 
 constexpr AttributeSpec kGroupAttributes[] = {String("axes"), Size("ranks")};
 constexpr AttributeSpec kShiftAttributes[] = {String("axes"), Size("ranks"), Flag("background")};
-constexpr AttributeSpec kAllGatherAttributes[] = {String("axes"), Size("ranks"), Size("dim"), Doubles("sizes"),
-                                                  Flag("background")};
-constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"),   Size("ranks"), Size("dim"),
-                                                      Doubles("sizes"), Flag("acc"),   Flag("background")};
+constexpr AttributeSpec kAllReduceAttributes[] = {String("axes"), Size("ranks"), Flag("background"), Flag("soon")};
+constexpr AttributeSpec kAllGatherAttributes[] = {String("axes"),   Size("ranks"),      Size("dim"),
+                                                  Doubles("sizes"), Flag("background"), Flag("soon")};
+constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"), Size("ranks"),      Size("dim"), Doubles("sizes"),
+                                                      Flag("acc"),    Flag("background"), Flag("soon")};
 
 }  // namespace
 
@@ -163,7 +164,7 @@ const OpRule kReduceScatterRule = {.attributes = kReduceScatterAttributes,
                                    .gradient = ReduceScatterGradient,
                                    .cost = ReduceScatterCost,
                                    .overwrites = ReduceScatterOverwrites};
-const OpRule kAllReduceRule = {.attributes = kGroupAttributes,
+const OpRule kAllReduceRule = {.attributes = kAllReduceAttributes,
                                .infer = InferAllReduce,
                                .gradient = AllReduceGradient,
                                .cost = AllReduceCost,

@@ -29,7 +29,7 @@ using temper::bf16;
 
 constexpr int kMostRanks = 16;
 constexpr size_t kPiece = 256 << 10;  // bytes that are shown at once
-constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5;
+constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6;
 enum Type { kUint8 = 1, kInt32 = 2, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 
 struct Letter {
@@ -362,6 +362,8 @@ const char* ncclGetErrorString(int result) {
       return "invalid argument";
     case kInvalidUsage:
       return "invalid usage";
+    case kRemoteError:
+      return "remote process exited or there was a network error";
     default:
       return "unhandled system error";
   }
@@ -374,7 +376,9 @@ int ncclGroupStart() {
 
 int ncclGroupEnd() {
   if (group_depth == 0) return kInvalidUsage;
-  return --group_depth > 0 ? kSuccess : Launch(std::exchange(group_calls, {}));
+  if (--group_depth > 0) return kSuccess;
+  auto calls = std::exchange(group_calls, {});
+  return std::getenv("TEST_NCCL_REMOTE_ERROR") != nullptr ? kRemoteError : Launch(std::move(calls));
 }
 
 int ncclAllReduce(const void* in, void* out, size_t count, int type, int, void* comm, void* stream) {

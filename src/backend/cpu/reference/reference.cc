@@ -90,6 +90,9 @@ Function FunctionOf(Op op) {
     case Op::kSend:
     case Op::kRecv:
       return nullptr;  // made by a communicator
+    case Op::kFetch:
+    case Op::kEvict:
+      return nullptr;  // made by the executor
     case Op::kEmbedding:
       return Embedding;
     case Op::kLinear:

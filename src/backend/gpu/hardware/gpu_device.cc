@@ -130,8 +130,12 @@ class GpuDevice final : public Device {
     return Memory{.total = {static_cast<int64_t>(total)},
                   .free = {static_cast<int64_t>(free)},
                   .beside = Bytes{static_cast<int64_t>(total - free)} - given_,
-                  .pinned = {static_cast<int64_t>(opened_ * GpuStream::kPinned)},
-                  .holders = Holders()};
+                  .pinned = {static_cast<int64_t>(opened_ * GpuStream::kPinned)}};
+  }
+  std::string MemoryHolders() override {
+    char bus[32] = {};
+    return gpuDeviceGetPCIBusId(bus, int{sizeof(bus)}, index_) == gpuSuccess ? DescribeHolders(HoldersOfMemory(bus))
+                                                                             : "";
   }
   Status Pin(std::span<std::byte> memory) override {
     if (memory.empty()) return OkStatus();
@@ -163,7 +167,7 @@ class GpuDevice final : public Device {
       size_t free = 0, total = 0;
       (void)gpuMemGetInfo(&free, &total);
       return OutOfMemory(
-          TooLittleFree(name_, size, {static_cast<int64_t>(free)}, {static_cast<int64_t>(total)}, Holders()));
+          TooLittleFree(name_, size, {static_cast<int64_t>(free)}, {static_cast<int64_t>(total)}, MemoryHolders()));
     }
     TEMPER_RETURN_IF_ERROR(StatusOfCall(error, "memory"));
     reserved_.emplace_back(memory, size);
@@ -183,12 +187,6 @@ class GpuDevice final : public Device {
  private:
   GpuStream& compute() {
     return *streams_[static_cast<size_t>(StreamUse::kCompute)];
-  }
-
-  std::string Holders() const {
-    char bus[32] = {};
-    return gpuDeviceGetPCIBusId(bus, int{sizeof(bus)}, index_) == gpuSuccess ? DescribeHolders(HoldersOfMemory(bus))
-                                                                             : "";
   }
 
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.

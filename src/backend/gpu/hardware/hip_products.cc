@@ -30,9 +30,11 @@ Result<std::string> ProductsVersion() {
 }
 
 Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::span<std::byte> scratch) {
-  std::unique_ptr<MatrixProducts> own = MakeTileProducts(stream);
-  if (!CheckRuntime().ok() || !HipblasLtVersion().ok()) return own;
-  return MakeHipblasLtProducts(stream, scratch, std::move(own));
+  if (CheckRuntime().ok()) {
+    auto products = MakeHipblasLtProducts(stream, scratch, MakeTileProducts(stream));
+    if (products.ok()) return products;
+  }
+  return MakeTileProducts(stream);
 }
 
 }  // namespace temper::gpu

@@ -1,0 +1,11 @@
+// "%s" % x, as Python formats it.
+#pragma once
+
+#include "data/template/value.h"
+
+namespace temper::jinja {
+
+// format % values. REQUIRES: format is a string.
+Value FormatPercent(const Value& format, const Value& values);
+
+}  // namespace temper::jinja

@@ -1,0 +1,42 @@
+// The rules of fetch and evict, where they move a part of a value.
+#include <gtest/gtest.h>
+
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+const TensorType kX{DType::kBF16, {6, 8}};
+
+TEST(Moves, OfAPartStayWithinTheValue) {
+  const int64_t all = kX.shape.elements();
+  const auto number = [](const char* key, int64_t n) { return std::pair<std::string, AttributeValue>(key, n); };
+  for (const Op op : {Op::kFetch, Op::kEvict}) {
+    const auto out = [&](int64_t begin, int64_t count) {
+      return InferTypes(op, {kX}, {number("begin", begin), number("count", count)});
+    };
+    const auto in = [&](int64_t begin, const TensorType& part) {
+      return InferTypes(op, {part, kX}, {number("begin", begin)});
+    };
+    EXPECT_EQ(out(8, 40)->front().ToString(), "bf16[40]");
+    EXPECT_EQ(out(0, all)->front().ToString(), "bf16[48]");
+    for (const auto& [begin, count] :
+         {std::pair<int64_t, int64_t>{9, 40}, {0, all + 1}, {all, 1}, {0, 0}, {1, INT64_MAX}}) {
+      EXPECT_FALSE(out(begin, count).ok()) << begin << " " << count;
+    }
+    EXPECT_FALSE(InferTypes(op, {kX}, {number("begin", 8)}).ok()) << "a part of how many?";
+    EXPECT_EQ(in(8, {DType::kBF16, {40}})->front(), kX);
+    EXPECT_FALSE(in(9, {DType::kBF16, {40}}).ok());
+    EXPECT_FALSE(in(INT64_MAX, {DType::kBF16, {40}}).ok());
+    EXPECT_FALSE(in(0, {DType::kF32, {40}}).ok()) << "of another dtype";
+    EXPECT_FALSE(InferTypes(op, {{DType::kBF16, {40}}, kX}, {}).ok()) << "where?";
+    EXPECT_EQ(OverwritableInput(op, {number("begin", 8)}, 2, 0), 1) << "what is not replaced stays";
+    EXPECT_EQ(OverwritableInput(op, {}, 1, 0), -1);
+    const Cost cost = RuleOf(op).cost({kX}, {{DType::kBF16, {40}}}, {number("begin", 8), number("count", 40)});
+    EXPECT_EQ(cost.read, Bytes{80});
+    EXPECT_EQ(cost.written, Bytes{80});
+  }
+}
+
+}  // namespace
+}  // namespace temper
