@@ -2,7 +2,7 @@
 // everything else to stderr, and returns what the process exits with.
 //
 // Exit codes: 0 done; 1 an error, described on stderr; 2 an error of the command line or the configuration; 75 stopped
-// by SIGTERM or SIGUSR1 and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
+// by SIGTERM, SIGHUP or SIGUSR1 and 130 by SIGINT, in both cases after saving a checkpoint to resume from.
 #pragma once
 
 #include <string>

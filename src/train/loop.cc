@@ -17,7 +17,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not w
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
-  if (!stop_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
+  const bool first = stop_signal.compare_exchange_strong(none, signal);
+  if (!first && signal != SIGHUP) _exit(128 + signal);
 }
 
 double Now() {
@@ -41,6 +42,9 @@ void InstallStopHandler() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup asks that the run go on
 }
 
 int StopSignal() {
@@ -51,6 +55,7 @@ void IgnoreStopSignals() {
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   signal(SIGUSR1, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
 }
 
 bool TrainingLoop::EvaluationDue() const {

@@ -39,9 +39,9 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
-// Set by SIGINT, SIGTERM and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others): the
-// loop finishes its step, saves and returns; an evaluation is broken off, and made up for when the run goes on. A
-// second signal ends the process at once.
+// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others):
+// the loop finishes its step, saves and returns; an evaluation is broken off, and made up for when the run goes on. A
+// second signal ends the process at once, but for SIGHUP, which kernel and shell both send when a terminal closes.
 void InstallStopHandler();
 int StopSignal();  // 0: none
 // From here on such signals do nothing: what they ask for is done. Launchers send SIGTERM to all ranks once the first

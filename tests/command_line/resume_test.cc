@@ -70,6 +70,16 @@ TEST_F(Resume, WithValuesInEveryTierStoppedEndsInTheSameBytes) {
                      "step 13/80", {{SIGTERM, 75}});
 }
 
+// Kernel and shell both tell of it.
+TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
+  Process run(Command(Train({"--max_steps", "80", "--save_steps", "0"})), folder());
+  ASSERT_TRUE(run.ReadErrUntil("train step 2/80"));
+  run.Signal(SIGHUP);
+  run.Signal(SIGHUP);
+  EXPECT_EQ(run.Wait().code, 75);
+  EXPECT_EQ(Checkpoints(Path("out")).size(), 1u);
+}
+
 TEST_F(Resume, NeedsNoWeightsOfTheModelWhereTheCheckpointHasAll) {
   const std::string model = CopyModel("model");
   Arguments run = Train({"--model", model, "--method", "full", "--max_steps", "80", "--save_steps", "0"});
