@@ -27,6 +27,8 @@ function(temper_precompiled target)
   file(CONFIGURE OUTPUT ${source} CONTENT "")
   add_library(${target} OBJECT ${source})
   target_link_libraries(${target} PRIVATE fmt::fmt)
+  # clang's would hold the time of CMake's header, which a fresh build folder has anew: ccache would never find it again.
+  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
   target_precompile_headers(${target} PRIVATE
     <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <sstream> <string> <string_view>
     <unordered_map> <utility> <variant> <vector> <fmt/core.h> ${ARGN})
