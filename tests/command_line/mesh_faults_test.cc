@@ -211,7 +211,7 @@ TEST_F(MeshFaults, WhatAllRanksGetWrongIsSaidOnce) {
     const Ended data = Run(ThreeRanks(mpi, "out", {"--data", "none.jsonl"}));
     EXPECT_NE(data.code, 0);
     ASSERT_EQ(Errors(data.err).size(), 1u) << data.err;
-    EXPECT_EQ(Errors(data.err)[0].find("error: cannot open none.jsonl"), 0u) << data.err;
+    EXPECT_EQ(Errors(data.err)[0].find("error: --data: cannot open none.jsonl"), 0u) << data.err;
   }
 }
 
