@@ -114,7 +114,10 @@ void MpiWatch::ReadLetters() {
         break;
       }
       case Letter::kStopped:
-        if (letter.reporter < reporter_elsewhere_.load()) reporter_elsewhere_.store(letter.reporter);
+        // A host that has just been told may tell it back: its ranks see the stop before one of them claims forwarding.
+        if (letter.reporter != rank_ && letter.reporter < reporter_elsewhere_.load()) {
+          reporter_elsewhere_.store(letter.reporter);
+        }
         letter.text[sizeof letter.text - 1] = 0;
         if (control_.Stop(Status(static_cast<StatusCode>(letter.code), letter.text), letter.reporter)) {
           control_.ClaimForwarding();  // who stopped the run tells all hosts himself
