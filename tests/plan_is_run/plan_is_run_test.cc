@@ -162,11 +162,10 @@ TEST_P(PlanIsRun, StepsOfATrainerAllocateNothing) {
   both();
   (void)MappedPages();
   const int64_t pages = MappedPages(), before = allocations.load();
-  for (int t = 0; t < 25; ++t) both();
+  while (ok && trainer.sampler().epochs_done() < 1.5) both();
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_EQ(MappedPages(), pages) << "something was mapped";
   EXPECT_TRUE(ok);
-  EXPECT_GT(trainer.sampler().epochs_done(), 1);
 }
 
 // Bytes of [begin, begin + size) that are in memory now.
