@@ -11,9 +11,9 @@
 namespace temper {
 namespace {
 
-// That PEFT takes the part that A and B begin with out of the base's weights, whenever it loads the adapter: on the base
-// as it is, A and B are too much. PEFT writes another value where it has converted such an adapter (save_pretrained with
-// path_initial_model_for_weight_conversion).
+// That PEFT takes the part that A and B begin with out of the base's weights, whenever it loads the adapter: on the
+// base as it is, A and B are too much. PEFT writes another value where it has converted such an adapter
+// (save_pretrained with path_initial_model_for_weight_conversion).
 bool ChangesItsBase(std::string initialization) {
   for (char& c : initialization) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));  // as PEFT does
   for (const char* prefix : {"pissa", "corda", "olora", "loftq", "lora_ga"}) {

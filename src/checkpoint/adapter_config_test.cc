@@ -56,7 +56,7 @@ TEST(AdapterConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
                                                                   {"trainable_token_indices", "[1]"},
                                                                   {"alora_invocation_tokens", "[1, 2]"}};
   const std::vector<std::pair<const char*, const char*>> words = {
-      {"peft_type", "PROMPT_TUNING"},   {"bias", "lora_only"},          {"init_lora_weights", "pissa"},
+      {"peft_type", "PROMPT_TUNING"},          {"bias", "lora_only"},          {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_16"}, {"init_lora_weights", "OLoRA"}, {"init_lora_weights", "corda"},
       {"init_lora_weights", "loftq"}};
   const auto refused = [](const Status& status, const std::string& what) {

@@ -20,7 +20,8 @@ constexpr char kUsage[] =
     "valid.\n\n"
     "  --tensors    list every tensor, not a summary\n";
 
-// That tokenizer and chat template, where a folder has them, are whole. One that Temper lacks the means for may be good.
+// That tokenizer and chat template, where a folder has them, are whole. One that Temper lacks the means for may be
+// good.
 Status CheckTexts(const OpenedModel& model) {
   for (const Status& s : {model.LoadTokenizer().status(), model.LoadChatTemplate().status()}) {
     if (s.code() == StatusCode::kCorrupt) return s;
