@@ -77,6 +77,19 @@ TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
              "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
 }
 
+TEST(MeshOptions, SizesWhoseProductNoNumberHoldsAreRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  RunConfig config;
+  config.mesh = {.tp = kHuge, .pp = kHuge};  // 2^64, which is 0 in 64 bits
+  EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
+  EXPECT_EQ(MeshOf(config, RanksNamed(config), 0, kHeads).status().message(),
+            "mesh: 18446744073709551616 ranks are more than the 65536 that a mesh can have");
+  config.mesh = {};
+  config.machine.nprocs = kHuge + 2;
+  EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
+  EXPECT_HAS(MeshText({.fsdp = kMostRanks}, 1), "is 65536, but the run has 1 rank(s)");
+}
+
 TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
   EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2");
   RunConfig config;

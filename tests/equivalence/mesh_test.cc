@@ -216,7 +216,7 @@ std::string Smooth(const std::string& opt) {
 
 std::vector<Variant> Variants() {
   return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true, true},
-          {"full untied Llama", LlamaConfigText(false), Method::kFull, 0},
+          {"full untied Llama", LlamaConfigText(false), Method::kFull, 0, true, true},
           {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},
