@@ -56,7 +56,7 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
     const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
     if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
       const auto divides = [&](int64_t n) { return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0); };
-      const std::string work = TensorSizes(ranks, divides),
+      const std::string work = TensorSizes(std::max<int64_t>(ranks, h.heads), divides),
                         here = TensorSizes(ranks, [&](int64_t n) { return divides(n) && ranks % (others * n) == 0; });
       return InvalidArgument(fmt::format(
           "mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that work: {}{}", h.heads,

@@ -70,7 +70,8 @@ TEST(MeshOptions, ShardingHasItsGrades) {
 TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
-  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4; on 6 ranks: 2");
+  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4, 8; on 6 ranks: 2");
+  EXPECT_HAS(MeshText({.tp = 3}, 3, {5, 1}), "sizes of tp that work: 5; on 3 ranks: none");
   EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
              "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
