@@ -218,6 +218,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "tp 1d: norms and residuals on a part of the tokens on each rank"},
            {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
             "fsdp: gather weights again for the backward, instead of keeping them"},
+           {"mesh.gathered_blocks", &c.mesh.gathered_blocks,
+            "fsdp: but keep them in the last so many blocks, which moves less for more memory", not_negative,
+            "1; 0 without mesh.overlap"},
            {"mesh.overlap", &c.mesh.overlap,
             "move weights, gradients and keys, and of tp what its backward exchanges, while something else is "
             "computed"},
