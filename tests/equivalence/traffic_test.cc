@@ -203,7 +203,7 @@ TEST(Traffic, OfContextParallelismIsThatOfFsdpAndTheKeysAndValuesOfARing) {
     const double all = kBlocks * kBlock + kOutside;
     const double keys_and_values = 2.0 * (kRow / n) * kKvHeads * kHeadDim;
     ExpectTraffic(SpecOn({{Axis::kCp, n}}),
-                  Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, n) + kMicroBatches * Part(kF32 * all, n) +
+                  Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, n) + kMicroBatches * Part(kF32 * all, n) +
                       kMicroBatches * kBlocks * keys_and_values * (2 * (n - 1) * kBf16 + n * kF32) +
                       NormTraffic(kTensors, n));
   }
