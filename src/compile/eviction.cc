@@ -25,6 +25,26 @@ struct Contest {
   std::vector<Bytes> room;            // per step
 };
 
+// Of stretches of steps at which the same contenders want room the tightest step alone.
+Contest Shortened(const Contest& contest) {
+  std::vector<int> borders;
+  for (const Contender& c : contest.contenders) borders.insert(borders.end(), {c.first, c.last});
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  Contest shorter{.contenders = contest.contenders};
+  for (size_t k = 0; k + 1 < borders.size(); ++k) {
+    shorter.room.push_back(*std::min_element(contest.room.begin() + borders[k], contest.room.begin() + borders[k + 1]));
+  }
+  const auto number = [&](int step) {
+    return static_cast<int>(std::lower_bound(borders.begin(), borders.end(), step) - borders.begin());
+  };
+  for (Contender& c : shorter.contenders) {
+    c.first = number(c.first);
+    c.last = number(c.last);
+  }
+  return shorter;
+}
+
 // Room left at every step: the least over a stretch, and taking some of it, in O(log steps).
 class Headroom {
  public:
@@ -201,16 +221,8 @@ class Chooser {
       double paid = 0;
       for (size_t i = begin; i < end; ++i) paid += best_.kept[i] ? 0 : all_[i].reload;
       if (paid == 0) continue;
-      const int first = all_[begin].first;
-      int last = first;
-      for (size_t i = begin; i < end; ++i) last = std::max(last, all_[i].last);
-      const std::vector<Bytes> room = RoomBeside(best_, begin, end);
-      Contest few{{}, {room.begin() + first, room.begin() + last}};
-      for (size_t i = begin; i < end; ++i) {
-        few.contenders.push_back(all_[i]);
-        few.contenders.back().first -= first;
-        few.contenders.back().last -= first;
-      }
+      const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
+      const Contest few = Shortened({{at(begin), at(end)}, RoomBeside(best_, begin, end)});
       const Choice chosen = Chooser(few).Run();
       if (chosen.paid >= paid) continue;
       best_.paid -= paid - chosen.paid;

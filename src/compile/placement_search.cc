@@ -97,8 +97,8 @@ class Searcher {
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
       if (!status.ok()) refused = status;  // of the last, which needs the least
     }
-    if (!best)
-      return tries.empty() && refused.ok() ? OutOfMemory("there is no other way to share the device") : refused;
+    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to share the device");
+    if (!best) return refused;
     return FoundPlacement{.programs = std::move(best->programs)};
   }
 
@@ -374,8 +374,9 @@ class Searcher {
       const Bytes over = program.arena_bytes - memory_.device;
       const bool drops = room - over <= given.least && memory_.placement == MemoryPlacement::kAuto;
       if (drops && DropResidents(over, &resident)) continue;
+      if (room.v <= 0) break;  // no copy is there before or after its use
       // Copies and activations take more than their sum: packing, and what moves hold on to.
-      if (room.v > 0) scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
+      scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
     }
     return refused;
   }
