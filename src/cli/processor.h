@@ -55,7 +55,7 @@ Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& en
 // milliseconds. What MFU is a ratio to on a device. Takes up to 400 MB of its memory meanwhile.
 Result<double> MeasureProductPeak(Device& device, DType dtype);
 
-// Bytes per second: read and written by a copy within the device's memory; from and to the host's.
+// Bytes per second: read and written by a copy within the device's memory; from and to the host's, pinned.
 struct CopyRates {
   double within = 0, to_device = 0, from_device = 0;
 };

@@ -292,6 +292,11 @@ TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
   const Ended one = Run(run, "gpu");
   unsetenv("APART_GPU");
   ExpectEnd(one, 1, {"2 ranks on this machine, each on a GPU of its own, and one GPU that can be used"});
+  setenv("APART_GPU", "same", 1);
+  const Ended same = Run(run, "gpu");
+  unsetenv("APART_GPU");
+  ExpectEnd(same, 1, {"ranks 0 and 1 have opened the same GPU", "CUDA_VISIBLE_DEVICES"});
+  EXPECT_EQ(same.err.find("load"), std::string::npos) << "before weights are read: " << same.err;
   setenv("TEST_NCCL_VERSION", "20900", 1);
   const Ended old = Run(run, "gpu");
   unsetenv("TEST_NCCL_VERSION");

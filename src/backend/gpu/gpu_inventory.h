@@ -31,6 +31,8 @@ struct DriverReport {
 Result<GpuInventory> InventoryOf(const DriverReport& report);
 // Whether GPU `index` can be opened.
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
+// What was built has no kernels for this card; `reason` is the driver's.
+std::string NoKernelsFor(const GpuFacts& gpu, bool amd, const std::string& reason);
 // An arena of `size` did not fit. `holders`: what is known of other processes there (memory_holders.h), or "".
 std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders);
 
