@@ -9,7 +9,8 @@
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
-#   scripts/test.sh cuda       the GPU backend compiles and links with CUDA's nvcc (build-cuda/); tests need a GPU
+#   scripts/test.sh cuda       the GPU backend and its tests compile and link with CUDA's nvcc (build-cuda/); they need a
+#                              GPU to run
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh all        all of these
 #   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
@@ -96,7 +97,9 @@ fuzz() {
 cuda() {
   begin 'build (cuda)'
   cmake --preset cuda
-  cmake --build --preset cuda --target temper
+  # With what scripts/gpu_check.sh runs on a GPU.
+  cmake --build --preset cuda --target temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance \
+    scenario_equivalence scenario_parity
   build-cuda/temper doctor | grep '^gpu'
   end
 }
