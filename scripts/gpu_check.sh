@@ -127,7 +127,12 @@ fi
 if [ -z "$only" ] || [ "$only" = tests ]; then
   # shellcheck disable=SC2086  # words
   step doctor 60 $temper doctor
-  gpus=$(grep -c '^gpu [0-9].*compute capability' "$logs/doctor.log" || true)
+  gpus=$(grep '^gpu [0-9].*compute capability' "$logs/doctor.log" | grep -vc 'cannot be used' || true)
+  # Tests of kernels have nothing to say where there is no GPU, and so would pass.
+  if [ "$gpus" -eq 0 ]; then
+    echo "gpu_check: there is no GPU that can be used: $(grep '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
+    exit 1
+  fi
   step kernels 120 "$build/temper_backend_gpu_tests"
   step conformance 120 "$build/scenario_conformance" '--gtest_filter=-*Golden*'
   step equivalence 120 "$build/scenario_equivalence" '--gtest_filter=Gpu.*:Device.*'

@@ -122,9 +122,9 @@ TEST_F(OnDevice, DoctorListsDevicesAndMeasuresThem) {
   unsetenv("APART_GPU");
   unsetenv("APART_GPU_HOLDERS");
   ASSERT_EQ(doctor.code, 0) << doctor.err;
-  for (const char* said :
-       {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
-        "TFLOP/s in matrix products of bf16", "GB/s within", "what --dtype auto and --device auto"}) {
+  for (const char* said : {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
+                           "between     libnccl.so.2 2.28.9", "TFLOP/s in matrix products of bf16", "GB/s within",
+                           "what --dtype auto and --device auto"}) {
     EXPECT_NE(doctor.out.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << doctor.out;
   }
 }
