@@ -90,8 +90,8 @@ Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine
   const bool is_shown_its_own = usable.size() == 1 && !rank.launched && SomeAreHidden();
   const auto own = static_cast<size_t>(is_shown_its_own ? 0 : rank.rank);
   if (is_shown_its_own || static_cast<size_t>(rank.ranks) <= usable.size()) {
-    return ProcessorChoice{
-        .gpu = usable[own], .name = found->gpus[static_cast<size_t>(usable[own])].name, .has_bf16 = true};
+    const GpuFacts& gpu = found->gpus[static_cast<size_t>(usable[own])];
+    return ProcessorChoice{.gpu = usable[own], .name = gpu.name, .uuid = gpu.uuid, .has_bf16 = true};
   }
   if (!usable.empty()) {
     refused = fmt::format(

@@ -14,6 +14,7 @@ namespace temper {
 struct ProcessorChoice {
   int gpu = -1;      // its number; -1: the CPU
   std::string name;  // in messages
+  std::string uuid;  // of a GPU (gpu_device.h)
   bool has_bf16 = false;
 
   bool on_gpu() const { return gpu >= 0; }

@@ -89,8 +89,6 @@ class Device {
   virtual ~Device() = default;
   // For people: "NVIDIA H200, driver 580.65".
   virtual const std::string& name() const = 0;
-  // What tells it from every other device of any machine; "": not known.
-  virtual std::string serial() const { return ""; }
   // Zeroed, aligned to kAlignment (program/program.h), kept until the device is gone. Errors: kOutOfMemory, with what
   // was asked for, what is free and who holds the rest where that is known.
   virtual Result<std::span<std::byte>> Allocate(Bytes size) = 0;

@@ -11,8 +11,8 @@ namespace temper {
 namespace {
 
 // What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", "same" (several numbers of one),
-// or unset: several. Of each,
-// APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold the rest.
+// or unset: several. Of each, APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold the
+// rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
@@ -21,13 +21,12 @@ std::string Machine() {
 class ApartGpu final : public ApartDevice {
  public:
   // As many threads as the commands compute with on the host: the same sums.
-  static std::unique_ptr<ApartGpu> Make(int index) {
+  static std::unique_ptr<ApartGpu> Make() {
     auto exchange = std::make_unique<ExchangeMaker>();
     auto kernels =
         MakeCpuKernels({.threads = 1, .exchange = [maker = exchange.get()](AxisSet axes) { return (*maker)(axes); }});
-    return std::unique_ptr<ApartGpu>(new ApartGpu(index, std::move(kernels), std::move(exchange)));
+    return std::unique_ptr<ApartGpu>(new ApartGpu(std::move(kernels), std::move(exchange)));
   }
-  std::string serial() const override { return "apart " + std::to_string(Machine() == "same" ? 0 : index_); }
   Result<std::span<std::byte>> Allocate(Bytes size) override {
     if (Machine() == "full" || size > free_) {
       return OutOfMemory("the run needs " + ToString(size) + ": another process may hold the rest");
@@ -50,14 +49,13 @@ class ApartGpu final : public ApartDevice {
 
  private:
   using ExchangeMaker = std::function<Result<std::unique_ptr<Exchange>>(AxisSet)>;
-  ApartGpu(int index, std::unique_ptr<KernelTable> kernels, std::unique_ptr<ExchangeMaker> exchange)
-      : ApartDevice(*kernels), index_(index), kernels_(std::move(kernels)), exchange_(std::move(exchange)) {}
+  ApartGpu(std::unique_ptr<KernelTable> kernels, std::unique_ptr<ExchangeMaker> exchange)
+      : ApartDevice(*kernels), kernels_(std::move(kernels)), exchange_(std::move(exchange)) {}
   static Bytes FreeAtFirst() {
     const char* const free = std::getenv("APART_GPU_FREE");
     return free == nullptr ? GiB(80) : Bytes{std::atoll(free)};
   }
 
-  const int index_;
   const std::unique_ptr<KernelTable> kernels_;
   const std::unique_ptr<ExchangeMaker> exchange_;
   Bytes free_ = FreeAtFirst();
@@ -69,11 +67,15 @@ Result<GpuInventory> ListGpus() {
   if (Machine() == "none") return NotFound("no GPU was found (nvidia-smi lists them)");
   GpuFacts facts{.name = "a device apart", .major = 9};
   if (Machine() == "old") facts.refused = "its compute capability is 7.0; bf16 needs 8.0";
-  return GpuInventory{"apart", std::vector<GpuFacts>(Machine() == "one" || Machine() == "old" ? 1 : 4, facts)};
+  GpuInventory inventory{"apart", std::vector<GpuFacts>(Machine() == "one" || Machine() == "old" ? 1 : 4, facts)};
+  for (size_t i = 0; i < inventory.gpus.size(); ++i) {
+    inventory.gpus[i].uuid = "apart " + std::to_string(Machine() == "same" ? 0 : i);
+  }
+  return inventory;
 }
 
-Result<std::unique_ptr<Device>> OpenGpu(int index) {
-  return std::unique_ptr<Device>(ApartGpu::Make(index));
+Result<std::unique_ptr<Device>> OpenGpu(int) {
+  return std::unique_ptr<Device>(ApartGpu::Make());
 }
 
 }  // namespace temper

@@ -295,7 +295,7 @@ TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
   setenv("APART_GPU", "same", 1);
   const Ended same = Run(run, "gpu");
   unsetenv("APART_GPU");
-  ExpectEnd(same, 1, {"ranks 0 and 1 have opened the same GPU", "CUDA_VISIBLE_DEVICES"});
+  ExpectEnd(same, 1, {"ranks 0 and 1 have the same GPU", "CUDA_VISIBLE_DEVICES"});
   EXPECT_EQ(same.err.find("load"), std::string::npos) << "before weights are read: " << same.err;
   setenv("TEST_NCCL_VERSION", "20900", 1);
   const Ended old = Run(run, "gpu");

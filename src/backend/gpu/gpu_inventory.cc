@@ -59,6 +59,7 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
                               .major = card.major,
                               .minor = card.minor,
                               .memory = card.memory,
+                              .uuid = card.uuid,
                               .refused = RefusalOf(report, card)});
   }
   return inventory;

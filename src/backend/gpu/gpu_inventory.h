@@ -22,6 +22,7 @@ struct DriverReport {
     std::string name;
     int major = 0, minor = 0;  // compute capability; of AMD's, the digits of gfx942 as 9 and 42
     Bytes memory;
+    std::string uuid;  // "": not known
   };
   std::vector<Card> cards;
   Result<std::string> products = std::string();  // the version of the library of matrix products, or why there is none

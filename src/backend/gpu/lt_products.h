@@ -52,8 +52,8 @@ class LtProduct final : public MatrixProduct {
     if (shape_.bias) {
       TEMPER_RETURN_IF_ERROR(Set(Lt::kEpilogue, Lt::kAddBias));
       TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasType, in));
-      // As aligned as the biases to come, and never followed: hipBLASLt before ROCm 6.2 has no kernel for none (its
-      // pull request 748).
+      // Never followed, but as aligned as the biases to come: from it cuBLASLt takes how aligned they are, and
+      // hipBLASLt before ROCm 6.2 has no kernel where there is none (its pull request 748).
       TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, reinterpret_cast<const std::byte*>(kProductOperandAlignment)));
     }
     TEMPER_RETURN_IF_ERROR(MakeLayout(&b_, in, shape_.n, shape_.k, shape_.b_k_contiguous));

@@ -52,7 +52,11 @@ DriverReport AskDriver() {
   // Nothing that would make a context: of several ranks each asks for all cards.
   for (int i = 0; i < count; ++i) {
     gpuDeviceProp properties;
-    if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardOf(properties));
+    if (gpuGetDeviceProperties(&properties, i) != gpuSuccess) continue;
+    report.cards.push_back(CardOf(properties));
+    std::array<unsigned char, 16> uuid = {};
+    if (gpuDeviceUuid(i, &uuid) != gpuSuccess) continue;
+    for (const unsigned char byte : uuid) report.cards.back().uuid += fmt::format("{:02x}", byte);
   }
   return report;
 }
@@ -106,13 +110,6 @@ class GpuDevice final : public Device {
   }
 
   const std::string& name() const override { return facts_.name; }
-  std::string serial() const override {
-    std::array<unsigned char, 16> uuid = {};
-    if (gpuDeviceUuid(index_, &uuid) != gpuSuccess) return "";
-    std::string text;
-    for (const unsigned char byte : uuid) text += fmt::format("{:02x}", byte);
-    return text;
-  }
   const char* collectives_library() const override {
 #if defined(__HIP__) || defined(__HIPCC__)
     return "librccl.so.1";
