@@ -113,8 +113,8 @@ hip() {
 }
 gfx942() {
   begin 'GPU backend (clang-19, code for gfx942)'
-  for program in clang++-19 llvm-dis-19 llvm-as-19; do
-    command -v $program >/dev/null || { echo "there is no $program: install clang-19, llvm-19 and hipcc" >&2; exit 1; }
+  for program in clang++-19 lld-19 llvm-dis-19 llvm-as-19; do
+    command -v $program >/dev/null || { echo "there is no $program: install clang-19, lld-19, llvm-19 and hipcc" >&2; exit 1; }
   done
   # Debian's device libraries end at gfx940; gfx942's differs in its number.
   libraries=/usr/lib/x86_64-linux-gnu/amdgcn/bitcode out=build-gfx942
