@@ -66,17 +66,20 @@ void Run(const std::string& folder) {
   Require(file.status());
   auto plain = env.OpenForRead(path);
   Require(plain.status());
-  std::vector<std::byte> arena(static_cast<size_t>(kTensors * bytes * 2), std::byte{1});
+  constexpr size_t kAlignment = 64;  // as arenas have
+  std::vector<std::byte> memory(static_cast<size_t>(kTensors * bytes * 2) + kAlignment, std::byte{1});
+  std::byte* const arena =
+      memory.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kAlignment) % kAlignment;
 
   for (int threads : {1, 2}) {
     const auto read_plain = [&](int i) {
-      Require((*plain)->ReadAt(file->data_begin() + i * bytes, {arena.data() + i * bytes, static_cast<size_t>(bytes)}));
+      Require((*plain)->ReadAt(file->data_begin() + i * bytes, {arena + i * bytes, static_cast<size_t>(bytes)}));
     };
     const auto read_raw = [&](int i) {
-      Require(file->ReadTensor(NameOf(i), {arena.data() + i * bytes, static_cast<size_t>(bytes)}));
+      Require(file->ReadTensor(NameOf(i), {arena + i * bytes, static_cast<size_t>(bytes)}));
     };
     const auto read_f32 = [&](int i) {
-      Require(file->ReadAs(NameOf(i), DType::kF32, {arena.data() + i * bytes * 2, static_cast<size_t>(bytes * 2)}));
+      Require(file->ReadAs(NameOf(i), DType::kF32, {arena + i * bytes * 2, static_cast<size_t>(bytes * 2)}));
     };
     double best[3] = {1e9, 1e9, 1e9};
     for (int repeat = 0; repeat < kRepeats; ++repeat) {

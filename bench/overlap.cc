@@ -1,7 +1,7 @@
 // Does a step hide what goes over slow links behind what it computes? A delay is added to every collective, in
 // proportion to what a rank sends by it, and nothing of a processor is used meanwhile: a link of that speed between any
 // two ranks.
-//   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp] [--steps 5]
+//   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp] [--gathered_blocks N] [--steps 5]
 // For delays of a quarter of a step to two steps: the step's time over the larger of computing alone and the sum of
 // delays. Target: 1.1 for fsdp. Beside it what the same instructions take at the least (bench/step_bound.h), each for
 // as long as it takes without delays: in the step's order, in the best one with the step's memory, and in the best one
@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "bench/ranks.h"
@@ -31,6 +32,7 @@ constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "vocab_siz
 struct Options {
   int ranks = 2, threads = 1, steps = 5;
   std::string mesh = "fsdp";
+  std::optional<int> gathered_blocks;
 };
 
 // Seconds per byte, and what all collectives of this rank have been delayed by.
@@ -72,7 +74,7 @@ class DelayedTable final : public KernelTable {
 };
 
 MeshSpec MeshOf(const Options& options, int rank) {
-  MeshSpec spec{.rank = rank};
+  MeshSpec spec{.rank = rank, .gathered_blocks = options.gathered_blocks};
   const bool both = options.mesh == "fsdp_tp";
   TEMPER_CHECK(both || options.mesh == "fsdp" || options.mesh == "tp") << "--mesh " << options.mesh;
   if (options.mesh != "tp") spec.mesh.set_size(Axis::kFsdp, both ? options.ranks / 2 : options.ranks);
@@ -150,8 +152,8 @@ void RunRank(Communicator& communicator, const Options& options) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
-  print(fmt::format("{} ranks of {} threads, mesh {}; without delays {:.0f} ms a step", options.ranks, options.threads,
-                    mesh.mesh.ToString(), computing * 1e3));
+  print(fmt::format("{} ranks of {} threads, mesh {}; without delays {:.0f} ms a step, {} planned", options.ranks,
+                    options.threads, mesh.mesh.ToString(), computing * 1e3, ToString(step->train().arena_bytes)));
   print("of that " + Shares(instructions, [](const bench::Executed& e) { return e.background() ? 0 : e.seconds; }));
   print(fmt::format("of {:.0f} MB sent {}", sent / 1e6,
                     Shares(instructions, [](const bench::Executed& e) { return static_cast<double>(SentBy(e).v); })));
@@ -182,6 +184,7 @@ int main(int argc, char** argv) {
     if (flag == "--threads") options.threads = std::atoi(argv[i + 1]);
     if (flag == "--steps") options.steps = std::atoi(argv[i + 1]);
     if (flag == "--mesh") options.mesh = argv[i + 1];
+    if (flag == "--gathered_blocks") options.gathered_blocks = std::atoi(argv[i + 1]);
   }
   return bench::OnRanks(options.ranks, [&](Communicator& communicator) { RunRank(communicator, options); });
 }

@@ -27,30 +27,42 @@ constexpr int64_t kFewMicroBatches = 2;
 constexpr size_t kFinalists = 6;
 constexpr size_t kShown = 10;
 
+// Blocks that keep gathered weights from their forward to their backward: as few as there can be, half, all.
+enum class Kept : uint8_t { kLeast, kHalf, kAll };
+
 struct Setting {
   int ranks = 1;
   int64_t pp = 1, dp = 1, fsdp = 1, tp = 1, rows = 1;
   Recompute recompute = Recompute::kNone;
-  bool reshard = true, overlap = true;
+  Kept kept = Kept::kLeast;
+  bool overlap = true;
 
-  std::string Settings(const RunConfig& config, int64_t rows_of_step) const {
+  // mesh.gathered_blocks; nullopt: as is usual. Half: in models of few blocks a line through the same points.
+  std::optional<int64_t> GatheredBlocks(int64_t blocks) const {
+    if (fsdp == 1 || pp > 1 || kept == Kept::kLeast) return std::nullopt;
+    return kept == Kept::kAll ? blocks : (blocks + 1) / 2;
+  }
+  std::string Settings(const RunConfig& config, int64_t rows_of_step, int64_t blocks) const {
     const std::string stages = pp > 1 ? fmt::format("pp={},", pp) : "";
     std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh {}dp={},fsdp={},tp={}", stages, dp, fsdp, tp);
     text += fmt::format(" --per_device_train_batch_size {} --gradient_accumulation_steps {} --memory.recompute {}",
                         rows, rows_of_step / (rows * dp * fsdp), ToString(recompute));
-    if (fsdp > 1 && reshard != config.mesh.reshard_after_forward) {
-      text += fmt::format(" --mesh.reshard_after_forward {}", reshard);
+    const std::optional<int64_t> gathered = GatheredBlocks(blocks), &given = config.mesh.gathered_blocks;
+    if (fsdp > 1 && !config.mesh.reshard_after_forward) text += " --mesh.reshard_after_forward true";
+    if (fsdp > 1 && gathered != given) {
+      text += fmt::format(" --mesh.gathered_blocks {}", gathered.value_or(overlap ? 1 : 0));
     }
     if (ranks > 1 && overlap != config.mesh.overlap) text += fmt::format(" --mesh.overlap {}", overlap);
     return text;
   }
-  RunConfig Apply(RunConfig config, int64_t micro_batches) const {
+  RunConfig Apply(RunConfig config, int64_t micro_batches, int64_t blocks) const {
     config.mesh.pp = pp;
     config.mesh.pp_layers.clear();
     config.mesh.dp = dp;
     config.mesh.fsdp = fsdp;
     config.mesh.tp = tp;
-    config.mesh.reshard_after_forward = reshard;
+    config.mesh.reshard_after_forward = true;
+    config.mesh.gathered_blocks = GatheredBlocks(blocks);
     config.mesh.overlap = overlap;
     config.machine.nprocs = 1;
     config.machine.recompute = recompute;
@@ -62,9 +74,11 @@ struct Setting {
   }
   int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
   // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
-  auto WithoutRows() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, recompute, reshard, overlap); }
+  auto WithoutRows() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, recompute, kept, overlap); }
   // Alike in all but what is computed again: where less of that fits, more is only slower.
-  auto WithoutRecompute() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, reshard, overlap); }
+  auto WithoutRecompute() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, kept, overlap); }
+  // Alike in all but what stays gathered: where that saves no time, it only takes memory.
+  auto WithoutKept() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, recompute, overlap); }
   int OnHost(const Cluster& cluster) const { return std::min(ranks, cluster.devices_per_host); }
   // One of its stages.
   Setting Stage() const {
@@ -78,14 +92,14 @@ struct Setting {
 // Every way to compute again, and to gather, of one mesh and micro-batch.
 void AddWays(Setting choice, std::vector<Setting>* choices) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
-    for (const bool reshard : {true, false}) {
+    for (const Kept kept : {Kept::kLeast, Kept::kHalf, Kept::kAll}) {
       for (const bool overlap : {true, false}) {
         // Neither changes anything where nothing is gathered; what is computed again is gathered again. Of stages the
         // usual way stands for the others.
-        if ((choice.fsdp == 1 || choice.pp > 1) && !(reshard && overlap)) continue;
-        if (recompute == Recompute::kBlock && !reshard) continue;
+        if ((choice.fsdp == 1 || choice.pp > 1) && !(kept == Kept::kLeast && overlap)) continue;
+        if (recompute == Recompute::kBlock && kept != Kept::kLeast) continue;
         choice.recompute = recompute;
-        choice.reshard = reshard;
+        choice.kept = kept;
         choice.overlap = overlap;
         choices->push_back(choice);
       }
@@ -135,7 +149,8 @@ class Searcher {
   }
 
   int64_t most_stages() const {
-    const bool open = MemorySpecOf(config_).IsOpen() && config_.mesh.grad_sync != GradSync::kStep;
+    const RunConfig::Mesh& mesh = config_.mesh;
+    const bool open = MemorySpecOf(config_).IsOpen() && mesh.grad_sync != GradSync::kStep && !mesh.gathered_blocks;
     return few_ == nullptr || !open || planner_.cluster().shared ? 1 : blocks_;
   }
 
@@ -143,7 +158,7 @@ class Searcher {
   std::optional<Candidate> Look(const Setting& choice) const {
     Candidate c = Described(choice);
     const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
-    RunConfig config = choice.Apply(config_, micro_batches);
+    RunConfig config = choice.Apply(config_, micro_batches, blocks_);
     // What the host takes over is not a line in the blocks, but bounded by one.
     if (config.memory.placement == MemoryPlacement::kAuto) config.memory.placement = MemoryPlacement::kDevice;
     config.mesh.pp = 1;
@@ -175,8 +190,9 @@ class Searcher {
 
   Result<Candidate> Compile(const Setting& choice) const {
     Candidate c = Described(choice);
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned,
-                            planner_.Plan(choice.Apply(config_, choice.MicroBatches(rows_of_step_)), choice.ranks));
+    TEMPER_ASSIGN_OR_RETURN(
+        const PlannedRun planned,
+        planner_.Plan(choice.Apply(config_, choice.MicroBatches(rows_of_step_), blocks_), choice.ranks));
     c.bytes = planned.forecast.bytes;
     c.host = planned.forecast.host_bytes;
     c.fits = planned.forecast.fits;
@@ -204,13 +220,14 @@ class Searcher {
 
   Candidate Described(const Setting& choice) const {
     const Cluster& cluster = planner_.cluster();
-    return {.settings = choice.Settings(config_, rows_of_step_),
+    return {.settings = choice.Settings(config_, rows_of_step_, blocks_),
             .devices = choice.ranks,
             .limit = config_.memory.device.value_or(cluster.MemoryOf(choice.OnHost(cluster)))};
   }
 
   // Of a step with all its micro-batches.
-  std::optional<StepFigures> Figures(const Model& model, const RunConfig& config, const Setting& choice) const {
+  std::optional<StepFigures> Figures(const Model& model, RunConfig config, const Setting& choice) const {
+    config.mesh.gathered_blocks = choice.GatheredBlocks(model.facts().blocks);
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
     const StepEstimate& s = planned->forecast.simulation;
@@ -293,6 +310,11 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return IsBetter(*found[a], *found[b], goal); });
+  std::map<decltype(Setting().WithoutKept()), Seconds> same;
+  std::erase_if(order, [&](size_t i) {
+    const auto [it, fresh] = same.try_emplace(choices[i].WithoutKept(), found[i]->step);
+    return !fresh && found[i]->fits && found[i]->step.v >= it->second.v * (1 - 1e-6);
+  });
   size_t compiled = 0;  // that fit
   SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
   for (size_t k = 0; k < order.size() && k < kShown; ++k) {

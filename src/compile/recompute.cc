@@ -30,7 +30,7 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const int block = nodes[i].block;
     const bool in_range = nodes[i].phase == Phase::kForward && 0 <= block && block < spec.blocks;
-    const bool dropped = spec.gather_weights_again && !(spec.keep_last_gathered && block == last_block);
+    const bool dropped = spec.gather_weights_again && block <= last_block - spec.gathered_blocks;
     again[i] = moves.gathers[i] ? dropped : again[i] && in_range;
   }
   return again;

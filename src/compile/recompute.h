@@ -28,10 +28,8 @@ struct RecomputeSpec {
   // Weights that a block's forward gathered are dropped after it and gathered again for its backward, whatever `mode`
   // says of other nodes.
   bool gather_weights_again = false;
-  // But not those of the last block: between its forward and its backward there is only what stands after the blocks,
-  // and a gather in the background would be issued before that (compile/collectives.h), so keeping takes no more
-  // memory.
-  bool keep_last_gathered = false;
+  // But not those of the last so many blocks, which are kept the shortest.
+  int gathered_blocks = 0;
   // The same for weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
   // as there are micro-batches in flight.
   bool outside_blocks = false;

@@ -116,11 +116,11 @@ class StepCompiler {
   }
 
   Graph Differentiated(const Graph& fused, bool accumulate) const {
-    const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
+    const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1, overlapped = spec_.mesh.overlap && !pipelined;
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
                                   .gather_weights_again = spec_.mesh.reshard_after_forward,
-                                  .keep_last_gathered = spec_.mesh.overlap && !pipelined,
+                                  .gathered_blocks = spec_.mesh.gathered_blocks.value_or(overlapped ? 1 : 0),
                                   .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }

@@ -3,6 +3,7 @@
 // place.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "compile/memory_policy.h"
@@ -24,6 +25,10 @@ struct MeshSpec {
   std::vector<PlacementRule> rules;  // those of the user, before the default ones
   // Gathered weights are dropped after a block's forward and gathered again for its backward.
   bool reshard_after_forward = true;
+  // But not those of the last so many blocks, which keep them. Unless given, of the last one where collectives are in
+  // the background: between its forward and its backward there is only what stands after the blocks, and its second
+  // gather would be issued before that (compile/collectives.h), so keeping takes no more memory. REQUIRES: no stages.
+  std::optional<int> gathered_blocks;
   // Weights are gathered and gradients reduced while neighbouring blocks are computed.
   bool overlap = true;
   PipelineSpec pipeline;      // where the mesh has stages (pp)

@@ -73,6 +73,27 @@ TEST(Conversion, EveryLengthIsConvertedToItsEndAndNoFurther) {
   }
 }
 
+// Large results go past the caches where they are aligned for it.
+TEST(Conversion, LargeResultsAreTheSameWhereverTheyLie) {
+  constexpr size_t kElements = 300'007;
+  std::vector<uint16_t> in(kElements);
+  for (size_t i = 0; i < kElements; ++i) in[i] = static_cast<uint16_t>(i * 40503);
+  for (const DType from : {DType::kBF16, DType::kF16}) {
+    const std::vector<std::byte> expected = Converted(from, BytesOf(in), DType::kF32, true);
+    for (const size_t offset : {size_t{0}, size_t{1}, size_t{8}, size_t{15}}) {
+      std::vector<float> memory(kElements + 32, -1.0f);
+      const size_t to_line = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
+      float* const out = memory.data() + to_line + offset;
+      Convert(from, reinterpret_cast<const std::byte*>(in.data()), DType::kF32, reinterpret_cast<std::byte*>(out),
+              kElements);
+      std::vector<std::byte> bytes(kElements * sizeof(float));
+      std::memcpy(bytes.data(), out, bytes.size());
+      ExpectSame(DType::kF32, bytes, expected);
+      EXPECT_EQ(out[kElements], -1.0f);
+    }
+  }
+}
+
 TEST(Conversion, F64IsRoundedOnceNotTwice) {
   // Just above the tie between bf16 1 and 1 + 2^-7: rounding to f32 first would land on the tie and then go down.
   const double above = 1.0 + 0x1.0p-8 + 0x1.0p-40;

@@ -80,6 +80,17 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
   return OkStatus();
 }
 
+Status SetGatheredBlocks(const RunConfig::Mesh& options, MeshSpec* spec) {
+  if (!options.gathered_blocks) return OkStatus();
+  const auto refused = [&](const char* why) {
+    return InvalidArgument(fmt::format("mesh.gathered_blocks is {}: {}", *options.gathered_blocks, why));
+  };
+  if (!options.reshard_after_forward) return refused("mesh.reshard_after_forward false keeps those of all blocks");
+  if (options.pp > 1) return refused("a pipeline's stages cannot keep those of some; leave it out, or take mesh.pp=1");
+  spec->gathered_blocks = static_cast<int>(std::min<int64_t>(*options.gathered_blocks, kAllBlocks));
+  return OkStatus();
+}
+
 Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
   const bool interleaved = options.pp_schedule == PipelineKind::kInterleaved;
   if (options.pp_chunks && !interleaved) {
@@ -136,6 +147,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
                 .reshard_after_forward = options.reshard_after_forward,
                 .overlap = options.overlap,
                 .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding, .mlp = options.mlp}};
+  TEMPER_RETURN_IF_ERROR(SetGatheredBlocks(options, &spec));
   TEMPER_RETURN_IF_ERROR(SetPipeline(options, &spec));
   for (const auto& [pattern, placement] : options.placement) spec.rules.push_back({pattern, placement});
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));

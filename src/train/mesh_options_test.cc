@@ -67,6 +67,15 @@ TEST(MeshOptions, ShardingHasItsGrades) {
   EXPECT_EQ(spec->rules[0].pattern, "lm_head");
 }
 
+TEST(MeshOptions, BlocksThatStayGatheredAreRefusedWhereNothingIsGatheredAgain) {
+  RunConfig config;
+  EXPECT_FALSE(MeshOf(config, 2, 1, kHeads)->gathered_blocks.has_value());
+  config.mesh.gathered_blocks = 3;
+  EXPECT_EQ(MeshOf(config, 2, 1, kHeads)->gathered_blocks, 3);
+  EXPECT_HAS(MeshText({.pp = 2, .gathered_blocks = 3}, 2), "mesh.gathered_blocks is 3: a pipeline's stages");
+  EXPECT_HAS(MeshText({.reshard_after_forward = false, .gathered_blocks = 3}, 2), "keeps those of all blocks");
+}
+
 TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");

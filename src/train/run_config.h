@@ -144,6 +144,7 @@ struct RunConfig {
     int64_t tp_depth = 1;
     bool sequence_parallel = true;
     bool reshard_after_forward = true;
+    std::optional<int64_t> gathered_blocks;
     bool overlap = true;
     GradSync grad_sync = GradSync::kAuto;
     EmbeddingMove embedding = EmbeddingMove::kAuto;

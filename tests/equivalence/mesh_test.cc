@@ -75,6 +75,10 @@ MeshSpec Deciding(MeshSpec spec, GradSync grad_sync, EmbeddingMove embedding) {
   spec.decisions = {.grad_sync = grad_sync, .embedding = embedding};
   return spec;
 }
+MeshSpec KeepingBlocks(MeshSpec spec, int gathered) {
+  spec.gathered_blocks = gathered;
+  return spec;
+}
 MeshSpec NotResharded(MeshSpec spec) {
   spec.reshard_after_forward = false;
   return spec;
@@ -133,6 +137,7 @@ const std::vector<Case>& Cases() {
       {"fsdp2_cp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCp, 2}}), false, true},
       {"cp2_tp2", MeshOf({{Axis::kCp, 2}, {Axis::kTp, 2}}), false, true},
       // Gradients and states are shared, weights stay gathered from a block's forward to its backward.
+      {"fsdp2_two_blocks_gathered", KeepingBlocks(MeshOf({{Axis::kFsdp, 2}}), 2), false, true},
       {"dp2_fsdp2_not_resharded", NotResharded(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})), false, true},
       // What cost decides otherwise, both ways.
       {"fsdp3_grad_sync_per_step", Deciding(MeshOf({{Axis::kFsdp, 3}}), GradSync::kStep, EmbeddingMove::kTable), false,

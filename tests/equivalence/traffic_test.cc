@@ -96,19 +96,22 @@ double NormTraffic(int64_t tensors, int n) {
 }
 constexpr int64_t kTensors = kBlocks * 9 + 3, kAdapterTensors = kBlocks * 7 * 2;
 
-// The last block's weights stay from its forward to its backward.
-constexpr double kGathersOfBlock = (2.0 * kBlocks - 1) / kBlocks;
-double Gathers(double block_bytes, double outside_bytes, bool resharded, int n) {
-  return static_cast<double>(kMicroBatches) * Part(block_bytes * (resharded ? kGathersOfBlock : 1) + outside_bytes, n);
+// Weights of the last so many blocks stay from their forward to their backward.
+constexpr double GathersOfBlock(int64_t kept = 1) {
+  return (2.0 * kBlocks - static_cast<double>(kept)) / kBlocks;
+}
+double Gathers(double block_bytes, double outside_bytes, int n, int64_t kept = 1) {
+  return static_cast<double>(kMicroBatches) * Part(block_bytes * GathersOfBlock(kept) + outside_bytes, n);
 }
 
-TEST(Traffic, OfFullShardingIsTwoGathersButOfTheLastBlockAndOneReduceScatter) {
+TEST(Traffic, OfFullShardingIsTwoGathersButOfBlocksThatStayGatheredAndOneReduceScatter) {
   for (const int n : {2, 3}) {
-    for (const bool resharded : {true, false}) {
+    for (const int64_t kept : {int64_t{0}, int64_t{1}, int64_t{2}, kBlocks}) {
       RunSpec spec = SpecOn({{Axis::kFsdp, n}});
-      spec.mesh.reshard_after_forward = resharded;
+      spec.mesh.reshard_after_forward = kept < kBlocks;
+      if (kept != 1 && kept < kBlocks) spec.mesh.gathered_blocks = static_cast<int>(kept);
       const double all = kBlocks * kBlock + kOutside;
-      ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, resharded, n) +
+      ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, n, kept) +
                               kMicroBatches * Part(kF32 * all, n) + NormTraffic(kTensors, n));
     }
   }
@@ -118,8 +121,8 @@ TEST(Traffic, OfGradientsReducedOncePerStepIsOneReduceScatter) {
   RunSpec spec = SpecOn({{Axis::kFsdp, 2}});
   spec.mesh.decisions.grad_sync = GradSync::kStep;
   const double all = kBlocks * kBlock + kOutside;
-  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + Part(kF32 * all, 2) +
-                          NormTraffic(kTensors, 2));
+  ExpectTraffic(
+      spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, 2) + Part(kF32 * all, 2) + NormTraffic(kTensors, 2));
 }
 
 // Instead of the table and its gradient: every token's index, its row forward and the gradient of that backward.
@@ -128,7 +131,7 @@ TEST(Traffic, OfEmbeddingsLookedUpWhereTheirRowsLieIsTheRows) {
   RunSpec spec = SpecOn({{Axis::kFsdp, n}});
   spec.mesh.decisions.embedding = EmbeddingMove::kRows;
   const double table = kVocab * kHidden, all = kBlocks * kBlock + kOutside - table;
-  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * (kOutside - table), true, n) +
+  ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * (kOutside - table), n) +
                           kMicroBatches * Part(kF32 * all, n) +
                           kMicroBatches * Part(n * kRow * (4 + 2 * kBf16 * kHidden), n) + NormTraffic(kTensors, n));
 }
@@ -140,7 +143,7 @@ TEST(Traffic, OfLoraIsNothingForTheGradientsOfFrozenWeights) {
   // Nothing trained lies before the first block: its backward ends at q, k and v, without their weights, the A beside
   // these and the norm before them.
   const double spared = kHidden * kHeadDim * (kHeads + 2 * kKvHeads) + 3 * kRank * kHidden + kHidden;
-  ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, true, 2) - kMicroBatches * Part(kBf16 * spared, 2) +
+  ExpectTraffic(spec, Gathers(kBf16 * blocks, kBf16 * kOutside, 2) - kMicroBatches * Part(kBf16 * spared, 2) +
                           kMicroBatches * Part(kF32 * kBlocks * kAdapters, 2) + NormTraffic(kAdapterTensors, 2));
 }
 
@@ -154,9 +157,9 @@ TEST(Traffic, OfDataParallelismIsTheGradientsOncePerStep) {
 
 TEST(Traffic, OfHybridShardingIsThatOfFsdpAndThePartsOfGradientsOncePerStep) {
   const double all = kBlocks * kBlock + kOutside;
-  ExpectTraffic(SpecOn({{Axis::kDp, 2}, {Axis::kFsdp, 2}}),
-                Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, true, 2) + kMicroBatches * Part(kF32 * all, 2) +
-                    2 * Part(kF32 * all / 2, 2) + NormTraffic(kTensors, 2));
+  ExpectTraffic(SpecOn({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, 2) +
+                                                                kMicroBatches * Part(kF32 * all, 2) +
+                                                                2 * Part(kF32 * all / 2, 2) + NormTraffic(kTensors, 2));
 }
 
 // T x D activations: 4 (n-1)/n of them forward and as much backward per block, whether they are summed up and kept
@@ -188,7 +191,7 @@ TEST(Traffic, OfTensorParallelismThatGathersTheFeedForwardIsItsWeights) {
   spec.mesh.decisions.mlp = MlpMove::kWeights;
   ExpectTraffic(
       spec,
-      kMicroBatches * Part((4 * kBlocks + 2 + 2) * activation + (kGathersOfBlock * kBf16 + kF32) * kBlocks * kMlp, 2) +
+      kMicroBatches * Part((4 * kBlocks + 2 + 2) * activation + (GathersOfBlock() * kBf16 + kF32) * kBlocks * kMlp, 2) +
           norms + NormTraffic(kBlocks * 7 + 2, 2) + statistics,
       of_token);
 }
@@ -229,7 +232,7 @@ TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
     const double x = kBf16 * kRow * (kHidden + heads + kHidden + kFfn);  // into q, k, v; o; gate, up; down
     const double edges = kBf16 * kRow * (kHidden + kHidden);             // out of the embeddings, into the head
     const double matrices = kBlocks * (kAttention + kMlp) + 2.0 * kVocab * kHidden;
-    const double w = kBf16 * (kGathersOfBlock * kBlocks * (kAttention + kMlp) + 2.0 * kVocab * kHidden) / q;
+    const double w = kBf16 * (GathersOfBlock() * kBlocks * (kAttention + kMlp) + 2.0 * kVocab * kHidden) / q;
     const double d_w = kF32 * matrices / q;
     const double norms = 2 * Part(kF32 * (2 * kBlocks + 1) * kHidden, q * q * depth);
     const double d_w_over_depth = 2 * Part(kF32 * matrices / (q * q), depth);
