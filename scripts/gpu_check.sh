@@ -81,11 +81,10 @@ runs() {
   step "$1" "$2" scripts/gpu_runs.sh "$1" "$temper" "$logs/runs_$1"
   sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table"
 }
-# sanitize TOOL SECONDS FILTER: compute-sanitizer over tests of kernels. Of ours: a vendor's are many, and patched as they
-# are loaded.
+# sanitize NAME SECONDS TOOL TESTS FILTER: compute-sanitizer over tests of kernels. Of ours: a vendor's are many, and patched
+# as they are loaded.
 sanitize() {
-  step "$1" "$2" compute-sanitizer --tool "$1" --kernel-name kns=temper --error-exitcode 9 \
-    "$build/temper_backend_gpu_tests" "--gtest_filter=$3"
+  step "$1" "$2" compute-sanitizer --tool "$3" --kernel-name kns=temper --error-exitcode 9 "$build/$4" "--gtest_filter=$5"
 }
 # measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line belongs into the table. Rehearsed, what it needs is
 # there.
@@ -141,8 +140,9 @@ if [ -z "$only" ] || [ "$only" = tests ]; then
   runs tiers 90
   if [ "$gpus" -ge 2 ]; then runs ranks 120; else note ranks "left out: one GPU"; fi
   if [ -z "$rehearse" ] && command -v compute-sanitizer >/dev/null; then
-    sanitize memcheck 90 '*'
-    sanitize racecheck 90 'Gpu*.Matches*'
+    sanitize memcheck 90 memcheck temper_backend_gpu_tests '*'
+    sanitize memcheck_conformance 90 memcheck scenario_conformance '-*Golden*'
+    sanitize racecheck 90 racecheck temper_backend_gpu_tests 'Gpu*.Matches*'
   elif [ -z "$rehearse" ]; then
     note sanitizers "left out: there is no compute-sanitizer"
   fi
