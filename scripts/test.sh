@@ -123,8 +123,8 @@ gfx942() {
   llvm-dis-19 <$libraries/oclc_isa_version_940.bc | sed 's/9400/9402/' |
     llvm-as-19 -o $out/bitcode/oclc_isa_version_942.bc
   find src/backend/gpu -name '*.cu' | xargs -P "$(nproc)" -I {} sh -c 'clang++-19 -x hip --offload-arch=gfx942 \
-    --cuda-device-only --rocm-device-lib-path='$out'/bitcode --hip-path=/usr -std=c++20 -O2 -Wall -Wextra -Werror \
-    -Wno-missing-field-initializers -ffp-contract=off -Isrc -c {} -o '$out'/$(basename {}).o'
+    --cuda-device-only --no-gpu-bundle-output --rocm-device-lib-path='$out'/bitcode --hip-path=/usr -std=c++20 -O2 \
+    -Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off -Isrc -c {} -o '$out'/$(basename {}).o'
   ls $out/*.o
   end
 }

@@ -11,8 +11,8 @@ namespace temper {
 namespace {
 
 // What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", "same" (several numbers of one),
-// or unset: several. Of each, APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold the
-// rest.
+// or unset: several. Of each, APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold
+// the rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
