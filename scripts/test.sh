@@ -74,8 +74,9 @@ inputs() {
   end
   begin 'tests (inputs)'
   # On the tests' own data: under sanitizers the outside data would take minutes.
-  for layer in base tensor format program data; do
-    env -u TEMPER_TEST_DATA "build-sanitize/temper_${layer}_tests" --gtest_brief=1
+  for layer in base tensor format program data; do # each in as many parts as there are processors
+    seq 0 $(($(nproc) - 1)) | xargs -P "$(nproc)" -I {} env -u TEMPER_TEST_DATA \
+      GTEST_TOTAL_SHARDS="$(nproc)" GTEST_SHARD_INDEX={} "build-sanitize/temper_${layer}_tests" --gtest_brief=1
   done
   end
   begin 'fuzz targets (inputs)'

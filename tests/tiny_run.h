@@ -199,6 +199,7 @@ class TinyRun {
   const Arena& host() const { return *host_; }
   const Store& disk() const { return *disk_; }
   Executor& executor() { return *train_; }
+  Executor& eval_executor() { return *eval_; }
   int64_t vocab() const { return model_->facts().vocab; }
 
   Batch MakeBatch(uint64_t seed) const {

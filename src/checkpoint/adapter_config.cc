@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
@@ -10,13 +11,23 @@
 namespace temper {
 namespace {
 
+// That PEFT takes the part that A and B begin with out of the base's weights, whenever it loads the adapter: on the
+// base as it is, A and B are too much. PEFT writes another value where it has converted such an adapter
+// (save_pretrained with path_initial_model_for_weight_conversion).
+bool ChangesItsBase(std::string initialization) {
+  for (char& c : initialization) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));  // as PEFT does
+  for (const char* prefix : {"pissa", "corda", "olora", "loftq", "lora_ga"}) {
+    if (initialization.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
 // Settings whose other values change what the adapter computes, with the value that Temper's LoRA has.
 Status RefuseOtherMethods(const Json& json, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "peft_type", "LORA", path));
-  // PEFT itself can melt any adapter into its base.
   const auto unsupported = [&](const std::string& what) {
     return Unsupported(
-        fmt::format("{}: {} is not supported: merge the adapter into its base with PEFT (merge_and_unload) and use the "
+        fmt::format("{}: {} is not supported: if PEFT can merge the adapter into its base (merge_and_unload), use the "
                     "merged model",
                     path, what));
   };
@@ -27,9 +38,14 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
-  for (const char* key : {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication",
-                          "layers_to_transform"}) {
+  for (const char* key :
+       {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication", "layers_to_transform",
+        "alora_invocation_tokens", "arrow_config", "kasa_config", "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
+  }
+  if (const auto it = json.find("init_lora_weights"); it != json.end() && it->is_string()) {
+    const auto& initialization = it->get_ref<const std::string&>();
+    if (ChangesItsBase(initialization)) return unsupported(fmt::format("init_lora_weights '{}'", initialization));
   }
   return OkStatus();
 }

@@ -20,6 +20,16 @@ constexpr char kUsage[] =
     "valid.\n\n"
     "  --tensors    list every tensor, not a summary\n";
 
+// That tokenizer and chat template, where a folder has them, are whole. One that Temper lacks the means for may be
+// good.
+Status CheckTexts(const OpenedModel& model) {
+  for (const Status& s : {model.LoadTokenizer().status(), model.LoadChatTemplate().status()}) {
+    if (s.code() == StatusCode::kCorrupt) return s;
+    if (!s.ok() && s.code() != StatusCode::kNotFound) LogWarning(s.message());
+  }
+  return OkStatus();
+}
+
 // That a model folder's weights are those that its config.json describes.
 Status CheckModel(Env& env, const std::string& path) {
   if (!env.IsFile(JoinPath(path, kModelConfigFile)) || env.IsFile(JoinPath(path, kAdapterConfigFile))) {
@@ -31,7 +41,8 @@ Status CheckModel(Env& env, const std::string& path) {
     return OkStatus();
   }
   TEMPER_RETURN_IF_ERROR(model.status());
-  return model->OpenWeights();
+  TEMPER_RETURN_IF_ERROR(model->OpenWeights());
+  return CheckTexts(*model);
 }
 
 }  // namespace

@@ -135,8 +135,8 @@ Result<int> DoctorCommand(const Arguments& arguments) {
                                  ToString(DetectIsa()), FindAvailableMemory().ToString(), Libraries());
   text += Gpus() + GpuRates();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    text += fmt::format("{:<11} {:.3g} GFLOP/s in matrix products\n", ToString(dtype),
-                        MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9);
+    const double rate = MeasureGemmPeak(dtype, threads, DetectIsa()) * 1e-9;
+    text += fmt::format("{:<11} {:.{}f} GFLOP/s in matrix products\n", ToString(dtype), rate, rate < 10 ? 2 : 0);
   }
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(DeviceChoice::kAuto));
   text += fmt::format("default     {} on {} (what --dtype auto and --device auto choose)\n",

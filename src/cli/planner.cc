@@ -177,6 +177,18 @@ std::vector<Change> Changes(const Planner& planner) {
          *c->data.max_seq_len /= 2;
          return true;
        }},
+      // One way to compute again: looking for the best takes a minute with many states on the disk.
+      {"--memory.disk FOLDER --memory.recompute block", "what neither the device nor the host holds goes to the disk",
+       [&planner](RunConfig* c, int*) {
+         const bool by_itself = planner.cluster().shared;  // the run does so where it must
+         const bool may = c->memory.placement == MemoryPlacement::kAuto && c->memory.disk.empty() && c->mesh.pp == 1;
+         if (by_itself || !may) return false;
+         c->memory.disk = "FOLDER";
+         c->machine.recompute = Recompute::kBlock;
+         c->machine.recompute_blocks.reset();
+         return true;
+       },
+       /*alone=*/true},
   };
 }
 

@@ -1,9 +1,12 @@
 #include "compile/collectives.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
+#include <string>
+#include <string_view>
 #include <tuple>
 
 #include "graph/rule.h"
@@ -31,10 +34,27 @@ std::vector<Run> RunsOf(const std::vector<Node>& nodes) {
 // core of 150 GFLOP/s does 40 operations per byte of a link of 4 GB/s; a GPU beside its links, ten times that.
 constexpr int64_t kWorthHiding = 64;
 
+// Per weight, by its name: elements of the whole of those whose gradients are worth hiding behind, else 0.
+std::map<std::string, int64_t, std::less<>> HidingWeights(const Graph& graph) {
+  std::map<std::string, int64_t, std::less<>> weights;
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const Value& v = graph.value(id);
+    if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
+    const Shape& whole = v.shard ? v.shard->global : v.type.shape;
+    const bool worth = whole.rank() == 2 && std::min(whole[0], whole[1]) >= kWorthHiding;
+    weights[v.name] = worth ? whole.elements() : 0;
+  }
+  return weights;
+}
+
 class Scheduler {
  public:
   Scheduler(Graph graph, const CollectivesSpec& spec)
-      : spec_(spec), moves_(FindWeightMoves(graph)), nodes_(std::move(graph.nodes())), result_(std::move(graph)) {
+      : spec_(spec),
+        moves_(FindWeightMoves(graph)),
+        weights_(HidingWeights(graph)),
+        nodes_(std::move(graph.nodes())),
+        result_(std::move(graph)) {
     result_.nodes().clear();
     result_.nodes().reserve(nodes_.size());
   }
@@ -147,13 +167,19 @@ class Scheduler {
     return exchanges && !node.attributes.Flag("background");
   }
 
-  // What a patient node does while others exchange. Alike on all ranks of a group, whatever their shares of tokens: all
-  // of them must hide the same collectives.
+  // What a patient node does while others exchange, in elements of the whole weight whose gradient it makes: ranks of a
+  // group, which must hide the same collectives, have parts of it that may differ.
   int64_t HidingWork(const Node& node) const {
     if (node.op != Op::kLinearDw) return 0;
-    const TensorType& d_w = result_.value(node.outputs[0]).type;
-    if (std::min(d_w.shape[0], d_w.shape[1]) < kWorthHiding) return 0;
-    return d_w.shape.elements();
+    // "grad:NAME", or of what NAME has been gathered to: "grad:NAME.all_gather".
+    std::string_view name = result_.value(node.outputs[0]).name;
+    name.remove_prefix(std::min(name.find(':') + 1, name.size()));
+    for (;;) {
+      if (const auto it = weights_.find(name); it != weights_.end()) return it->second;
+      const size_t dot = name.rfind('.');
+      if (dot == name.npos) return 0;
+      name = name.substr(0, dot);
+    }
   }
 
   // Deals the patient nodes of run r to its collectives, and the first one of the next run, each of which gets as much
@@ -215,6 +241,7 @@ class Scheduler {
 
   const CollectivesSpec& spec_;
   const WeightMoves moves_;
+  const std::map<std::string, int64_t, std::less<>> weights_;  // HidingWeights
   std::vector<Node> nodes_;  // of the given graph; those that have their place in the result are moved from
   std::vector<size_t> last_use_, made_in_;  // per value: the last run that reads it, and the one that makes it
   size_t ahead_ = std::numeric_limits<size_t>::max();  // the node that went ahead to the run before its own

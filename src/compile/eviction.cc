@@ -4,6 +4,7 @@
 #include <queue>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -23,6 +24,26 @@ struct Contest {
   std::vector<Contender> contenders;  // by first step
   std::vector<Bytes> room;            // per step
 };
+
+// Of stretches of steps at which the same contenders want room the tightest step alone.
+Contest Shortened(const Contest& contest) {
+  std::vector<int> borders;
+  for (const Contender& c : contest.contenders) borders.insert(borders.end(), {c.first, c.last});
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  Contest shorter{.contenders = contest.contenders};
+  for (size_t k = 0; k + 1 < borders.size(); ++k) {
+    shorter.room.push_back(*std::min_element(contest.room.begin() + borders[k], contest.room.begin() + borders[k + 1]));
+  }
+  const auto number = [&](int step) {
+    return static_cast<int>(std::lower_bound(borders.begin(), borders.end(), step) - borders.begin());
+  };
+  for (Contender& c : shorter.contenders) {
+    c.first = number(c.first);
+    c.last = number(c.last);
+  }
+  return shorter;
+}
 
 // Room left at every step: the least over a stretch, and taking some of it, in O(log steps).
 class Headroom {
@@ -77,6 +98,12 @@ struct Choice {
 // Price of a byte until step t, summed up: a contender's room costs size * (price[last] - price[first]).
 using PriceUntil = std::vector<double>;
 
+// Prices, and what any choice pays at least, by them.
+struct Market {
+  PriceUntil until;
+  double least = 0;
+};
+
 class Chooser {
  public:
   explicit Chooser(const Contest& contest) : room_(contest.room), all_(contest.contenders) {
@@ -97,10 +124,11 @@ class Chooser {
       for (size_t t = 0; t < price.size(); ++t) price[t] = static_cast<double>(t) * scale * density / steps;
       Consider(Sweep(price));
     }
-    const PriceUntil market = FindPrices();
-    Consider(Sweep(market));
+    const Market market = FindPrices();
+    Consider(Sweep(market.until));
+    if (market.least >= best_.paid) return best_;
     if (all_.size() <= kMostSearched) {
-      Consider(Search(market));
+      Consider(Search(market.until));
     } else if (all_.size() <= kMostImproved) {
       Improve();
     }
@@ -190,19 +218,12 @@ class Chooser {
     constexpr size_t kFew = 16;
     for (size_t begin = 0; begin < all_.size(); begin += kFew / 2) {
       const size_t end = std::min(all_.size(), begin + kFew);
-      const int first = all_[begin].first;
-      int last = first;
-      for (size_t i = begin; i < end; ++i) last = std::max(last, all_[i].last);
-      const std::vector<Bytes> room = RoomBeside(best_, begin, end);
-      Contest few{{}, {room.begin() + first, room.begin() + last}};
-      for (size_t i = begin; i < end; ++i) {
-        few.contenders.push_back(all_[i]);
-        few.contenders.back().first -= first;
-        few.contenders.back().last -= first;
-      }
-      const Choice chosen = Chooser(few).Run();
       double paid = 0;
       for (size_t i = begin; i < end; ++i) paid += best_.kept[i] ? 0 : all_[i].reload;
+      if (paid == 0) continue;
+      const auto at = [&](size_t i) { return all_.begin() + static_cast<ptrdiff_t>(i); };
+      const Contest few = Shortened({{at(begin), at(end)}, RoomBeside(best_, begin, end)});
+      const Choice chosen = Chooser(few).Run();
       if (chosen.paid >= paid) continue;
       best_.paid -= paid - chosen.paid;
       std::copy(chosen.kept.begin(), chosen.kept.end(), best_.kept.begin() + static_cast<ptrdiff_t>(begin));
@@ -212,11 +233,12 @@ class Chooser {
   // The prices at which those who would pay for their room come closest to filling it: subgradient steps on the dual of
   // the relaxed problem, whose value is at most what any choice pays. Steps are as long as the distance to the best
   // choice so far says.
-  PriceUntil FindPrices() const {
+  Market FindPrices() const {
     constexpr int kRounds = 40;  // of O(contenders + steps): beyond, choices improved by less than 0.1 %
     std::vector<double> price(room_.size(), 0.0), excess(room_.size() + 1);
-    PriceUntil until(room_.size() + 1, 0.0), best = until;
-    double best_value = -1, step = 1;
+    PriceUntil until(room_.size() + 1, 0.0);
+    Market best{until, -1};
+    double step = 1;
     for (int round = 0; round < kRounds; ++round) {
       std::fill(excess.begin(), excess.end(), 0.0);
       double value = 0;  // of the dual: what is paid, for reloads and rooms, less what all room is worth
@@ -236,9 +258,8 @@ class Chooser {
         const double over = wanted - room;
         if (over > 0 || price[t] > 0) norm += over * over;
       }
-      if (value > best_value) {
-        best_value = value;
-        best = until;
+      if (value > best.least) {
+        best = {until, value};
       } else {
         step *= 0.9;
       }
@@ -254,49 +275,55 @@ class Chooser {
 
   // Of up to 64 contenders: all choices that could be best, as sets of bits, step by step. Where those that are there
   // do not fit, every smallest set of them may go. Those that have left are forgotten: of choices that kept the same of
-  // those still there, the cheapest goes on. If there are too many, those go on that pay least, prices considered.
+  // those still there, the cheapest goes on, unless at the market's prices the rest alone makes it as dear as the best
+  // one known. If there are too many, those go on that promise to pay least.
   Choice Search(const PriceUntil& price) const {
     constexpr size_t kMostStates = 1024;
     int64_t sets = 100'000;  // tried in all, some 10 ms: beyond, what the sweeps found has to do
     struct State {
       uint64_t dropped = 0;
       double paid = 0;
+      double least = 0;  // that it pays in the end
     };
+    const std::vector<double> later = LeastOfLater(price);
     std::unordered_map<uint64_t, State> states = {{0, {}}}, next_states;  // by those that are there
+    std::vector<double> dearer(all_.size());  // by how much the least rises, of what is paid, when one goes now
     size_t next = 0;
     for (size_t t = 0; t < room_.size(); ++t) {
       uint64_t stay = ~uint64_t{0}, come = 0;
       for (const size_t i : leave_[t]) stay &= ~(uint64_t{1} << i);
       for (; next < all_.size() && At(all_[next].first) == t; ++next) come |= uint64_t{1} << next;
+      for (size_t i = 0; i < next; ++i) dearer[i] = std::max(0.0, all_[i].reload - RentFrom(t, all_[i], price));
       next_states.clear();
-      for (const auto& [there, state] : states) {
-        DropMinimal((there & stay) | come, 0, room_[t], &sets, [&](uint64_t gone) {
-          State after = state;
+      for (const auto& [before, state] : states) {
+        const uint64_t there = (before & stay) | come;
+        State now = state;
+        now.least = now.paid + later[t];
+        for (uint64_t rest = there; rest != 0; rest &= rest - 1) {
+          const Contender& c = all_[Lowest(rest)];
+          now.least += std::min(c.reload, RentFrom(t, c, price));
+        }
+        if (now.least >= best_.paid) continue;
+        DropMinimal(there, 0, SizeOf(there) - room_[t], now.least, dearer, &sets, [&](uint64_t gone, double least) {
+          State after = now;
+          after.least = least;
           after.dropped |= gone;
           for (uint64_t rest = gone; rest != 0; rest &= rest - 1) after.paid += all_[Lowest(rest)].reload;
           if (after.paid >= best_.paid) return;
-          const auto [it, fresh] = next_states.try_emplace(((there & stay) | come) & ~gone, after);
+          const auto [it, fresh] = next_states.try_emplace(there & ~gone, after);
           if (!fresh && after.paid < it->second.paid) it->second = after;
         });
       }
       if (sets <= 0 || next_states.empty()) return best_;  // given up, or none is better
       if (next_states.size() > kMostStates) {
-        const auto expected = [&](const std::pair<const uint64_t, State>& s) {
-          double cost = s.second.paid;
-          for (uint64_t rest = s.first; rest != 0; rest &= rest - 1) {
-            const Contender& c = all_[Lowest(rest)];
-            cost += Weight(c) * (price[At(c.last)] - price[t]);
-          }
-          return cost;
-        };
         std::vector<std::tuple<double, uint64_t, State>> ranked;
-        for (const auto& s : next_states) ranked.push_back({expected(s), s.first, s.second});
+        for (const auto& [there, state] : next_states) ranked.push_back({state.least, there, state});
         std::nth_element(ranked.begin(), ranked.begin() + kMostStates, ranked.end(), [](const auto& a, const auto& b) {
           return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
         });
         ranked.resize(kMostStates);
         next_states.clear();
-        for (const auto& [cost, there, state] : ranked) next_states.emplace(there, state);
+        for (const auto& [least, there, state] : ranked) next_states.emplace(there, state);
       }
       std::swap(states, next_states);
     }
@@ -308,6 +335,23 @@ class Chooser {
     return choice;
   }
 
+  // What a contender pays for its room from step t on.
+  static double RentFrom(size_t t, const Contender& c, const PriceUntil& price) {
+    return Weight(c) * (price[At(c.last)] - price[std::max(t, At(c.first))]);
+  }
+
+  // Per step: what those that come later pay at least, less what all the room from it on is worth.
+  std::vector<double> LeastOfLater(const PriceUntil& price) const {
+    std::vector<double> later(room_.size(), 0.0);
+    for (const Contender& c : all_) later[At(c.first)] += std::min(c.reload, RentFrom(0, c, price));
+    double sum = 0;
+    for (size_t t = room_.size(); t-- > 0;) {
+      sum -= (price[t + 1] - price[t]) * static_cast<double>(room_[t].v);
+      sum += std::exchange(later[t], sum);
+    }
+    return later;
+  }
+
   static size_t Lowest(uint64_t bits) { return static_cast<size_t>(__builtin_ctzll(bits)); }
   Bytes SizeOf(uint64_t set) const {
     Bytes size{};
@@ -315,23 +359,27 @@ class Chooser {
     return size;
   }
 
-  // Every smallest set whose going makes the rest fit: `take` gets it.
+  // Every smallest set whose going frees `over` bytes and that could be part of a better choice: `take` gets it, and
+  // the least that such a choice pays. Of the `candidates`, beside those `gone` already; in rising order, so that each
+  // set comes once.
   template <class Take>
-  void DropMinimal(uint64_t there, uint64_t gone, Bytes room, int64_t* sets, const Take& take) const {
+  void DropMinimal(uint64_t candidates, uint64_t gone, Bytes over, double least, const std::vector<double>& dearer,
+                   int64_t* sets, const Take& take) const {
     if (--*sets <= 0) return;
-    const Bytes over = SizeOf(there & ~gone) - room;
     if (over.v <= 0) {
       // Smallest: none of them could have stayed.
       for (uint64_t rest = gone; rest != 0; rest &= rest - 1) {
         if (all_[Lowest(rest)].size + over <= Bytes{0}) return;
       }
-      take(gone);
+      take(gone, least);
       return;
     }
-    // In rising order, so that each set comes once.
-    const uint64_t above = gone == 0 ? ~uint64_t{0} : ~((uint64_t{2} << (63 - __builtin_clzll(gone))) - 1);
-    for (uint64_t rest = there & ~gone & above; rest != 0; rest &= rest - 1) {
-      DropMinimal(there, gone | (rest & -rest), room, sets, take);
+    Bytes left = SizeOf(candidates);
+    for (uint64_t rest = candidates; rest != 0 && left >= over; rest &= rest - 1) {
+      const size_t i = Lowest(rest);
+      left = left - all_[i].size;
+      if (least + dearer[i] >= best_.paid) continue;
+      DropMinimal(rest & (rest - 1), gone | (rest & -rest), over - all_[i].size, least + dearer[i], dearer, sets, take);
     }
   }
 

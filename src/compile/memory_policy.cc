@@ -153,11 +153,12 @@ class StepChooser {
   Status Refine() {
     const Seconds near{best_seconds_.total().v * kNear};
     for (size_t k = 0; k < options_.size(); ++k) {
-      if (!options_[k].fits || options_[k].step > near) continue;
+      const StepOption& o = options_[k];
+      if (!o.fits || o.step > near || o.host + o.disk == Bytes{}) continue;
       TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
-      Result<FoundPlacement> all = PlaceStep(memory_, step, threads_, Effort::kAll, remedies_);
-      if (!all.ok() && all.status().code() == StatusCode::kOutOfMemory) continue;  // the one way fits
-      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, std::move(all));
+      Result<FoundPlacement> others = PlaceStep(memory_, step, threads_, Effort::kOthers, remedies_);
+      if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the one way fits
+      TEMPER_ASSIGN_OR_RETURN(FoundPlacement found, std::move(others));
       const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
       if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
       if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);

@@ -79,6 +79,7 @@ Seconds MoveLanes::Wait(size_t lane, size_t count) {
     mine.left_in_all -= mine.left[mine.done];
     mine.left[mine.done] = 0;
     mine.spans[mine.done].end = {now_};
+    if (mine.done + 1 < mine.left.size()) mine.spans[mine.done + 1].begin = {now_};
   }
   return waited;
 }

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "compile/layout.h"
@@ -17,15 +21,25 @@
 namespace temper {
 namespace {
 
-// What copies, activations and scratch get beside residents, in multiples of the least they need. More room hides more
-// of the moves; residents spare moves.
-constexpr double kRooms[] = {1.0, 1.2, 1.6, 2.4};
-// The one that is best as a rule first; the others where that does not fit.
-constexpr double kOneRoom[] = {1.2, 1.0, 1.6, 2.4};
+// What copies, activations and scratch get beside residents, in multiples of the least they need, the one that is best
+// as a rule first. More room hides more of the moves; residents spare moves.
+constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 
 // Packing and what background moves hold on to cost a little over what is alive at once.
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
+
+// Calls each(0) .. each(count - 1), so many at once; returns when all are done.
+void ForEach(size_t count, int at_once, const std::function<void(size_t)>& each) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < count;) each(i);
+  };
+  std::vector<std::thread> others;
+  for (size_t t = 1; t < std::min(count, static_cast<size_t>(at_once)); ++t) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+}
 
 class Searcher {
  public:
@@ -36,15 +50,14 @@ class Searcher {
         threads_(threads),
         place_(place),
         effort_(effort),
-        remedies_(remedies),
-        host_(memory.host) {}
+        remedies_(remedies) {}
 
   Result<FoundPlacement> Run() {
     if (memory_.IsOpen()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
     }
-    if (memory_.placement != MemoryPlacement::kHost && MayAllBeOnDevice()) {
+    if (effort_ != Effort::kOthers && memory_.placement != MemoryPlacement::kHost && MayAllBeOnDevice()) {
       TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
       if (programs[0].arena_bytes <= memory_.device) {
         return FoundPlacement{.programs = std::move(programs), .all_on_device = true};
@@ -59,17 +72,48 @@ class Searcher {
       const bool may_leave = memory_.placement != MemoryPlacement::kDevice && memory_.IsLimited();
       if (may_leave) activations.push_back(std::nullopt);
     }
+    std::vector<Try> tries;
     Status refused = OkStatus();
     for (const std::optional<Tier> where : activations) {
-      const Status status = TryRooms(where);
-      if (!status.ok()) refused = status;  // of the last, which needs the least
+      const Status status = AddTries(where, &tries);
+      if (!status.ok()) refused = status;
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
     }
-    if (!best_) return refused;
-    return std::move(*best_);
+    // Of equally fast ones the first, whichever was done first.
+    std::mutex mutex;
+    std::optional<Found> best;
+    size_t best_try = 0;
+    std::vector<Status> statuses(tries.size());
+    ForEach(tries.size(), threads_, [&](size_t k) {
+      Result<Found> found = FirstThatFits(tries[k]);
+      const std::lock_guard lock(mutex);
+      statuses[k] = found.status();
+      if (!found.ok()) return;
+      if (best && (best->step < found->step || (best->step == found->step && best_try < k))) return;
+      best = *std::move(found);
+      best_try = k;
+    });
+    for (const Status& status : statuses) {
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      if (!status.ok()) refused = status;  // of the last, which needs the least
+    }
+    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to share the device");
+    if (!best) return refused;
+    return FoundPlacement{.programs = std::move(best->programs)};
   }
 
  private:
+  struct Found {
+    std::vector<Program> programs;
+    Seconds step;  // of the first, by EstimateOn
+  };
+  // One share of the device after the other, until one fits.
+  struct Try {
+    std::optional<Tier> activations;
+    Bytes least, always;                      // of the device: LeastOnDevice's, and what is there beside residents
+    std::vector<std::vector<bool>> resident;  // per share and group
+  };
+
   // No option says otherwise of anything that the graphs have.
   bool MayAllBeOnDevice() const {
     const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
@@ -97,12 +141,13 @@ class Searcher {
                     ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device), remedies_));
   }
 
-  ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device) const {
+  // `host`: of its memory, for what lives there and for copies from the disk.
+  ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device, Bytes host) const {
     return {.homes = &homes,
             .activations = activations,
             .keep = memory_.placement != MemoryPlacement::kHost,
             .device = device,
-            .host = HostStaging(homes),
+            .host = HostStaging(homes, host),
             .rates = &memory_.rates,
             .links = memory_.links,
             .threads = threads_,
@@ -115,7 +160,7 @@ class Searcher {
   Bytes CopiesOf(const PlacementGroup& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
-  Bytes HostStaging(const Homes& homes) const {
+  Bytes HostStaging(const Homes& homes, Bytes host) const {
     Bytes largest{}, at_host{};
     for (const PlacementGroup& g : groups_) {
       const auto it = homes.find(g.names[0]);
@@ -124,7 +169,7 @@ class Searcher {
       if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, CopiesOf(g));
     }
     if (memory_.host == kNoLimit) return largest * 3;
-    return std::clamp(host_ - at_host, largest, largest * 3);
+    return std::clamp(host - at_host, largest, largest * 3);
   }
 
   // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
@@ -160,49 +205,54 @@ class Searcher {
         memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
   }
 
-  Status TryRooms(std::optional<Tier> activations) {
-    host_ = memory_.host;
+  Status AddTries(std::optional<Tier> activations, std::vector<Try>* tries) const {
     // What the device needs at least, wherever all else is: whether the host has room for it is asked of each share.
     std::vector<bool> none(groups_.size(), false);
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
+    const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);
     std::vector<LeastBytes> of_graphs;
-    for (const GraphUse& use : uses_.graphs) {
-      of_graphs.push_back(LeastOnDevice(*use.of.graph, *use.of.parts, SpecOf(all_far, activations, memory_.device)));
-    }
+    for (const GraphUse& use : uses_.graphs) of_graphs.push_back(LeastOnDevice(*use.of.graph, *use.of.parts, far));
     const auto fullest = std::max_element(of_graphs.begin(), of_graphs.end(),
                                           [](const LeastBytes& a, const LeastBytes& b) { return a.bytes < b.bytes; });
     const LeastBytes& least = *fullest;
     const Graph* const at = uses_.graphs[static_cast<size_t>(fullest - of_graphs.begin())].of.graph;
-    const Bytes always = AlwaysOnDevice() + SlotsOnDevice(SpecOf(all_far, activations, memory_.device));
+    Try one{.activations = activations, .least = least.bytes, .always = AlwaysOnDevice() + SlotsOnDevice(far)};
     if (!memory_.IsLimited() || memory_.placement != MemoryPlacement::kAuto) {
       // Nothing wants residents: all that is left open is parked, or stays.
-      std::vector<bool> resident(groups_.size(), memory_.placement != MemoryPlacement::kHost);
+      if (effort_ == Effort::kOthers) return OkStatus();
+      std::vector<bool>& resident =
+          one.resident.emplace_back(groups_.size(), memory_.placement != MemoryPlacement::kHost);
       for (size_t k = 0; k < groups_.size(); ++k) {
         if (groups_[k].fixed) resident[k] = groups_[k].fixed == Tier::kDevice;
       }
-      return TryResidents(resident, activations, least, always);
+      tries->push_back(std::move(one));
+      return OkStatus();
     }
-    if (always + least.bytes > memory_.device) return TooSmall(least, always, at);
-    const bool all = effort_ == Effort::kAll;
-    Status refused = OkStatus();
-    bool any = false, gave_all = false;  // gave_all: that is there, for copies
-    for (const double room : all ? std::span(kRooms) : std::span(kOneRoom)) {
-      if (any && !all) break;
+    if (one.always + least.bytes > memory_.device) return TooSmall(least, one.always, at);
+    const Bytes free = memory_.device - one.always;
+    std::vector<std::vector<bool>> shares;
+    bool gave_all = false;  // that is there, for copies
+    for (const double room : kRooms) {
       const auto wanted = [&](Bytes bytes) { return Bytes{static_cast<int64_t>(static_cast<double>(bytes.v) * room)}; };
-      const Bytes free = memory_.device - always;
       if (free < wanted(least.bytes) && std::exchange(gave_all, true)) continue;  // the same again
       std::vector<std::vector<Bytes>> used;
       for (const LeastBytes& of_graph : of_graphs) {
         used.emplace_back();
         for (const Bytes bytes : of_graph.at) used.back().push_back(wanted(bytes));
       }
-      const std::vector<bool> resident = ChooseResidents(ResidentRoom(free, std::move(used)));
-      const Status status = TryResidents(resident, activations, least, always);
-      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-      if (!status.ok()) refused = status;
-      any |= status.ok();
+      std::vector<bool> resident = ChooseResidents(ResidentRoom(free, std::move(used)));
+      if (std::find(shares.begin(), shares.end(), resident) == shares.end()) shares.push_back(std::move(resident));
     }
-    return any ? OkStatus() : refused;
+    if (effort_ == Effort::kOne) {
+      one.resident = std::move(shares);
+      tries->push_back(std::move(one));
+      return OkStatus();
+    }
+    for (size_t k = effort_ == Effort::kOthers ? 1 : 0; k < shares.size(); ++k) {
+      one.resident = {std::move(shares[k])};
+      tries->push_back(one);
+    }
+    return OkStatus();
   }
 
   // Those that spare most per byte, as far as there is room.
@@ -274,18 +324,27 @@ class Searcher {
     return most;
   }
 
-  Status TryResidents(std::vector<bool> resident, std::optional<Tier> activations, const LeastBytes& least,
-                      Bytes always) {
+  Result<Found> FirstThatFits(const Try& given) const {
+    Status refused = OkStatus();
+    for (const std::vector<bool>& resident : given.resident) {
+      Result<Found> found = PlaceResidents(given, resident);
+      if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
+      refused = found.status();
+    }
+    return refused;
+  }
+
+  Result<Found> PlaceResidents(const Try& given, std::vector<bool> resident) const {
     const bool limited = memory_.IsLimited();
     double scale = kFirstGuess;
-    host_ = memory_.host;
+    Bytes host = memory_.host;  // of which packing takes some
     Status refused = OkStatus();
     for (int attempt = 0; attempt < kTries; ++attempt) {
       // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
       const bool last = attempt + 1 == kTries;
       if (last && memory_.placement == MemoryPlacement::kAuto) resident.assign(resident.size(), false);
-      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host_));
-      Bytes held = always;
+      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host));
+      Bytes held = given.always;
       for (size_t k = 0; k < groups_.size(); ++k) {
         const PlacementGroup& g = groups_[k];
         if (resident[k] && !g.fixed && !g.lasts()) held += g.bytes;
@@ -294,7 +353,7 @@ class Searcher {
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
       std::vector<PipelinedGraph> graphs;
-      const ResidencySpec spec = SpecOf(homes, activations, room);
+      const ResidencySpec spec = SpecOf(homes, given.activations, room, host);
       for (const GraphUse& use : uses_.graphs) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
       std::vector<PartedGraph> placed;
       for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
@@ -302,23 +361,22 @@ class Searcher {
       const Program& program = programs[0];
       if (program.host.bytes > memory_.host) {
         refused = HostTooSmall(program.host.bytes);
-        host_ = host_ - (program.host.bytes - memory_.host);
+        host = host - (program.host.bytes - memory_.host);
         continue;
       }
       if (!limited || program.arena_bytes <= memory_.device) {
-        Keep(std::move(programs));
-        return OkStatus();
+        const Seconds step = EstimateOn(memory_, program).total();
+        return Found{.programs = std::move(programs), .step = step};
       }
       refused = OutOfMemory(fmt::format("memory.device is {}, and the step takes {} of the device, most at {}. {}",
                                         ToString(memory_.device), ToString(program.arena_bytes),
                                         program.peak_instruction, remedies_));
       const Bytes over = program.arena_bytes - memory_.device;
-      if (room - over > least.bytes) {
-        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
-      } else if (memory_.placement != MemoryPlacement::kAuto || !DropResidents(over, &resident)) {
-        // Copies and activations take more than their sum: packing, and what moves hold on to.
-        scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
-      }
+      const bool drops = room - over <= given.least && memory_.placement == MemoryPlacement::kAuto;
+      if (drops && DropResidents(over, &resident)) continue;
+      if (room.v <= 0) break;  // no copy is there before or after its use
+      // Copies and activations take more than their sum: packing, and what moves hold on to.
+      scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
     }
     return refused;
   }
@@ -336,14 +394,6 @@ class Searcher {
     return dropped.v > 0;
   }
 
-  // If it is the fastest so far, by the walk of its first Program.
-  void Keep(std::vector<Program> programs) {
-    const Seconds step = EstimateOn(memory_, programs[0]).total();
-    if (best_ && best_step_ <= step) return;
-    best_ = {.programs = std::move(programs)};
-    best_step_ = step;
-  }
-
   const MemorySpec& memory_;
   const StepUses uses_;
   const int threads_;
@@ -352,9 +402,6 @@ class Searcher {
   const std::string& remedies_;
   std::vector<PlacementGroup> groups_;
   std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
-  Bytes host_;                 // of its memory, for what lives there and copies from the disk: packing takes some
-  std::optional<FoundPlacement> best_;
-  Seconds best_step_;
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace temper {
 
-// Programs from graphs that stand for those of the uses, in their order.
+// Programs from graphs that stand for those of the uses, in their order. Several threads may call it at once.
 using GraphPlacer = std::function<Result<std::vector<Program>>(const std::vector<PartedGraph>&)>;
 
 // What a step of a Program takes, by the estimate: the sum of both.
@@ -28,12 +28,13 @@ struct FoundPlacement {
   bool all_on_device = false;
 };
 
-// Of the ways to share the device between what lives there and room for copies: all, or the first that fits, the one
-// that is best as a rule before all others.
-enum class Effort : uint8_t { kAll, kOne };
+// Of the ways to share the device between what lives there and room for copies: all; the first that fits, the one that
+// is best as a rule before all others; or those others, where that one is known and moves something.
+enum class Effort : uint8_t { kAll, kOne, kOthers };
 
 // The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
-// exceed the device, that is named. `remedies`: what a user can do then.
+// exceed the device, that is named. `remedies`: what a user can do then. `threads`: that the Programs run on, and as
+// many look for the placement, which does not depend on them.
 Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, StepUses uses, int threads, const GraphPlacer& place,
                                        Effort effort, const std::string& remedies);
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -14,7 +15,7 @@ namespace {
 // One collective of one rank.
 struct Meeting {
   const std::vector<int>* group;  // its ranks, ascending
-  std::string what;               // the same on all of them
+  std::string what;               // the same on all of them, and the lane that they meet in
   std::vector<int64_t> parts;     // rows of each tensor that this rank gives or gets; of all ranks they make the whole
   std::vector<int64_t> wholes;
   const Segment* segment;
@@ -93,13 +94,18 @@ class Itinerary {
     return i.op == Op::kAllGather || i.op == Op::kReduceScatter || i.op == Op::kAllReduce || sums_over_vocabulary;
   }
 
+  static std::string_view LaneOf(const Attributes& a) {
+    if (!a.Flag("background")) return "";
+    return a.Flag("soon") ? " in the background, needed soon" : " in the background";
+  }
+
   void Add(const Instruction& instruction, const Segment& segment, int block, int micro_batch) {
     const Attributes& a = instruction.attributes;
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));
     auto group = groups_.find(axes);
     if (group == groups_.end()) group = groups_.emplace(axes, mesh_.Group(axes, rank_)).first;
     Meeting m{.group = &group->second,
-              .what = fmt::format("{} over {}", ToString(instruction.op), axes.ToString()),
+              .what = fmt::format("{} over {}{}", ToString(instruction.op), axes.ToString(), LaneOf(a)),
               .segment = &segment,
               .block = block,
               .micro_batch = micro_batch};

@@ -216,7 +216,10 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
   if (has("instruction") && (has("output") || has("response"))) return RecordFormat::kInstruction;
   if (has("text")) return RecordFormat::kText;
   if (has("chosen") && has("rejected")) {
-    return Unsupported(where + ": preference data (chosen, rejected); Temper trains on single answers");
+    return Unsupported(
+        where +
+        ": preference data (chosen, rejected); Temper trains on single answers: keep the chosen ones, as "
+        "prompt and completion or as messages");
   }
   return Corrupt(
       fmt::format("{}: no known format. The row has {}; Temper reads prompt + completion, question + answer, "

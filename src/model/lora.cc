@@ -42,11 +42,18 @@ bool AnyNameMatches(const std::string& path, const std::vector<std::string>& nam
   return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return NameMatches(path, n); });
 }
 
+Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
+  Result<Pattern> pattern = Pattern::Compile(expression);
+  if (!pattern.ok()) return pattern.status().WithContext(setting);
+  return pattern;
+}
+
 // The override for `path`, if a key of `patterns` matches it.
 template <class T>
-Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const std::string& path) {
+Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
+                                  const std::string& path) {
   for (const auto& [key, value] : patterns) {
-    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::Compile("(.*\\.)?(" + key + ")"));
+    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + key + ")"));
     TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(path));
     if (matches) return std::optional<T>(value);
   }
@@ -59,10 +66,10 @@ class Selector {
   static Result<Selector> Create(const LoraSpec& spec) {
     Selector selector(spec);
     if (!spec.target_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, Pattern::Compile(spec.target_regex));
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", spec.target_regex));
     }
     if (!spec.exclude_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, Pattern::Compile(spec.exclude_regex));
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", spec.exclude_regex));
     }
     return selector;
   }
@@ -128,8 +135,8 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
     all.insert(module->path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module->path));
     if (!selected) continue;
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, module->path));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, "lora.rank_pattern", module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, "lora.alpha_pattern", module->path));
     const Shape& w = forward.value(module->weight).type.shape;
     LoraTarget target{.module = module->path, .in = w[1], .out = w[0], .r = rank.value_or(spec.r)};
     if (target.r < 1 || target.r > kMaxRank) {

@@ -133,9 +133,9 @@ TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
 
 TEST(LoraTargets, BadPatternsAndRanksAreRefused) {
   const auto model = Llama();
-  ExpectRefused(*model, {.target_regex = "(q_proj"}, "'(q_proj' is not a regular expression");
-  ExpectRefused(*model, {.exclude_regex = "[z-a]"}, "is not a regular expression");
-  ExpectRefused(*model, {.rank_pattern = {{"*", 3}}}, "is not a regular expression");
+  ExpectRefused(*model, {.target_regex = "(q_proj"}, "lora.target_modules: '(q_proj' is not a regular expression");
+  ExpectRefused(*model, {.exclude_regex = "[z-a]"}, "lora.exclude_modules: '[z-a]' is not a regular expression");
+  ExpectRefused(*model, {.rank_pattern = {{"*", 3}}}, "lora.rank_pattern: '");
   ExpectRefused(*model, {.r = 0}, "must be from 1");
   ExpectRefused(*model, {.r = -4}, "must be from 1");
   ExpectRefused(*model, {.r = INT64_MAX}, "must be from 1");

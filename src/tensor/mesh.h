@@ -29,6 +29,9 @@ namespace temper {
 enum class Axis : uint8_t { kPp, kDp, kFsdp, kCp, kDepth, kRow, kTp, kCopy };
 inline constexpr int kNumAxes = static_cast<int>(Axis::kCopy) + 1;
 
+// As many as a mesh can have: more than any cluster that is trained on, and so few that no product of sizes overflows.
+inline constexpr int kMostRanks = 1 << 16;
+
 std::string_view ToString(Axis axis);  // "fsdp"
 std::optional<Axis> ParseAxis(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 namespace temper {
 namespace {
@@ -17,6 +18,13 @@ std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& wor
     if (works(n)) text += fmt::format("{}{}", text.empty() ? "" : ", ", n);
   }
   return text.empty() ? "none" : text;
+}
+
+// The product of all sizes given; exact where it is no more than any mesh has.
+double RanksGiven(const RunConfig::Mesh& m) {
+  double ranks = static_cast<double>(m.pp);
+  for (const std::optional<int64_t>& size : {m.dp, m.fsdp, m.cp, m.tp}) ranks *= static_cast<double>(size.value_or(1));
+  return ranks;
 }
 
 // q of q x q x depth ranks; 0 where there is none.
@@ -48,7 +56,7 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
     const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
     if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
       const auto divides = [&](int64_t n) { return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0); };
-      const std::string work = TensorSizes(ranks, divides),
+      const std::string work = TensorSizes(std::max<int64_t>(ranks, h.heads), divides),
                         here = TensorSizes(ranks, [&](int64_t n) { return divides(n) && ranks % (others * n) == 0; });
       return InvalidArgument(fmt::format(
           "mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that work: {}{}", h.heads,
@@ -111,15 +119,18 @@ Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
 }  // namespace
 
 int RanksNamed(const RunConfig& config) {
-  const RunConfig::Mesh& m = config.mesh;
-  return static_cast<int>(std::max(config.machine.nprocs,
-                                   m.pp * m.dp.value_or(1) * m.fsdp.value_or(1) * m.cp.value_or(1) * m.tp.value_or(1)));
+  const double named = std::max(static_cast<double>(config.machine.nprocs), RanksGiven(config.mesh));
+  return static_cast<int>(std::min(named, kMostRanks + 1.0));
 }
 
 Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
   const RunConfig::Mesh& options = config.mesh;
   if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
     return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
+  }
+  if (const double given = RanksGiven(options); given > kMostRanks || ranks > kMostRanks) {
+    return InvalidArgument(fmt::format("mesh: {:.0f} ranks are more than the {} that a mesh can have",
+                                       std::max(given, static_cast<double>(ranks)), kMostRanks));
   }
   const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
   const int64_t others = tp * dp * cp * pp;

@@ -11,7 +11,8 @@ struct HeadCounts {
   int64_t heads = 1, kv_heads = 1;
 };
 
-// Ranks that the options name: the product of all sizes given, or nprocs where that is more.
+// Ranks that the options name: the product of all sizes given, or nprocs where that is more; kMostRanks + 1 where it is
+// more than a mesh can have, which MeshOf refuses.
 int RanksNamed(const RunConfig& config);
 
 // The mesh of `ranks` ranks, as rank `rank` has it. Errors: sizes that do not make up the number of ranks, heads that

@@ -79,11 +79,25 @@ TEST(MeshOptions, BlocksThatStayGatheredAreRefusedWhereNothingIsGatheredAgain) {
 TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
-  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4; on 6 ranks: 2");
+  EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4, 8; on 6 ranks: 2");
+  EXPECT_HAS(MeshText({.tp = 3}, 3, {5, 1}), "sizes of tp that work: 5; on 3 ranks: none");
   EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
              "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
              "many): 12 ranks would do, or mesh.pp=2, or mesh.pp=4, or mesh.fsdp=16 alone");
+}
+
+TEST(MeshOptions, SizesWhoseProductNoNumberHoldsAreRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  RunConfig config;
+  config.mesh = {.tp = kHuge, .pp = kHuge};  // 2^64, which is 0 in 64 bits
+  EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
+  EXPECT_EQ(MeshOf(config, RanksNamed(config), 0, kHeads).status().message(),
+            "mesh: 18446744073709551616 ranks are more than the 65536 that a mesh can have");
+  config.mesh = {};
+  config.machine.nprocs = kHuge + 2;
+  EXPECT_EQ(RanksNamed(config), kMostRanks + 1);
+  EXPECT_HAS(MeshText({.fsdp = kMostRanks}, 1), "is 65536, but the run has 1 rank(s)");
 }
 
 TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {

@@ -222,7 +222,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "fsdp: but keep them in the last so many blocks, which moves less for more memory", not_negative,
             "1; 0 without mesh.overlap"},
            {"mesh.overlap", &c.mesh.overlap,
-            "fsdp and cp: move weights, gradients and keys while something else is computed"},
+            "move weights, gradients and keys, and of tp what its backward exchanges, while something else is "
+            "computed"},
            {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
             "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
            {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),

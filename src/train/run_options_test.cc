@@ -117,6 +117,21 @@ TEST(RunOptions, ReadsCommandLinesOfEveryForm) {
   EXPECT_EQ(config.machine.seed, 8) << "the last setting counts";
 }
 
+TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
+  RunConfig config;
+  const Status status =
+      Command(config, {"--mesh", "pp=2,fsdp=4,pp_layers=[5,7]", "--lora=r=4,rank_pattern={q_proj=8}"});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.mesh.pp, 2);
+  EXPECT_EQ(config.mesh.fsdp, 4);
+  EXPECT_EQ(config.mesh.pp_layers, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(config.lora.r, 4);
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh fsdp=2,tp: 'tp' has no value; write KEY=VALUE,KEY=VALUE");
+  EXPECT_HAS(CommandError({"--mesh", "tp=,fsdp=2"}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "'' has no value");
+}
+
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {
   const ScratchFolder folder;
   const std::string path = folder / "run.yaml";

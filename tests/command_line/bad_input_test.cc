@@ -165,6 +165,18 @@ TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
   EXPECT_FALSE(Has("out"));
 }
 
+TEST_F(BadInput, ATruncatedTokenizerIsNamed) {
+  CopyModel("model");
+  const std::string whole = Slurp("model/tokenizer.json");
+  Spill("model/tokenizer.json", whole.substr(0, whole.size() / 2));
+  ExpectEnd(Temper({"inspect", "model"}), 1, {"model/tokenizer.json"});
+  ExpectEnd(Temper(Train({"--model", "model"})), 1, {"model/tokenizer.json"});
+  // A folder of weights alone is as good as it is.
+  ASSERT_TRUE(PosixEnv().RemoveFile(Path("model/tokenizer.json")).ok());
+  ExpectEnd(Temper({"inspect", "model"}), 0, {});
+  ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1, {"model: has no tokenizer"});
+}
+
 TEST_F(BadInput, APickleIsRefusedWithTheReason) {
   const std::string model = CopyModel("model");
   ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());

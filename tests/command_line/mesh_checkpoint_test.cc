@@ -35,7 +35,7 @@ class MeshCheckpoint : public Workplace {
                   const Arguments& more = {}) const {
     Arguments run = Train({"--model", Model(), "--method", method, "--dtype", "f32", "--max_steps", "6", "--save_steps",
                            "3", "--learning_rate", "1e-3", "--output_dir", out});
-    const bool deals = mesh.find("dp") != mesh.npos;
+    const bool deals = mesh.find("dp") != mesh.npos || mesh.find("2d") != mesh.npos;
     run.insert(run.end(), {"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", deals ? "1" : "2"});
     const bool four = mesh.find(',') != mesh.npos;  // two axes of two
     if (!mesh.empty()) run.insert(run.end(), {"--nprocs", four ? "4" : "2", "--mesh", mesh});
@@ -117,9 +117,9 @@ TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
 
 TEST_F(MeshCheckpoint, GoesOnInTheSameBits) {
   for (const char* method : {"full", "lora"}) {
-    for (const std::string mesh : {"fsdp=2", "tp=2", "pp=2", "dp=2", "cp=2"}) {
-      // What an adapter adds is how it is saved, which dp and cp do as fsdp does.
-      if (method == std::string("lora") && (mesh == "dp=2" || mesh == "cp=2")) continue;
+    for (const std::string mesh : {"fsdp=2", "tp=2", "pp=2", "dp=2", "cp=2", "tp=4,tp_mode=2d"}) {
+      // What an adapter adds is how it is saved, which the other meshes do as fsdp does.
+      if (method == std::string("lora") && (mesh == "dp=2" || mesh == "cp=2" || mesh.find("2d") != mesh.npos)) continue;
       SCOPED_TRACE(fmt::format("{} {}", method, mesh));
       ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());
       RunWell(Steps(method, mesh, "out"));
@@ -171,9 +171,19 @@ TEST_F(MeshCheckpoint, MetricsSayWhatEachRankSpentItsTimeOnAndItsMemory) {
 
 TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
   using Ways = std::vector<std::pair<std::string, std::string>>;
-  const Ways of_full = {{"fsdp=2", ""},     {"", "fsdp=2"},     {"tp=2", "fsdp=2"},     {"dp=2", "tp=2"},
-                        {"cp=2", ""},       {"tp=2", "cp=2"},   {"pp=2", ""},           {"", "pp=2"},
-                        {"pp=2", "fsdp=2"}, {"fsdp=2", "pp=2"}, {"fsdp=2", "pp=2,tp=2"}};
+  const Ways of_full = {{"fsdp=2", ""},
+                        {"", "fsdp=2"},
+                        {"tp=2", "fsdp=2"},
+                        {"dp=2", "tp=2"},
+                        {"cp=2", ""},
+                        {"tp=2", "cp=2"},
+                        {"pp=2", ""},
+                        {"", "pp=2"},
+                        {"pp=2", "fsdp=2"},
+                        {"fsdp=2", "pp=2"},
+                        {"fsdp=2", "pp=2,tp=2"},
+                        {"tp=2", "tp=4,tp_mode=2d"},
+                        {"tp=4,tp_mode=2d", "fsdp=2"}};
   const Ways of_lora = {{"fsdp=2", ""}, {"", "tp=2"}, {"cp=2", ""}, {"pp=2", "fsdp=2"}};
   for (const char* method : {"full", "lora"}) {
     const Ways& ways = method == std::string("full") ? of_full : of_lora;

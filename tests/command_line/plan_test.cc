@@ -79,6 +79,40 @@ TEST_F(Plan, AttentionIsCostedByTheLengthsOfDocumentsWhereTheDataIsRead) {
   ExpectEnd(Temper({"plan", "--model", kModel, "--read_data", "true"}), 2, {"read_data", "--data"});
 }
 
+// All of its script has run, on what is planned and on what was measured.
+TEST_F(Plan, ItsPageIsDrawnInABrowserBesideAMeasuredRun) {
+  ASSERT_EQ(Temper(Train({"--profile", "--max_steps", "2", "--memory.placement", "host"})).code, 0);
+  const Json report = Report({"--memory.placement", "host", "--html", "page.html", "--measured", "out/trace.json"});
+  ASSERT_FALSE(report.is_null());
+  const Ended drawn =
+      Process({"timeout", "120", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+               "--user-data-dir=" + Path("browser"), "--dump-dom", "file://" + Path("page.html")},
+              folder())
+          .Wait();
+  if (drawn.code == 127) GTEST_SKIP() << "there is no chromium here";
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_EQ(drawn.err.find("CONSOLE"), std::string::npos) << drawn.err;
+  const std::string& page = drawn.out;
+  const auto part = [&](const std::string& id) {
+    const size_t begin = page.find("id=\"" + id + "\"");
+    return begin == page.npos ? "" : page.substr(begin, page.find("<h2>", begin) - begin);
+  };
+  const auto count = [](const std::string& text, const std::string& what) {
+    size_t found = 0;
+    for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_NE(part("memory").find("<path d=\"M"), std::string::npos) << "memory over time";
+  EXPECT_NE(part("memory_key").find("activations and scratch"), std::string::npos);
+  EXPECT_GE(count(part("tiers"), "<tr>"), 3u) << "device and host, below their title";
+  EXPECT_NE(part("moves").find("host to device"), std::string::npos);
+  // Kernels, fetches and evictions of either, 46 pixels each: the canvas is as high as what was drawn on it.
+  EXPECT_NE(part("queues").find(fmt::format("height=\"{}\"", 2 * 3 * 46 + 34)), std::string::npos) << part("queues");
+  EXPECT_NE(part("ops").find("planned / measured"), std::string::npos);
+  EXPECT_GE(count(part("ops"), "<tr>"), report["ops"].size() + 2) << "a title, and the step";
+  EXPECT_NE(part("tensors").find("model.layers.0.mlp.down_proj.weight"), std::string::npos);
+}
+
 // Every line of it, but those that say something of the machine at hand.
 TEST_F(Plan, PrintsWhatTheReadmeShows) {
   const auto model = [&](const std::string& name, const std::string& config) {

@@ -70,6 +70,15 @@ TEST_F(Resume, WithValuesInEveryTierStoppedEndsInTheSameBytes) {
                      "step 13/80", {{SIGTERM, 75}});
 }
 
+TEST_F(Resume, WithinALimitStoppedEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--memory.device", "8MiB"}, "step 13/80",
+                     {{SIGTERM, 75}});
+}
+
+TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/80", {{SIGTERM, 75}});
+}
+
 // Kernel and shell both tell of it.
 TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
   Process run(Command(Train({"--max_steps", "80", "--save_steps", "0"})), folder());

@@ -112,6 +112,11 @@ Case KeepingGathered(Case c) {
   return c;
 }
 
+Case In2d(Case c) {
+  c.mesh.residual = ResidualSplit::kHidden;
+  return c;
+}
+
 Case ReducingOnce(Case c) {
   c.mesh = Deciding(c.mesh, GradSync::kStep, EmbeddingMove::kAuto);
   return c;
@@ -124,13 +129,19 @@ const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
       {"fsdp2", MeshOf({{Axis::kFsdp, 2}})},
       {"fsdp3", MeshOf({{Axis::kFsdp, 3}})},
+      {"dp2", MeshOf({{Axis::kDp, 2}}), false, true},
       {"dp2_fsdp2", MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})},
       {"tp2", MeshOf({{Axis::kTp, 2}})},
       {"tp2_whole_residual", MeshOf({{Axis::kTp, 2}}, ResidualSplit::kWhole)},
       {"tp4_two_kv_heads", MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}}), true},
+      {"tp4_two_kv_heads_whole_residual", MeshOf({{Axis::kTp, 2}, {Axis::kCopy, 2}}, ResidualSplit::kWhole), true,
+       true},
       {"2d", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"2.5d", MeshOf({{Axis::kDepth, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)},
       {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
+      {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}}), false, true},
+      {"fsdp2_2d", MeshOf({{Axis::kFsdp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), false, true},
+      {"cp2_2d", MeshOf({{Axis::kCp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden), false, true},
       // Documents of the batch cross the borders of chunks: they are of 8 or 4 tokens.
       {"cp2", MeshOf({{Axis::kCp, 2}})},
       {"cp4", MeshOf({{Axis::kCp, 4}}), false, true},
@@ -191,6 +202,7 @@ const std::vector<Case>& Cases() {
       Pipeline("pp2_cp2", {{Axis::kPp, 2}, {Axis::kCp, 2}}, k1f1b, {}, kAgain),
       Pipeline("pp2_cp2_zero_bubble", {{Axis::kPp, 2}, {Axis::kCp, 2}}, kZeroBubble),
       Pipeline("pp2_fsdp2_tp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}}, k1f1b),
+      In2d(Pipeline("pp2_2d", {{Axis::kPp, 2}, {Axis::kRow, 2}, {Axis::kTp, 2}}, k1f1b)),
       ReducingOnce(Pipeline("pp2_fsdp2_grad_sync_per_step", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, k1f1b)),
       ReducingOnce(Pipeline("pp2_fsdp2_interleaved_grad_sync_per_step", {{Axis::kPp, 2}, {Axis::kFsdp, 2}},
                             kInterleaved, {0, 1, 1, 1}, kAgain)),
@@ -221,7 +233,7 @@ std::string Smooth(const std::string& opt) {
 
 std::vector<Variant> Variants() {
   return {{"full tied Llama", LlamaConfigText(true), Method::kFull, 0, true, true},
-          {"full untied Llama", LlamaConfigText(false), Method::kFull, 0},
+          {"full untied Llama", LlamaConfigText(false), Method::kFull, 0, true, true},
           {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},

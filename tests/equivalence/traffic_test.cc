@@ -196,6 +196,43 @@ TEST(Traffic, OfTensorParallelismThatGathersTheFeedForwardIsItsWeights) {
       of_token);
 }
 
+// Weights and gradients as under fsdp over all its ranks and cp's; and keys and values of every rank but the own one
+// forward and backward, and with the latter their gradients, in f32, once around.
+TEST(Traffic, OfContextParallelismIsThatOfFsdpAndTheKeysAndValuesOfARing) {
+  for (const int n : {2, 4}) {
+    const double all = kBlocks * kBlock + kOutside;
+    const double keys_and_values = 2.0 * (kRow / n) * kKvHeads * kHeadDim;
+    ExpectTraffic(SpecOn({{Axis::kCp, n}}),
+                  Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, n) + kMicroBatches * Part(kF32 * all, n) +
+                      kMicroBatches * kBlocks * keys_and_values * (2 * (n - 1) * kBf16 + n * kF32) +
+                      NormTraffic(kTensors, n));
+  }
+}
+
+// In each micro-batch an activation over every border between runs of blocks forward, and its gradient backward.
+TEST(Traffic, OfAPipelineIsAnActivationPerBorderAndMicroBatch) {
+  const double activation = kBf16 * kRow * kHidden;
+  for (const PipelineKind kind :
+       {PipelineKind::kOneForwardOneBackward, PipelineKind::kZeroBubble, PipelineKind::kGpipe}) {
+    SCOPED_TRACE(ToString(kind));
+    RunSpec spec = SpecOn({{Axis::kPp, 2}});
+    spec.mesh.pipeline = {.kind = kind, .layers = {2, 1}};
+    ExpectTraffic(spec, kMicroBatches * activation + NormTraffic(1, 2));
+  }
+  // Four runs of blocks on two stages: three borders, over each of which the first one gives something either way.
+  RunSpec interleaved = SpecOn({{Axis::kPp, 2}});
+  interleaved.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {0, 1, 1, 1}};
+  interleaved.micro_batches = 4;
+  ExpectTraffic(interleaved, 4 * 3 * activation + NormTraffic(1, 2));
+}
+
+TEST(Traffic, OfAPipelineWithTiedEmbeddingsIsTheirGradientToo) {
+  RunSpec spec = SpecOn({{Axis::kPp, 2}});
+  spec.config = LlamaConfigText(/*tied=*/true);
+  spec.mesh.pipeline.layers = {2, 1};
+  ExpectTraffic(spec, kMicroBatches * kBf16 * kRow * kHidden + kF32 * kVocab * kHidden + NormTraffic(1, 2));
+}
+
 // A stage's weights once per step instead of forward and backward (but for the table, which only its forward reads) in
 // each micro-batch; nothing else.
 TEST(Traffic, OfAPipelineThatKeepsGatheredWeightsIsOneGatherPerStep) {

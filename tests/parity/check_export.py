@@ -31,7 +31,8 @@ def load(path, adapter, arguments):
     if adapter:
         import peft
         model = peft.PeftModel.from_pretrained(model, adapter)
-        loaded = peft.get_peft_model_state_dict(model)
+        # Where the head is adapted PEFT also writes its frozen weight, which is the base model's.
+        loaded = {n: t for n, t in peft.get_peft_model_state_dict(model).items() if ".base_layer." not in n}
         stored = safetensors.torch.load_file(f"{adapter}/adapter_model.safetensors")
         wrong = [n for n in loaded if n not in stored or not torch.equal(loaded[n].float(), stored[n].float())]
         wrong += [n for n in stored if n not in loaded and ".base_layer." not in n]

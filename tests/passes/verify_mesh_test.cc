@@ -2,6 +2,9 @@
 // collective that is missing, doubled or over the wrong axes; ranks whose Programs differ.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "../tiny_run.h"
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
@@ -137,18 +140,20 @@ TEST_P(VerifiedMesh, IsAcceptedAndNoAllReduceOfItCanBeMissing) {
 
 TEST_P(VerifiedMesh, NoCollectiveOfItCanBeOverOtherAxes) {
   const MeshSpec spec = SpecOf(Cases()[static_cast<size_t>(GetParam())]);
-  const auto axes = spec.mesh.axes().axes();
-  if (axes.size() < 2) GTEST_SKIP() << "one axis";
+  std::vector<Axis> others = spec.mesh.axes().axes();
+  const bool several = others.size() > 1;
+  if (!several) others = {others[0] == Axis::kDp ? Axis::kTp : Axis::kDp};  // which has one rank
   Step step(spec, ForwardOf(LlamaConfigText(true), Method::kFull));
   int planted = 0;
   for (Graph& graph : step.graphs) {
     for (Node& node : graph.nodes()) {
       if (!IsCollective(node.op)) continue;
       const Attributes good = node.attributes;
-      for (const Axis other : axes) {
-        // All axes here have two ranks, so that types do not tell.
-        if (good.Int("ranks") != 2 || good.String("axes") == ToString(other)) continue;
+      for (const Axis other : others) {
+        // Axes of one mesh have two ranks each here, so that types do not tell.
+        if ((several && good.Int("ranks") != 2) || good.String("axes") == ToString(other)) continue;
         node.attributes.Set("axes", std::string(ToString(other)));
+        node.attributes.Set("ranks", int64_t{spec.mesh.size(other)});
         // A whole value may be told to be another's at any place: it is a copy.
         EXPECT_EQ(step.Check().ok(), node.op == Op::kBroadcast) << ToString(node.op) << good.ToString();
         ++planted;
@@ -238,8 +243,8 @@ struct AllRanks {
   std::vector<std::vector<Program>> programs;
 
   explicit AllRanks(const MeshCase& c) : AllRanks(SpecOf(c), 3) {}
-  AllRanks(const MeshSpec& mesh, int micro_batches) : spec(mesh) {
-    const Graph forward = ForwardOf(LlamaConfigText(true), Method::kFull);
+  AllRanks(const MeshSpec& mesh, int micro_batches, const std::string& config = LlamaConfigText(true)) : spec(mesh) {
+    const Graph forward = ForwardOf(config, Method::kFull);
     for (spec.rank = 0; spec.rank < spec.mesh.ranks(); ++spec.rank) {
       programs.push_back(Must(CompileTraining(forward, forward, {.micro_batches = micro_batches, .mesh = spec})));
     }
@@ -301,6 +306,40 @@ TEST(AgreementVerifier, RefusesTwoCollectivesSwappedOnOneRank) {
     EXPECT_FALSE(status.ok()) << c.name;
     EXPECT_NE(status.message().find("ranks do not meet"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("micro-batch 0"), std::string::npos) << status.message();
+  }
+}
+
+// What is hidden behind gradients of weights, of which tensor ranks have parts of different sizes, is the same on all.
+TEST(AgreementVerifier, AcceptsPartsThatDiffer) {
+  for (const int64_t ffn : {127, 129, 321, 511}) {
+    std::string config = LlamaConfigText(/*tied=*/false, /*hidden=*/256, /*blocks=*/2);
+    const std::string even = "\"intermediate_size\": 512";
+    config.replace(config.find(even), even.size(), fmt::format("\"intermediate_size\": {}", ffn));
+    for (const MeshCase& c : {MeshCase{"tp2", {{Axis::kTp, 2}}},
+                              {"tp4", {{Axis::kTp, 4}}},
+                              {"tp2_whole", {{Axis::kTp, 2}}, ResidualSplit::kWhole},
+                              {"fsdp3_tp2", {{Axis::kFsdp, 3}, {Axis::kTp, 2}}},
+                              {"pp2_tp2", {{Axis::kPp, 2}, {Axis::kTp, 2}}},
+                              {"2d", {{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden}}) {
+      SCOPED_TRACE(fmt::format("{} with {} columns", c.name, ffn));
+      AllRanks all(SpecOf(c), /*micro_batches=*/2, config);
+      EXPECT_TRUE(all.Check().ok()) << all.Check().message();
+      const auto& segments = all.programs[0][0].segments;
+      EXPECT_TRUE(std::any_of(segments.begin(), segments.end(), [](const Segment& segment) {
+        return std::any_of(segment.instructions.begin(), segment.instructions.end(),
+                           [](const Instruction& i) { return i.attributes.Flag("soon"); });
+      })) << "nothing is hidden";
+    }
+  }
+}
+
+TEST(AgreementVerifier, RefusesACollectiveInAnotherLaneOnOneRank) {
+  for (const char* const flag : {"background", "soon"}) {
+    AllRanks all(Cases()[0]);
+    all.First(2, Op::kAllGather).attributes.Set(flag, int64_t{flag == std::string("soon")});
+    const Status status = all.Check();
+    ASSERT_FALSE(status.ok()) << flag;
+    EXPECT_NE(status.message().find("ranks do not meet"), std::string::npos) << status.message();
   }
 }
 

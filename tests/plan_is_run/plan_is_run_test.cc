@@ -23,6 +23,7 @@
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
 #include "infer/decode_session.h"
+#include "train/trainer.h"
 
 #ifdef TEMPER_SANITIZED
 #define TEMPER_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator stands there
@@ -192,6 +193,38 @@ TEST_P(PlanIsRun, AStepTouchesNothingOutsideOfWhatItIsBoundTo) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, PlanIsRun, testing::ValuesIn(Variants()),
                          [](const testing::TestParamInfo<Variant>& info) { return info.param.name; });
+
+// What `temper train` does from one row of its log to the next, over the ends of epochs too.
+TEST(Trainer, StepsAndEvaluationsAllocateNothing) {
+  if (!TEMPER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer's allocator is in place of ours";
+  for (const Method method : {Method::kFull, Method::kLora}) {
+    const double dropout = method == Method::kLora ? 0.1 : 0;
+    const RunSpec spec = {.method = method, .dtype = DType::kBF16, .dropout = dropout, .micro_batches = 2};
+    TinyRun run(spec);
+    TokenStore store;
+    std::vector<int32_t> samples;
+    for (int32_t s = 0; s < 20; ++s) {
+      std::vector<int32_t> tokens(static_cast<size_t>(5 + 7 * s % 23));
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = (31 * s + 7 * static_cast<int32_t>(i)) % 160;
+      store.Add(tokens, std::vector<uint8_t>(tokens.size(), 1));
+      samples.push_back(s);
+    }
+    Trainer trainer(run.executor(), store, samples, {.max_seq_len = spec.row},
+                    {.micro_batches = spec.micro_batches,
+                     .rows_per_micro_batch = spec.rows_per_micro_batch,
+                     .schedule = {.kind = ScheduleKind::kConstant, .learning_rate = 1e-3}});
+    Evaluator evaluator(run.eval_executor(), store, samples, {.max_seq_len = spec.row, .shuffle = false}, nullptr);
+    bool ok = true;
+    const auto both = [&] { ok = ok && trainer.Step({}).ok() && evaluator.Run().ok(); };
+    both();
+    (void)MappedPages();
+    const int64_t pages = MappedPages(), before = allocations.load();
+    while (ok && trainer.sampler().epochs_done() < 1.5) both();
+    EXPECT_EQ(allocations.load() - before, 0);
+    EXPECT_EQ(MappedPages(), pages) << "something was mapped";
+    EXPECT_TRUE(ok);
+  }
+}
 
 // Where values live, as an option says or as a limit makes it.
 struct Placed {

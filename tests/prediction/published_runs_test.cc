@@ -182,6 +182,31 @@ TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
                           [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
 }
 
+// Neither the card nor its host's memory holds the states: a disk does, and the plan says what that costs.
+TEST(PublishedRuns, WhereTheHostIsTooSmallADiskIsNamedAmongWhatHelps) {
+  Setting s("opt-1.3b", "RTX2060-6");
+  s.cluster.host_memory = GiB(8);
+  s.config.model.method = TrainMethod::kFull;
+  s.config.model.dtype = ComputeType::kBf16;
+  s.config.data.max_seq_len = 512;
+  const PlannedRun full = s.Plan();
+  EXPECT_FALSE(full.forecast.fits);
+  const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), full));
+  const auto disk = std::find_if(remedies.begin(), remedies.end(),
+                                 [](const Remedy& r) { return r.settings.starts_with("--memory.disk"); });
+  ASSERT_NE(disk, remedies.end());
+  EXPECT_TRUE(disk->fits);
+  EXPECT_LT(disk->tokens_per_second, full.forecast.tokens_per_second);
+  // It is what a plan with these settings says.
+  s.config.memory.disk = "spill";
+  s.config.machine.recompute = Recompute::kBlock;
+  const PlannedRun spilled = s.Plan();
+  EXPECT_TRUE(spilled.forecast.fits);
+  EXPECT_EQ(spilled.forecast.bytes, disk->bytes);
+  EXPECT_LE(spilled.forecast.host_bytes, GiB(8));
+  EXPECT_GT(spilled.forecast.disk_bytes, GiB(8));
+}
+
 // Colossal-AI, 2022: 1.5 B parameters on an RTX 2060 of 6 GB, 18 B on an RTX 3090 of 24 GB, 24 B on a V100 of 32 GB, in
 // full, with the host's memory (how much, was not said). Ours: 18 bytes per parameter, device and host together.
 TEST(PublishedRuns, ModelsThatOnlyFitWithTheHostsMemory) {

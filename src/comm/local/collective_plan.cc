@@ -30,6 +30,8 @@ std::string DescribeCollective(const KernelSpec& spec) {
   std::string text = fmt::format("{} over {}", ToString(spec.op), spec.attributes.String("axes"));
   if (IsCut(spec.op)) text += fmt::format(" of dim {}", spec.attributes.Int("dim"));
   if (spec.op == Op::kReduceScatter && spec.attributes.Flag("acc")) text += " with acc";
+  if (spec.attributes.Flag("background")) text += " in the background";
+  if (spec.attributes.Flag("soon")) text += ", needed soon,";
   for (size_t t = 0; t < NumTensors(spec); ++t) text += " " + WholeOf(spec, t).ToString();
   return text;
 }
@@ -84,7 +86,8 @@ Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::
     plan.bytes += tensor.bytes();
     plan.tensors.push_back(std::move(tensor));
   }
-  plan.forgets = spec.attributes.Flag("background") && plan.bytes >= kForgetFrom;
+  const bool awaited = !spec.attributes.Flag("background") || spec.attributes.Flag("soon");
+  plan.forgets = !awaited && plan.bytes >= kForgetFrom;
   return plan;
 }
 

@@ -41,8 +41,8 @@ struct CollectivePlan {
   Bytes bytes;               // of all wholes
   Bytes sent;                // by the op's cost rule
   // What moves weights and gradients: after it, peers' memory need not stay resident (PeerOperands::Forget).
-  // Collectives that are waited for, and small ones, would spend more time on finding pages again than they save
-  // memory.
+  // Collectives of activations, which are waited for at once or soon, and small ones would spend more time on finding
+  // pages again than they save memory.
   bool forgets = false;
 };
 

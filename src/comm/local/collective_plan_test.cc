@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
 namespace temper {
 namespace {
 
@@ -13,6 +17,13 @@ KernelSpec Spec(Op op, Shape in, Shape out, int dim) {
                          {"ranks", int64_t{3}},
                          {"dim", int64_t{dim}},
                          {"sizes", std::vector<double>{static_cast<double>(out[dim])}}}};
+}
+
+// The flags that choose a lane.
+const std::vector<const char*> kSoon = {"background", "soon"};
+KernelSpec InLane(KernelSpec spec, const std::vector<const char*>& flags) {
+  for (const char* const flag : flags) spec.attributes.Set(flag, int64_t{1});
+  return spec;
 }
 
 TEST(CollectivePlan, PartsOfAMiddleDimAreRowsOfTheWhole) {
@@ -62,6 +73,27 @@ TEST(CollectivePlan, MembersThatDifferInPartsOnlyDescribeTheSame) {
   EXPECT_EQ(DescribeCollective(a), DescribeCollective(b));
   EXPECT_NE(DescribeCollective(a), DescribeCollective(Spec(Op::kAllGather, {2, 5}, {9, 6}, 0)));
   EXPECT_NE(DescribeCollective(a), DescribeCollective(Spec(Op::kReduceScatter, {9, 5}, {2, 5}, 0)));
+}
+
+// Members of different lanes would never meet.
+TEST(CollectivePlan, OfLanesThatDifferIsNotTheSame) {
+  std::set<std::string> texts;
+  for (const std::vector<const char*>& flags : std::vector<std::vector<const char*>>{{}, {"background"}, kSoon}) {
+    texts.insert(DescribeCollective(InLane(Spec(Op::kAllGather, {2, 5}, {9, 5}, 0), flags)));
+  }
+  EXPECT_EQ(texts.size(), 3u);
+}
+
+TEST(CollectivePlan, OfWeightsLargeEnoughForgetsWhatItHasReadOfPeersOfActivationsNot) {
+  const auto forgets = [](int64_t rows, const std::vector<const char*>& flags) {
+    const int64_t sizes[] = {rows, rows, rows};
+    const auto plan = PlanCollective(InLane(Spec(Op::kAllGather, {rows, 1024}, {3 * rows, 1024}, 0), flags), 3, sizes);
+    return plan.ok() && plan->forgets;
+  };
+  EXPECT_TRUE(forgets(100, {"background"}));
+  EXPECT_FALSE(forgets(80, {"background"})) << "less than a MiB";
+  EXPECT_FALSE(forgets(100, {})) << "needed at once";
+  EXPECT_FALSE(forgets(100, kSoon));
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ class Tokenizer {
   // skip_special leaves out special tokens.
   virtual std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
 
-  // The largest id + 1, with added tokens. A model's embedding may have more rows (padding), never fewer.
+  // The largest id + 1, with added tokens. A model's embedding may have more rows (padding), or fewer, where tokens
+  // were added that the model never saw.
   virtual int64_t vocab_size() const = 0;
   // The token's spelling in the vocabulary ("Ġthe", "▁the", "<0x0A>"), not its text.
   virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;

@@ -1,0 +1,95 @@
+#include "checkpoint/adapter_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/scratch_folder.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+Result<AdapterConfig> Read(const std::string& text) {
+  const ScratchFolder folder;
+  const std::string path = folder / kAdapterConfigFile;
+  TEMPER_CHECK(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+  return ReadAdapterConfig(PosixEnv(), path);
+}
+
+// Some of what PEFT 0.21 writes, with one setting changed.
+Result<AdapterConfig> With(const std::string& key, const Json& value) {
+  Json json = Json::parse(R"({"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "base", "r": 4,
+      "lora_alpha": 12, "bias": "none", "target_modules": ["q_proj", "v_proj"], "init_lora_weights": true,
+      "modules_to_save": null, "alora_invocation_tokens": null, "layers_to_transform": null, "loftq_config": {},
+      "use_dora": false})");
+  json[key] = value;
+  return Read(json.dump());
+}
+
+TEST(AdapterConfig, WhatIsLeftOutIsWhatPeftTakes) {
+  const auto config = Read(R"({"target_modules": ["q_proj"]})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->r, 8);
+  EXPECT_EQ(config->alpha, 8);
+  EXPECT_EQ(config->dropout, 0);
+  EXPECT_FALSE(config->rslora);
+}
+
+TEST(AdapterConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
+  for (const Json& how : {Json(true), Json(false), Json("gaussian"), Json("eva"), Json("orthogonal")}) {
+    const auto config = With("init_lora_weights", how);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+  }
+}
+
+// Each computes something else of the same A and B, or of other tensors.
+TEST(AdapterConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
+  const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
+                                                                  {"lora_bias", "true"},
+                                                                  {"modules_to_save", R"(["lm_head"])"},
+                                                                  {"layers_to_transform", "[0, 1]"},
+                                                                  {"layer_replication", "[[0, 4]]"},
+                                                                  {"target_parameters", R"(["experts.weight"])"},
+                                                                  {"trainable_token_indices", "[1]"},
+                                                                  {"alora_invocation_tokens", "[1, 2]"}};
+  const std::vector<std::pair<const char*, const char*>> words = {
+      {"peft_type", "PROMPT_TUNING"},          {"bias", "lora_only"},          {"init_lora_weights", "pissa"},
+      {"init_lora_weights", "pissa_niter_16"}, {"init_lora_weights", "OLoRA"}, {"init_lora_weights", "corda"},
+      {"init_lora_weights", "loftq"}};
+  const auto refused = [](const Status& status, const std::string& what) {
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << what << ": " << status.message();
+    EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("is not supported: if PEFT can merge"), std::string::npos) << status.message();
+  };
+  for (const auto& [key, value] : flags) refused(With(key, Json::parse(value)).status(), key);
+  for (const auto& [key, value] : words) refused(With(key, value).status(), value);
+}
+
+TEST(AdapterConfig, ComesBackAsItWasWritten) {
+  const AdapterConfig written = {.base_model = "models/base",
+                                 .r = 3,
+                                 .alpha = 6.5,
+                                 .dropout = 0.1,
+                                 .rslora = true,
+                                 .target_regex = ".*q_proj",
+                                 .exclude_modules = {"lm_head"},
+                                 .rank_pattern = {{"q_proj", 5}},
+                                 .alpha_pattern = {{"q_proj", 7}}};
+  const auto read = Read(FormatAdapterConfig(written));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->base_model, written.base_model);
+  EXPECT_EQ(read->r, written.r);
+  EXPECT_EQ(read->alpha, written.alpha);
+  EXPECT_EQ(read->dropout, written.dropout);
+  EXPECT_EQ(read->rslora, written.rslora);
+  EXPECT_EQ(read->target_regex, written.target_regex);
+  EXPECT_EQ(read->exclude_modules, written.exclude_modules);
+  EXPECT_EQ(read->rank_pattern, written.rank_pattern);
+  EXPECT_EQ(read->alpha_pattern, written.alpha_pattern);
+}
+
+}  // namespace
+}  // namespace temper
