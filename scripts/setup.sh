@@ -15,7 +15,7 @@ case "${1:-}" in
   '') ;;
   --checks)
     packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev
-      slurm-wlm munge iproute2"
+      slurm-wlm munge iproute2 chromium"
     ;;
   *)
     echo "usage: scripts/setup.sh [--checks]" >&2
