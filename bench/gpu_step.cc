@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/team.h"
@@ -89,10 +90,32 @@ struct HostMemory {
   FarTiers tiers() const { return {.host = arena.get(), .host_kernels = kernels.get(), .host_threads = threads}; }
 };
 
-// Weights as of a model that was just initialised: norms 1, all else N(0, 0.02^2), of a piece of an odd length.
+// Random numbers of a piece of an odd length, over and over: copied, since 8 billion of them are wanted.
+template <class T>
+class Drawn {
+ public:
+  explicit Drawn(const std::vector<float>& piece) {
+    for (const float x : piece) piece_.push_back(FromFloat<T>(x));
+  }
+  void Fill(std::span<T> x) {
+    while (!x.empty()) {
+      const size_t n = std::min(x.size(), piece_.size() - next_);
+      std::copy_n(piece_.begin() + static_cast<std::ptrdiff_t>(next_), n, x.begin());
+      next_ = (next_ + n) % piece_.size();
+      x = x.subspan(n);
+    }
+  }
+
+ private:
+  std::vector<T> piece_;
+  size_t next_ = 0;
+};
+
+// Weights as of a model that was just initialised: norms 1, all else N(0, 0.02^2).
 void FillWeights(const Executor& executor) {
-  std::vector<float> drawn(1000003);
-  for (size_t i = 0; i < drawn.size(); ++i) drawn[i] = 0.02f * NormalAt({.seed = 1}, i);
+  std::vector<float> piece(1000003);
+  for (size_t i = 0; i < piece.size(); ++i) piece[i] = 0.02f * NormalAt({.seed = 1}, i);
+  std::tuple<Drawn<float>, Drawn<bf16>> drawn{piece, piece};
   HostWindow window;
   for (size_t b = 0; b < executor.program().buffers.size(); ++b) {
     const Buffer& buffer = executor.program().buffers[b];
@@ -100,10 +123,14 @@ void FillWeights(const Executor& executor) {
         buffer.role == Role::kWeight || buffer.role == Role::kAdapter || buffer.name.starts_with(MasterName(""));
     if (!weight) continue;
     const bool norm = buffer.name.find("norm") != std::string::npos;
-    size_t next = 0;
-    Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& piece) {
-      DispatchFloat(piece.view.type.dtype, [&]<class T>() {
-        for (T& x : piece.view.as<T>()) x = FromFloat<T>(norm ? 1.0f : drawn[next++ % drawn.size()]);
+    Must(window.Fill(executor.BufferPart(static_cast<int>(b)), [&](const PartView& part) {
+      DispatchFloat(part.view.type.dtype, [&]<class T>() {
+        const std::span<T> x = part.view.as<T>();
+        if (norm) {
+          std::fill(x.begin(), x.end(), FromFloat<T>(1.0f));
+        } else {
+          std::get<Drawn<T>>(drawn).Fill(x);
+        }
       });
       return OkStatus();
     }));

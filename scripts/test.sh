@@ -9,8 +9,10 @@
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
 #   scripts/test.sh fuzz       each fuzz target runs for 10 seconds without a fault (build-sanitize/)
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
-#   scripts/test.sh cuda       the GPU backend compiles and links with CUDA's nvcc (build-cuda/); tests need a GPU
+#   scripts/test.sh cuda       the GPU backend and its tests compile and link with CUDA's nvcc (build-cuda/); they need a
+#                              GPU to run
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
+#   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
 #   scripts/test.sh all        all of these
 #   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
@@ -97,7 +99,9 @@ fuzz() {
 cuda() {
   begin 'build (cuda)'
   cmake --preset cuda
-  cmake --build --preset cuda --target temper
+  # With what scripts/gpu_check.sh runs on a GPU.
+  cmake --build --preset cuda --target temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance \
+    scenario_equivalence scenario_parity
   build-cuda/temper doctor | grep '^gpu'
   end
 }
@@ -106,6 +110,23 @@ hip() {
   cmake --preset hip
   cmake --build --preset hip --target temper
   build-hip/temper doctor | grep '^gpu'
+  end
+}
+gfx942() {
+  begin 'GPU backend (clang-19, code for gfx942)'
+  for program in clang++-19 lld-19 llvm-dis-19 llvm-as-19; do
+    command -v $program >/dev/null || { echo "there is no $program: install clang-19, lld-19, llvm-19 and hipcc" >&2; exit 1; }
+  done
+  # Debian's device libraries end at gfx940; gfx942's differs in its number.
+  libraries=/usr/lib/x86_64-linux-gnu/amdgcn/bitcode out=build-gfx942
+  mkdir -p $out/bitcode
+  cp $libraries/*.bc $out/bitcode
+  llvm-dis-19 <$libraries/oclc_isa_version_940.bc | sed 's/9400/9402/' |
+    llvm-as-19 -o $out/bitcode/oclc_isa_version_942.bc
+  find src/backend/gpu -name '*.cu' | xargs -P "$(nproc)" -I {} sh -c 'clang++-19 -x hip --offload-arch=gfx942 \
+    --cuda-device-only --no-gpu-bundle-output --rocm-device-lib-path='$out'/bitcode --hip-path=/usr -std=c++20 -O2 \
+    -Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off -Isrc -c {} -o '$out'/$(basename {}).o'
+  ls $out/*.o
   end
 }
 tidy() {
@@ -129,7 +150,7 @@ case "${1:-}" in
     release
     inputs
     ;;
-  release | inputs | sanitize | fuzz | tidy | tsan | cuda | hip) "$1" ;;
+  release | inputs | sanitize | fuzz | tidy | tsan | cuda | hip | gfx942) "$1" ;;
   all)
     release
     inputs

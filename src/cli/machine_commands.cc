@@ -14,6 +14,7 @@
 #include "cli/machine.h"
 #include "cli/model_options.h"
 #include "cli/processor.h"
+#include "comm/nccl/nccl_api.h"
 
 namespace temper {
 namespace {
@@ -23,10 +24,12 @@ std::string Libraries() {
                      FMT_VERSION % 100);
 }
 
-// ", 512.00 MiB of it in use": by all processes, this one's context among them.
-std::string InUse(int gpu) {
+// ", 512.00 MiB of it in use": by all processes, this one's context among them. `collectives`: the library for several
+// of its kind.
+std::string InUse(int gpu, std::string* collectives) {
   const auto device = OpenGpu(gpu);
   if (!device.ok()) return "; cannot be used: " + device.status().message();
+  *collectives = (*device)->collectives_library();
   const auto memory = (*device)->MeasureMemory();
   if (!memory.ok()) return "";
   const std::string holders = (*device)->MemoryHolders();
@@ -37,14 +40,17 @@ std::string InUse(int gpu) {
 std::string Gpus() {
   auto found = ListGpus();
   if (!found.ok()) return fmt::format("gpu         none: {}\n", found.status().message());
-  std::string text = fmt::format("gpu         {}\n", found->libraries);
+  std::string text = fmt::format("gpu         {}\n", found->libraries), collectives;
   for (size_t i = 0; i < found->gpus.size(); ++i) {
     const GpuFacts& gpu = found->gpus[i];
-    text += fmt::format("gpu {:<7} {}, compute capability {}.{}, {}{}\n", i, gpu.name, gpu.major, gpu.minor,
-                        ToString(gpu.memory),
-                        gpu.refused.empty() ? InUse(static_cast<int>(i)) : "; cannot be used: " + gpu.refused);
+    text += fmt::format(
+        "gpu {:<7} {}, compute capability {}.{}, {}{}\n", i, gpu.name, gpu.major, gpu.minor, ToString(gpu.memory),
+        gpu.refused.empty() ? InUse(static_cast<int>(i), &collectives) : "; cannot be used: " + gpu.refused);
   }
-  return text;
+  if (collectives.empty()) return text;
+  const auto between = LoadNccl(collectives);
+  return text +
+         fmt::format("between     {}\n", between.ok() ? (*between)->library : "none: " + between.status().message());
 }
 
 // What can be used of them, measured; or why it cannot.

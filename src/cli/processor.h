@@ -14,6 +14,7 @@ namespace temper {
 struct ProcessorChoice {
   int gpu = -1;      // its number; -1: the CPU
   std::string name;  // in messages
+  std::string uuid;  // of a GPU (gpu_device.h)
   bool has_bf16 = false;
 
   bool on_gpu() const { return gpu >= 0; }
@@ -55,7 +56,7 @@ Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& en
 // milliseconds. What MFU is a ratio to on a device. Takes up to 400 MB of its memory meanwhile.
 Result<double> MeasureProductPeak(Device& device, DType dtype);
 
-// Bytes per second: read and written by a copy within the device's memory; from and to the host's.
+// Bytes per second: read and written by a copy within the device's memory; from and to the host's, pinned.
 struct CopyRates {
   double within = 0, to_device = 0, from_device = 0;
 };

@@ -2,9 +2,13 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
+#include "base/philox.h"
 #include "comm/local/launch.h"
 #include "comm/local/local_communicator.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -52,6 +56,26 @@ Status Ranks::CheckSame(const std::string& own,
                         const std::function<Status(const std::string& firsts)>& different) const {
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, FromFirst(own));
   return Agree(own == firsts ? OkStatus() : different(firsts));
+}
+
+Status Ranks::CheckDifferent(const std::string& own, const std::function<Status(int one, int other)>& same) const {
+  if (alone()) return OkStatus();
+  // What each has as a number, in halves that a double holds.
+  std::vector<double> halves(2 * static_cast<size_t>(size()), 0);
+  const uint64_t number = own.empty() ? 0 : HashName(own);
+  const auto at = 2 * static_cast<size_t>(rank());
+  halves[at] = static_cast<double>(number >> 32);
+  halves[at + 1] = static_cast<double>(number & 0xFFFFFFFF);
+  TEMPER_RETURN_IF_ERROR(communicator_->AllReduceSum(halves));
+  std::map<std::pair<double, double>, int> first;
+  for (int r = 0; r < size(); ++r) {
+    const auto i = 2 * static_cast<size_t>(r);
+    const std::pair of{halves[i], halves[i + 1]};
+    if (of == std::pair{0.0, 0.0}) continue;
+    const auto [it, is_new] = first.emplace(of, r);
+    if (!is_new) return Agree(same(it->second, r));
+  }
+  return OkStatus();
 }
 
 Result<int> Ranks::End(Result<int> result) const {

@@ -36,6 +36,8 @@ class Ranks {
   Result<std::string> FromFirst(const std::string& text) const;
   // Agrees that all have the text that the first has. `different` says what is wrong where this one has another.
   Status CheckSame(const std::string& own, const std::function<Status(const std::string& firsts)>& different) const;
+  // Agrees that no two have the same text; "" is nobody's. `same` says what is wrong where two ranks have.
+  Status CheckDifferent(const std::string& own, const std::function<Status(int one, int other)>& same) const;
 
   // How this rank's part of the run ended, as its process is to end. After a failure one rank alone tells the user,
   // here; and no other one waits for this one.

@@ -10,10 +10,20 @@
 namespace temper {
 
 Status RunEngine::OpenOwnGpu(const Ranks& ranks) {
-  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(DeviceChoice::kGpu, ranks.of_machine()));
-  TEMPER_ASSIGN_OR_RETURN(gpu, OpenGpu(choice.gpu));
-  TEMPER_ASSIGN_OR_RETURN(reading, gpu->OpenStream());
-  return OkStatus();
+  const Result<ProcessorChoice> choice = ChooseProcessor(DeviceChoice::kGpu, ranks.of_machine());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(choice.status()));
+  TEMPER_RETURN_IF_ERROR(ranks.CheckDifferent(choice->uuid, [](int one, int other) {
+    return Unsupported(fmt::format(
+        "ranks {} and {} have the same GPU: each needs its own. Show every rank all GPUs of its machine, of which it "
+        "takes the one of its number there, or each a different one (CUDA_VISIBLE_DEVICES)",
+        one, other));
+  }));
+  const auto open = [&]() -> Status {
+    TEMPER_ASSIGN_OR_RETURN(gpu, OpenGpu(choice->gpu));
+    TEMPER_ASSIGN_OR_RETURN(reading, gpu->OpenStream());
+    return OkStatus();
+  };
+  return ranks.Agree(open());
 }
 
 Status RunEngine::Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,

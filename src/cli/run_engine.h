@@ -23,7 +23,8 @@ struct RunEngine {
   RunEngine& operator=(const RunEngine&) = delete;
 
   // This rank's GPU, where the run is to compute on one: before anything is compiled, since what is free there decides
-  // what is. All ranks make these calls at the same places.
+  // what is. The same outcome for all ranks; an error where two have the same GPU. All ranks make these calls at the
+  // same places.
   Status OpenOwnGpu(const Ranks& ranks);
   // Reserves and touches all memory and makes every kernel, for `run`, which has to outlive this. What memory does not
   // hold lies in `model`'s files and in `spill_folder`.

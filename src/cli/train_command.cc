@@ -362,7 +362,7 @@ Status CheckSameModel(const Run& run) {
 Result<int> Train(Run& run) {
   const RunConfig& c = run.config();
   const Ranks& ranks = run.setup.ranks;
-  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(ranks.Agree(run.engine.OpenOwnGpu(ranks)));
+  if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(run.engine.OpenOwnGpu(ranks));
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(Compile(run)));
   if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));

@@ -23,6 +23,7 @@ PartView Lines(const PartView& part, int64_t first, int64_t n, std::byte* memory
 
 Status HostWindow::Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill) {
   if (to.on_host()) return fill(to.part);
+  TEMPER_CHECK(gathered_ == 0) << "no Flush between Put and Fill";
   const View& view = to.part.view;
   const int64_t lines = view.type.shape.rank() == 0 ? 1 : view.type.shape[0];
   if (view.type.bytes() == Bytes{0}) return OkStatus();
@@ -78,6 +79,7 @@ Status HostWindow::Flush() {
 Status HostWindow::Read(const DevicePart& from, const std::function<Status(std::span<const std::byte> bytes)>& take) {
   std::span<const std::byte> rest = from.part.view.raw();
   if (from.on_host()) return take(rest);
+  TEMPER_CHECK(gathered_ == 0) << "no Flush between Put and Read";
   memory_.resize(std::max(memory_.size(), std::min(rest.size(), static_cast<size_t>(kBytes.v))));
   while (!rest.empty()) {
     const auto piece = rest.first(std::min(rest.size(), static_cast<size_t>(kBytes.v)));

@@ -37,7 +37,8 @@ class HostWindow {
   // is one piece, `to` itself; else a piece is as many rows as fit in kBytes, one at least (of a vector: elements).
   Status Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill);
   // Puts `bytes` where byte `at` of `to` is: for those who come with its bytes in any order. On the host at once, else
-  // when kBytes have gathered; Flush puts the rest. Between two flushes all are of one stream.
+  // when kBytes have gathered; Flush puts the rest. Between two flushes all are of one stream, and nothing
+  // else is done.
   Status Put(const DevicePart& to, int64_t at, std::span<const std::byte> bytes);
   Status Flush();
   // Calls take(bytes) with the bytes of `from`, in order, in runs of at most kBytes where it is not on the host.

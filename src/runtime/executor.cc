@@ -33,6 +33,11 @@ struct Executor::BoundInstruction {
             .rng_name_hash = rng_hash,
             .loaded = executor.loaded_.data() + inputs};
   }
+  // Of an error of its own: which instruction it is.
+  Status Named(const Status& status) const {
+    if (status.ok()) return status;
+    return status.WithContext(fmt::format("{} {} {}", ToString(phase), ToString(op), OfBlock(block)));
+  }
 };
 
 struct Executor::Piece {
@@ -348,7 +353,7 @@ Status Executor::RecordAll() {
       if (!recordable(begin)) continue;
       TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
         for (size_t i = begin; i < end; ++i) {
-          TEMPER_RETURN_IF_ERROR(bound_[i].kernel->Run(bound_[i].Args(*this)));
+          TEMPER_RETURN_IF_ERROR(bound_[i].Named(bound_[i].kernel->Run(bound_[i].Args(*this))));
         }
         return OkStatus();
       }));
@@ -401,10 +406,7 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
     const bool at_host = b.at_host || (b.moves && !StreamOfLane(b.lane));
     if (at_host && b.moves) lanes_.NoteEnqueued(/*on_pinned=*/true);  // it may read what kernels have yet to write
     TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
-    const Status status = RunForeground(b, call, trace);
-    if (!status.ok()) {
-      return status.WithContext(fmt::format("{} {} {}", ToString(b.phase), ToString(b.op), OfBlock(b.block)));
-    }
+    TEMPER_RETURN_IF_ERROR(b.Named(RunForeground(b, call, trace)));
     if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
   }
   return OkStatus();

@@ -239,6 +239,30 @@ TEST(Nccl, AnErrorOfTheLibraryGivesWayToThePeerThatIsGone) {
   }
 }
 
+// Its process lives and its network is gone, say: the host sees nothing.
+TEST(Nccl, AnErrorOfWhatIsUnderWayEndsTheRunUnlessAPeerThatIsGoneExplainsIt) {
+  for (const bool gone : {true, false}) {
+    SCOPED_TRACE(gone);
+    setenv("TEST_NCCL_ASYNC_ERROR", "1", 1);
+    Status told_other;
+    const auto begin = std::chrono::steady_clock::now();
+    const Waited waited = WaitForOneThatDoesNotCome(
+        [&](LocalCommunicator& host) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(700));
+          if (gone) return host.Abort(Numerical("the loss is NaN in step 20"));
+          told_other = host.Barrier();
+        },
+        [](NcclCommunicator&) {});
+    unsetenv("TEST_NCCL_ASYNC_ERROR");
+    EXPECT_FALSE(waited.device.ok()) << "nobody else came";
+    const std::string told = waited.later.message(), words = "remote process exited";
+    EXPECT_EQ(told.find("the loss is NaN in step 20") != std::string::npos, gone) << told;
+    EXPECT_EQ(told.find(words) != std::string::npos, !gone) << told;
+    if (!gone) EXPECT_NE(told_other.message().find(words), std::string::npos) << told_other.message();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  }
+}
+
 TEST(Nccl, CommunicatorsAreAbortedAtOnceSinceEachMayWaitForKernelsOfTheOthers) {
   setenv("TEST_NCCL_ABORTS_TOGETHER", "3", 1);
   const auto begin = std::chrono::steady_clock::now();

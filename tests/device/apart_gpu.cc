@@ -10,8 +10,9 @@
 namespace temper {
 namespace {
 
-// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", or unset: several. Of each,
-// APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold the rest.
+// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", "same" (several numbers of one),
+// or unset: several. Of each, APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold
+// the rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
@@ -66,7 +67,11 @@ Result<GpuInventory> ListGpus() {
   if (Machine() == "none") return NotFound("no GPU was found (nvidia-smi lists them)");
   GpuFacts facts{.name = "a device apart", .major = 9};
   if (Machine() == "old") facts.refused = "its compute capability is 7.0; bf16 needs 8.0";
-  return GpuInventory{"apart", std::vector<GpuFacts>(Machine() == "one" || Machine() == "old" ? 1 : 4, facts)};
+  GpuInventory inventory{"apart", std::vector<GpuFacts>(Machine() == "one" || Machine() == "old" ? 1 : 4, facts)};
+  for (size_t i = 0; i < inventory.gpus.size(); ++i) {
+    inventory.gpus[i].uuid = "apart " + std::to_string(Machine() == "same" ? 0 : i);
+  }
+  return inventory;
 }
 
 Result<std::unique_ptr<Device>> OpenGpu(int) {

@@ -122,9 +122,9 @@ TEST_F(OnDevice, DoctorListsDevicesAndMeasuresThem) {
   unsetenv("APART_GPU");
   unsetenv("APART_GPU_HOLDERS");
   ASSERT_EQ(doctor.code, 0) << doctor.err;
-  for (const char* said :
-       {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
-        "TFLOP/s in matrix products of bf16", "GB/s within", "what --dtype auto and --device auto"}) {
+  for (const char* said : {"gpu 0       a device apart, compute capability 9.0", "in use; python3 (process 4711) holds",
+                           "between     libnccl.so.2 2.28.9", "TFLOP/s in matrix products of bf16", "GB/s within",
+                           "what --dtype auto and --device auto"}) {
     EXPECT_NE(doctor.out.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << doctor.out;
   }
 }
@@ -292,6 +292,11 @@ TEST_F(OnDevice, RanksWithoutADeviceEachOrALibraryAreToldSoInALine) {
   const Ended one = Run(run, "gpu");
   unsetenv("APART_GPU");
   ExpectEnd(one, 1, {"2 ranks on this machine, each on a GPU of its own, and one GPU that can be used"});
+  setenv("APART_GPU", "same", 1);
+  const Ended same = Run(run, "gpu");
+  unsetenv("APART_GPU");
+  ExpectEnd(same, 1, {"ranks 0 and 1 have the same GPU", "CUDA_VISIBLE_DEVICES"});
+  EXPECT_EQ(same.err.find("load"), std::string::npos) << "before weights are read: " << same.err;
   setenv("TEST_NCCL_VERSION", "20900", 1);
   const Ended old = Run(run, "gpu");
   unsetenv("TEST_NCCL_VERSION");

@@ -7,16 +7,16 @@ namespace temper::gpu {
 std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& context) {
   const Heads heads = HeadsOf(spec.inputs[0], spec.attributes);
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
-  int64_t* const fault = context.faults->Register([](int64_t word) {
+  Faults::Word fault = context.faults->Register([](int64_t word) {
     return "attention: token " + std::to_string(word - 1) +
            " does not name the first token of its document: document starts must not fall, and lie before their token";
   });
   if (spec.inputs[0].dtype == DType::kBF16) {
-    if (auto kernel = MakeMatrixAttention(heads, context, fault)) return kernel;
+    if (auto kernel = MakeMatrixAttention(heads, context, &fault)) return kernel;
   }
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      return LaunchAttention<T, T, S>(args, heads, Causal(), /*acc=*/false, fault, stream);
+    return MakeKernel([heads, stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {
+      return LaunchAttention<T, T, S>(args, heads, Causal(), /*acc=*/false, fault.get(), stream);
     });
   });
 }

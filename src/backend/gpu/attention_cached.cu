@@ -77,20 +77,21 @@ std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Contex
                              .window = a.IntOr("window", 0),
                              .scale = static_cast<float>(a.Double("scale"))};
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
-  int64_t* const fault = context.faults->Register([heads](int64_t) {
+  Faults::Word fault = context.faults->Register([heads](int64_t) {
     return std::to_string(heads.tokens) + " new tokens do not fit behind those in a cache of " +
            std::to_string(heads.capacity);
   });
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const Bytes cache_bytes = spec.inputs[3].bytes();
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+    return MakeKernel([heads, cache_bytes, stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {
       const int64_t n = heads.tokens * heads.kv_heads * heads.E;
       const int* const length = In<const int>(args, 5);
       for (int side = 0; side < 2; ++side) {  // keys, values
         TEMPER_RETURN_IF_ERROR(Copy(args.inputs[3 + side], args.outputs[1 + side], cache_bytes, stream));
         if (n == 0) continue;
         TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((AppendRows<T>), BlocksFor(n), unsigned{kBlockThreads}, stream,
-                                             In<T>(args, 1 + side), length, heads, Out<T>(args, 1 + side), fault));
+                                             In<T>(args, 1 + side), length, heads, Out<T>(args, 1 + side),
+                                             fault.get()));
       }
       if (n == 0) return OkStatus();
       const gpuDim3 blocks = {static_cast<unsigned>(heads.tokens), static_cast<unsigned>(heads.heads)};

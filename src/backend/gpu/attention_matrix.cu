@@ -111,28 +111,28 @@ __global__ void __launch_bounds__(kMatrixThreads)
 }
 
 template <class M>
-std::unique_ptr<Kernel> Make(const Heads& heads, gpuStream_t stream, int64_t* fault) {
-  return MakeKernel([=](const KernelArgs& args) {
+std::unique_ptr<Kernel> Make(const Heads& heads, gpuStream_t stream, Faults::Word fault) {
+  return MakeKernel([heads, stream, fault = std::move(fault)](const KernelArgs& args) {
     if (heads.tokens == 0) return OkStatus();
     const gpuDim3 blocks = {static_cast<unsigned>((heads.tokens + kTileRows - 1) / kTileRows),
                             static_cast<unsigned>(heads.heads)};
     return TEMPER_LAUNCH((MatrixAttention<M>), blocks, unsigned{kMatrixThreads}, stream, In<const bf16>(args, 0),
                          In<const bf16>(args, 1), In<const bf16>(args, 2), In<const int>(args, 3), heads,
-                         Out<bf16>(args, 0), Out<float>(args, 1), fault);
+                         Out<bf16>(args, 0), Out<float>(args, 1), fault.get());
   });
 }
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, int64_t* fault) {
+std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, Faults::Word* fault) {
   if (!HasMatrixUnits(context.stream) || !FitsMatrixTiles(heads)) return nullptr;
-  return heads.E <= 64 ? Make<MatrixTile<64>>(heads, context.stream, fault)
-                       : Make<MatrixTile<128>>(heads, context.stream, fault);
+  return heads.E <= 64 ? Make<MatrixTile<64>>(heads, context.stream, std::move(*fault))
+                       : Make<MatrixTile<128>>(heads, context.stream, std::move(*fault));
 }
 
 #else
 
-std::unique_ptr<Kernel> MakeMatrixAttention(const Heads&, const Context&, int64_t*) {
+std::unique_ptr<Kernel> MakeMatrixAttention(const Heads&, const Context&, Faults::Word*) {
   return nullptr;
 }
 

@@ -11,8 +11,8 @@
 
 namespace temper::gpu {
 
-// Made where matrix units can do it; nullptr elsewhere. `fault`: as in attention.cu.
-std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, int64_t* fault);
+// Made where matrix units can do it; nullptr elsewhere. `fault`: as in attention.cu; taken by what is made.
+std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, Faults::Word* fault);
 std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Context& context);
 
 #if TEMPER_MATRIX_UNITS

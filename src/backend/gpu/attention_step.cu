@@ -31,14 +31,14 @@ std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, const Context&
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
   const Dealt dealt = DealtOf(spec.attributes);
   const bool acc = spec.attributes.Flag("acc");
-  int64_t* const fault = context.faults->Register([](int64_t word) {
+  Faults::Word fault = context.faults->Register([](int64_t word) {
     return "attention_step: token " + std::to_string(word - 1) +
            " of this rank does not name the first token of its document: document starts must not fall, and lie before "
            "their token";
   });
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      return LaunchAttention<T, float, S>(args, heads, dealt, acc, fault, stream);
+    return MakeKernel([heads, dealt, acc, stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {
+      return LaunchAttention<T, float, S>(args, heads, dealt, acc, fault.get(), stream);
     });
   });
 }

@@ -21,7 +21,7 @@ TableRows RowsOf(const Attributes& a, int64_t rows) {
   return {a.IntOr("offset", 0), a.IntOr("begin", 0), rows, a.IntOr("whole", rows)};
 }
 
-int64_t* FaultOf(const Context& context, const TableRows& rows) {
+Faults::Word FaultOf(const Context& context, const TableRows& rows) {
   return context.faults->Register([whole = rows.whole](int64_t word) {
     return "token " + std::to_string(word - 1) + " of the batch asks for a row outside of an embedding table of " +
            std::to_string(whole) +
@@ -77,18 +77,17 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& con
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t tokens = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
     const TableRows rows = RowsOf(spec.attributes, spec.inputs[0].shape[0]);
-    int64_t* const fault = FaultOf(context, rows);
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+    return MakeKernel([=, stream = context.stream, fault = FaultOf(context, rows)](const KernelArgs& args) {
       if (tokens == 0) return OkStatus();
       const T* const table = In<T>(args, 0);
       const int* const index = In<const int>(args, 1);
       T* const y = Out<T>(args, 0);
       const auto blocks = static_cast<unsigned>(tokens);
       constexpr unsigned kThreads = kBlockThreads;
-      return D % kPack<T> == 0
-                 ? TEMPER_LAUNCH((EmbeddingRowsOf<T, kPack<T>>), blocks, kThreads, stream, table, index, rows, D, y,
-                                 fault)
-                 : TEMPER_LAUNCH((EmbeddingRowsOf<T, 1>), blocks, kThreads, stream, table, index, rows, D, y, fault);
+      return D % kPack<T> == 0 ? TEMPER_LAUNCH((EmbeddingRowsOf<T, kPack<T>>), blocks, kThreads, stream, table, index,
+                                               rows, D, y, fault.get())
+                               : TEMPER_LAUNCH((EmbeddingRowsOf<T, 1>), blocks, kThreads, stream, table, index, rows, D,
+                                               y, fault.get());
     });
   });
 }
@@ -100,8 +99,7 @@ std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Cont
     const int64_t n = spec.outputs[0].shape.elements();
     const TableRows rows = RowsOf(spec.attributes, spec.outputs[0].shape[0]);
     const bool acc = spec.attributes.Flag("acc");
-    int64_t* const fault = FaultOf(context, rows);
-    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+    return MakeKernel([=, stream = context.stream, fault = FaultOf(context, rows)](const KernelArgs& args) {
       float* const d_table = Out<float>(args, 0);
       if (!acc) {
         TEMPER_RETURN_IF_ERROR(Clear(d_table, n, stream));
@@ -110,7 +108,7 @@ std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Cont
       }
       if (tokens == 0) return OkStatus();
       return TEMPER_LAUNCH((AddUpRows<T>), static_cast<unsigned>(tokens), unsigned{kBlockThreads}, stream,
-                           In<T>(args, 0), In<const int>(args, 1), rows, tokens, D, d_table, fault);
+                           In<T>(args, 0), In<const int>(args, 1), rows, tokens, D, d_table, fault.get());
     });
   });
 }

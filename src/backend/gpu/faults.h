@@ -7,31 +7,50 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace temper::gpu {
 
-inline constexpr int kMaxFaults = 256;  // kernels that may report; a Program has a handful
+inline constexpr int kMaxFaults = 256;  // kernels that may report, at a time; a Program has a handful
 
 class Faults {
  public:
   // `words`: kMaxFaults zeroed words that kernels can write; whoever reserved them keeps them.
   explicit Faults(int64_t* words) : words_(words) {}
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
 
-  // A word for one kernel, and how what it writes there reads: describe(word). Kernels write 1 + the place of what is
-  // wrong; any of several.
-  int64_t* Register(std::function<std::string(int64_t word)> describe) {
-    TEMPER_CHECK(descriptions_.size() < static_cast<size_t>(kMaxFaults)) << "kernels that report faults";
-    descriptions_.push_back(std::move(describe));
-    return words_ + descriptions_.size() - 1;
+  // The word of one kernel, which keeps it: another kernel gets it when that is gone. Faults outlive it.
+  struct GiveBack {
+    Faults* faults = nullptr;
+    void operator()(int64_t* word) const { faults->free_.push_back(static_cast<size_t>(word - faults->words_)); }
+  };
+  using Word = std::unique_ptr<int64_t, GiveBack>;
+
+  // How what the kernel writes there reads: describe(word). Kernels write 1 + the place of what is wrong; any of
+  // several.
+  Word Register(std::function<std::string(int64_t word)> describe) {
+    size_t i = descriptions_.size();
+    if (free_.empty()) {
+      TEMPER_CHECK(i < static_cast<size_t>(kMaxFaults)) << "kernels that report faults";
+      descriptions_.push_back(std::move(describe));
+    } else {
+      i = free_.back();
+      free_.pop_back();
+      descriptions_[i] = std::move(describe);
+    }
+    return Word(words_ + i, GiveBack{this});
   }
-  const int64_t* words() const { return words_; }
 
-  // The first fault among `words`, a copy in the host's memory.
+  // The first fault among `words`, a copy in the host's memory. A fault sticks, as all errors of a stream do: so a word
+  // that is given back is zero, or nobody asks any more.
   Status Check(std::span<const int64_t> words) const {
     for (size_t i = 0; i < descriptions_.size(); ++i) {
       if (words[i] != 0) return InvalidArgument(descriptions_[i](words[i]));
@@ -42,6 +61,7 @@ class Faults {
  private:
   int64_t* const words_;
   std::vector<std::function<std::string(int64_t word)>> descriptions_;
+  std::vector<size_t> free_;
 };
 
 }  // namespace temper::gpu

@@ -9,6 +9,8 @@
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -209,6 +211,19 @@ inline gpuError_t gpuGetDevice(int* index) {
 }
 inline gpuError_t gpuMalloc(void** memory, size_t bytes) {
   return TEMPER_GPU_NAME(Malloc)(memory, bytes);
+}
+// What no other device of any machine has.
+inline gpuError_t gpuDeviceUuid(int index, std::array<unsigned char, 16>* uuid) {
+#if defined(__HIP__) || defined(__HIPCC__)
+  hipUUID found = {};
+  const gpuError_t error = hipDeviceGetUuid(&found, index);
+  std::copy_n(found.bytes, uuid->size(), uuid->begin());
+#else
+  cudaDeviceProp found = {};
+  const gpuError_t error = cudaGetDeviceProperties(&found, index);
+  std::copy_n(found.uuid.bytes, uuid->size(), uuid->begin());
+#endif
+  return error;
 }
 // Pinned memory of the host.
 inline gpuError_t gpuMallocHost(void** memory, size_t bytes) {

@@ -14,6 +14,7 @@ struct GpuFacts {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability, or the digits of gfx942
   Bytes memory;
+  std::string uuid;     // no other card of any machine has it; empty where it is not known
   std::string refused;  // why it cannot be used; empty where it can
 };
 

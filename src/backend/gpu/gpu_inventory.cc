@@ -59,6 +59,7 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
                               .major = card.major,
                               .minor = card.minor,
                               .memory = card.memory,
+                              .uuid = card.uuid,
                               .refused = RefusalOf(report, card)});
   }
   return inventory;
@@ -73,6 +74,13 @@ Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, in
   const GpuFacts& gpu = inventory.gpus[static_cast<size_t>(index)];
   if (gpu.refused.empty()) return OkStatus();
   return Unsupported(fmt::format("GPU {} ({}): {}", index, gpu.name, gpu.refused));
+}
+
+std::string NoKernelsFor(const GpuFacts& gpu, bool amd, const std::string& reason) {
+  const std::string architecture =
+      amd ? fmt::format("gfx{}{:02x}", gpu.major, gpu.minor) : fmt::format("{}{}", gpu.major, gpu.minor);
+  return fmt::format("this program was built without kernels for {} ({}): build it with {}={}", gpu.name, reason,
+                     amd ? "TEMPER_HIP_ARCHITECTURES" : "CMAKE_CUDA_ARCHITECTURES", architecture);
 }
 
 std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders) {

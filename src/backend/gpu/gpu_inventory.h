@@ -22,6 +22,7 @@ struct DriverReport {
     std::string name;
     int major = 0, minor = 0;  // compute capability; of AMD's, the digits of gfx942 as 9 and 42
     Bytes memory;
+    std::string uuid;  // "": not known
   };
   std::vector<Card> cards;
   Result<std::string> products = std::string();  // the version of the library of matrix products, or why there is none
@@ -31,6 +32,8 @@ struct DriverReport {
 Result<GpuInventory> InventoryOf(const DriverReport& report);
 // Whether GPU `index` can be opened.
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
+// What was built has no kernels for this card; `reason` is the driver's.
+std::string NoKernelsFor(const GpuFacts& gpu, bool amd, const std::string& reason);
 // An arena of `size` did not fit. `holders`: what is known of other processes there (memory_holders.h), or "".
 std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders);
 

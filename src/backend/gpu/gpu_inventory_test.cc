@@ -46,6 +46,13 @@ TEST(GpuInventory, NamesWhatIsMissingAndTheRemedy) {
   ExpectSays(InventoryOf(report).status(), {"no GPU was found", "CUDA_VISIBLE_DEVICES"});
 }
 
+TEST(GpuInventory, ACardThatTheProgramWasNotBuiltForIsToldWithHowToBuildForIt) {
+  ExpectSays(Unsupported(NoKernelsFor({.name = "NVIDIA A100", .major = 8, .minor = 0}, false, "no kernel image")),
+             {"NVIDIA A100", "no kernel image", "CMAKE_CUDA_ARCHITECTURES=80"});
+  ExpectSays(Unsupported(NoKernelsFor({.name = "MI300X", .major = 9, .minor = 0x42}, true, "invalid device function")),
+             {"MI300X", "TEMPER_HIP_ARCHITECTURES=gfx942"});
+}
+
 TEST(GpuInventory, RefusesCardsWithoutBf16ButListsThem) {
   DriverReport report = Working();
   report.cards.push_back({"Tesla V100", 7, 0, GiB(16)});

@@ -123,6 +123,26 @@ TestTensors TableAndTokens(std::initializer_list<int> tokens) {
   return inputs;
 }
 
+TEST(GpuFaults, AWordIsGivenBackWithItsKernelAndGoesToTheNext) {
+  std::array<int64_t, gpu::kMaxFaults> words = {};
+  gpu::Faults faults(words.data());
+  const auto report = [&](const std::string& who) {
+    return faults.Register([who](int64_t word) { return who + " " + std::to_string(word); });
+  };
+  const gpu::Faults::Word first = report("first");
+  for (int i = 0; i < 3 * gpu::kMaxFaults; ++i) {  // more than there are words, one after the other
+    const gpu::Faults::Word word = report("another");
+    ASSERT_NE(word.get(), first.get());
+    ASSERT_TRUE(word.get() >= words.data() && word.get() < words.data() + words.size());
+  }
+  const gpu::Faults::Word last = report("last");
+  EXPECT_TRUE(faults.Check(words).ok());
+  *last = 7;
+  EXPECT_EQ(faults.Check(words).message(), "last 7");
+  *first = 3;
+  EXPECT_EQ(faults.Check(words).message(), "first 3");
+}
+
 TEST(GpuFaults, ATokenOutsideOfTheTableIsNamedAndReadsNothing) {
   if (GpuToSpoil() == nullptr) GTEST_SKIP() << "no GPU";
   for (const int bad : {-1, 10, 2147483647, -2147483647}) {

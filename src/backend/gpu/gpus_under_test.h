@@ -38,15 +38,18 @@ class OnDevice final : public KernelTable {
 
     Status Run(const KernelArgs& args) override {
       std::vector<Copy> copies;
-      size_t used = 0;
+      const std::vector<std::byte> guard(kGuard + kAlignment, kGuardByte);
+      size_t used = kGuard;
       const auto place = [&](std::byte* host, Bytes bytes) {
         for (const Copy& c : copies) {
           if (c.host.data() == host && !c.host.empty() && bytes > Bytes{0}) return c.device;  // in place
         }
-        const auto size = static_cast<size_t>(bytes.v);
-        TEMPER_CHECK(used + size <= table_.memory_.size()) << "operands of " << used + size << " bytes";
-        copies.push_back({{host, size}, table_.memory_.data() + used});
-        used += (size + 255) / 256 * 256;
+        const auto size = static_cast<size_t>(bytes.v), rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+        TEMPER_CHECK(used + rounded + kGuard <= table_.memory_.size()) << "operands of " << used + size << " bytes";
+        copies.push_back({.host = {host, size},
+                          .device = table_.memory_.data() + used,
+                          .behind = std::vector<std::byte>(rounded - size + kGuard)});
+        used += rounded + kGuard;
         return copies.back().device;
       };
       std::vector<std::byte*> in, out;
@@ -54,16 +57,38 @@ class OnDevice final : public KernelTable {
       for (size_t i = 0; i < spec_.outputs.size(); ++i) out.push_back(place(args.outputs[i], spec_.outputs[i].bytes()));
       std::byte* const workspace = place(args.workspace, spec_.workspace);
       Stream& stream = table_.device_.stream();
-      for (const Copy& c : copies) TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(c.host, c.device));
+      std::vector<std::byte> before(kGuard);
+      const auto guards_of = [&](size_t bytes) { return std::span(guard).first(bytes); };
+      TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(guards_of(kGuard), table_.memory_.data()));
+      for (const Copy& c : copies) {
+        TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(c.host, c.device));
+        TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(guards_of(c.behind.size()), c.device + c.host.size()));
+      }
       TEMPER_RETURN_IF_ERROR(kernel_->Run({in.data(), out.data(), workspace, args.rng_name_hash}));
-      for (const Copy& c : copies) TEMPER_RETURN_IF_ERROR(stream.CopyToHost(c.device, c.host));
-      return stream.Synchronize();
+      TEMPER_RETURN_IF_ERROR(stream.CopyToHost(table_.memory_.data(), before));
+      for (Copy& c : copies) {
+        TEMPER_RETURN_IF_ERROR(stream.CopyToHost(c.device, c.host));
+        TEMPER_RETURN_IF_ERROR(stream.CopyToHost(c.device + c.host.size(), c.behind));
+      }
+      TEMPER_RETURN_IF_ERROR(stream.Synchronize());
+      const auto intact = [](const std::vector<std::byte>& bytes) {
+        return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == kGuardByte; });
+      };
+      EXPECT_TRUE(intact(before)) << "written before the first operand of " << ToString(spec_.op);
+      for (size_t i = 0; i < copies.size(); ++i) {
+        EXPECT_TRUE(intact(copies[i].behind)) << "written behind operand " << i << " of " << ToString(spec_.op);
+      }
+      return OkStatus();
     }
 
    private:
+    // Between operands lie bytes that no kernel may write.
+    static constexpr size_t kGuard = 256, kAlignment = 256;
+    static constexpr std::byte kGuardByte{0x5A};
     struct Copy {
       std::span<std::byte> host;
       std::byte* device;
+      std::vector<std::byte> behind;
     };
     OnDevice& table_;
     const KernelSpec spec_;

@@ -37,7 +37,7 @@ TEST(GpuHipblasLt, GivesTheSumsOfAnyShapeAndLayoutAndLeavesToOthersWhatTheLibrar
     int asked = 0;
     const auto alone = MakeHipblasLtProducts(nullptr, scratch, std::make_unique<Refused>(&asked), kLibrary);
     ASSERT_TRUE(alone.ok());
-    (void)(*alone)->Make({.m = c.m, .n = c.n, .k = c.k, .dtype = c.dtype, .out_dtype = c.out_dtype});
+    (void)(*alone)->Make({.m = c.m, .n = c.n, .k = c.k, .dtype = c.dtype, .out_dtype = c.out_dtype, .bias = c.bias});
     EXPECT_EQ(asked, c.m == 7 || c.k == 0 ? 1 : 0) << c.m << " x " << c.n << " x " << c.k;
     missing += asked;
   }
@@ -62,6 +62,7 @@ TEST(GpuHipblasLt, AsksForNoMoreScratchThanItHas) {
 
 TEST(GpuHipblasLt, WhatTheLibraryDoesNotSupportIsLeftToOthers) {
   EXPECT_TRUE(IsLeftToOthers(11, 4096));
+  EXPECT_TRUE(IsLeftToOthers(13, 4096)) << "its choice is invalid";
 }
 
 TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {

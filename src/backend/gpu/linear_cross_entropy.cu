@@ -205,7 +205,7 @@ class LossKernel final : public Kernel {
       // The count lies where chunks have yet to put something.
       auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.logits.v);
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_,
-                                           all_words_, row_T, count, fault_));
+                                           all_words_, row_T, count, fault_.get()));
       if (args.loaded != nullptr && args.loaded[2] != nullptr) {
         const std::span loaded(reinterpret_cast<const int*>(args.loaded[2]), static_cast<size_t>(tokens_));
         supervised = std::count_if(loaded.begin(), loaded.end(), [](int t) { return t >= 0; });
@@ -354,7 +354,7 @@ class LossKernel final : public Kernel {
   const LossScratch layout_;
   const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
   std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr
-  int64_t* fault_;
+  Faults::Word fault_;
   bool gradient_ = false;
   std::vector<Pair> pairs_;
 };

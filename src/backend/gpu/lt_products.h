@@ -3,6 +3,7 @@
 // names that are used here (hardware/blas_lt.cc, hipblas_lt.cc).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace temper::gpu {
 
-inline constexpr int kProductOperandAlignment = 64;  // of every address of an arena (program/program.h)
+inline constexpr uintptr_t kProductOperandAlignment = 64;  // of every address of an arena (program/program.h)
 
 // What both of them call fine.
 template <class Lt, class Code>
@@ -51,6 +52,9 @@ class LtProduct final : public MatrixProduct {
     if (shape_.bias) {
       TEMPER_RETURN_IF_ERROR(Set(Lt::kEpilogue, Lt::kAddBias));
       TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasType, in));
+      // Never followed, but as aligned as the biases to come: from it cuBLASLt takes how aligned they are, and
+      // hipBLASLt before ROCm 6.2 has no kernel where there is none (its pull request 748).
+      TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, reinterpret_cast<const std::byte*>(kProductOperandAlignment)));
     }
     TEMPER_RETURN_IF_ERROR(MakeLayout(&b_, in, shape_.n, shape_.k, shape_.b_k_contiguous));
     TEMPER_RETURN_IF_ERROR(MakeLayout(&a_, in, shape_.m, shape_.k, shape_.a_k_contiguous));
@@ -96,6 +100,7 @@ class LtProduct final : public MatrixProduct {
       } else {
         status = Check(code, "a choice");
       }
+      if (static_cast<int>(chosen.state) != 0) found = 0;
     }
     (void)lt_.drop_preference(preference);
     TEMPER_RETURN_IF_ERROR(status);

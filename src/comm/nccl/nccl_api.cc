@@ -32,6 +32,7 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
   find("ncclCommInitRank", &api->init_rank);
   find("ncclCommDestroy", &api->destroy);
   find("ncclCommAbort", &api->abort);
+  find("ncclCommGetAsyncError", &api->get_async_error);
   find("ncclGetErrorString", &api->error_string);
   find("ncclGroupStart", &api->group_start);
   find("ncclGroupEnd", &api->group_end);

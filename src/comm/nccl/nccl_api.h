@@ -25,6 +25,7 @@ struct NcclApi {
   NcclResult (*init_rank)(NcclComm* comm, int ranks, NcclUniqueId id, int rank);
   NcclResult (*destroy)(NcclComm comm);
   NcclResult (*abort)(NcclComm comm);
+  NcclResult (*get_async_error)(NcclComm comm, NcclResult* error);
   const char* (*error_string)(NcclResult result);
   NcclResult (*group_start)();
   NcclResult (*group_end)();

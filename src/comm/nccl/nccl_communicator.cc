@@ -62,7 +62,7 @@ Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Make(Communicator& h
 NcclCommunicator::NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up)
     : host_(host), device_(device), api_(api), scratch_(std::make_unique<NcclScratch>(device)) {
   if (host.size() == 1) return;
-  watch_ = std::make_unique<NcclWatch>([this] { return host_.Check(); },
+  watch_ = std::make_unique<NcclWatch>([this] { return LookAround(); },
                                        [this](const Status& cause) { return AbortGroups(cause); }, std::move(give_up));
 }
 
@@ -119,6 +119,28 @@ Status NcclCommunicator::LetGo(const Status& cause) {
   AwaitTheWatch();
   const Status first = Remember(cause);
   (void)AbortGroups(first);
+  return first;
+}
+
+// An error of NCCL's gives way to the peer that is gone, which the host knows of: it knows how, and NCCL does not.
+Status NcclCommunicator::LookAround() {
+  TEMPER_RETURN_IF_ERROR(host_.Check());
+  Status error;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& meeting : meetings_) {
+      if (error.ok()) error = meeting->groups->ErrorUnderWay();
+    }
+  }
+  if (error.ok()) {
+    failing_since_.reset();
+    return OkStatus();
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!failing_since_) failing_since_ = now;
+  if (now - *failing_since_ < kNoticing) return OkStatus();
+  const Status first = Remember(error);
+  host_.Abort(first);
   return first;
 }
 

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   };
   Meeting& MeetingOf(const Mesh& mesh);
   NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up);
+  // Whether the run goes on, asked by the watch: of the host, and of what is under way on the device.
+  Status LookAround();
   // Where a call of NCCL's has failed: gives the watch the time to find out whether a peer is gone.
   void AwaitTheWatch();
   // Of what ends this rank the first counts. Returns it. Any thread.
@@ -84,7 +88,8 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   std::mutex mutex_;  // guards that these two change
   std::vector<std::unique_ptr<Meeting>> meetings_;
   Status aborted_;
-  std::condition_variable ended_;  // aborted_ is set
+  std::condition_variable ended_;                                       // aborted_ is set
+  std::optional<std::chrono::steady_clock::time_point> failing_since_;  // what is under way; the watch's
   std::unique_ptr<NcclScratch> scratch_;
   std::atomic<int64_t> sent_{0};
   std::unique_ptr<NcclWatch> watch_;  // nullptr where there is nobody else

@@ -33,6 +33,19 @@ Status NcclGroups::StatusOf(NcclResult result, const char* what) {
   return status;
 }
 
+Status NcclGroups::ErrorUnderWay() {
+  const Inside inside(mutex_, std::try_to_lock);
+  if (!inside.owns_lock() || !aborted_.ok()) return OkStatus();
+  const auto ask = [this](const NcclGroup& group) {
+    NcclResult error = 0;
+    const NcclResult asked = api_.get_async_error(group.comm, &error);
+    return api_.StatusOf(asked != 0 ? asked : error, "what is under way");
+  };
+  for (const auto& [key, group] : groups_) TEMPER_RETURN_IF_ERROR(ask(group));
+  for (const auto& [key, group] : edges_) TEMPER_RETURN_IF_ERROR(ask(group));
+  return OkStatus();
+}
+
 // All at once: an abort frees memory, which waits for the device, where kernels of communicators may run that are yet
 // to be aborted (NCCL's issue 1013).
 bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause) {

@@ -60,6 +60,9 @@ class NcclGroups {
   Status StatusOf(NcclResult result, const char* what);
   // Whether such a call has failed: a peer that is gone may show there first. Any thread.
   bool failed() const { return failed_.load(); }
+  // What has gone wrong in what is under way: a peer's network is gone, and its process lives. OK where somebody is
+  // inside, who hears of it himself. Any thread.
+  Status ErrorUnderWay();
   // Lets whatever waits in any of `all` end, and nothing be enqueued there from now on. False, after some seconds:
   // somebody is inside of a call that does not return. Any thread.
   static bool Abort(const std::vector<NcclGroups*>& all, const Status& cause);

@@ -354,6 +354,12 @@ int ncclCommAbort(void* comm) {
   return kSuccess;
 }
 
+int ncclCommGetAsyncError(void* comm, int* error) {
+  if (comm == nullptr) return kInvalidArgument;
+  *error = std::getenv("TEST_NCCL_ASYNC_ERROR") != nullptr ? kRemoteError : kSuccess;
+  return kSuccess;
+}
+
 const char* ncclGetErrorString(int result) {
   switch (result) {
     case kSuccess:

@@ -1,7 +1,8 @@
 // A library with those of hipBLASLt's functions that are used, for tests: it multiplies in the host's memory, at once,
 // written from the meaning of the interface (column-major, D = alpha op(A) op(B) + beta C + bias). It has no kernel of
 // products with 7 columns, as libraries have none of some, none where the workspace is less than 1 KiB, and says of
-// products with 11 that they are not supported.
+// products with 11 that they are not supported. Of those with 13 its choice is one that it calls invalid; and as
+// ROCm 6.0's it has no kernel for a bias that is nowhere.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +12,7 @@
 namespace {
 
 constexpr int kSuccess = 0, kInvalidValue = 3, kNotSupported = 7;
-constexpr int64_t kMissingColumns = 7, kUnsupportedColumns = 11;
+constexpr int64_t kMissingColumns = 7, kUnsupportedColumns = 11, kInvalidColumns = 13;
 constexpr uint64_t kLeastWorkspace = 1024;
 
 struct Layout {
@@ -123,14 +124,17 @@ int hipblasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const
   std::memcpy(&static_cast<Preference*>(preference)->workspace, value, bytes);
   return kSuccess;
 }
-int hipblasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void* d, void* preference, int wanted,
+int hipblasLtMatmulAlgoGetHeuristic(void*, void* product, void*, void*, void*, void* d, void* preference, int wanted,
                                     Choice* choices, int* found) {
   if (static_cast<Layout*>(d)->columns == kUnsupportedColumns) return kNotSupported;
-  const bool has = static_cast<Layout*>(d)->columns != kMissingColumns &&
+  const auto& p = *static_cast<Product*>(product);
+  const bool has = static_cast<Layout*>(d)->columns != kMissingColumns && (p.epilogue != 4 || p.bias != nullptr) &&
                    static_cast<Preference*>(preference)->workspace >= kLeastWorkspace;
   *found = has && wanted > 0 ? 1 : 0;
-  if (*found > 0)
+  if (*found > 0) {
     choices[0] = {.algorithm = {.data = {42}, .most_workspace = kLeastWorkspace}, .workspace = kLeastWorkspace};
+    if (static_cast<Layout*>(d)->columns == kInvalidColumns) choices[0].state = kInvalidValue;
+  }
   return kSuccess;
 }
 int hipblasLtMatmul(void* handle, void* product, const void* alpha, const void* a, void* a_layout, const void* b,

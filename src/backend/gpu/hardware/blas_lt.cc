@@ -55,7 +55,7 @@ struct CublasLt {
     for (const auto alignment :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      TEMPER_RETURN_IF_ERROR(set(alignment, uint32_t{kProductOperandAlignment}));  // its default is 256
+      TEMPER_RETURN_IF_ERROR(set(alignment, static_cast<uint32_t>(kProductOperandAlignment)));  // its default is 256
     }
     return OkStatus();
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/gpu/column_sums.h"
 #include "backend/gpu/gpu_api.h"
 #include "backend/gpu/gpu_inventory.h"
 #include "backend/gpu/gpu_kernels.h"
@@ -51,7 +52,11 @@ DriverReport AskDriver() {
   // Nothing that would make a context: of several ranks each asks for all cards.
   for (int i = 0; i < count; ++i) {
     gpuDeviceProp properties;
-    if (gpuGetDeviceProperties(&properties, i) == gpuSuccess) report.cards.push_back(CardOf(properties));
+    if (gpuGetDeviceProperties(&properties, i) != gpuSuccess) continue;
+    report.cards.push_back(CardOf(properties));
+    std::array<unsigned char, 16> uuid = {};
+    if (gpuDeviceUuid(i, &uuid) != gpuSuccess) continue;
+    for (const unsigned char byte : uuid) report.cards.back().uuid += fmt::format("{:02x}", byte);
   }
   return report;
 }
@@ -81,7 +86,7 @@ class KernelsOn final : public KernelTable {
 
 class GpuDevice final : public Device {
  public:
-  GpuDevice(int index, const GpuFacts& facts) : index_(index), name_(facts.name) {}
+  GpuDevice(int index, const GpuFacts& facts) : index_(index), facts_(facts) {}
   ~GpuDevice() override {
     for (auto& stream : streams_) stream.reset();  // after what is under way
     products_.reset();
@@ -95,15 +100,16 @@ class GpuDevice final : public Device {
       if (computes) {
         TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> scratch, Allocate(kProductScratch));
         given_ = {};  // that is not the run's
+        TEMPER_RETURN_IF_ERROR(CheckKernelsRun(streams_[use]->stream(), scratch));
         TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(streams_[use]->stream(), scratch));
       }
       kernels_[use] =
-          std::make_unique<KernelsOn>(name_, *streams_[use], computes ? products_.get() : nullptr, exchanges_);
+          std::make_unique<KernelsOn>(facts_.name, *streams_[use], computes ? products_.get() : nullptr, exchanges_);
     }
     return OkStatus();
   }
 
-  const std::string& name() const override { return name_; }
+  const std::string& name() const override { return facts_.name; }
   const char* collectives_library() const override {
 #if defined(__HIP__) || defined(__HIPCC__)
     return "librccl.so.1";
@@ -166,8 +172,8 @@ class GpuDevice final : public Device {
       (void)gpuGetLastError();  // it is not sticky
       size_t free = 0, total = 0;
       (void)gpuMemGetInfo(&free, &total);
-      return OutOfMemory(
-          TooLittleFree(name_, size, {static_cast<int64_t>(free)}, {static_cast<int64_t>(total)}, MemoryHolders()));
+      return OutOfMemory(TooLittleFree(facts_.name, size, {static_cast<int64_t>(free)}, {static_cast<int64_t>(total)},
+                                       MemoryHolders()));
     }
     TEMPER_RETURN_IF_ERROR(StatusOfCall(error, "memory"));
     reserved_.emplace_back(memory, size);
@@ -189,11 +195,22 @@ class GpuDevice final : public Device {
     return *streams_[static_cast<size_t>(StreamUse::kCompute)];
   }
 
+  // Any kernel, before one in the middle of a run is the first that is missing: the sum of no rows.
+  Status CheckKernelsRun(gpuStream_t stream, std::span<std::byte> scratch) const {
+    const Status status = SumColumns<float>(nullptr, 0, 1, nullptr, reinterpret_cast<float*>(scratch.data()), stream);
+#if defined(__HIP__) || defined(__HIPCC__)
+    constexpr bool kAmd = true;
+#else
+    constexpr bool kAmd = false;
+#endif
+    return status.ok() ? status : Unsupported(NoKernelsFor(facts_, kAmd, status.message()));
+  }
+
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.
   static constexpr Bytes kProductScratch = MiB(32);
 
   const int index_;
-  const std::string name_;
+  const GpuFacts facts_;
   std::array<std::unique_ptr<GpuStream>, kNumStreamUses> streams_;
   std::array<std::unique_ptr<KernelTable>, kNumStreamUses> kernels_;
   std::unique_ptr<MatrixProducts> products_;

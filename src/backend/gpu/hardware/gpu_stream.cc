@@ -11,6 +11,7 @@ constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
 // Before a copy: the writer's thread of a save is not the one that opened the device.
 constexpr char kSelecting[] = "selecting";
 constexpr char kKernel[] = "a kernel (--profile true waits for each one, and names it)";
+constexpr char kRecording[] = "recording a segment (--graphs false does without)";
 constexpr size_t kMostArrivals = 256;  // reserved; more allocate
 
 class Graph final : public Recording {
@@ -21,13 +22,12 @@ class Graph final : public Recording {
     if (graph_ != nullptr) (void)gpuGraphDestroy(graph_);
   }
   Status Capture(const std::function<Status()>& enqueue) {
-    TEMPER_RETURN_IF_ERROR(
-        StatusOfCall(gpuStreamBeginCapture(stream_, gpuStreamCaptureModeThreadLocal), "a recording"));
+    TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuStreamBeginCapture(stream_, gpuStreamCaptureModeThreadLocal), kRecording));
     const Status status = enqueue();
     const gpuError_t ended = gpuStreamEndCapture(stream_, &graph_);
     TEMPER_RETURN_IF_ERROR(status);
-    TEMPER_RETURN_IF_ERROR(StatusOfCall(ended, "the end of a recording"));
-    return StatusOfCall(gpuGraphInstantiate(&executable_, graph_), "making a graph");
+    TEMPER_RETURN_IF_ERROR(StatusOfCall(ended, kRecording));
+    return StatusOfCall(gpuGraphInstantiate(&executable_, graph_), kRecording);
   }
   Status Replay() override { return StatusOfCall(gpuGraphLaunch(executable_, stream_), "launching a graph"); }
 
