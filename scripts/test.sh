@@ -13,7 +13,7 @@
 #                              GPU to run
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
-#   scripts/test.sh all        all of these
+#   scripts/test.sh all        release, inputs, sanitize, fuzz and tidy
 #   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
 cd "$(dirname "$0")/.."

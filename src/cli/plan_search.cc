@@ -26,6 +26,8 @@ constexpr int64_t kFewMicroBatches = 2;
 // best of them. Those that then do not fit come on top, up to all that are shown.
 constexpr size_t kFinalists = 6;
 constexpr size_t kShown = 10;
+// Lines through the same points differ by roundings.
+constexpr double kSameTime = 1e-6;
 
 // Blocks that keep gathered weights from their forward to their backward: as few as there can be, half, all.
 enum class Kept : uint8_t { kLeast, kHalf, kAll };
@@ -89,7 +91,7 @@ struct Setting {
   }
 };
 
-// Every way to compute again, and to gather, of one mesh and micro-batch.
+// Every way to compute again, and to gather, of one mesh and micro-batch: those that keep less gathered come first.
 void AddWays(Setting choice, std::vector<Setting>* choices) {
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
     for (const Kept kept : {Kept::kLeast, Kept::kHalf, Kept::kAll}) {
@@ -305,16 +307,18 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   for (std::thread& t : others) t.join();
 
   std::vector<size_t> order;
+  std::map<decltype(Setting().WithoutKept()), double> shortest;  // of those that keep less
   for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i]) order.push_back(i);
+    if (!found[i]) continue;
+    if (found[i]->fits) {
+      const auto [it, first] = shortest.try_emplace(choices[i].WithoutKept(), found[i]->step.v);
+      if (!first && it->second <= found[i]->step.v * (1 + kSameTime)) continue;
+      it->second = found[i]->step.v;
+    }
+    order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return IsBetter(*found[a], *found[b], goal); });
-  std::map<decltype(Setting().WithoutKept()), Seconds> same;
-  std::erase_if(order, [&](size_t i) {
-    const auto [it, fresh] = same.try_emplace(choices[i].WithoutKept(), found[i]->step);
-    return !fresh && found[i]->fits && found[i]->step.v >= it->second.v * (1 - 1e-6);
-  });
   size_t compiled = 0;  // that fit
   SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
   for (size_t k = 0; k < order.size() && k < kShown; ++k) {

@@ -97,7 +97,8 @@ namespace {
 struct Change {
   std::string settings, price;
   std::function<bool(RunConfig*, int* ranks)> apply;
-  bool alone = false;  // a later one says the same more strongly: where several come together, that one does
+  // Not one of several that come together: a later one says the same more strongly, or it is enough by itself.
+  bool alone = false;
 };
 
 std::vector<Change> Changes(const Planner& planner) {
@@ -177,7 +178,7 @@ std::vector<Change> Changes(const Planner& planner) {
          *c->data.max_seq_len /= 2;
          return true;
        }},
-      // One way to compute again: looking for the best takes a minute with many states on the disk.
+      // One way to compute again: each is a search of its own for what lives where.
       {"--memory.disk FOLDER --memory.recompute block", "what neither the device nor the host holds goes to the disk",
        [&planner](RunConfig* c, int*) {
          const bool by_itself = planner.cluster().shared;  // the run does so where it must

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -29,6 +30,9 @@ constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 constexpr double kFirstGuess = 0.97;
 constexpr int kTries = 9;
 
+// Ways that are tried at once, at most: each holds graphs and Programs of its own.
+constexpr int kMostAtOnce = 4;
+
 // Calls each(0) .. each(count - 1), so many at once; returns when all are done.
 void ForEach(size_t count, int at_once, const std::function<void(size_t)>& each) {
   std::atomic<size_t> next = 0;
@@ -36,7 +40,11 @@ void ForEach(size_t count, int at_once, const std::function<void(size_t)>& each)
     for (size_t i; (i = next++) < count;) each(i);
   };
   std::vector<std::thread> others;
-  for (size_t t = 1; t < std::min(count, static_cast<size_t>(at_once)); ++t) others.emplace_back(work);
+  try {
+    for (size_t t = 1; t < std::min(count, static_cast<size_t>(at_once)); ++t) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: those that are there do it.
+  }
   work();
   for (std::thread& t : others) t.join();
 }
@@ -84,7 +92,7 @@ class Searcher {
     std::optional<Found> best;
     size_t best_try = 0;
     std::vector<Status> statuses(tries.size());
-    ForEach(tries.size(), threads_, [&](size_t k) {
+    ForEach(tries.size(), std::min(threads_, kMostAtOnce), [&](size_t k) {
       Result<Found> found = FirstThatFits(tries[k]);
       const std::lock_guard lock(mutex);
       statuses[k] = found.status();

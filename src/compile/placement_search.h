@@ -34,7 +34,7 @@ enum class Effort : uint8_t { kAll, kOne, kOthers };
 
 // The fastest placement found. Errors: kOutOfMemory where none fits, with the numbers; where one instruction's operands
 // exceed the device, that is named. `remedies`: what a user can do then. `threads`: that the Programs run on, and as
-// many look for the placement, which does not depend on them.
+// many look for the placement: how many look makes no difference to it.
 Result<FoundPlacement> SearchPlacement(const MemorySpec& memory, StepUses uses, int threads, const GraphPlacer& place,
                                        Effort effort, const std::string& remedies);
 

@@ -103,14 +103,23 @@ class Reader {
     return OkStatus();
   }
 
-  // Of "fsdp=4,tp=2": a key alone would be read as one that is left out. Commas in brackets belong to a value.
+  // Of "fsdp=4,tp=2": a key alone would be read as one that is left out. Commas in brackets and quotes belong to a
+  // value.
   static Status CheckKeysHaveValues(const std::string& section, std::string_view keys) {
     int depth = 0;
+    char quote = 0;
     for (size_t begin = 0, end = 0; end <= keys.size(); ++end) {
       const char c = end < keys.size() ? keys[end] : ',';
-      if (c == '[' || c == '{') ++depth;
-      if (c == ']' || c == '}') --depth;
-      if (end < keys.size() && (c != ',' || depth > 0)) continue;
+      if (c == quote) {
+        quote = 0;
+      } else if (quote == 0 && (c == '"' || c == '\'')) {
+        quote = c;
+      } else if (quote == 0 && (c == '[' || c == '{')) {
+        ++depth;
+      } else if (quote == 0 && (c == ']' || c == '}')) {
+        --depth;
+      }
+      if (end < keys.size() && (c != ',' || depth > 0 || quote != 0)) continue;
       const std::string_view key = keys.substr(begin, end - begin);
       if (const size_t equals = key.find('='); equals == key.npos || equals + 1 == key.size()) {
         return InvalidArgument(fmt::format("{}: --{} {}: '{}' has no value; write KEY=VALUE,KEY=VALUE", kWhere, section,

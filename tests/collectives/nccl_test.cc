@@ -248,7 +248,7 @@ TEST(Nccl, AnErrorOfWhatIsUnderWayEndsTheRunUnlessAPeerThatIsGoneExplainsIt) {
     const auto begin = std::chrono::steady_clock::now();
     const Waited waited = WaitForOneThatDoesNotCome(
         [&](LocalCommunicator& host) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(700));
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // one look of the watch is 200
           if (gone) return host.Abort(Numerical("the loss is NaN in step 20"));
           told_other = host.Barrier();
         },

@@ -284,6 +284,26 @@ TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
   EXPECT_GT(r.best[0].tokens_per_second, s.Plan().forecast.tokens_per_second);
 }
 
+TEST(Search, KeepsBlocksGatheredWhereThatSavesTimeAndNowhereElse) {
+  Setting s("llama-3.1-8b", "2x8xA100-80-EFA");
+  s.config.model.method = TrainMethod::kFull;
+  s.config.data.max_seq_len = 2048;
+  s.config.batch.gradient_accumulation_steps = 8;
+  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  int keep = 0;
+  for (const Candidate& c : r.best) {
+    const size_t at = c.settings.find(" --mesh.gathered_blocks");
+    keep += at != std::string::npos;
+    for (const Candidate& less : r.best) {
+      if (at == std::string::npos || less.settings != c.settings.substr(0, at)) continue;
+      EXPECT_GT(less.step, c.step) << c.settings;
+    }
+  }
+  EXPECT_GE(keep, 1);
+  EXPECT_EQ(r.best[0].settings.find("gathered_blocks"), std::string::npos)
+      << "nothing is left to hide: " << r.best[0].settings;
+}
+
 // One card that does not hold the run: the host's memory does, and the search says how much of it.
 TEST(Search, GivesTheHostWhatNoCandidateHolds) {
   Setting s("opt-1.3b", "RTX2060-6");

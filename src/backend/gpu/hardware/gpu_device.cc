@@ -56,6 +56,8 @@ DriverReport AskDriver() {
     report.cards.push_back(CardOf(properties));
     std::array<unsigned char, 16> uuid = {};
     if (gpuDeviceUuid(i, &uuid) != gpuSuccess) continue;
+    // Where a card has none, drivers give zeros or two letters.
+    if (std::all_of(uuid.begin() + 2, uuid.end(), [](unsigned char byte) { return byte == 0; })) continue;
     for (const unsigned char byte : uuid) report.cards.back().uuid += fmt::format("{:02x}", byte);
   }
   return report;
