@@ -46,14 +46,14 @@ class OneMicroBatch : public testing::Test {
     return Place(std::vector<ProgramPlan>{{.name = "train", .stages = {{&micro_batch, 0, 1}, {&update, 0, 1}}}}, 1);
   }
 
-  // `knows`: whether the search is told what place does with gradients.
-  Result<Program> Within(Bytes device, bool knows) const {
+  // `knows`: whether the search is told what place does with gradients. `threads`: that look.
+  Result<Program> Within(Bytes device, bool knows, int threads = 1) const {
     const std::vector<PipelinePart> whole;
     StepUses uses{.graphs = {{{&micro_batch_, &whole}, 1}, {{&update_, &whole}, 1}}, .gradients_last = knows};
     TEMPER_ASSIGN_OR_RETURN(
         FoundPlacement found,
         SearchPlacement(
-            {.device = device}, std::move(uses), 1,
+            {.device = device}, std::move(uses), threads,
             [this](const std::vector<PartedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, ""));
     return std::move(found.programs[0]);
   }
@@ -88,6 +88,21 @@ TEST_F(OneMicroBatch, WithinALimitMovesLessWhereTheSearchKnowsThatGradientsAreMa
     ASSERT_TRUE(unknowing.ok()) << unknowing.status().message();
     EXPECT_LE(knowing->arena_bytes, limit);
     EXPECT_LT(Moved(*knowing), Moved(*unknowing));
+  }
+}
+
+// Some shares of the device come to the same step: of these the first is taken, whichever was done first.
+TEST_F(OneMicroBatch, IsPlacedAlikeWhicheverThreadIsTheFirstToHaveLooked) {
+  for (const int percent : {97, 80, 60, 45}) {
+    SCOPED_TRACE(percent);
+    const Bytes limit = Everything() * percent / 100;
+    const auto first = Within(limit, true, 4);
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    for (int repeat = 0; repeat < 8; ++repeat) {
+      const auto again = Within(limit, true, 4);
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      EXPECT_EQ(PrintProgram(*again), PrintProgram(*first));
+    }
   }
 }
 
