@@ -349,7 +349,7 @@ Status Executor::RecordAll() {
       do {
         ++end;
       } while (end < last && recordable(end) == recordable(begin) && !(recordable(end) && bound_[end].breaks));
-      Piece& piece = pieces.emplace_back(begin, end, nullptr);
+      Piece& piece = pieces.emplace_back(Piece{begin, end, nullptr});
       if (!recordable(begin)) continue;
       TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
         for (size_t i = begin; i < end; ++i) {
