@@ -81,9 +81,11 @@ INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 3));
 TEST(Device, AWaitThatIsMissingShowsAsWrongBytes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const RunSpec spec{.memory = {.placement = MemoryPlacement::kHost, .activations = Tier::kHost}};
-  for (const auto& [use, timing] :
+  for (const auto& waits :
        {std::pair(StreamUse::kCompute, Timing::kLate), std::pair(StreamUse::kEvictions, Timing::kKernelsLate),
         std::pair(StreamUse::kFetches, Timing::kKernelsLate)}) {
+    const StreamUse use = waits.first;
+    const Timing timing = waits.second;
     const auto dies_of_wrong_bytes = [&] {
       if (!Difference(spec, timing, [&](ApartDevice& apart) { apart.ForgetWaitsOf(use); }).empty()) std::abort();
     };
