@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace temper {
@@ -17,7 +17,7 @@ bool SameBits(const AttributeValue& a, const AttributeValue& b) {
   if (const auto* x = std::get_if<double>(&a)) return bits(*x) == bits(std::get<double>(b));
   if (const auto* x = std::get_if<std::vector<double>>(&a)) {
     const auto& y = std::get<std::vector<double>>(b);
-    return x->size() == y.size() && std::memcmp(x->data(), y.data(), x->size() * sizeof(double)) == 0;
+    return std::equal(x->begin(), x->end(), y.begin(), y.end(), [&](double p, double q) { return bits(p) == bits(q); });
   }
   return a == b;
 }

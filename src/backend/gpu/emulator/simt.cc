@@ -1,6 +1,7 @@
 #include "backend/gpu/emulator/simt.h"
 
 #include <fmt/core.h>
+#include <sanitizer/asan_interface.h>
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>
@@ -62,6 +63,8 @@ struct StackPool {
   std::vector<std::unique_ptr<std::byte[]>> stacks;
   std::byte* At(size_t i) {
     while (stacks.size() <= i) stacks.push_back(std::make_unique_for_overwrite<std::byte[]>(kStackBytes));
+    // A fiber that failed has left frames behind, which AddressSanitizer still guards.
+    ASAN_UNPOISON_MEMORY_REGION(stacks[i].get(), kStackBytes);
     return stacks[i].get();
   }
 };
