@@ -159,20 +159,15 @@ class Searcher {
   // nullopt: this model or its rows cannot be split so.
   std::optional<Candidate> Look(const Setting& choice) const {
     Candidate c = Described(choice);
-    const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
-    RunConfig config = choice.Apply(config_, micro_batches, blocks_);
-    // What the host takes over is not a line in the blocks, but bounded by one.
-    if (config.memory.placement == MemoryPlacement::kAuto) config.memory.placement = MemoryPlacement::kDevice;
-    config.mesh.pp = 1;
     StepFigures figures;
     double flops_per_token = 0;
     if (few_ == nullptr) {
-      const auto all = Figures(planner_.model(), config, choice);
+      const auto all = Figures(planner_.model(), choice);
       if (!all) return std::nullopt;
       figures = *all;
       flops_per_token = all->flops_per_token;
     } else {
-      const auto low = Figures(*few_, config, choice.Stage()), high = Figures(*more_, config, choice.Stage());
+      const auto low = Figures(*few_, choice.Stage()), high = Figures(*more_, choice.Stage());
       if (!low || !high) return std::nullopt;
       const auto of_blocks = [&](int64_t blocks) { return Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks); };
       figures = of_blocks((blocks_ + choice.pp - 1) / choice.pp);
@@ -228,8 +223,11 @@ class Searcher {
   }
 
   // Of a step with all its micro-batches.
-  std::optional<StepFigures> Figures(const Model& model, RunConfig config, const Setting& choice) const {
-    config.mesh.gathered_blocks = choice.GatheredBlocks(model.facts().blocks);
+  std::optional<StepFigures> Figures(const Model& model, const Setting& choice) const {
+    const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
+    RunConfig config = choice.Apply(config_, micro_batches, model.facts().blocks);
+    // What the host takes over is not a line in the blocks, but bounded by one.
+    if (config.memory.placement == MemoryPlacement::kAuto) config.memory.placement = MemoryPlacement::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
     if (!planned.ok()) return std::nullopt;
     const StepEstimate& s = planned->forecast.simulation;

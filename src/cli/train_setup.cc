@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "cli/machine.h"
 #include "comm/local/launch.h"
-#include "tensor/mesh.h"
 #include "train/foreign_names.h"
 #include "train/run_options.h"
 
@@ -34,9 +33,6 @@ RunConfig::Lora LoraOf(const AdapterConfig& a) {
 
 // One copy of this program per rank, each with its share of the cores.
 Result<int> StartRanks(const RunConfig& config) {
-  if (config.machine.nprocs > kMostRanks) {
-    return InvalidArgument(fmt::format("nprocs is {}: a run has {} ranks at most", config.machine.nprocs, kMostRanks));
-  }
   LaunchSpec spec{.ranks = static_cast<int>(config.machine.nprocs)};
   // Threads that spin at the end of a loop take the core that another rank is waiting for.
   if (config.machine.nprocs > 1) spec.environment.emplace_back("OMP_WAIT_POLICY", "passive");

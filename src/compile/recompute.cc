@@ -30,7 +30,7 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const int block = nodes[i].block;
     const bool in_range = nodes[i].phase == Phase::kForward && 0 <= block && block < spec.blocks;
-    const bool dropped = spec.gather_weights_again && block <= last_block - spec.gathered_blocks;
+    const bool dropped = block <= last_block - spec.gathered_blocks;
     again[i] = moves.gathers[i] ? dropped : again[i] && in_range;
   }
   return again;
@@ -90,7 +90,7 @@ std::string_view ToString(Recompute mode) {
 
 Graph RecomputeBlocks(Graph graph, const RecomputeSpec& spec) {
   TEMPER_CHECK(spec.mode != Recompute::kAuto) << "nobody has chosen what is computed again";
-  if (spec.mode == Recompute::kNone && !spec.gather_weights_again) return graph;
+  if (spec.mode == Recompute::kNone && spec.gathered_blocks == kAllBlocks) return graph;
   const std::vector<int> makers = ForwardMakers(graph);
   const std::vector<bool> again = RunAgain(graph, spec);
   std::vector<Node> nodes = std::move(graph.nodes());

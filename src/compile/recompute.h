@@ -25,12 +25,10 @@ struct RecomputeSpec {
   Recompute mode = Recompute::kNone;
   // Only the first so many blocks: what they keep is kept longest. The last one's backward follows its forward at once.
   int blocks = kAllBlocks;
-  // Weights that a block's forward gathered are dropped after it and gathered again for its backward, whatever `mode`
-  // says of other nodes.
-  bool gather_weights_again = false;
-  // But not those of the last so many blocks, which are kept the shortest.
-  int gathered_blocks = 0;
-  // The same for weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
+  // The last so many blocks keep the weights that their forward gathered, which is shortest there. Others drop them and
+  // gather them again for their backward, whatever `mode` says of other nodes.
+  int gathered_blocks = kAllBlocks;
+  // And so do weights that stand before or after the blocks: in a pipeline they would wait for the backward as often
   // as there are micro-batches in flight.
   bool outside_blocks = false;
 };

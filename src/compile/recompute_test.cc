@@ -143,10 +143,10 @@ TEST(Recompute, WeightsAreGatheredAgainWhereSoAskedForWhateverElseIsComputedAgai
   for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
     SCOPED_TRACE(ToString(mode));
     EXPECT_EQ(GatheredAgain({.mode = mode}), Blocks());
-    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true}), (Blocks{0, 0, 1, 1}));
-    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true, .gathered_blocks = 1}), (Blocks{0, 0}));
-    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true, .gathered_blocks = 2}), Blocks());
-    EXPECT_EQ(GatheredAgain({.mode = mode, .gather_weights_again = true, .gathered_blocks = 3}), Blocks());
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gathered_blocks = 0}), (Blocks{0, 0, 1, 1}));
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gathered_blocks = 1}), (Blocks{0, 0}));
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gathered_blocks = 2}), Blocks());
+    EXPECT_EQ(GatheredAgain({.mode = mode, .gathered_blocks = 3}), Blocks());
   }
 }
 

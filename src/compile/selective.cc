@@ -152,7 +152,7 @@ class BlockCut {
 
 std::vector<bool> CheapToRecompute(const Graph& graph) {
   // Made by the forward nodes of which block. What another block's backward reads is kept whatever this one does, and
-  // of gathered weights it is decided elsewhere (RecomputeSpec::gather_weights_again).
+  // of gathered weights it is decided elsewhere (RecomputeSpec::gathered_blocks).
   constexpr int kNotForward = -3;
   std::vector<int> made_in(static_cast<size_t>(graph.num_values()), kNotForward);
   std::vector<bool> kept_anyway(made_in.size(), false);

@@ -116,12 +116,12 @@ class StepCompiler {
   }
 
   Graph Differentiated(const Graph& fused, bool accumulate) const {
-    const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1, overlapped = spec_.mesh.overlap && !pipelined;
+    const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
+    const int gathered = spec_.mesh.gathered_blocks.value_or(spec_.mesh.overlap && !pipelined ? 1 : 0);
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
-                                  .gather_weights_again = spec_.mesh.reshard_after_forward,
-                                  .gathered_blocks = spec_.mesh.gathered_blocks.value_or(overlapped ? 1 : 0),
-                                  .outside_blocks = pipelined && spec_.mesh.reshard_after_forward};
+                                  .gathered_blocks = gathered,
+                                  .outside_blocks = pipelined && gathered != kAllBlocks};
     return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
   }
   Graph Forward(const Graph& fused) const { return LowerRings(fused, rings()); }
@@ -233,7 +233,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
-  const bool reduces_once = sync == GradSync::kStep, gathers_once = !spec.mesh.reshard_after_forward;
+  const bool reduces_once = sync == GradSync::kStep, gathers_once = spec.mesh.gathered_blocks == kAllBlocks;
   const StepCompiler compiler(spec, reduces_once);
   UpdateStage update_stage{.stage = cut.stage};
   const Graph split = SplitSharedWeights(local, cut, &update_stage.holders), fused = Fuse(split);

@@ -23,11 +23,10 @@ struct MeshSpec {
   int rank = 0;
   ResidualSplit residual = ResidualSplit::kTokens;
   std::vector<PlacementRule> rules;  // those of the user, before the default ones
-  // Gathered weights are dropped after a block's forward and gathered again for its backward.
-  bool reshard_after_forward = true;
-  // But not those of the last so many blocks, which keep them. Unless given, of the last one where collectives are in
-  // the background: between its forward and its backward there is only what stands after the blocks, and its second
-  // gather would be issued before that (compile/collectives.h), so keeping takes no more memory. REQUIRES: no stages.
+  // The last so many blocks keep gathered weights from their forward to their backward; others gather them again.
+  // Unless given, the last one does where collectives are in the background: between its forward and its backward there
+  // is only what stands after the blocks, and its second gather would be issued before that (compile/collectives.h), so
+  // keeping takes no more memory. Of a pipeline: kAllBlocks, or not given.
   std::optional<int> gathered_blocks;
   // Weights are gathered and gradients reduced while neighbouring blocks are computed.
   bool overlap = true;

@@ -4,10 +4,10 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/check.h"
+#include "program/waits.h"
 
 namespace temper {
 namespace {
@@ -74,7 +74,7 @@ class Itinerary {
       const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
       for (const Instruction& instruction : segment.instructions) {
         if (!Meets(instruction)) continue;
-        Add(instruction, segment, binding.block, call.micro_batch);
+        Add(instruction, segment, binding, call.micro_batch);
       }
     }
   }
@@ -94,21 +94,17 @@ class Itinerary {
     return i.op == Op::kAllGather || i.op == Op::kReduceScatter || i.op == Op::kAllReduce || sums_over_vocabulary;
   }
 
-  static std::string_view LaneOf(const Attributes& a) {
-    if (!a.Flag("background")) return "";
-    return a.Flag("soon") ? " in the background, needed soon" : " in the background";
-  }
-
-  void Add(const Instruction& instruction, const Segment& segment, int block, int micro_batch) {
+  void Add(const Instruction& instruction, const Segment& segment, const Binding& binding, int micro_batch) {
     const Attributes& a = instruction.attributes;
     const AxisSet axes = *AxisSet::Parse(a.String("axes"));
     auto group = groups_.find(axes);
     if (group == groups_.end()) group = groups_.emplace(axes, mesh_.Group(axes, rank_)).first;
     Meeting m{.group = &group->second,
-              .what = fmt::format("{} over {}{}", ToString(instruction.op), axes.ToString(), LaneOf(a)),
+              .what = fmt::format("{} over {}", ToString(instruction.op), axes.ToString()),
               .segment = &segment,
-              .block = block,
+              .block = binding.block,
               .micro_batch = micro_batch};
+    if (a.Flag("background")) m.what += fmt::format(" in lane '{}'", kQueueOfLane[LaneOf(instruction, binding)]);
     const auto type = [&](int k) { return segment.operands[static_cast<size_t>(k)]; };
     if (instruction.op == Op::kLinearCrossEntropy) {
       m.what += " " + type(instruction.inputs[0]).ToString();

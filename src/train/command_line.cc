@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "train/option_yaml.h"
 
@@ -87,7 +86,6 @@ class Reader {
       text = arguments_[next_++];
     }
     if (!text.starts_with('{') && text.find('=') != text.npos) {
-      TEMPER_RETURN_IF_ERROR(CheckKeysHaveValues(name, text));
       std::string mapping = "{";
       for (const char c : text)
         mapping += c == '=' ? std::string(": ") : c == ',' ? std::string(", ") : std::string(1, c);
@@ -100,33 +98,6 @@ class Reader {
                       kWhere, name, name, name));
     }
     result_.settings.push_back({name, text, /*is_section=*/true});
-    return OkStatus();
-  }
-
-  // Of "fsdp=4,tp=2": a key alone would be read as one that is left out. Commas in brackets and quotes belong to a
-  // value.
-  static Status CheckKeysHaveValues(const std::string& section, std::string_view keys) {
-    int depth = 0;
-    char quote = 0;
-    for (size_t begin = 0, end = 0; end <= keys.size(); ++end) {
-      const char c = end < keys.size() ? keys[end] : ',';
-      if (c == quote) {
-        quote = 0;
-      } else if (quote == 0 && (c == '"' || c == '\'')) {
-        quote = c;
-      } else if (quote == 0 && (c == '[' || c == '{')) {
-        ++depth;
-      } else if (quote == 0 && (c == ']' || c == '}')) {
-        --depth;
-      }
-      if (end < keys.size() && (c != ',' || depth > 0 || quote != 0)) continue;
-      const std::string_view key = keys.substr(begin, end - begin);
-      if (const size_t equals = key.find('='); equals == key.npos || equals + 1 == key.size()) {
-        return InvalidArgument(fmt::format("{}: --{} {}: '{}' has no value; write KEY=VALUE,KEY=VALUE", kWhere, section,
-                                           keys, key.substr(0, equals)));
-      }
-      begin = end + 1;
-    }
     return OkStatus();
   }
 
@@ -155,6 +126,11 @@ Status ApplySection(const CommandLine::Setting& setting, const OptionSet& option
     const std::string name = section + "." + it.key();
     const Option* option = options.Find(name);
     if (option == nullptr) return UnknownArgument(name, options);
+    // In a file that is an option left out, for which there is no reason here.
+    if (it.value().is_null()) {
+      return InvalidArgument(fmt::format("{}: --{}: '{}' has no value; write --{} KEY=VALUE,KEY=VALUE", kWhere, section,
+                                         it.key(), section));
+    }
     TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), kWhere));
   }
   return OkStatus();

@@ -89,6 +89,7 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
 }
 
 Status SetGatheredBlocks(const RunConfig::Mesh& options, MeshSpec* spec) {
+  if (!options.reshard_after_forward) spec->gathered_blocks = kAllBlocks;
   if (!options.gathered_blocks) return OkStatus();
   const auto refused = [&](const char* why) {
     return InvalidArgument(fmt::format("mesh.gathered_blocks is {}: {}", *options.gathered_blocks, why));
@@ -155,7 +156,6 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
         pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, fmt::join(work, ", or ")));
   }
   MeshSpec spec{.rank = rank,
-                .reshard_after_forward = options.reshard_after_forward,
                 .overlap = options.overlap,
                 .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding, .mlp = options.mlp}};
   TEMPER_RETURN_IF_ERROR(SetGatheredBlocks(options, &spec));

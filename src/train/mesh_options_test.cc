@@ -59,7 +59,7 @@ TEST(MeshOptions, ShardingHasItsGrades) {
   config.mesh.placement = {{"lm_head", "fsdp,-"}};
   const auto spec = MeshOf(config, 2, 1, {8, 4});
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  EXPECT_FALSE(spec->reshard_after_forward);
+  EXPECT_EQ(spec->gathered_blocks, kAllBlocks);
   EXPECT_EQ(spec->decisions.grad_sync, GradSync::kStep);
   EXPECT_EQ(spec->decisions.embedding, EmbeddingMove::kRows);
   EXPECT_EQ(spec->decisions.mlp, MlpMove::kWeights);

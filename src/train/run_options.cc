@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tensor/mesh.h"
 #include "train/foreign_names.h"
 #include "train/option_yaml.h"
 
@@ -193,7 +194,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"threads", &c.machine.threads, "threads that a rank computes with", positive,
             "the cores, shared by nprocs"},
            {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
-           {"nprocs", &c.machine.nprocs, "ranks to start on this machine", positive},
+           {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
        }},
       {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
        {

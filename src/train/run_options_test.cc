@@ -127,10 +127,9 @@ TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
   EXPECT_EQ(config.mesh.pp_layers, (std::vector<int64_t>{5, 7}));
   EXPECT_EQ(config.lora.r, 4);
   EXPECT_TRUE(Command(config, {"--lora", "r=2,target_modules='.*(q,)proj'"}).ok()) << "one value, with a comma in it";
-  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh fsdp=2,tp: 'tp' has no value; write KEY=VALUE,KEY=VALUE");
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh: 'tp' has no value; write --mesh KEY=VALUE,KEY=VALUE");
   EXPECT_HAS(CommandError({"--mesh", "tp=,fsdp=2"}), "'tp' has no value");
   EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
-  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "'' has no value");
 }
 
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {

@@ -331,7 +331,7 @@ std::vector<Case> CasesOnMeshes() {
     return spec;
   };
   RunSpec gathered_once = on({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
-  gathered_once.mesh.reshard_after_forward = false;
+  gathered_once.mesh.gathered_blocks = kAllBlocks;
   RunSpec reduced_once = on({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
   reduced_once.mesh.decisions.grad_sync = GradSync::kStep;
   constexpr auto kNone = Recompute::kNone, kBlock = Recompute::kBlock;

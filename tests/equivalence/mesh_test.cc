@@ -80,8 +80,7 @@ MeshSpec KeepingBlocks(MeshSpec spec, int gathered) {
   return spec;
 }
 MeshSpec NotResharded(MeshSpec spec) {
-  spec.reshard_after_forward = false;
-  return spec;
+  return KeepingBlocks(std::move(spec), kAllBlocks);
 }
 
 MeshSpec GatheringMlp(MeshSpec spec) {

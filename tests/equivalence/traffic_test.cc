@@ -108,8 +108,7 @@ TEST(Traffic, OfFullShardingIsTwoGathersButOfBlocksThatStayGatheredAndOneReduceS
   for (const int n : {2, 3}) {
     for (const int64_t kept : {int64_t{0}, int64_t{1}, int64_t{2}, kBlocks}) {
       RunSpec spec = SpecOn({{Axis::kFsdp, n}});
-      spec.mesh.reshard_after_forward = kept < kBlocks;
-      if (kept != 1 && kept < kBlocks) spec.mesh.gathered_blocks = static_cast<int>(kept);
+      if (kept != 1) spec.mesh.gathered_blocks = kept == kBlocks ? kAllBlocks : static_cast<int>(kept);
       const double all = kBlocks * kBlock + kOutside;
       ExpectTraffic(spec, Gathers(kBf16 * kBlocks * kBlock, kBf16 * kOutside, n, kept) +
                               kMicroBatches * Part(kF32 * all, n) + NormTraffic(kTensors, n));
@@ -239,7 +238,7 @@ TEST(Traffic, OfAPipelineThatKeepsGatheredWeightsIsOneGatherPerStep) {
   RunSpec spec = SpecOn({{Axis::kPp, 2}, {Axis::kFsdp, 2}});
   spec.mesh.pipeline.layers = {2, 1};
   const Counted again = Count(spec);
-  spec.mesh.reshard_after_forward = false;
+  spec.mesh.gathered_blocks = kAllBlocks;
   const Counted once = Count(spec);
   const double blocks = kBf16 * 2 * kBlock, table = kBf16 * kVocab * kHidden;
   const double spared = kMicroBatches * Part(2 * blocks + table, 2) - Part(blocks + table, 2);

@@ -23,7 +23,7 @@ struct Compiled {
 
 // Rank 0's step of a Llama in bf16 on `mesh`, with so many tokens for each group of tensor ranks in a micro-batch.
 Compiled Compile(const Mesh& mesh, int64_t tokens, bool lora, const DecisionOptions& options, int micro_batches = 1,
-                 ResidualSplit residual = ResidualSplit::kTokens, bool reshard = true) {
+                 ResidualSplit residual = ResidualSplit::kTokens, std::optional<int> gathered_blocks = {}) {
   const auto model = MakeModel(LlamaConfigText(/*tied=*/true));
   const int64_t all = tokens * mesh.size(DataAxes(mesh));
   const auto forward_of = [&](bool training) {
@@ -38,7 +38,7 @@ Compiled Compile(const Mesh& mesh, int64_t tokens, bool lora, const DecisionOpti
     TrainAllWeights(&forward);
   }
   StepSpec spec{.micro_batches = micro_batches};
-  spec.mesh = {.mesh = mesh, .residual = residual, .reshard_after_forward = reshard, .decisions = options};
+  spec.mesh = {.mesh = mesh, .residual = residual, .gathered_blocks = gathered_blocks, .decisions = options};
   Compiled compiled;
   compiled.sent = CostOfStep(Must(CompileTraining(forward, eval, spec, &compiled.decisions))[0]).sent;
   return compiled;
@@ -105,7 +105,7 @@ TEST(MlpMove, IsNoQuestionWhereTokensAreNotShared) {
 TEST(MlpMove, WhatIsGatheredTwiceIsDroppedAfterTheForward) {
   const DecisionOptions weights = {.mlp = MlpMove::kWeights};
   const Bytes again = Compile(MeshOf(2, 2), 64, false, weights).sent;
-  const Bytes kept = Compile(MeshOf(2, 2), 64, false, weights, 1, ResidualSplit::kTokens, /*reshard=*/false).sent;
+  const Bytes kept = Compile(MeshOf(2, 2), 64, false, weights, 1, ResidualSplit::kTokens, kAllBlocks).sent;
   // Over tp the feed-forward part of two blocks of three, whole; over fsdp half of it, and half of the rest of a block.
   const double hidden = 64, attention = hidden * 16 * (2 * 4 + 2 * 2), mlp = 3 * hidden * kFfn;
   const double spared = 2 * 2 * (mlp / 2 + mlp / 2 / 2 + attention / 2 / 2 + 2 * hidden / 2);

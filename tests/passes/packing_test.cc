@@ -103,7 +103,8 @@ Graph StepOf(const Configuration& c, bool accumulate) {
     for (const auto& [axis, size] : c.mesh) mesh.set_size(axis, size);
     graph = Must(PartitionByRules(graph, {.mesh = mesh, .residual = c.residual}, WithDefaults({}, c.residual)));
   }
-  const RecomputeSpec recompute{.mode = c.recompute, .blocks = c.blocks, .gather_weights_again = !c.mesh.empty()};
+  const RecomputeSpec recompute{
+      .mode = c.recompute, .blocks = c.blocks, .gathered_blocks = c.mesh.empty() ? kAllBlocks : 0};
   // Collectives where they are needed: with those in the background lifetimes are longer, but of the same kind.
   return UpdateInPlace(ScheduleCollectives(
       LowerRings(RecomputeBlocks(Differentiate(Fuse(graph), accumulate), recompute), {.background = false}),

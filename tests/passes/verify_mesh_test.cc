@@ -71,7 +71,7 @@ struct Step {
     for (const bool accumulate : {false, true}) {
       Graph step = Differentiate(once ? TrainGathered(fused) : fused, accumulate);
       if (once) RestoreTrainable(fused, &step);
-      step = RecomputeBlocks(step, {.gather_weights_again = true});
+      step = RecomputeBlocks(step, {.gathered_blocks = 0});
       graphs.push_back(UpdateInPlace(ScheduleCollectives(LowerRings(step, {}), {})));
     }
     graphs.push_back(BuildUpdate(local, {}, mesh.mesh, once));
