@@ -12,9 +12,11 @@ namespace {
 // Deep enough for any real file, shallow enough that the recursive destructor of the document cannot exhaust a stack.
 constexpr int kMaxDepth = 256;
 
-// Position of byte `offset` as "line L, column C" (both from 1).
+// Position of byte `offset` as "line L, column C" (both from 1), or "column C" of a text of one line: `where` knows the
+// line of a row.
 std::string Position(std::string_view text, size_t offset) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  if (text.find('\n') == text.npos) return fmt::format("column {}", before.size() + 1);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t start = before.rfind('\n');
   return fmt::format("line {}, column {}", line, before.size() - (start == before.npos ? 0 : start + 1) + 1);

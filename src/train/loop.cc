@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "base/log.h"
+
 namespace temper {
 namespace {
 
@@ -17,8 +19,13 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not w
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
-  const bool first = stop_signal.compare_exchange_strong(none, signal);
-  if (!first && signal != SIGHUP) _exit(128 + signal);
+  if (stop_signal.compare_exchange_strong(none, signal)) {
+    LogInSignalHandler(
+        "stopping: the step that is under way is finished and saved; a second signal ends the run unsaved");
+  } else if (signal != SIGHUP) {
+    LogInSignalHandler("stopped at once: what came after the last checkpoint is lost");
+    _exit(128 + signal);
+  }
 }
 
 double Now() {

@@ -364,7 +364,7 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
                  [&](double* v) { return json.is_null() ? no_value() : StoreDoubleJson(option, json, *v, where); },
                  [&](std::string* v) {
                    if (json.is_null()) return v->clear(), OkStatus();
-                   return text_or("text (put it in quotes)",
+                   return text_or(json.is_structured() ? "one text" : "text (put it in quotes)",
                                   [&](std::string_view t) { return StoreText(option, t, *v, where); });
                  },
                  [&](std::optional<int64_t>* v) {
