@@ -40,7 +40,8 @@ class Builder final : public nlohmann::detail::json_sax_dom_parser<J> {
   }
 
   bool too_deep() const { return depth_ > kMaxDepth; }
-  size_t position() const { return position_; }
+  // The offset of the first byte that does not belong: nlohmann counts what it has read, that byte among it.
+  size_t position() const { return std::max<size_t>(position_, 1) - 1; }
   // nlohmann's text after its "[json.exception...] parse error at line 1, column 2: " preamble.
   std::string what() const {
     const size_t colon = what_.find(": ");
