@@ -92,6 +92,26 @@ TEST_F(Resume, AStopSaysWhatItWaitsForAndASecondSignalThatWorkIsLost) {
   EXPECT_TRUE(Checkpoints(Path("out")).empty());
 }
 
+// A large model and its data take minutes to read, in which a job may be preempted: who requeues it goes by the code.
+TEST_F(Resume, AStopBeforeTheFirstStepExitsAsOneAfterIt) {
+  const std::string rows = temper::Slurp(kExample + "/pirate_train.jsonl");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += rows;
+  Spill("many.jsonl", many);
+  for (const int number : {SIGTERM, SIGUSR1, SIGHUP}) {
+    Process run(Command(Train({"--data", "many.jsonl"})), folder());
+    ASSERT_TRUE(run.ReadErrUntil("plan  "));
+    run.Signal(number);
+    const Ended ended = run.Wait();
+    EXPECT_EQ(ended.code, 75) << strsignal(number) << ended.err;
+    EXPECT_TRUE(
+        ended.err.ends_with("stopped before the first step, with nothing to save: start again with the same "
+                            "command\n"))
+        << ended.err;
+    EXPECT_FALSE(PosixEnv().IsFile(Path("out/run.yaml")));
+  }
+}
+
 // Kernel and shell both tell of it.
 TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
   Process run(Command(Train({"--max_steps", "80", "--save_steps", "0"})), folder());
