@@ -81,7 +81,7 @@ TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsInTheSameBytes) {
 
 // A step may take minutes, in which nothing else tells that the signal has come.
 TEST_F(Resume, AStopSaysWhatItWaitsForAndASecondSignalThatWorkIsLost) {
-  Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "256"})), folder());
+  Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));
   run.Signal(SIGINT);
   ASSERT_TRUE(run.ReadErrUntil("stopping: the step that is under way is finished and saved; a second signal"));
