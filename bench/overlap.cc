@@ -1,7 +1,7 @@
 // Does a step hide what goes over slow links behind what it computes? A delay is added to every collective, in
 // proportion to what a rank sends by it, and nothing of a processor is used meanwhile: a link of that speed between any
 // two ranks.
-//   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp] [--gathered_blocks N] [--steps 5]
+//   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp|dp] [--gathered_blocks N] [--steps 5]
 // For delays of a quarter of a step to two steps: the step's time over the larger of computing alone and the sum of
 // delays. Target: 1.1 for fsdp. Beside it what the same instructions take at the least (bench/step_bound.h), each for
 // as long as it takes without delays: in the step's order, in the best one with the step's memory, and in the best one
@@ -76,9 +76,14 @@ class DelayedTable final : public KernelTable {
 MeshSpec MeshOf(const Options& options, int rank) {
   MeshSpec spec{.rank = rank, .gathered_blocks = options.gathered_blocks};
   const bool both = options.mesh == "fsdp_tp";
-  TEMPER_CHECK(both || options.mesh == "fsdp" || options.mesh == "tp") << "--mesh " << options.mesh;
-  if (options.mesh != "tp") spec.mesh.set_size(Axis::kFsdp, both ? options.ranks / 2 : options.ranks);
-  if (options.mesh != "fsdp") spec.mesh.set_size(Axis::kTp, both ? 2 : options.ranks);
+  if (both) {
+    spec.mesh.set_size(Axis::kFsdp, options.ranks / 2);
+    spec.mesh.set_size(Axis::kTp, 2);
+    return spec;
+  }
+  const std::optional<Axis> axis = ParseAxis(options.mesh);
+  TEMPER_CHECK(axis == Axis::kFsdp || axis == Axis::kTp || axis == Axis::kDp) << "--mesh " << options.mesh;
+  spec.mesh.set_size(*axis, options.ranks);
   return spec;
 }
 

@@ -69,6 +69,7 @@ struct RunSpec {
   int threads = 2;
   double weight_decay = 0.01;
   double adam_eps = 1e-8;
+  double max_norm = 1.0;
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
@@ -153,15 +154,16 @@ class TinyRun {
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
     }
-    programs_ = Must(CompileTraining(forward, eval_forward,
-                                     {.micro_batches = spec.micro_batches,
-                                      .recompute = spec.recompute,
-                                      .recompute_blocks = spec.recompute_blocks,
-                                      .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay},
-                                      .threads = spec.threads,
-                                      .mesh = mesh,
-                                      .memory = spec.memory},
-                                     nullptr, &chosen_));
+    programs_ = Must(
+        CompileTraining(forward, eval_forward,
+                        {.micro_batches = spec.micro_batches,
+                         .recompute = spec.recompute,
+                         .recompute_blocks = spec.recompute_blocks,
+                         .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay, .max_norm = spec.max_norm},
+                         .threads = spec.threads,
+                         .mesh = mesh,
+                         .memory = spec.memory},
+                        nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }

@@ -81,21 +81,20 @@ class Scheduler {
   void AddGathers(const temper::Run& of, const temper::Run& at) { Coalesce(of, at, moves_.gathers); }
 
   void Coalesce(const temper::Run& of, const temper::Run& at, const std::vector<bool>& selected) {
-    using Key = std::tuple<int, std::string, int64_t, int64_t, DType>;  // turn, axes, dim, acc, dtype
+    using Key = std::tuple<int, Op, std::string, int64_t, bool, DType>;  // turn, op, axes, dim, acc, dtype
     std::map<Key, std::vector<const Node*>> groups;
     std::map<ValueId, int> turn_of;  // of what they give: who takes it, or adds to it, has the turn after
     for (size_t i = of.begin; i < of.end; ++i) {
       const Node& node = nodes_[i];
       if (!selected[i]) continue;
-      const bool acc = node.attributes.IntOr("acc", 0) != 0;
+      const Attributes& a = node.attributes;
       int turn = 0;
       for (const ValueId id : node.inputs) {
         if (const auto before = turn_of.find(id); before != turn_of.end()) turn = std::max(turn, before->second + 1);
       }
       turn_of[node.outputs[0]] = turn;
-      groups[{turn, node.attributes.String("axes"), node.attributes.Int("dim"), acc,
-              result_.value(node.inputs[0]).type.dtype}]
-          .push_back(&node);
+      const DType dtype = result_.value(node.inputs[0]).type.dtype;
+      groups[{turn, node.op, a.String("axes"), a.IntOr("dim", 0), a.Flag("acc"), dtype}].push_back(&node);
     }
     const Node& place = nodes_[at.begin];  // whose phase and block stay where it is moved from
     for (const auto& [key, members] : groups) {
@@ -108,12 +107,12 @@ class Scheduler {
       std::vector<double> sizes;
       for (const Node* node : members) {
         all.inputs.push_back(node->inputs[0]);
-        if (std::get<3>(key) != 0) accs.push_back(node->inputs[1]);
+        if (node->attributes.Flag("acc")) accs.push_back(node->inputs[1]);
         all.outputs.push_back(node->outputs[0]);
-        sizes.push_back(node->attributes.Doubles("sizes")[0]);
+        if (node->attributes.Has("sizes")) sizes.push_back(node->attributes.Doubles("sizes")[0]);
       }
       all.inputs.insert(all.inputs.end(), accs.begin(), accs.end());
-      all.attributes.Set("sizes", std::move(sizes));
+      if (!sizes.empty()) all.attributes.Set("sizes", std::move(sizes));
       if (spec_.background) all.attributes.Set("background", int64_t{1});
       result_.AddNode(std::move(all));
     }
@@ -263,7 +262,7 @@ WeightMoves FindWeightMoves(const Graph& graph) {
     gathered[static_cast<size_t>(nodes[i].outputs[0])] = moves.gathers[i];
   }
   for (size_t i = nodes.size(); i-- > 0;) {
-    if (nodes[i].op != Op::kReduceScatter) continue;
+    if (nodes[i].op != Op::kReduceScatter && nodes[i].op != Op::kAllReduce) continue;
     const ValueId to = nodes[i].outputs[0];
     moves.reduces[i] = graph.value(to).role == Role::kGradient || reduced[static_cast<size_t>(to)];
     const ValueId term = nodes[i].inputs[0];

@@ -20,7 +20,7 @@ namespace temper {
 // after the other, along an axis each.
 struct WeightMoves {
   std::vector<bool> gathers;  // a weight, or what of it has been gathered already
-  std::vector<bool> reduces;  // the gradient of a whole weight, down to a rank's part of it
+  std::vector<bool> reduces;  // the gradient of a whole weight, down to a rank's part of it; terms of one, to their sum
 };
 WeightMoves FindWeightMoves(const Graph& graph);
 

@@ -58,6 +58,7 @@ GatheredOnce GatherOnce(const PipelinedGraph& stage) {
       value.role = Role::kCache;
     }
     result.stage.graph.AddValue(value);
+    value.updates = kNoValue;  // gathers overwrite nothing
     result.gathers.AddValue(std::move(value));
   }
   std::map<std::string, ValueId> known;  // what is gathered already, by name

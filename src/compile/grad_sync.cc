@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -21,6 +22,120 @@ std::string WholeName(const std::string& weight, int use) {
 Bytes F32BytesOf(const Shape& shape) {
   return TensorType{DType::kF32, shape}.bytes();
 }
+
+// Adds nodes behind those that make what they read, in whose phase and block they stand.
+class Syncer {
+ public:
+  Syncer(Graph step, const Mesh& mesh)
+      : mesh_(mesh), nodes_(std::move(step.nodes())), graph_(std::move(step)), behind_(nodes_.size()) {
+    graph_.nodes().clear();
+    std::vector<bool> updated(static_cast<size_t>(graph_.num_values()));
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      const Value& value = graph_.value(id);
+      if (value.updates != kNoValue) updated[static_cast<size_t>(value.updates)] = true;
+      if (value.trainable) weights_.emplace(GradientName(value.name), id);
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      for (const ValueId id : nodes_[i].outputs) {
+        const Value& value = graph_.value(id);
+        if (value.role == Role::kGradient && !updated[static_cast<size_t>(id)]) last_.push_back({id, i});
+      }
+    }
+  }
+
+  // Takes the gradients of whole weights back through the gathers; those of later uses are added to the first's.
+  void Reduce(const std::vector<GatheredUse>& whole, const Graph& forward) {
+    std::map<ValueId, int> count;
+    std::map<std::string, std::vector<size_t>> parts;  // by weight, of each stage that has it: the first use's
+    for (const GatheredUse& use : whole) {
+      const std::string& weight = forward.value(use.weight).name;
+      const int number = count[use.weight]++;
+      std::vector<size_t>& first = parts[weight];
+      if (number == 0 && !first.empty()) continue;  // another stage's, of the same name and gathers: done
+      TEMPER_CHECK(number == 0 || first.size() == 1) << weight << " is used twice, and by two stages";
+      for (size_t k = 0; k < last_.size(); ++k) {
+        if (graph_.value(last_[k].id).name != WholeGradientName(weight, number)) continue;
+        if (number == 0) {
+          last_[k] = ReduceScatter(use, forward, last_[k], nullptr);
+          first.push_back(k);
+        } else {
+          last_[first[0]] = ReduceScatter(use, forward, last_[k], &last_[first[0]]);
+          last_.erase(last_.begin() + static_cast<std::ptrdiff_t>(k--));
+        }
+      }
+    }
+  }
+
+  void AddUp() {
+    for (const Made& made : last_) {
+      Value sum = graph_.value(made.id);
+      const std::optional<Shard>& shard = graph_.value(weights_.at(sum.name)).shard;
+      if (!shard || shard->partial.empty()) continue;
+      sum.updates = made.id;
+      const Attributes attributes = {{"axes", shard->partial.ToString()},
+                                     {"ranks", int64_t{mesh_.size(shard->partial)}}};
+      const ValueId id = graph_.AddValue(std::move(sum));
+      Add({.op = Op::kAllReduce, .inputs = {made.id}, .outputs = {id}, .attributes = attributes}, made.node);
+    }
+  }
+
+  Graph Finish() {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      graph_.AddNode(std::move(nodes_[i]));
+      for (Node& node : behind_[i]) graph_.AddNode(std::move(node));
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  // What a gradient has become, and the node behind which that is there.
+  struct Made {
+    ValueId id;
+    size_t node;
+  };
+
+  void Add(Node node, size_t behind) {
+    node.block = nodes_[behind].block;
+    node.phase = nodes_[behind].phase;
+    behind_[behind].push_back(std::move(node));
+  }
+
+  // `acc`: what the part is added to, or nullptr.
+  Made ReduceScatter(const GatheredUse& use, const Graph& forward, Made term, const Made* acc) {
+    for (size_t k = use.gathers.size(); k-- > 0;) {
+      const Node& gather = *use.gathers[k];
+      const Value& from = forward.value(gather.inputs[0]);
+      const bool is_part = k == 0, adds = is_part && acc != nullptr;
+      std::vector<ValueId> inputs = {term.id};
+      if (adds) {
+        inputs.push_back(acc->id);
+        term.node = std::max(term.node, acc->node);
+      }
+      term.id = graph_.AddValue({.name = GradientName(from.name),
+                                 .type = {DType::kF32, from.type.shape},
+                                 .role = is_part ? Role::kGradient : Role::kActivation,
+                                 .updates = adds ? acc->id : kNoValue});
+      const double size = static_cast<double>(from.type.shape[static_cast<int>(gather.attributes.Int("dim"))]);
+      Add({.op = Op::kReduceScatter,
+           .inputs = std::move(inputs),
+           .outputs = {term.id},
+           .attributes = {{"axes", gather.attributes.String("axes")},
+                          {"ranks", gather.attributes.Int("ranks")},
+                          {"dim", gather.attributes.Int("dim")},
+                          {"sizes", std::vector<double>{size}},
+                          {"acc", int64_t{adds}}}},
+          term.node);
+    }
+    return term;
+  }
+
+  const Mesh& mesh_;
+  std::vector<Node> nodes_;  // of the given graph
+  Graph graph_;
+  std::map<std::string, ValueId> weights_;  // by the names of their gradients
+  std::vector<Made> last_;                  // of each gradient
+  std::vector<std::vector<Node>> behind_;   // per node of the given graph
+};
 
 }  // namespace
 
@@ -71,6 +186,21 @@ void RestoreTrainable(const Graph& local, Graph* differentiated) {
   for (ValueId id = 0; id < local.num_values(); ++id) differentiated->value(id).trainable = local.value(id).trainable;
 }
 
+bool HasTerms(const Graph& graph) {
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const Value& value = graph.value(id);
+    if (value.trainable && value.shard && !value.shard->partial.empty()) return true;
+  }
+  return false;
+}
+
+Graph SyncGradients(Graph last, const std::vector<GatheredUse>& whole, const Graph& forward, const Mesh& mesh) {
+  Syncer syncer(std::move(last), mesh);
+  syncer.Reduce(whole, forward);
+  syncer.AddUp();
+  return syncer.Finish();
+}
+
 GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOptions& options,
                         std::vector<Decision>* decisions) {
   const auto uses = GatheredUses(local);
@@ -78,7 +208,7 @@ GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOpt
   Bytes extra, sent, kept;
   AxisSet axes;
   for (const GatheredUse& use : uses) {
-    extra += F32BytesOf(local.value(use.whole()).type.shape) - F32BytesOf(local.value(use.weight).type.shape);
+    extra += F32BytesOf(local.value(use.whole()).type.shape);
     for (const Node* gather : use.gathers) {
       const auto over = AxisSet::Parse(gather->attributes.String("axes"));
       TEMPER_CHECK(over.ok()) << over.status().message();

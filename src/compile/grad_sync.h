@@ -1,8 +1,11 @@
-// grad_sync: gradients of gathered weights reduced once per step instead of once per micro-batch. Differentiate is told
-// that the gathered weight is what is trained, so that its gradient stays whole and adds up over micro-batches; the
-// update then takes it back through the gathers (BuildUpdate).
+// grad_sync: gradients added up between ranks, once per step: by its last micro-batch, whose backward has what hides
+// them (compile/collectives.h). These are
 //
-// Costs a buffer of f32 for every gathered element, which sharding is there to save; saves all reductions but one.
+//   of weights that ranks have copies of, or see other tokens of: the terms of each
+//   of gathered weights, where asked for, instead of once per micro-batch. Differentiate is told that the gathered
+//   weight is what is trained, so that its gradient stays whole and adds up over micro-batches; the last one takes it
+//   back through the gathers. Costs a buffer of f32 for every gathered element, which sharding is there to save; saves
+//   all reductions but one.
 #pragma once
 
 #include <string>
@@ -33,8 +36,17 @@ Graph TrainGathered(const Graph& local);
 // The reverse, on what Differentiate made of that: marks as in `local`.
 void RestoreTrainable(const Graph& local, Graph* differentiated);
 
-// Which of the two, for `micro_batches`, from rank 0's graph: unasked `step` where its buffers take a tenth of what the
-// rank keeps anyway (weights, their gradients and states), or less. Appends to `decisions` where there is a choice.
+// Whether ranks have terms of the gradient of any trainable weight of `graph`, which are added up once per step.
+bool HasTerms(const Graph& graph);
+
+// `last`, the differentiated last micro-batch of a step, with all that adds up gradients between ranks, each behind
+// what makes its term: gradients of `whole` (GatheredUses of the forward graph that TrainGathered marked; else empty)
+// become those of the weights' parts. REQUIRES: before ScheduleCollectives.
+Graph SyncGradients(Graph last, const std::vector<GatheredUse>& whole, const Graph& forward, const Mesh& mesh);
+
+// Which of the two, of gathered weights, for `micro_batches`, from rank 0's graph: unasked `step` where its buffers
+// take a tenth of what the rank keeps anyway (weights, their gradients and states), or less. Appends to `decisions`
+// where there is a choice.
 GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOptions& options,
                         std::vector<Decision>* decisions);
 

@@ -39,28 +39,41 @@ Result<FoundPlacement> PlaceStep(const MemorySpec& memory, const StepGraphs& ste
   const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
   const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
   const std::vector<PipelinePart> whole;
-  const bool more = step.micro_batches > 1;
-  StepUses uses{
-      .graphs = {{parted(step.first), 1, slots}, {{&step.update, &whole}, 1}, {parted(step.eval), 0, eval_slots}},
-      .gradients_last = !more && pipeline == nullptr};
-  if (more) uses.graphs.push_back({parted(step.rest), step.micro_batches - 1, slots});
+  StepUses uses;
+  int micro_batches = 0;
+  for (const StepGraphs::MicroBatches& some : step.train) {
+    uses.graphs.push_back({parted(some.graph), some.count, slots});
+    micro_batches += some.count;
+  }
+  uses.gradients_last = micro_batches == 1 && pipeline == nullptr;
+  const size_t update = uses.graphs.size();
+  const bool updates = !step.update.nodes().empty();
+  if (updates) uses.graphs.push_back({{&step.update, &whole}, 1});
+  const size_t evaluation = uses.graphs.size();
+  uses.graphs.push_back({parted(step.eval), 0, eval_slots});
   const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
   if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
   const GraphPlacer place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
-    const PipelinedGraph& first = ready[0];
-    const PipelinedGraph* const rest = more ? &ready[3] : nullptr;
     ProgramPlan train{.name = "train"}, eval{.name = "eval"};
     if (pipeline != nullptr) {
-      train.pipeline = PipelinedStep{&first, rest, pipeline->train};
+      train.pipeline = PipelinedStep{{}, pipeline->train};
+      for (size_t k = 0; k < update; ++k) {
+        train.pipeline->graphs.insert(train.pipeline->graphs.end(), static_cast<size_t>(step.train[k].count),
+                                      &ready[k]);
+      }
       train.before = gathers ? &ready.back().graph : nullptr;
-      eval.pipeline = PipelinedStep{&ready[2], nullptr, pipeline->eval};
+      eval.pipeline = PipelinedStep{{&ready[evaluation]}, pipeline->eval};
     } else {
-      train.stages = {{&first.graph, 0, 1}};
-      if (more) train.stages.push_back({&rest->graph, 1, step.micro_batches});
-      eval.stages = {{&ready[2].graph, 0, 1}};
+      int begin = 0;
+      for (size_t k = 0; k < update; ++k) {
+        const int end = begin + step.train[k].count;
+        train.stages.push_back({&ready[k].graph, begin, end});
+        begin = end;
+      }
+      eval.stages = {{&ready[evaluation].graph, 0, 1}};
     }
-    train.stages.push_back({&ready[1].graph, 0, 1});
+    if (updates) train.stages.push_back({&ready[update].graph, 0, 1});
     return Place(std::vector<ProgramPlan>{train, eval}, threads);
   };
   return SearchPlacement(memory, std::move(uses), threads, place, effort, remedies);
@@ -77,8 +90,9 @@ Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
     }
     return sum.v;
   };
-  const double rest = step.micro_batches > 1 ? (step.micro_batches - 1) * seconds(step.rest.graph) : 0.0;
-  return {seconds(step.first.graph) + rest};
+  double sum = 0;
+  for (const StepGraphs::MicroBatches& some : step.train) sum += some.count * seconds(some.graph.graph);
+  return {sum};
 }
 
 std::string Describe(const Program& program) {

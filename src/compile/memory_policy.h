@@ -19,11 +19,17 @@
 
 namespace temper {
 
-// The graphs of a step, before UpdateInPlace. `rest`: of micro-batches after the first; empty where there are none.
+// The graphs of a step, before UpdateInPlace.
 struct StepGraphs {
-  PipelinedGraph first, rest, eval;  // without parts where there is no pipeline
-  Graph update;
-  int micro_batches = 1;
+  // Micro-batches that follow each other: the first makes gradients, those after it add to them, and the last may have
+  // them added up between ranks.
+  struct MicroBatches {
+    PipelinedGraph graph;  // without parts where there is no pipeline
+    int count = 1;
+  };
+  std::vector<MicroBatches> train;  // in order
+  PipelinedGraph eval;
+  Graph update;  // empty where the last micro-batch has it (compile/merge_update.h)
   // Of a stage of a pipeline.
   struct Pipeline {
     StageCalls train, eval;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compile/differentiate.h"
+#include "compile/grad_sync.h"
 #include "compile/update.h"
 #include "graph/builder.h"
 #include "graph/rule.h"
@@ -241,7 +242,7 @@ TEST(Partition, OfFullShardingGathersEachWeightOncePerBlockThatUsesIt) {
   EXPECT_EQ(Count(Differentiate(part, false), Op::kReduceScatter), 2 * 4 + 2);
 }
 
-TEST(Partition, AddsUpGradientsOfCopiesInTheUpdate) {
+TEST(Partition, GradientsOfCopiesAreAddedUpByTheLastMicroBatchAndSquaresByTheUpdate) {
   const Net net;
   const Mesh mesh = MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}, {Axis::kTp, 2}});
   const Graph part = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[0];
@@ -249,15 +250,19 @@ TEST(Partition, AddsUpGradientsOfCopiesInTheUpdate) {
   EXPECT_EQ(partial("0.up"), AxisSet(Axis::kDp)) << "tp has other rows of it, fsdp gathers and reduces";
   EXPECT_EQ(partial("0.norm"), (AxisSet{Axis::kDp, Axis::kTp})) << "norms see other tokens on each tensor rank";
 
+  const auto sums_of = [](const Graph& graph) {
+    std::map<std::string, int> sums;
+    for (const Node* node : NodesOf(graph, Op::kAllReduce)) sums[node->attributes.String("axes")] += 1;
+    return sums;
+  };
+  const Graph last = SyncGradients(Differentiate(part, true), {}, part, mesh);
+  ASSERT_TRUE(Verify(last).ok()) << Verify(last).message();
+  EXPECT_GT(sums_of(last)["dp"], 0);
+  EXPECT_GT(sums_of(last)["dp,tp"], 0);
   const Graph update = BuildUpdate(part, {}, mesh);
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
-  // Gradients over dp, and over dp and tp; sums of squares over what splits a weight. Clip takes the latter.
-  std::map<std::string, int> sums;
-  for (const Node* node : NodesOf(update, Op::kAllReduce)) sums[node->attributes.String("axes")] += 1;
-  EXPECT_GT(sums["dp"], 0);
-  EXPECT_GT(sums["dp,tp"], 0);
-  EXPECT_EQ(sums["fsdp"], 1);
-  EXPECT_EQ(sums["fsdp,tp"], 1);
+  // Over what splits a weight. Clip takes all of them.
+  EXPECT_EQ(sums_of(update), (std::map<std::string, int>{{"fsdp", 1}, {"fsdp,tp", 1}}));
   std::set<ValueId> reduced;
   for (const Node* node : NodesOf(update, Op::kAllReduce)) reduced.insert(node->outputs.begin(), node->outputs.end());
   const Node* const clip = NodesOf(update, Op::kClip)[0];

@@ -268,9 +268,10 @@ class Placer {
   }
 
  private:
+  // Each once.
   static std::vector<const PipelinedGraph*> GraphsOf(const PipelinedStep& step) {
-    std::vector<const PipelinedGraph*> graphs = {step.first};
-    if (step.rest != nullptr) graphs.push_back(step.rest);
+    std::vector<const PipelinedGraph*> graphs = step.graphs;
+    graphs.erase(std::unique(graphs.begin(), graphs.end()), graphs.end());
     return graphs;
   }
 
@@ -287,6 +288,10 @@ class Placer {
 
   static bool IsUpdate(const Graph& graph) {
     return !graph.nodes().empty() && graph.nodes().front().phase == Phase::kUpdate;
+  }
+  static bool Updates(const Segment& segment) {
+    return std::any_of(segment.instructions.begin(), segment.instructions.end(),
+                       [](const Instruction& i) { return i.op == Op::kAdamw; });
   }
   // One micro-batch and its update. REQUIRES: no other plan has gradients.
   static bool IsWholeStep(const ProgramPlan& plan) {
@@ -368,9 +373,16 @@ class Placer {
       const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
       const bool per_micro_batch = !IsUpdate(*stage.graph);
       if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
+      const auto first_update = std::find_if(bindings.begin(), bindings.end(), [&](int b) {
+        const Binding& binding = program.bindings[static_cast<size_t>(b)];
+        return per_micro_batch && Updates(program.segments[static_cast<size_t>(binding.segment)]);
+      });
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});
-        for (int b : bindings) program.schedule.push_back({.binding = b, .micro_batch = m});
+        for (auto b = bindings.begin(); b != bindings.end(); ++b) {
+          if (b == first_update) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate, .micro_batch = m});
+          program.schedule.push_back({.binding = *b, .micro_batch = m});
+        }
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kStoreOutputs, .micro_batch = m});
       }
     }
@@ -423,7 +435,7 @@ class Placer {
     std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
     int loaded = -1;
     for (const PipelineCall& call : plan.pipeline->calls.calls) {
-      const PipelinedGraph* graph = call.micro_batch == 0 ? plan.pipeline->first : plan.pipeline->rest;
+      const PipelinedGraph* const graph = plan.pipeline->graphs[static_cast<size_t>(call.micro_batch)];
       const auto part = std::find_if(graph->parts.begin(), graph->parts.end(), [&](const PipelinePart& p) {
         return p.kind == call.part && p.chunk == call.chunk;
       });

@@ -28,8 +28,7 @@ struct Stage {
 // One stage of a pipeline: its parts, called in the order of its schedule. A micro-batch's inputs are loaded before the
 // parts that read them, its outputs stored after those that write them.
 struct PipelinedStep {
-  const PipelinedGraph* first = nullptr;  // of micro-batch 0
-  const PipelinedGraph* rest = nullptr;   // of the others; null where there are none
+  std::vector<const PipelinedGraph*> graphs;  // per micro-batch; those of neighbours may be the same
   StageCalls calls;
 };
 

@@ -64,16 +64,13 @@ void Touches::FindProcessors(const Homes& homes) {
   if (clip && all_on_host && sums_only) processor_[*clip] = Tier::kHost;
 }
 
-// What is at the host, or was made by the update itself, is not touched in parts: kernels work on whole values there.
+// What is at the host is not touched in parts: kernels work on whole values there.
 void Touches::FindCut(const ResidencySpec& spec) {
   cut_.assign(processor_.size(), false);
   for (size_t i = 0; i < cut_.size(); ++i) {
     const Node& node = graph_.nodes()[i];
     if (node.op != Op::kAdamw || HomeByName(graph_, *spec.homes, node.inputs[kAdamwMoment]) != Tier::kDisk) continue;
-    const auto whole = [&](ValueId id) {
-      return graph_.value(graph_.Root(id)).role == Role::kActivation ||
-             HomeByName(graph_, *spec.homes, id) == Tier::kHost;
-    };
+    const auto whole = [&](ValueId id) { return HomeByName(graph_, *spec.homes, id) == Tier::kHost; };
     cut_[i] = graph_.value(node.inputs[kAdamwMoment]).type.shape.elements() > spec.update_part &&
               std::none_of(node.inputs.begin(), node.inputs.begin() + kAdamwTensors, whole) &&
               std::none_of(node.outputs.begin(), node.outputs.end(), whole);

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <array>
+#include <deque>
+#include <functional>
+#include <utility>
 
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
@@ -10,6 +12,7 @@
 #include "compile/fuse.h"
 #include "compile/gather_once.h"
 #include "compile/grad_sync.h"
+#include "compile/merge_update.h"
 #include "compile/pipeline_balance.h"
 #include "compile/place.h"
 #include "compile/ring.h"
@@ -83,12 +86,29 @@ Status Prove(const MeshSpec& spec, const PlacedStep& placed, std::span<const Gra
 // One micro-batch, from this rank's forward graph on.
 class StepCompiler {
  public:
-  // `once`: gradients of gathered weights are reduced by the update.
+  // `once`: gradients of gathered weights are reduced by the last micro-batch.
   StepCompiler(const StepSpec& spec, bool once) : spec_(spec), once_(once) {}
 
-  Graph MicroBatch(const Graph& fused, bool accumulate) const {
-    return ScheduleCollectives(Differentiated(fused, accumulate), collectives());
+  // Those of a step, each made by `make` of a differentiated one, which is told whether it is the last.
+  using Make = std::function<Result<PipelinedGraph>(Graph, bool)>;
+  Result<std::vector<StepGraphs::MicroBatches>> MicroBatches(const Graph& fused, const Make& make) const {
+    std::vector<StepGraphs::MicroBatches> train;
+    const int all = spec_.micro_batches;
+    const bool last_differs = once_ || HasTerms(fused) || MergesUpdate();
+    for (int begin = 0; begin < all;) {
+      const bool last = last_differs && begin == all - 1;
+      const int count = begin == 0 || last ? 1 : all - begin - (last_differs ? 1 : 0);
+      TEMPER_ASSIGN_OR_RETURN(PipelinedGraph graph, make(Differentiated(fused, begin > 0, last), last));
+      train.push_back({std::move(graph), count});
+      begin += count;
+    }
+    return train;
   }
+  // Where nothing is clipped, and gradients need not wait where an option says.
+  bool MergesUpdate() const {
+    return spec_.adamw.max_norm == 0 && !spec_.memory.gradients && spec_.mesh.mesh.size(Axis::kPp) == 1;
+  }
+  Graph MicroBatch(Graph differentiated) const { return ScheduleCollectives(std::move(differentiated), collectives()); }
   Graph Evaluation(const Graph& fused) const { return ScheduleCollectives(Forward(fused), collectives()); }
 
   // Of a stage: collectives are scheduled within parts, because other micro-batches come between these. `gathers`:
@@ -115,14 +135,18 @@ class StepCompiler {
     return result;
   }
 
-  Graph Differentiated(const Graph& fused, bool accumulate) const {
+  // `last`: of the step, where gradients are added up between ranks.
+  Graph Differentiated(const Graph& fused, bool accumulate, bool last) const {
     const bool pipelined = spec_.mesh.mesh.size(Axis::kPp) > 1;
     const int gathered = spec_.mesh.gathered_blocks.value_or(spec_.mesh.overlap && !pipelined ? 1 : 0);
     const RecomputeSpec recompute{.mode = spec_.recompute,
                                   .blocks = spec_.recompute_blocks,
                                   .gathered_blocks = gathered,
                                   .outside_blocks = pipelined && gathered != kAllBlocks};
-    return LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
+    Graph step = LowerRings(RecomputeBlocks(Backward(fused, accumulate), recompute), rings());
+    if (!last) return step;
+    const auto whole = once_ ? GatheredUses(fused) : std::vector<GatheredUse>();
+    return SyncGradients(std::move(step), whole, fused, spec_.mesh.mesh);
   }
   Graph Forward(const Graph& fused) const { return LowerRings(fused, rings()); }
 
@@ -149,17 +173,21 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Place
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, placed, 0, nullptr));
   std::vector<Decision> ignored;
   const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
-  const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh), once);
-  const Graph step = StepCompiler(spec, once).Differentiated(Fuse(std::move(local)), false);
+  const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh));
+  const Graph fused = Fuse(std::move(local));
   Sent sent;
-  for (const Graph* const graph : {&step, &update}) {
-    for (const Node& node : graph->nodes()) {
-      const Bytes bytes = CostOf(*graph, node).sent;
+  const auto add = [&](const Graph& graph, int times) {
+    for (const Node& node : graph.nodes()) {
+      const Bytes bytes = CostOf(graph, node).sent;
       if (bytes == Bytes{}) continue;
-      sent.bytes += bytes * (graph == &step ? spec.micro_batches : 1);
+      sent.bytes += bytes * times;
       sent.axes |= *AxisSet::Parse(node.attributes.String("axes"));  // rules have checked it
     }
-  }
+  };
+  const StepCompiler compiler(spec, once);
+  add(compiler.Differentiated(fused, false, false), spec.micro_batches - 1);
+  add(compiler.Differentiated(fused, false, true), 1);
+  add(update, 1);
   return sent;
 }
 
@@ -204,13 +232,18 @@ Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const 
                              const PlacedStep& placed, GradSync sync) {
   const bool once = sync == GradSync::kStep;
   const StepCompiler compiler(spec, once);
-  StepGraphs step{.first = {.graph = compiler.MicroBatch(fused, false)},
-                  .rest = {.graph = spec.micro_batches > 1 ? compiler.MicroBatch(fused, true) : Graph()},
-                  .eval = {.graph = compiler.Evaluation(fused_eval)},
-                  .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh, once),
-                  .micro_batches = spec.micro_batches};
-  std::vector<const Graph*> graphs = {&step.first.graph};  // in the order of the step
-  if (spec.micro_batches > 1) graphs.push_back(&step.rest.graph);
+  StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
+                  .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh)};
+  const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
+    Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
+    if (last && compiler.MergesUpdate()) {
+      micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(step.update, {}), spec.micro_batches == 1);
+    }
+    return PipelinedGraph{.graph = std::move(micro_batch)};
+  };
+  TEMPER_ASSIGN_OR_RETURN(step.train, compiler.MicroBatches(fused, make));
+  std::vector<const Graph*> graphs;  // in the order of the step
+  for (const StepGraphs::MicroBatches& some : step.train) graphs.push_back(&some.graph.graph);
   graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, graphs));
@@ -242,24 +275,24 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
     return Unsupported(fmt::format("{} is used on {} stages, and two at most can share a weight: take mesh.pp=2", name,
                                    holders.size()));
   }
-  const Graph whole_first = compiler.Differentiated(fused, false), whole_rest = compiler.Differentiated(fused, true);
-  const Graph whole_update = BuildUpdate(split, spec.adamw, MeshOfStage(mesh), reduces_once);
-  const Graph whole_eval = compiler.Forward(fused_eval);
-  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, std::array{&whole_first, &whole_rest, &whole_update, &whole_eval}));
-
-  StepGraphs step{.micro_batches = spec.micro_batches,
-                  .pipeline = StepGraphs::Pipeline{.train = CallsOfStage(schedule, simulated, cut.stage),
+  StepGraphs step{.pipeline = StepGraphs::Pipeline{.train = CallsOfStage(schedule, simulated, cut.stage),
                                                    .eval = CallsOfStage(eval_schedule, eval_simulated, cut.stage)}};
-  Graph gathers_of_rest;  // the same
-  TEMPER_ASSIGN_OR_RETURN(step.first,
-                          compiler.OfStage(whole_first, cut, gathers_once ? &step.pipeline->gathers : nullptr));
-  if (spec.micro_batches > 1) {
-    TEMPER_ASSIGN_OR_RETURN(step.rest, compiler.OfStage(whole_rest, cut, gathers_once ? &gathers_of_rest : nullptr));
-  }
-  TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole_eval, cut, nullptr));
+  std::deque<Graph> whole;  // in the order of the step
+  const auto make = [&](Graph differentiated, bool) -> Result<PipelinedGraph> {
+    whole.push_back(std::move(differentiated));
+    // Gathers of all micro-batches are the same.
+    return compiler.OfStage(whole.back(), cut, gathers_once ? &step.pipeline->gathers : nullptr);
+  };
+  TEMPER_ASSIGN_OR_RETURN(step.train, compiler.MicroBatches(fused, make));
+  whole.push_back(BuildUpdate(split, spec.adamw, MeshOfStage(mesh)));
+  whole.push_back(compiler.Forward(fused_eval));
+  TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole.back(), cut, nullptr));
+  std::vector<const Graph*> graphs;
+  for (const Graph& graph : whole) graphs.push_back(&graph);
+  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, graphs));
   TEMPER_RETURN_IF_ERROR(Verify(step.pipeline->gathers));
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
-  step.update = BuildUpdate(uses.graph, spec.adamw, mesh, reduces_once, update_stage);
+  step.update = BuildUpdate(uses.graph, spec.adamw, mesh, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(step.update));
   return step;
 }
@@ -325,7 +358,8 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     spec.recompute_blocks = choice.recompute_blocks;
     TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, placed, sync)
                                                        : WholeStep(local, fused_eval, spec, placed, sync));
-    for (PipelinedGraph* graph : {&step.first, &step.rest, &step.eval}) CutLoss(choice.loss_chunk, &graph->graph);
+    for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
+    CutLoss(choice.loss_chunk, &step.eval.graph);
     return step;
   };
   return PlaceWithin(spec.memory, choices, make, spec.threads, memory);

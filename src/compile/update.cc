@@ -2,9 +2,7 @@
 
 #include <map>
 #include <set>
-#include <tuple>
 
-#include "compile/grad_sync.h"
 #include "graph/builder.h"
 #include "program/buffer_names.h"
 
@@ -16,20 +14,27 @@ constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
 
 class UpdateBuilder {
  public:
-  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered,
-                const UpdateStage& stage)
-      : forward_(forward), spec_(spec), mesh_(mesh), stage_(stage), build_(&graph_) {
-    if (!reduces_gathered) return;
-    for (GatheredUse& use : GatheredUses(forward)) gathered_[use.weight].push_back(std::move(use));
-  }
+  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage)
+      : forward_(forward), spec_(spec), mesh_(mesh), stage_(stage), build_(&graph_) {}
 
   Graph Run() {
     scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
     AddGradients();
-    AddUpBetweenRanks();
     AddUpBetweenStages();
-    const ValueId clip = Clip();
-    for (const Trainable& t : trainables_) Adamw(t, clip);
+    if (spec_.max_norm > 0) {
+      for (Trainable& t : trainables_) SumSquares(&t);
+      const ValueId clip = Clip();
+      for (const Trainable& t : trainables_) Adamw(t, clip);
+    } else {
+      // The norm is for people to see: no weight waits for it.
+      build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
+      const ValueId factor = build_.Add(Op::kClip, {scalars_}, {{"max_norm", 0.0}}, "factor")[0];
+      for (Trainable& t : trainables_) {
+        SumSquares(&t);
+        Adamw(t, factor);
+      }
+      Clip();
+    }
     return std::move(graph_);
   }
 
@@ -53,94 +58,7 @@ class UpdateBuilder {
       const auto block = blocks.find(id);
       TEMPER_CHECK(block != blocks.end()) << weight.name << " is trainable but nothing uses it";
       const TensorType type{DType::kF32, weight.type.shape};
-      trainables_.push_back({id, block->second, kNoValue});
-      if (!gathered_.contains(id)) {
-        trainables_.back().gradient = build_.Source(GradientName(weight.name), type, Role::kGradient);
-      }
-    }
-    for (size_t use = 0; ReduceGathered(use);) ++use;
-  }
-
-  // A gradient on its way back through the gathers of a use of its weight.
-  struct Whole {
-    Trainable* of;
-    const GatheredUse* use;
-    size_t gathers;  // of which are not undone yet
-    ValueId value;
-  };
-
-  // The gradients of the `number`-th use of every weight that has so many; of a later use, added to those of the ones
-  // before. False where there are none.
-  bool ReduceGathered(size_t number) {
-    std::vector<Whole> wholes;
-    for (Trainable& t : trainables_) {
-      const auto uses = gathered_.find(t.forward_id);
-      if (uses == gathered_.end() || number >= uses->second.size()) continue;
-      const GatheredUse& use = uses->second[number];
-      const std::string name = WholeGradientName(t.in(forward_).name, static_cast<int>(number));
-      const TensorType type{DType::kF32, forward_.value(use.whole()).type.shape};
-      wholes.push_back({&t, &use, use.gathers.size(), build_.Source(name, type, Role::kGradient)});
-    }
-    const bool any = !wholes.empty();
-    while (!wholes.empty()) {
-      using Key = std::tuple<int, std::string, int64_t, bool>;  // block, axes, dim, whether it is added to others
-      std::map<Key, std::vector<Whole*>> groups;
-      for (Whole& w : wholes) {
-        const Attributes& a = w.use->gathers[w.gathers - 1]->attributes;
-        groups[{w.of->block, a.String("axes"), a.Int("dim"), number > 0 && w.gathers == 1}].push_back(&w);
-      }
-      for (const auto& [key, members] : groups) ReduceScatter(std::get<0>(key), members, std::get<3>(key));
-      std::erase_if(wholes, [](const Whole& w) { return w.gathers == 0; });
-    }
-    return any;
-  }
-
-  void ReduceScatter(int block, const std::vector<Whole*>& members, bool acc) {
-    std::vector<ValueId> inputs, accs;
-    std::vector<double> sizes;
-    const Attributes& gather = members[0]->use->gathers[members[0]->gathers - 1]->attributes;
-    for (const Whole* w : members) {
-      const Node& node = *w->use->gathers[w->gathers - 1];
-      inputs.push_back(w->value);
-      if (acc) accs.push_back(w->of->gradient);
-      sizes.push_back(
-          static_cast<double>(forward_.value(node.inputs[0]).type.shape[static_cast<int>(gather.Int("dim"))]));
-    }
-    inputs.insert(inputs.end(), accs.begin(), accs.end());
-    build_.EnterBlock(block, "", Phase::kUpdate);
-    const auto parts = build_.Add(Op::kReduceScatter, inputs,
-                                  {{"axes", gather.String("axes")},
-                                   {"ranks", gather.Int("ranks")},
-                                   {"dim", gather.Int("dim")},
-                                   {"sizes", std::move(sizes)},
-                                   {"acc", int64_t{acc}}},
-                                  "parts");
-    for (size_t i = 0; i < members.size(); ++i) {
-      Whole& w = *members[i];
-      graph_.value(parts[i]).name = GradientName(w.of->in(forward_).name);
-      w.value = parts[i];
-      if (--w.gathers == 0) w.of->gradient = parts[i];
-    }
-  }
-
-  // One collective per block and set of axes, so that few are made and none needs more than a block's gradients.
-  void AddUpBetweenRanks() {
-    std::map<std::pair<int, AxisSet>, std::vector<Trainable*>> groups;
-    for (Trainable& t : trainables_) {
-      const auto& shard = t.in(forward_).shard;
-      if (shard && !shard->partial.empty()) groups[{t.block, shard->partial}].push_back(&t);
-    }
-    for (const auto& [key, members] : groups) {
-      std::vector<ValueId> terms;
-      for (const Trainable* t : members) terms.push_back(t->gradient);
-      build_.EnterBlock(key.first, "", Phase::kUpdate);
-      const auto sums = AllReduce(terms, key.second, "gradients");
-      for (size_t i = 0; i < members.size(); ++i) {
-        graph_.value(sums[i]).name = graph_.value(terms[i]).name;
-        graph_.value(sums[i]).role = graph_.value(terms[i]).role;
-        graph_.value(sums[i]).updates = terms[i];
-        members[i]->gradient = sums[i];
-      }
+      trainables_.push_back({id, block->second, build_.Source(GradientName(weight.name), type, Role::kGradient)});
     }
   }
 
@@ -185,15 +103,18 @@ class UpdateBuilder {
     return it == stage_.holders.end() || it->second[0] == stage_.stage;
   }
 
+  void SumSquares(Trainable* t) {
+    const std::string& name = t->in(forward_).name;
+    if (!Counts(name)) return;
+    build_.EnterBlock(t->block, "", Phase::kUpdate);
+    t->sum = build_.Add(Op::kSumSquares, {t->gradient}, {}, "sum_squares:" + name)[0];
+  }
+
   ValueId Clip() {
     std::map<AxisSet, std::vector<Trainable*>> groups;
     for (Trainable& t : trainables_) {
-      const std::string& name = t.in(forward_).name;
-      if (!Counts(name)) continue;
-      build_.EnterBlock(t.block, "", Phase::kUpdate);
-      t.sum = build_.Add(Op::kSumSquares, {t.gradient}, {}, "sum_squares:" + name)[0];
       const auto& shard = t.in(forward_).shard;
-      if (shard && !shard->split.empty()) groups[shard->split].push_back(&t);
+      if (t.sum != kNoValue && shard && !shard->split.empty()) groups[shard->split].push_back(&t);
     }
     build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
     for (const auto& [axes, members] : groups) {
@@ -260,14 +181,12 @@ class UpdateBuilder {
   GraphBuilder build_;
   ValueId scalars_ = kNoValue;
   std::vector<Trainable> trainables_;
-  std::map<ValueId, std::vector<GatheredUse>> gathered_;  // by weight
 };
 
 }  // namespace
 
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered,
-                  const UpdateStage& stage) {
-  return UpdateBuilder(forward, spec, mesh, reduces_gathered, stage).Run();
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage) {
+  return UpdateBuilder(forward, spec, mesh, stage).Run();
 }
 
 }  // namespace temper

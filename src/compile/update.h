@@ -1,4 +1,4 @@
-// The update of a training step: gradients added up between ranks, clipping, AdamW.
+// The update of a training step: clipping, AdamW.
 #pragma once
 
 #include <map>
@@ -23,12 +23,10 @@ struct UpdateStage {
   std::map<std::string, std::vector<int>> holders;
 };
 
-// The update of every trainable value of `forward`, the graph of one rank of `mesh`. A weight's gradient is added up
-// over the axes along which ranks contribute terms (Shard::partial), its sum of squares over those that split it, so
-// that the norm counts every element once. `reduces_gathered`: gradients of gathered weights come as those of what was
-// gathered (compile/grad_sync.h), and are reduced first. In a pipeline stages give each other their gradients of a
-// weight that both have, and add up their sums of squares. REQUIRES: a forward graph.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, bool reduces_gathered = false,
-                  const UpdateStage& stage = {});
+// The update of every trainable value of `forward`, the graph of one rank of `mesh`, whose gradients the last
+// micro-batch has added up between ranks (compile/grad_sync.h). Sums of squares are added up over the axes that split a
+// weight, so that the norm counts every element once. In a pipeline stages give each other their gradients of a weight
+// that both have, and add up their sums of squares. REQUIRES: a forward graph.
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage = {});
 
 }  // namespace temper

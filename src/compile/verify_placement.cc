@@ -47,6 +47,7 @@ class Verifier {
 
   Status Check(const Graph& graph) {
     graph_ = &graph;
+    given_ = gradients_;
     placements_.assign(static_cast<size_t>(graph.num_values()), std::nullopt);
     for (const Node& node : graph.nodes()) {
       node_ = &node;
@@ -98,8 +99,8 @@ class Verifier {
         break;
       }
       case Role::kGradient: {
-        const auto it = gradients_.find(v.name);
-        if (it == gradients_.end()) return Refuse(v.name + " is used before any micro-batch made it");
+        const auto it = given_.find(v.name);
+        if (it == given_.end()) return Refuse(v.name + " is used before any micro-batch made it");
         *slot = it->second;
         break;
       }
@@ -367,7 +368,8 @@ class Verifier {
 
   const Mesh& mesh_;
   const std::map<std::string, Placement>& weights_;
-  std::map<std::string, Placement> gradients_;  // as the graphs before left them, by name
+  // By name, of which several stages may have one: as the graphs before left them, and as this one does.
+  std::map<std::string, Placement> given_, gradients_;
   const Graph* graph_ = nullptr;
   const Node* node_ = nullptr;
   std::vector<std::optional<Placement>> placements_;  // per value

@@ -1,11 +1,17 @@
-// What ScheduleCollectives promises of a block's backward on tensor ranks: products that nothing waits for stand behind
-// the collectives that are under way.
+// What hides collectives: of a block's backward on tensor ranks, products that nothing waits for; of gradients that are
+// added up once per step, the backward of the last micro-batch.
 #include <gtest/gtest.h>
+
+#include <map>
+#include <set>
 
 #include "../tiny_run.h"
 #include "compile/collectives.h"
 #include "compile/differentiate.h"
 #include "compile/fuse.h"
+#include "compile/train_step.h"
+#include "graph/rule.h"
+#include "program/buffer_names.h"
 
 namespace temper::tiny {
 namespace {
@@ -88,6 +94,112 @@ TEST(Overlap, IsNotTriedWhereThereIsTooLittleToHideBehind) {
 TEST(Overlap, IsNotTriedWhereItIsSwitchedOff) {
   const Graph in_line = StepOf(TensorRanks(ResidualSplit::kTokens, 1), /*lora=*/false, /*overlap=*/false);
   EXPECT_EQ(LookAt(in_line).hidden, 0);
+}
+
+// Where a step's Program adds gradients up between ranks.
+struct Sums {
+  std::map<int, int> of_micro_batch;     // how many are added up, by micro-batch
+  std::map<std::string, int> gradients;  // and how often each, by name
+  int in_line = 0;                       // of the collectives, those that computing waits for
+  int awaited_at_once = 0;               // and those whose block, or the one after it, reads what they give
+};
+Sums SumsOf(const Program& step) {
+  std::map<int64_t, const Buffer*> gradients;  // by address, which may be another value's before
+  for (const Buffer& buffer : step.buffers) {
+    if (buffer.role == Role::kGradient) gradients[buffer.offset.v] = &buffer;
+  }
+  Sums sums;
+  std::vector<const Call*> calls;
+  for (const Call& call : step.schedule) {
+    if (call.kind == Call::Kind::kRun) calls.push_back(&call);
+  }
+  const auto binding_of = [&](size_t k) -> const Binding& {
+    return step.bindings[static_cast<size_t>(calls[k]->binding)];
+  };
+  const auto segment_of = [&](size_t k) -> const Segment& {
+    return step.segments[static_cast<size_t>(binding_of(k).segment)];
+  };
+  const auto address = [&](size_t k, int operand) { return binding_of(k).offsets[static_cast<size_t>(operand)].v; };
+  for (size_t k = 0; k < calls.size(); ++k) {
+    const std::vector<Instruction>& instructions = segment_of(k).instructions;
+    for (size_t i = 0; i < instructions.size(); ++i) {
+      const Instruction& sum = instructions[i];
+      if (sum.op != Op::kAllReduce && sum.op != Op::kReduceScatter) continue;
+      std::set<int64_t> given;
+      for (const int operand : sum.outputs) {
+        const auto it = gradients.find(address(k, operand));
+        const TensorType& type = segment_of(k).operands[static_cast<size_t>(operand)];
+        if (it == gradients.end() || !(it->second->type == type)) continue;
+        given.insert(it->first);
+        ++sums.gradients[it->second->name];
+        ++sums.of_micro_batch[calls[k]->micro_batch];
+      }
+      if (given.empty()) continue;
+      EXPECT_NE(segment_of(k).phase, Phase::kUpdate);
+      sums.in_line += !sum.attributes.Flag("background");
+      bool awaited = false;
+      for (size_t later = k; later < std::min(k + 2, calls.size()); ++later) {
+        if (segment_of(later).phase == Phase::kUpdate) break;
+        const std::vector<Instruction>& after = segment_of(later).instructions;
+        for (size_t j = later == k ? i + 1 : 0; j < after.size(); ++j) {
+          if (IsCollective(after[j].op)) continue;
+          for (const int operand : after[j].inputs) awaited |= given.contains(address(later, operand));
+        }
+      }
+      sums.awaited_at_once += awaited;
+    }
+  }
+  return sums;
+}
+
+Program StepOf(const MeshSpec& mesh, int micro_batches, bool lora) {
+  const auto forward = [&](bool training) {
+    Graph graph = MakeModel(Wide())->Forward({.tokens = 96, .row = 4, .training = training});
+    if (lora) {
+      const LoraSpec adapters{.r = 4, .alpha = 8};
+      return AddLora(graph, Must(ResolveLoraTargets(graph, adapters)), /*dropout=*/0);
+    }
+    TrainAllWeights(&graph);
+    return graph;
+  };
+  const StepSpec spec{.micro_batches = micro_batches, .mesh = mesh};
+  return Must(CompileTraining(forward(true), forward(false), spec))[0];
+}
+
+TEST(Overlap, WhatIsAddedUpOncePerStepIsHiddenBehindTheLastMicroBatchsBackward) {
+  MeshSpec copies, parts_once, both;
+  copies.mesh.set_size(Axis::kDp, 2);
+  parts_once.mesh.set_size(Axis::kFsdp, 2);
+  parts_once.decisions.grad_sync = GradSync::kStep;
+  both = copies;
+  both.mesh.set_size(Axis::kFsdp, 2);
+  both.decisions.grad_sync = GradSync::kStep;
+  for (const MeshSpec& mesh : {copies, parts_once, both}) {
+    for (const bool lora : {false, true}) {
+      for (const int micro_batches : {1, 2, 4}) {
+        SCOPED_TRACE(testing::Message() << mesh.mesh.ToString() << " lora " << lora << ", " << micro_batches);
+        const Program step = StepOf(mesh, micro_batches, lora);
+        Sums sums = SumsOf(step);
+        ASSERT_EQ(sums.of_micro_batch.size(), 1u);
+        EXPECT_EQ(sums.of_micro_batch.begin()->first, micro_batches - 1);
+        EXPECT_EQ(sums.in_line, 0);
+        EXPECT_EQ(sums.awaited_at_once, 0);
+        for (const Buffer& buffer : step.buffers) {
+          const bool terms = buffer.trainable && buffer.shard && !buffer.shard->partial.empty();
+          if (terms) EXPECT_GE(sums.gradients[GradientName(buffer.name)], 1) << buffer.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Overlap, OfOneRankTheLastMicroBatchIsLikeTheOthers) {
+  const Program step = StepOf(MeshSpec(), 4, /*lora=*/false);
+  std::map<int, std::vector<int>> bindings;  // by micro-batch
+  for (const Call& call : step.schedule) {
+    if (call.kind == Call::Kind::kRun) bindings[call.micro_batch].push_back(call.binding);
+  }
+  EXPECT_EQ(bindings[2], bindings[3]);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ Graph ForwardOf(const std::string& config, Method method) {
 struct Step {
   MeshSpec spec;
   std::map<std::string, Placement> weights;
-  std::vector<Graph> graphs;  // first micro-batch, later ones, update
+  std::vector<Graph> graphs;  // first micro-batch, last one, update
 
   Step(const MeshSpec& mesh, const Graph& forward, bool once = false) : spec(mesh) {
     const auto rules = WithDefaults(mesh.rules, mesh.residual);
@@ -71,10 +71,12 @@ struct Step {
     for (const bool accumulate : {false, true}) {
       Graph step = Differentiate(once ? TrainGathered(fused) : fused, accumulate);
       if (once) RestoreTrainable(fused, &step);
-      step = RecomputeBlocks(step, {.gathered_blocks = 0});
-      graphs.push_back(UpdateInPlace(ScheduleCollectives(LowerRings(step, {}), {})));
+      step = LowerRings(RecomputeBlocks(step, {.gathered_blocks = 0}), {});
+      const auto whole = once ? GatheredUses(fused) : std::vector<GatheredUse>();
+      if (accumulate) step = SyncGradients(step, whole, fused, mesh.mesh);
+      graphs.push_back(UpdateInPlace(ScheduleCollectives(step, {})));
     }
-    graphs.push_back(BuildUpdate(local, {}, mesh.mesh, once));
+    graphs.push_back(BuildUpdate(local, {}, mesh.mesh));
   }
   Status Check() const {
     for (const Graph& graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(graph));
@@ -183,11 +185,11 @@ void ExpectRefused(const Step& step, const std::vector<std::string>& parts) {
 
 TEST(PlacementVerifier, NamesTheGradientWhoseSumOverDepthIsMissing) {
   Step step = StepOn("depth2_row2_tp2");
-  Graph& update = step.graphs[2];
-  for (size_t i = 0; i < update.nodes().size(); ++i) {
-    const Node& node = update.nodes()[i];
+  Graph& last = step.graphs[1];
+  for (size_t i = 0; i < last.nodes().size(); ++i) {
+    const Node& node = last.nodes()[i];
     if (node.op != Op::kAllReduce || node.attributes.String("axes") != "depth" || node.block != 1) continue;
-    update = Without(update, i, 0, node.outputs.size());
+    last = Without(last, i, 0, node.outputs.size());
     break;
   }
   ExpectRefused(step, {"sum_squares of block 1", "grad:model.layers.1.",

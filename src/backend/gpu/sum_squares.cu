@@ -74,13 +74,15 @@ std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context)
   const int n = static_cast<int>(spec.inputs.size()) - 1;
   const double max_norm = spec.attributes.DoubleOr("max_norm", 0);
   return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-    for (int begin = 0; begin < n; begin += kSumsPerLaunch) {
+    int begin = 0;
+    do {  // once where there is nothing to add up
       const int count = n - begin < kSumsPerLaunch ? n - begin : kSumsPerLaunch;
       Sums sums = {};
       for (int i = 0; i < count; ++i) sums.x[i] = In<double>(args, begin + i);
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(ClipSums, 1u, 1u, stream, sums, count, begin == 0, begin + count == n,
                                            In<double>(args, n), max_norm, Out<float>(args, 0)));
-    }
+      begin += count;
+    } while (begin < n);
     return OkStatus();
   });
 }

@@ -1,7 +1,8 @@
 // The update: sum_squares of each gradient, clip over all of them, adamw per trainable value.
 //
 // Clipping as torch.nn.utils.clip_grad_norm_: factor max_norm/(norm + 1e-6) where that is below 1, with the norm of the
-// gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor.
+// gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor. Of no sums it
+// is 1/N, and the norm 0.
 // AdamW is Loshchilov & Hutter 2019 in torch.optim.AdamW's order; fma, sqrt and division only.
 #include "graph/ops/rules.h"
 
@@ -36,7 +37,7 @@ Cost SumScalarsCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 Result<Types> InferClip(const Types& in, const Attributes& a) {
-  bool good = in.size() >= 2 && in.back() == kScalarsType;
+  bool good = !in.empty() && in.back() == kScalarsType;
   for (size_t i = 0; good && i + 1 < in.size(); ++i) good = in[i] == kSumType;
   if (!good) return BadOperands(Op::kClip, "(sums f64[1]..., scalars)", in, a);
   return Types{{DType::kF32, {2}}};
