@@ -124,6 +124,8 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.optimizer = Tier::kDisk, .update_part = kPart}, "optimizer on the disk, in parts");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk, .update_part = kPart},
                  "all on the disk, in parts");
+  ExpectSameBits({.optimizer = Tier::kDisk, .activations = Tier::kHost, .update_part = kPart},
+                 "optimizer on the disk, in parts, activations at the host");
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
     ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
@@ -318,6 +320,8 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   same({.activations = Tier::kHost}, "activations at the host");
   same({.weights = Tier::kHost}, "weights at the host");
   same({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
+  same({.optimizer = Tier::kDisk, .activations = Tier::kHost, .update_part = 333},
+       "optimizer on the disk, in parts, activations at the host");
   const Bytes most = *std::max_element(everything.device.begin(), everything.device.end());
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(most.v) * share)};
@@ -389,6 +393,8 @@ std::vector<Case> CasesOnMeshes() {
           {"dp2_not_clipped", on({{Axis::kDp, 2}}, {.max_norm = 0})},
           {"dp2_fsdp2_one_micro_batch_not_clipped",
            on({{Axis::kDp, 2}, {Axis::kFsdp, 2}}, {.micro_batches = 1, .max_norm = 0})},
+          {"dp2_one_micro_batch_not_clipped_untied",
+           on({{Axis::kDp, 2}}, {.config = tiny::LlamaConfigText(false), .micro_batches = 1, .max_norm = 0})},
           {"pp2", stages(PipelineKind::kOneForwardOneBackward, kNone)},
           {"pp2_bf16_recomputed", stages(PipelineKind::kOneForwardOneBackward, kBlock, DType::kBF16)},
           {"pp2_interleaved", stages(PipelineKind::kInterleaved, kNone)},
