@@ -161,6 +161,36 @@ TEST(MemoryOfAStep, ThatIsNotClippedHasFewGradientsAtOnceWhereItHasOneMicroBatch
   EXPECT_LT(free.train().arena_bytes, clipped.train().arena_bytes - gradients * 3 / 4);
 }
 
+// A tied embedding's gradient is there from the head to the end of the backward; behind it, it could leave meanwhile.
+TEST(MemoryOfAStep, ThatIsNotClippedFitsWhereAClippedOneDoes) {
+  RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/true, /*hidden=*/64, /*blocks=*/6, /*vocab=*/160),
+               .dtype = DType::kBF16,
+               .row = 64,
+               .micro_batches = 1,
+               .recompute = Recompute::kBlock,
+               .threads = 1};
+  const auto model = tiny::MakeModel(spec.config);
+  const auto forward = [&](bool training) {
+    Graph graph = model->Forward({.dtype = spec.dtype, .tokens = spec.row, .row = spec.row, .training = training});
+    if (training) TrainAllWeights(&graph);
+    return graph;
+  };
+  const Graph train = forward(true), eval = forward(false);
+  const Bytes all = TinyRun(spec).train().arena_bytes;
+  Bytes least = all;
+  for (Bytes too_little{}; least - too_little > Bytes{all.v / 100};) {
+    StepSpec clipped{.recompute = spec.recompute, .threads = spec.threads};
+    clipped.memory.device = {(least.v + too_little.v) / 2};
+    (CompileTraining(train, eval, clipped).ok() ? least : too_little) = clipped.memory.device;
+  }
+  spec.max_norm = 0;
+  TinyRun open(spec);
+  spec.memory.device = least;
+  TinyRun limited(spec);
+  EXPECT_LE(limited.train().arena_bytes, least);
+  ExpectSameOutcome(Train(limited), Train(open));
+}
+
 // What lives far from the device comes and goes beside the backward, not behind it.
 TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) {
   for (const int micro_batches : {1, 3}) {
