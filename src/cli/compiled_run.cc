@@ -266,6 +266,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   if (config.machine.device == DeviceChoice::kGpu) return runs;  // whose memory is not known
   const int stages = static_cast<int>(runs.size());
   std::vector<Bytes> needs;
+  needs.reserve(runs.size());
   for (const CompiledRun& run : runs) needs.push_back(NeedOf(run));
   const std::vector<Bytes> shares = SharesOfStages(available, needs, ranks);
   for (int stage = 0; stage < stages; ++stage) {

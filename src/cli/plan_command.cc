@@ -135,6 +135,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
     programs.push_back(std::move(one.programs[0]));
   }
   std::vector<const Program*> of_ranks;
+  of_ranks.reserve(programs.size());
   for (const Program& program : programs) of_ranks.push_back(&program);
   TEMPER_RETURN_IF_ERROR(VerifyAgreement(run.mesh.mesh, of_ranks));
   text += "all ranks meet in every collective\n";

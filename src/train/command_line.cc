@@ -90,6 +90,10 @@ class Reader {
       text = arguments_[next_++];
     }
     if (!text.starts_with('{') && text.find('=') != text.npos) {
+      if (text[text.find_last_not_of(' ')] == ',') {  // which YAML passes over
+        return InvalidArgument(fmt::format(
+            "{}: --{} '{}' ends in a comma; leave it out, or write a KEY=VALUE behind it", kWhere, name, text));
+      }
       std::string mapping = "{";
       for (const char c : text)
         mapping += c == '=' ? std::string(": ") : c == ',' ? std::string(", ") : std::string(1, c);

@@ -130,6 +130,8 @@ TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
   EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh: 'tp' has no value; write --mesh KEY=VALUE,KEY=VALUE");
   EXPECT_HAS(CommandError({"--mesh", "tp=,fsdp=2"}), "'tp' has no value");
   EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "--mesh 'fsdp=2,' ends in a comma");
+  EXPECT_HAS(CommandError({"--mesh=fsdp=2, "}), "ends in a comma");
 }
 
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {

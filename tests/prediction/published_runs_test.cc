@@ -12,6 +12,9 @@
 #include "plan/measured_step.h"
 #include "plan/page.h"
 
+// gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
+#pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+
 namespace temper {
 namespace {
 
