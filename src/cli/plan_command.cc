@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/gpu/gpu_device.h"
+#include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
@@ -281,6 +282,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
       planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
+    LogInfo("plan        it does not fit: looking for settings that would help");
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
   }
   if (!options.trace.empty()) {

@@ -20,8 +20,9 @@ namespace {
 // Models of so many blocks are compiled in the place of deeper ones: with three there is one that is neither first nor
 // last, and the two more of five show what each such block adds.
 constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
-// The second micro-batch adds to gradients that the first wrote; all others are like it.
-constexpr int64_t kFewMicroBatches = 2;
+// The second micro-batch adds to gradients that the first wrote; those after it are like it, but for the last, which
+// may add them up between ranks and update weights.
+constexpr int64_t kFewMicroBatches = 3;
 // Candidates that were compiled whole and fit, at most: fewer where none that was not compiled promises more than the
 // best of them. Those that then do not fit come on top, up to all that are shown.
 constexpr size_t kFinalists = 6;

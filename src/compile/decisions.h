@@ -17,7 +17,7 @@ namespace temper {
 enum class GradSync : uint8_t {
   kAuto,
   kMicroBatch,  // after every micro-batch: a rank keeps its parts only
-  kStep,        // once, by the update: a rank keeps the gradients of whole weights, in f32, until then
+  kStep,        // once, by the last micro-batch: a rank keeps the gradients of whole weights, in f32, until then
 };
 
 // What ranks that have rows of their own exchange for an embedding whose table is split among them.

@@ -54,13 +54,13 @@ class Syncer {
       if (number == 0 && !first.empty()) continue;  // another stage's, of the same name and gathers: done
       TEMPER_CHECK(number == 0 || first.size() == 1) << weight << " is used twice, and by two stages";
       for (size_t k = 0; k < last_.size(); ++k) {
-        if (graph_.value(last_[k].id).name != WholeGradientName(weight, number)) continue;
+        if (last_[k].id == kNoValue || graph_.value(last_[k].id).name != WholeGradientName(weight, number)) continue;
         if (number == 0) {
           last_[k] = ReduceScatter(use, forward, last_[k], nullptr);
           first.push_back(k);
         } else {
           last_[first[0]] = ReduceScatter(use, forward, last_[k], &last_[first[0]]);
-          last_.erase(last_.begin() + static_cast<std::ptrdiff_t>(k--));
+          last_[k].id = kNoValue;
         }
       }
     }
@@ -68,6 +68,7 @@ class Syncer {
 
   void AddUp() {
     for (const Made& made : last_) {
+      if (made.id == kNoValue) continue;
       Value sum = graph_.value(made.id);
       const std::optional<Shard>& shard = graph_.value(weights_.at(sum.name)).shard;
       if (!shard || shard->partial.empty()) continue;
@@ -88,7 +89,7 @@ class Syncer {
   }
 
  private:
-  // What a gradient has become, and the node behind which that is there.
+  // What a gradient has become, and the node behind which that is there. kNoValue: a part of another.
   struct Made {
     ValueId id;
     size_t node;

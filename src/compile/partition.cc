@@ -339,7 +339,7 @@ class Partitioner final : public ShardingSink {
     p.varying |= axes;
     const Value& v = local_.value(at.id);
     if (v.shard && v.trainable) {
-      // Gradients of a weight are added up once per step, by the update.
+      // Gradients of a weight are added up once per step (compile/grad_sync.h).
       gradient_axes_[at.id] |= axes;
     } else if (differentiable_[static_cast<size_t>(global_id)]) {
       return Collective(Op::kBroadcast, at, p, -1, axes);

@@ -146,8 +146,10 @@ bool Touches::Leaves(ValueId id) const {
   if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
   const std::vector<Touch>& touches = touches_[At(id)];
   const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
-  return std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return t.on == Tier::kDevice; }) &&
-         phase(touches.front()) == Phase::kForward && phase(touches.back()) == Phase::kBackward;
+  // What is touched in parts stands at home for that.
+  const auto needs_it_there = [&](const Touch& t) { return t.on != Tier::kDevice || IsCut(t.node); };
+  return std::none_of(touches.begin(), touches.end(), needs_it_there) && phase(touches.front()) == Phase::kForward &&
+         phase(touches.back()) == Phase::kBackward;
 }
 
 bool Touches::IsAway(ValueId root) const {

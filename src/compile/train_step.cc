@@ -86,15 +86,15 @@ Status Prove(const MeshSpec& spec, const PlacedStep& placed, std::span<const Gra
 // One micro-batch, from this rank's forward graph on.
 class StepCompiler {
  public:
-  // `once`: gradients of gathered weights are reduced by the last micro-batch.
-  StepCompiler(const StepSpec& spec, bool once) : spec_(spec), once_(once) {}
+  // `once`: gradients of gathered weights are reduced by the last micro-batch. `updates`: it has the update, too.
+  StepCompiler(const StepSpec& spec, bool once, bool updates = false) : spec_(spec), once_(once), updates_(updates) {}
 
   // Those of a step, each made by `make` of a differentiated one, which is told whether it is the last.
   using Make = std::function<Result<PipelinedGraph>(Graph, bool)>;
   Result<std::vector<StepGraphs::MicroBatches>> MicroBatches(const Graph& fused, const Make& make) const {
     std::vector<StepGraphs::MicroBatches> train;
     const int all = spec_.micro_batches;
-    const bool last_differs = once_ || HasTerms(fused) || MergesUpdate();
+    const bool last_differs = once_ || HasTerms(fused) || updates_;
     for (int begin = 0; begin < all;) {
       const bool last = last_differs && begin == all - 1;
       const int count = begin == 0 || last ? 1 : all - begin - (last_differs ? 1 : 0);
@@ -103,10 +103,6 @@ class StepCompiler {
       begin += count;
     }
     return train;
-  }
-  // Where nothing is clipped, and gradients need not wait where an option says.
-  bool MergesUpdate() const {
-    return spec_.adamw.max_norm == 0 && !spec_.memory.gradients && spec_.mesh.mesh.size(Axis::kPp) == 1;
   }
   Graph MicroBatch(Graph differentiated) const { return ScheduleCollectives(std::move(differentiated), collectives()); }
   Graph Evaluation(const Graph& fused) const { return ScheduleCollectives(Forward(fused), collectives()); }
@@ -161,8 +157,13 @@ class StepCompiler {
   RingSpec rings() const { return {.background = spec_.mesh.overlap}; }
 
   const StepSpec& spec_;
-  const bool once_;
+  const bool once_, updates_;
 };
+
+// Where nothing is clipped, and gradients need not wait where an option says.
+bool MayMergeUpdate(const StepSpec& spec) {
+  return spec.adamw.max_norm == 0 && !spec.memory.gradients && spec.mesh.mesh.size(Axis::kPp) == 1;
+}
 
 // Bytes that rank 0 sends in the micro-batches and the update of a step, and the axes it sends them along.
 struct Sent {
@@ -227,16 +228,15 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Plac
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
-// Of a rank that has all blocks. `fused`, `fused_eval`: its parts.
+// Of a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the update into the last micro-batch.
 Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
-                             const PlacedStep& placed, GradSync sync) {
-  const bool once = sync == GradSync::kStep;
-  const StepCompiler compiler(spec, once);
+                             const PlacedStep& placed, GradSync sync, bool merges) {
+  const StepCompiler compiler(spec, sync == GradSync::kStep, merges);
   StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
                   .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh)};
   const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
     Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
-    if (last && compiler.MergesUpdate()) {
+    if (last && merges) {
       micro_batch = MergeUpdate(std::move(micro_batch), std::exchange(step.update, {}), spec.micro_batches == 1);
     }
     return PipelinedGraph{.graph = std::move(micro_batch)};
@@ -353,15 +353,21 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
   if (!pipelined) local = Fuse(std::move(local));  // stages fuse what is left when weights they share are split
   const Graph fused_eval = Fuse(std::move(local_eval));
+  bool merges = MayMergeUpdate(spec);
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
     spec.recompute = choice.recompute;
     spec.recompute_blocks = choice.recompute_blocks;
     TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, placed, sync)
-                                                       : WholeStep(local, fused_eval, spec, placed, sync));
+                                                       : WholeStep(local, fused_eval, spec, placed, sync, merges));
     for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
     CutLoss(choice.loss_chunk, &step.eval.graph);
     return step;
   };
+  auto programs = PlaceWithin(spec.memory, choices, make, spec.threads, memory);
+  if (!merges || programs.ok() || programs.status().code() != StatusCode::kOutOfMemory) return programs;
+  // Beside the backward an update takes room of what that keeps, and gradients of one micro-batch cannot leave. Ranks
+  // need not agree: all collectives keep their order.
+  merges = false;
   return PlaceWithin(spec.memory, choices, make, spec.threads, memory);
 }
 

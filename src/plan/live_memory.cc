@@ -19,8 +19,10 @@ struct Step {
 
 std::vector<Step> StepsOf(const Program& program) {
   std::vector<Step> steps;
+  int last = 0;
+  for (const Call& call : program.schedule) last = std::max(last, call.micro_batch);
   for (const Call& call : program.schedule) {
-    if (call.kind != Call::Kind::kRun || call.micro_batch >= kMicroBatchesShown) continue;
+    if (call.kind != Call::Kind::kRun || !IsShown(call.micro_batch, last)) continue;
     const Binding& binding = program.bindings[static_cast<size_t>(call.binding)];
     const Segment& segment = program.segments[static_cast<size_t>(binding.segment)];
     for (size_t i = 0; i < segment.instructions.size(); ++i) {

@@ -16,12 +16,15 @@ struct LiveTensor {
   Bytes bytes;
 };
 
-// The first micro-batch writes the gradients, the second adds to them, and all others are like the second.
-inline constexpr int kMicroBatchesShown = 2;
+// Micro-batches that stand for all of a step that ends with `last`: the first writes the gradients, the second adds to
+// them, those after it are like it, and the last may add them up between ranks and update weights.
+constexpr bool IsShown(int micro_batch, int last) {
+  return micro_batch < 2 || micro_batch == last;
+}
 
 struct LiveMemory {
-  // Bytes of temporaries and scratch during each instruction of the first micro-batches and the update, in the
-  // schedule's order.
+  // Bytes of temporaries and scratch during each instruction of the micro-batches that are shown and of the update, in
+  // the schedule's order.
   // What a background collective still reads when its successor begins may be missing: packing keeps it a little longer
   // than any instruction shows.
   std::vector<Bytes> temporaries;

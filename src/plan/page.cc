@@ -36,10 +36,17 @@ Json QueueNames() {
   return names;
 }
 
+int LastMicroBatch(const std::vector<TraceRow>& rows) {
+  int last = 0;
+  for (const TraceRow& r : rows) last = std::max(last, r.micro_batch);
+  return last;
+}
+
 Json EventsJson(const std::vector<TraceRow>& rows) {
   Json json = Json::array();
+  const int last = LastMicroBatch(rows);
   for (const TraceRow& r : rows) {
-    if (r.phase != Phase::kUpdate && r.micro_batch >= kMicroBatchesShown) continue;
+    if (!IsShown(r.micro_batch, last)) continue;
     if (json.size() >= kMostEvents) break;
     json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch, QueueNumber(r), Rounded(r.begin),
                     Rounded(r.duration)});
@@ -64,14 +71,15 @@ Json OpsJson(const StepEstimate& simulation, const std::vector<TraceRow>& measur
 // lists, so the n-th event is the n-th instruction.
 Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const LiveMemory& memory) {
   Json points = Json::array();
+  const int last = LastMicroBatch(events);
   size_t shown = 0;
-  int64_t last = -1;
+  int64_t before = -1;
   for (const TraceRow& r : events) {
-    if (r.phase != Phase::kUpdate && r.micro_batch >= kMicroBatchesShown) continue;
+    if (!IsShown(r.micro_batch, last)) continue;
     if (shown >= memory.temporaries.size()) break;
     const int64_t bytes = memory.temporaries[shown++].v;
-    if (bytes == last && shown < memory.temporaries.size()) continue;
-    last = bytes;
+    if (bytes == before && shown < memory.temporaries.size()) continue;
+    before = bytes;
     points.push_back({Rounded(r.begin), bytes});
   }
   const MemoryByClass& m = train.peak;

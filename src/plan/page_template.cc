@@ -44,8 +44,8 @@ button { font: inherit; font-size: 13px; padding: 1px 10px; border: 1px solid va
 <div class="key" id="parts_key"></div>
 
 <h2>Memory over time</h2>
-<p>What one rank's arena holds, instruction by instruction, by class. The first micro-batches and the update are shown;
-all further micro-batches are like the second. The dashed line is what the device offers.</p>
+<p>What one rank's arena holds, instruction by instruction, by class. The first two micro-batches, the last one and the
+update are shown; those between are like the second. The dashed line is what the device offers.</p>
 <svg id="memory" viewBox="0 0 1140 300" role="img" aria-label="memory over time by class"></svg>
 <div class="key" id="memory_key"></div>
 

@@ -42,7 +42,7 @@ Cluster FourDevices() {
 }
 
 Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
-                 const MemorySpec& memory = {}, const char* config = kConfig) {
+                 const MemorySpec& memory = {}, const char* config = kConfig, double max_norm = 1) {
   const auto model = Model::FromConfig(*ParseJson(config, "c"), "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
@@ -51,6 +51,7 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   ForwardSpec eval = spec;
   eval.training = false;
   StepSpec step{.micro_batches = micro_batches, .recompute = recompute, .memory = memory};
+  step.adamw.max_norm = max_norm;
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
   step.mesh.overlap = overlap;
   auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
@@ -274,6 +275,19 @@ TEST(LiveMemory, PeaksWhereTheProgramSaysItDoes) {
     EXPECT_EQ(peak, program.peak.activations + program.peak.workspace);
     ASSERT_EQ(memory.at_fullest.size(), 5u);
     EXPECT_GE(memory.at_fullest[0].bytes, memory.at_fullest[4].bytes);
+  }
+}
+
+// It is not like the others: it may add gradients up between ranks, and update weights.
+TEST(LiveMemory, IsThatOfTheLastMicroBatchToo) {
+  for (const double max_norm : {1.0, 0.0}) {
+    const auto shown = [&](int micro_batches) {
+      const Program program = Compiled(1, micro_batches, Recompute::kNone, true, {}, kConfig, max_norm);
+      return FindLiveMemory(program, 0).temporaries;
+    };
+    const std::vector<Bytes> three = shown(3);
+    EXPECT_EQ(shown(5), three);
+    EXPECT_GT(three.size(), shown(2).size() * 4 / 3);
   }
 }
 

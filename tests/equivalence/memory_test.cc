@@ -124,6 +124,8 @@ TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   ExpectSameBits({.optimizer = Tier::kDisk, .update_part = kPart}, "optimizer on the disk, in parts");
   ExpectSameBits({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk, .update_part = kPart},
                  "all on the disk, in parts");
+  ExpectSameBits({.optimizer = Tier::kDisk, .activations = Tier::kHost, .update_part = kPart},
+                 "optimizer on the disk, in parts, activations at the host");
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(everything_.v) * share)};
     ExpectSameBits({.device = limit}, fmt::format("auto within {} %", share * 100));
@@ -157,6 +159,36 @@ TEST(MemoryOfAStep, ThatIsNotClippedHasFewGradientsAtOnceWhereItHasOneMicroBatch
   EXPECT_GT(gradients, Bytes{});
   EXPECT_EQ(free.train().peak.gradients, Bytes{});
   EXPECT_LT(free.train().arena_bytes, clipped.train().arena_bytes - gradients * 3 / 4);
+}
+
+// A tied embedding's gradient is there from the head to the end of the backward; behind it, it could leave meanwhile.
+TEST(MemoryOfAStep, ThatIsNotClippedFitsWhereAClippedOneDoes) {
+  RunSpec spec{.config = tiny::LlamaConfigText(/*tied=*/true, /*hidden=*/64, /*blocks=*/6, /*vocab=*/160),
+               .dtype = DType::kBF16,
+               .row = 64,
+               .micro_batches = 1,
+               .recompute = Recompute::kBlock,
+               .threads = 1};
+  const auto model = tiny::MakeModel(spec.config);
+  const auto forward = [&](bool training) {
+    Graph graph = model->Forward({.dtype = spec.dtype, .tokens = spec.row, .row = spec.row, .training = training});
+    if (training) TrainAllWeights(&graph);
+    return graph;
+  };
+  const Graph train = forward(true), eval = forward(false);
+  const Bytes all = TinyRun(spec).train().arena_bytes;
+  Bytes least = all;
+  for (Bytes too_little{}; least - too_little > Bytes{all.v / 100};) {
+    StepSpec clipped{.recompute = spec.recompute, .threads = spec.threads};
+    clipped.memory.device = {(least.v + too_little.v) / 2};
+    (CompileTraining(train, eval, clipped).ok() ? least : too_little) = clipped.memory.device;
+  }
+  spec.max_norm = 0;
+  TinyRun open(spec);
+  spec.memory.device = least;
+  TinyRun limited(spec);
+  EXPECT_LE(limited.train().arena_bytes, least);
+  ExpectSameOutcome(Train(limited), Train(open));
 }
 
 // What lives far from the device comes and goes beside the backward, not behind it.
@@ -318,6 +350,8 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   same({.activations = Tier::kHost}, "activations at the host");
   same({.weights = Tier::kHost}, "weights at the host");
   same({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");
+  same({.optimizer = Tier::kDisk, .activations = Tier::kHost, .update_part = 333},
+       "optimizer on the disk, in parts, activations at the host");
   const Bytes most = *std::max_element(everything.device.begin(), everything.device.end());
   for (const double share : {0.9, 0.8}) {
     const Bytes limit{static_cast<int64_t>(static_cast<double>(most.v) * share)};
@@ -389,6 +423,8 @@ std::vector<Case> CasesOnMeshes() {
           {"dp2_not_clipped", on({{Axis::kDp, 2}}, {.max_norm = 0})},
           {"dp2_fsdp2_one_micro_batch_not_clipped",
            on({{Axis::kDp, 2}, {Axis::kFsdp, 2}}, {.micro_batches = 1, .max_norm = 0})},
+          {"dp2_one_micro_batch_not_clipped_untied",
+           on({{Axis::kDp, 2}}, {.config = tiny::LlamaConfigText(false), .micro_batches = 1, .max_norm = 0})},
           {"pp2", stages(PipelineKind::kOneForwardOneBackward, kNone)},
           {"pp2_bf16_recomputed", stages(PipelineKind::kOneForwardOneBackward, kBlock, DType::kBF16)},
           {"pp2_interleaved", stages(PipelineKind::kInterleaved, kNone)},

@@ -298,6 +298,42 @@ TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
   for (size_t s = 0; s < kSteps; ++s) EXPECT_NEAR(mesh.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
 }
 
+// Where an option says where gradients live the update stays behind the backward.
+TEST(Mesh, TheUpdateBesideTheBackwardGivesTheBitsOfTheOneBehindIt) {
+  constexpr auto kStep = GradSync::kStep;
+  constexpr auto kRows = EmbeddingMove::kRows, kTable = EmbeddingMove::kTable;
+  const MeshSpec meshes[] = {
+      MeshOf({{Axis::kCp, 2}}),
+      NotResharded(MeshOf({{Axis::kFsdp, 2}})),
+      Deciding(MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}}), kStep, kTable),
+      Deciding(MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), kStep, kRows),
+      GatheringMlp(MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})),
+      MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden),
+  };
+  for (const MeshSpec& mesh : meshes) {
+    for (const Method method : {Method::kFull, Method::kLoraWithHead}) {
+      for (const int micro_batches : {1, 3}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", mesh.mesh.ToString(), static_cast<int>(method), micro_batches));
+        RunSpec spec{.config = LlamaConfigText(/*tied=*/method == Method::kFull),
+                     .method = method,
+                     .dtype = DType::kBF16,
+                     .dropout = method == Method::kFull ? 0 : 0.1,
+                     .rows_per_micro_batch = 2 * mesh.mesh.size(DataAxes(mesh.mesh)),
+                     .micro_batches = micro_batches,
+                     .recompute = micro_batches == 1 ? Recompute::kNone : Recompute::kBlock,
+                     .max_norm = 0,
+                     .mesh = mesh};
+        const Curve beside = TrainOnMesh(spec);
+        spec.memory.gradients = Tier::kDevice;
+        const Curve behind = TrainOnMesh(spec);
+        EXPECT_EQ(beside.loss, behind.loss);
+        EXPECT_EQ(beside.norm, behind.norm);
+        EXPECT_NE(beside.loss[0], beside.loss[kSteps - 1]) << "nothing was learnt";
+      }
+    }
+  }
+}
+
 // What runs beside what, and what is made again, changes no bit of a ring.
 TEST(Mesh, OfARingOverlapAndRecomputationChangeNoBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
