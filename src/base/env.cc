@@ -27,7 +27,7 @@ Status Errno(const std::string& what, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
   if (error == ENOENT) return NotFound(text);
   if (error == ENOSPC || error == EDQUOT) {
-    return IoError(text + ". Free some space, or choose another folder (--output_dir)");
+    return IoError(text + ". Free some space, or choose another folder");
   }
   return IoError(text);
 }
@@ -207,7 +207,7 @@ class PosixEnvironment final : public Env {
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
       close(fd);
-      return InvalidArgument(path + " is not a regular file");
+      return InvalidArgument(path + (S_ISDIR(st.st_mode) ? " is a folder, not a file" : " is not a regular file"));
     }
     return std::unique_ptr<RandomAccessFile>(std::make_unique<PosixRandomAccessFile>(path, fd, VersionOf(st)));
   }
@@ -329,11 +329,17 @@ Result<std::string> ReadTextFile(Env& env, const std::string& path, Bytes limit)
 
 Status WriteTextFileAtomically(Env& env, const std::string& path, std::string_view text) {
   const std::string temporary = path + ".tmp";
-  TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(temporary));
-  TEMPER_RETURN_IF_ERROR(file->Append(text));
-  TEMPER_RETURN_IF_ERROR(file->Sync());
-  TEMPER_RETURN_IF_ERROR(file->Close());
-  TEMPER_RETURN_IF_ERROR(env.Rename(temporary, path));
+  const auto write = [&]() -> Status {
+    TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForWrite(temporary));
+    TEMPER_RETURN_IF_ERROR(file->Append(text));
+    TEMPER_RETURN_IF_ERROR(file->Sync());
+    TEMPER_RETURN_IF_ERROR(file->Close());
+    return env.Rename(temporary, path);
+  };
+  if (const Status written = write(); !written.ok()) {
+    (void)env.RemoveFile(temporary);  // which may not even be there: what went wrong is said above
+    return written;
+  }
   return env.SyncFolder(FolderOf(path));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "base/faulty_env.h"
 #include "base/scratch_folder.h"
 
 namespace temper {
@@ -59,6 +60,25 @@ TEST(Env, WritesAroundThePageCacheTheSameBytes) {
       }
     }
   }
+}
+
+TEST(Env, AFileThatCannotBeWrittenAtomicallyLeavesTheOldOneAndNothingBesideIt) {
+  for (const char* fails : {"create", "append", "sync", "close", "rename"}) {
+    const ScratchFolder folder;
+    const std::string path = folder / "file";
+    Write(path, "old", WriteMode::kReplace);
+    FaultyEnv env(PosixEnv(), [&](const std::string& operation, const std::string&) {
+      return operation == fails ? IoError("the disk is full") : OkStatus();
+    });
+    EXPECT_EQ(WriteTextFileAtomically(env, path, "new").message(), "the disk is full") << fails;
+    EXPECT_EQ(*ReadTextFile(PosixEnv(), path), "old") << fails;
+    EXPECT_EQ(*PosixEnv().List(folder.path()), std::vector<std::string>{"file"}) << fails;
+  }
+}
+
+TEST(Env, AFolderThatIsReadAsAFileIsCalledAFolder) {
+  const ScratchFolder folder;
+  EXPECT_EQ(PosixEnv().OpenForRead(folder.path()).status().message(), folder.path() + " is a folder, not a file");
 }
 
 TEST(Env, ALockIsHeldOnceAndUntilItIsDestroyed) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 
@@ -11,13 +12,15 @@
 namespace temper {
 namespace {
 
+constexpr std::string_view kClearLine = "\r\x1b[K";  // to the start of the line, and clear it
+
 std::atomic<bool> unfinished_line = false;
 std::atomic<int> log_rank = 0;
 
 void WriteLine(std::string_view prefix, std::string_view line) {
   std::string text;
   text.reserve(prefix.size() + line.size() + 5);
-  if (unfinished_line.exchange(false)) text += "\r\x1b[K";           // to the start of the line, and clear it
+  if (unfinished_line.exchange(false)) text += kClearLine;
   text.append(prefix).append(utf8::Harmless(line)).push_back('\n');  // a message may repeat what a file says
   // A log line that cannot be written (closed pipe) must not end a run; there is nowhere to report it either.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -37,6 +40,23 @@ void LogWarning(std::string_view line) {
 }
 void LogError(std::string_view line) {
   WriteLine(log_rank == 0 ? "error: " : "error: rank " + std::to_string(log_rank) + ": ", line);
+}
+
+void LogInSignalHandler(std::string_view line) {
+  static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+  if (log_rank != 0) return;
+  char text[256];
+  size_t size = 0;
+  const auto append = [&](std::string_view piece) {
+    piece = piece.substr(0, sizeof text - size);
+    size += piece.copy(text + size, piece.size());
+  };
+  if (unfinished_line.exchange(false)) append(kClearLine);
+  append(line);
+  append("\n");
+  const int interrupted = errno;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, size);
+  errno = interrupted;
 }
 
 void SetUnfinishedLine(bool stands) {

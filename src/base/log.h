@@ -9,6 +9,8 @@ namespace temper {
 void LogInfo(std::string_view line);
 void LogWarning(std::string_view line);  // prefixed "warning: "
 void LogError(std::string_view line);    // prefixed "error: "
+// As LogInfo, of a literal, from a signal handler: takes no lock and no memory.
+void LogInSignalHandler(std::string_view line);
 
 // Makes this process one rank of several: the first speaks for all, the others say nothing but errors, with their
 // number.

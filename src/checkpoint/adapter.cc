@@ -25,8 +25,8 @@ Status CheckTensor(const ModelWeights& files, const std::string& name, const Sha
   }
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
   if (type.shape != shape) {
-    return Corrupt(fmt::format("{}: tensor {} is {} but model and {} make it {}", files.path(), name,
-                               type.shape.ToString(), kAdapterConfigFile, shape.ToString()));
+    return Corrupt(fmt::format("{}: tensor {} is {} but model and {} make it {}: the adapter was made for another base",
+                               files.path(), name, type.shape.ToString(), kAdapterConfigFile, shape.ToString()));
   }
   if (!IsFloating(type.dtype)) {
     return Unsupported(fmt::format("{}: tensor {} is {}; adapters are read from floating types", files.path(), name,

@@ -180,13 +180,14 @@ class Exporter {
     return OkStatus();
   }
 
-  // From here on the output folder is no model folder until its config.json is written, last of all.
+  // Where this is OK, the output folder is no model folder until its config.json is written, last of all.
   Status PrepareOutput(Bytes size) {
     TEMPER_RETURN_IF_ERROR(env_.CreateFolders(spec_.output_dir));
+    TEMPER_RETURN_IF_ERROR(CheckFreeSpace(env_, spec_.output_dir, size));
     const std::string config = JoinPath(spec_.output_dir, kModelConfigFile);
     if (env_.IsFile(config)) TEMPER_RETURN_IF_ERROR(env_.RemoveFile(config));
     report_.bytes = size;
-    return CheckFreeSpace(env_, spec_.output_dir, size);
+    return OkStatus();
   }
 
   Status WriteWeights(ShardedSafetensorsWriter& writer) {

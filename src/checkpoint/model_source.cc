@@ -82,9 +82,10 @@ class Resolver {
   }
 
   Result<ModelSource> Run() {
-    TEMPER_RETURN_IF_ERROR(Resolve(request_.model, "--model"));
+    TEMPER_RETURN_IF_ERROR(Resolve(request_.model, request_.option));
     if (source_.adapter_folder.empty() && !request_.base.empty()) {
-      return InvalidArgument(fmt::format("--base is for an adapter, but --model {} is a model", request_.model));
+      return InvalidArgument(fmt::format("{} {} is a model itself, not an adapter that could go on top of {}",
+                                         request_.option, request_.model, request_.base));
     }
     return std::move(source_);
   }

@@ -42,7 +42,17 @@ TEST_F(ModelSourceTest, AModelFolderIsItself) {
   AddModel("m");
   EXPECT_EQ(Resolve("m").model_folder, "m");
   EXPECT_FALSE(Resolve("m").model_is_checkpoint);
-  EXPECT_TRUE(Contains(Error("m", "b"), "--base is for an adapter"));
+  EXPECT_TRUE(Contains(Error("m", "b"), "--model m is a model itself, not an adapter that could go on top of b"));
+}
+
+TEST_F(ModelSourceTest, AnErrorNamesTheOptionThatWasGiven) {
+  AddModel("m");
+  const auto message = [&](const std::string& adapter) {
+    const auto source = ResolveModelSource(env_, {.model = adapter, .option = "--adapter", .base = "b"});
+    return source.ok() ? "OK" : source.status().message();
+  };
+  EXPECT_TRUE(Contains(message("m"), "--adapter m is a model itself")) << message("m");
+  EXPECT_TRUE(Contains(message("nowhere"), "--adapter nowhere: there is no such folder")) << message("nowhere");
 }
 
 TEST_F(ModelSourceTest, AnAdaptersBaseIsFoundHereOrBesideIt) {

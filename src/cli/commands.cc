@@ -50,7 +50,9 @@ std::string CommandAdvice(const std::string& name) {
   return "; see temper --help";
 }
 
-int Dispatch(const Arguments& arguments) {
+int Dispatch(Arguments arguments) {
+  // As git has it: `temper help train`.
+  if (arguments.size() == 2 && arguments[0] == "help") arguments = {arguments[1], "--help"};
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     std::fputs(Usage().c_str(), arguments.empty() ? stderr : stdout);
     return arguments.empty() ? 2 : 0;

@@ -266,6 +266,7 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   if (config.machine.device == DeviceChoice::kGpu) return runs;  // whose memory is not known
   const int stages = static_cast<int>(runs.size());
   std::vector<Bytes> needs;
+  needs.reserve(runs.size());
   for (const CompiledRun& run : runs) needs.push_back(NeedOf(run));
   const std::vector<Bytes> shares = SharesOfStages(available, needs, ranks);
   for (int stage = 0; stage < stages; ++stage) {
@@ -279,11 +280,27 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   return runs;
 }
 
-Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
+namespace {
+
+// Of one row.
+Graph OneRow(const Model& model, const RunConfig& config) {
   const int64_t row = *config.data.max_seq_len;
+  return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
+  const LoraSpec spec = LoraSpecOf(config.lora);
+  const bool selective = !spec.rank_pattern.empty() || !spec.alpha_pattern.empty() || !spec.exclude_modules.empty() ||
+                         !spec.exclude_regex.empty();
+  if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
+  return IdleLoraSettings(OneRow(model, config), spec);
+}
+
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
   std::vector<LoraTarget> targets;
-  return Adapted(model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true}), config,
-                 config.lora.dropout, &targets);
+  return Adapted(OneRow(model, config), config, config.lora.dropout, &targets);
 }
 
 }  // namespace temper

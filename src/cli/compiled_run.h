@@ -66,6 +66,9 @@ Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Re
 Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
                                                      const RunConfig& config, int ranks);
 
+// A line for each setting of LoRA that changes nothing on this model.
+Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config);
+
 // The training forward pass of one device with its adapters: what the mesh splits (DrawSharding).
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config);
 

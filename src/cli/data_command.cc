@@ -12,6 +12,7 @@
 #include "cli/run_data.h"
 #include "data/packing.h"
 #include "data/preview.h"
+#include "train/run_config.h"
 
 namespace temper {
 namespace {
@@ -28,7 +29,8 @@ Result<int> DataCommand(const Arguments& arguments) {
   }
   ModelChoice choice;
   std::string data_file;
-  int64_t samples = 2, max_seq_len = 2048, seed = 42;
+  int64_t samples = 2, seed = 42;
+  std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false;
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(
@@ -43,7 +45,11 @@ Result<int> DataCommand(const Arguments& arguments) {
               .help = "how many samples (or packed rows) to show",
               .range = {.at_least = 1}},
              {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
-             {.name = "max_seq_len", .target = &max_seq_len, .help = "tokens of a row", .range = {.at_least = 2}},
+             {.name = "max_seq_len",
+              .target = &max_seq_len,
+              .help = "tokens of a row",
+              .range = {.at_least = 2},
+              .default_text = "2048, or the model's if that is less"},
              {.name = "seed", .target = &seed, .help = "of the packing"},
              {.name = "train_on_prompt", .target = &train_on_prompt, .help = "learn prompts too"},
              {.name = "skip_bad_rows",
@@ -54,7 +60,7 @@ Result<int> DataCommand(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
-  const int64_t row = std::min(max_seq_len, model.model().facts().max_positions);
+  const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.files = {data_file},
                                                            .max_seq_len = row,

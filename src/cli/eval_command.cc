@@ -12,6 +12,7 @@
 #include "cli/model_options.h"
 #include "cli/run_data.h"
 #include "compile/train_step.h"
+#include "train/run_config.h"
 #include "train/trainer.h"
 
 namespace temper {
@@ -20,8 +21,6 @@ namespace {
 constexpr char kUsage[] =
     "usage: temper eval --model FOLDER --data FILE [--option value ...]\n\n"
     "Prints {\"eval_loss\", \"perplexity\", \"tokens\", \"samples\"} on stdout.\n";
-
-constexpr int64_t kDefaultMaxSeqLen = 2048;
 
 }  // namespace
 
@@ -37,7 +36,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
                       .target = &max_seq_len,
                       .help = "tokens of a row; longer samples are cut",
                       .range = {.at_least = 2},
-                      .default_text = "2048 or the model's, if less"},
+                      .default_text = "2048, or the model's if that is less"},
                      {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
                      {.name = "skip_bad_rows",
                       .target = &skip_bad_rows,
@@ -51,7 +50,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(model.OpenWeights());
   const int threads = options.ResolvedThreads();
   const ModelFacts& facts = model.model().facts();
-  const int64_t row = max_seq_len.value_or(std::min(kDefaultMaxSeqLen, facts.max_positions));
+  const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(facts.max_positions));
   if (row > facts.max_positions && facts.positions_are_learned) {
     return InvalidArgument(
         fmt::format("max_seq_len {0} is more than the model's {1} positions, and it has no embedding "

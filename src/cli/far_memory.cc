@@ -69,7 +69,9 @@ Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, 
         fmt::format("the run keeps {} on a disk, and memory.disk does not say in which folder: set memory.disk",
                     ToString(spec.spill)));
   }
-  TEMPER_ASSIGN_OR_RETURN(far.disk, DiskTier::Create(PosixEnv(), std::move(spec)));
+  auto disk = DiskTier::Create(PosixEnv(), std::move(spec));
+  if (!disk.ok()) return disk.status().WithContext("what memory does not hold goes to a disk (memory.disk)");
+  far.disk = std::move(*disk);
   return far;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "backend/cpu/team.h"
+#include "program/program.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"
 #include "train/run_options.h"
@@ -49,7 +50,7 @@ std::vector<OptionGroup> ModelOptions::Groups() {
   model.options.push_back({.name = "threads",
                            .target = &threads,
                            .help = "threads to compute with",
-                           .range = {.at_least = 1},
+                           .range = {.at_least = 1, .at_most = kMaxThreads},
                            .default_text = "one per core"});
   return {std::move(model), std::move(memory)};
 }

@@ -56,10 +56,9 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
           fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
     }
     // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
-    TEMPER_ASSIGN_OR_RETURN(const ModelSource adapter,
-                            ResolveModelSource(env, {.model = choice.adapter, .base = opened.folder()}));
-    if (adapter.adapter_folder.empty())
-      return InvalidArgument(fmt::format("--adapter {} is no LoRA adapter", choice.adapter));
+    TEMPER_ASSIGN_OR_RETURN(
+        const ModelSource adapter,
+        ResolveModelSource(env, {.model = choice.adapter, .option = "--adapter", .base = opened.folder()}));
     opened.source_.adapter_folder = adapter.adapter_folder;
   }
   if (!opened.source_.adapter_folder.empty()) {

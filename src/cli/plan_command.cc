@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/gpu/gpu_device.h"
+#include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
 #include "cli/calibration.h"
@@ -134,6 +135,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
     programs.push_back(std::move(one.programs[0]));
   }
   std::vector<const Program*> of_ranks;
+  of_ranks.reserve(programs.size());
   for (const Program& program : programs) of_ranks.push_back(&program);
   TEMPER_RETURN_IF_ERROR(VerifyAgreement(run.mesh.mesh, of_ranks));
   text += "all ranks meet in every collective\n";
@@ -280,6 +282,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
       planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
+    LogInfo("plan        it does not fit: looking for settings that would help");
     TEMPER_ASSIGN_OR_RETURN(on.remedies, FindRemedies(planner, config, planned));
   }
   if (!options.trace.empty()) {

@@ -34,16 +34,18 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
   auto changed = ResultChangingDifferences(config_, resolved);
   // AccumulationFor has them, once the mesh is known.
-  std::erase_if(changed, [](const std::string& name) {
-    return name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
+  std::erase_if(changed, [](const OptionDifference& d) {
+    return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
   });
   if (changed.empty()) return OkStatus();
-  std::string names;
-  for (const std::string& name : changed) names += (names.empty() ? "" : ", ") + name;
+  std::string settings;
+  for (const OptionDifference& d : changed) {
+    settings += fmt::format("{}{} {} (now {})", settings.empty() ? "" : ", ", d.name, d.a, d.b);
+  }
   return InvalidArgument(fmt::format(
       "{0} was trained with other settings: {1}. Resume with the same (they are in its run.yaml), or start a "
       "new run from it with --model {0}",
-      path(), names));
+      path(), settings));
 }
 
 Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {

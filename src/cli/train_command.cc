@@ -394,6 +394,7 @@ Result<int> TrainAs(const Ranks& ranks, const Arguments& arguments) {
 }  // namespace
 
 Result<int> TrainCommand(const Arguments& arguments) {
+  ExitOnStopSignals(kExitStoppedByTerm);
   TEMPER_ASSIGN_OR_RETURN(const Ranks ranks, Ranks::Join());
   return ranks.End(TrainAs(ranks, arguments));
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "cli/compiled_run.h"
 #include "cli/machine.h"
 #include "comm/local/launch.h"
 #include "train/foreign_names.h"
@@ -155,6 +156,8 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
   for (const std::string& warning : run.warnings) LogWarning(warning);
+  TEMPER_ASSIGN_OR_RETURN(const auto idle, IdleSettings(model.model(), run.config));
+  for (const std::string& setting : idle) LogWarning(setting);
   for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
   return std::optional<TrainSetup>(
       TrainSetup{ranks, std::move(run), std::move(model), std::move(folder), std::move(resume)});

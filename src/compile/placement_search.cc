@@ -208,8 +208,8 @@ class Searcher {
 
   Status HostTooSmall(Bytes needed) const {
     return OutOfMemory(fmt::format(
-        "what the device does not hold needs {} of host memory, and memory.host is {}. {}", ToString(needed),
-        ToString(memory_.host),
+        "what the device does not hold needs {} of host memory, {} more than memory.host has. {}", ToString(needed),
+        ToString(needed - memory_.host),
         memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
   }
 

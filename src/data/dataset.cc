@@ -127,7 +127,11 @@ Result<Dataset> LoadDataset(Env& env, const std::vector<std::string>& paths, con
         "{} with nothing supervised within max_seq_len {}",
         paths[0], paths.size() > 1 ? " (and the other files)" : "", s.rows, s.bad_rows, s.dropped_rows,
         options.tokenize.max_seq_len);
-    if (!s.problems.empty()) why += ". First problem: " + s.problems[0];
+    if (!s.problems.empty()) {
+      why += ". First problem: " + s.problems[0];
+    } else if (!options.tokenize.train_on_prompt) {
+      why += ". What is learnt are completions, answers and what the assistant says; train_on_prompt adds the rest";
+    }
     return Corrupt(std::move(why));
   }
   return out;

@@ -226,7 +226,7 @@ Result<bool> RowReader::NextLine(RawRow& row) {
     if (blank) continue;
     if (too_long) {
       row.text.clear();
-      row.error = Corrupt(fmt::format("{}: a row longer than {}", Place(row.line), ToString(max_row_)));
+      row.error = Corrupt(fmt::format("{}: a row longer than {}: split it", Place(row.line), ToString(max_row_)));
     } else {
       row.error = scanner.Verdict(Place(row.line));
     }
@@ -257,7 +257,7 @@ Status RowReader::ReadValue(RawRow& row) {
   }
   if (too_long) {
     row.text.clear();
-    row.error = Corrupt(fmt::format("{}: a row longer than {}", Place(row.line), ToString(max_row_)));
+    row.error = Corrupt(fmt::format("{}: a row longer than {}: split it", Place(row.line), ToString(max_row_)));
   } else {
     row.error = scanner.Verdict(Place(row.line));
   }

@@ -12,9 +12,11 @@ namespace {
 // Deep enough for any real file, shallow enough that the recursive destructor of the document cannot exhaust a stack.
 constexpr int kMaxDepth = 256;
 
-// Position of byte `offset` as "line L, column C" (both from 1).
+// Position of byte `offset` as "line L, column C" (both from 1), or "column C" of a text of one line: `where` knows the
+// line of a row.
 std::string Position(std::string_view text, size_t offset) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  if (text.find('\n') == text.npos) return fmt::format("column {}", before.size() + 1);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t start = before.rfind('\n');
   return fmt::format("line {}, column {}", line, before.size() - (start == before.npos ? 0 : start + 1) + 1);
@@ -38,7 +40,8 @@ class Builder final : public nlohmann::detail::json_sax_dom_parser<J> {
   }
 
   bool too_deep() const { return depth_ > kMaxDepth; }
-  size_t position() const { return position_; }
+  // The offset of the first byte that does not belong: nlohmann counts what it has read, that byte among it.
+  size_t position() const { return std::max<size_t>(position_, 1) - 1; }
   // nlohmann's text after its "[json.exception...] parse error at line 1, column 2: " preamble.
   std::string what() const {
     const size_t colon = what_.find(": ");

@@ -21,6 +21,16 @@ TEST(Json, RefusesDocumentsDeepEnoughToExhaustTheStack) {
   EXPECT_TRUE(ParseJson(std::string(200, '[') + std::string(200, ']'), "fine.json").ok());
 }
 
+TEST(Json, AnErrorInOneLineNamesItsColumnAndInSeveralItsLine) {
+  const auto row = ParseJson(R"({"a": 1,, "b": 2})", "d.jsonl line 7");
+  ASSERT_FALSE(row.ok());
+  EXPECT_EQ(row.status().message().find("d.jsonl line 7: not valid JSON at column 9: "), 0u) << row.status().message();
+  const auto file = ParseJson("{\n\"a\": 1,,\n\"b\": 2}", "f.json");
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().message().find("f.json: not valid JSON at line 2, column 8: "), 0u)
+      << file.status().message();
+}
+
 TEST(Json, RefusesANulByteWhereverItStands) {
   using namespace std::string_literals;
   for (const std::string& text : {"{}\0junk"s, "{}\0"s, "\0{}"s, "{\0}"s, "[1,\0 2]"s, "[\"a\0b\"]"s, "\0"s}) {

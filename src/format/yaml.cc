@@ -40,6 +40,17 @@ size_t FirstBadByte(std::string_view text) {
   return std::min(utf8::ValidPrefix(text), text.find('\0'));
 }
 
+// As people count.
+int LineAt(const YAML::Mark& mark) {
+  return mark.line + 1;
+}
+
+// Whether a tab is among the white space that line `line` (from 0) begins with.
+bool IndentedByTab(std::string_view text, int line) {
+  for (; line > 0 && !text.empty(); --line) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return text.substr(0, text.find_first_not_of(" \t")).find('\t') != text.npos;
+}
+
 bool AllDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -166,7 +177,6 @@ class Builder final : public YAML::EventHandler {
     std::unordered_map<std::string, int> key_lines;  // of every key so far
   };
 
-  static int LineAt(const YAML::Mark& mark) { return mark.line + 1; }
   bool ExpectsKey() const { return !stack_.empty() && stack_.back().node.value.is_object() && !stack_.back().key; }
 
   [[noreturn]] void Fail(const YAML::Mark& mark, const Status& status) const { FailAtLine(LineAt(mark), status); }
@@ -341,7 +351,10 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where) 
   } catch (const Stop& stop) {
     return stop.status;
   } catch (const YAML::Exception& e) {
-    return Corrupt(fmt::format("{} line {}: not valid YAML: {}", where, e.mark.line + 1, Quoted(e.msg)));
+    if (IndentedByTab(text, e.mark.line)) {
+      return Corrupt(fmt::format("{} line {}: a tab indents the line: YAML takes spaces only", where, LineAt(e.mark)));
+    }
+    return Corrupt(fmt::format("{} line {}: not valid YAML: {}", where, LineAt(e.mark), Quoted(e.msg)));
   } catch (const std::exception& e) {  // yaml-cpp lets std::out_of_range and bad_alloc pass
     return Corrupt(fmt::format("{}: not valid YAML: {}", where, Quoted(e.what())));
   }

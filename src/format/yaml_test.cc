@@ -152,7 +152,8 @@ TEST(Yaml, KnownTagsSetTheType) {
 
 TEST(Yaml, ErrorsNameTheLine) {
   ExpectRefused("a: 1\nb: [1, 2\nc: 3\n", "run.yaml line ", "not valid YAML");
-  ExpectRefused("a: 1\n\tb: 2\n", "run.yaml line 2:", "not valid YAML");
+  ExpectRefused("a: 1\n\tb: 2\n", "run.yaml line 2:", "a tab indents the line: YAML takes spaces only");
+  ExpectRefused("lora:\n  \tr: 2\n", "run.yaml line 2:", "a tab indents the line");
   for (const char* open : {"\"", "'"}) {
     for (const char* end : {"", "\n", " ", "\n\n", "x", "\n x\n"}) {
       ExpectRefused("a: 1\nb: " + std::string(open) + "open" + end, "run.yaml line ", "not valid YAML");

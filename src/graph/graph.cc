@@ -1,5 +1,6 @@
 #include "graph/graph.h"
 
+#include <algorithm>
 #include <array>
 
 namespace temper {
@@ -56,10 +57,8 @@ Value& Graph::value(ValueId id) {
 }
 
 ValueId Graph::FindSource(std::string_view name) const {
-  for (; indexed_ < num_values(); ++indexed_)
-    by_name_.try_emplace(values_[static_cast<size_t>(indexed_)].name, indexed_);
-  const auto it = by_name_.find(std::string(name));
-  return it == by_name_.end() ? kNoValue : it->second;
+  const auto it = std::find_if(values_.begin(), values_.end(), [&](const Value& v) { return v.name == name; });
+  return it == values_.end() ? kNoValue : static_cast<ValueId>(it - values_.begin());
 }
 
 ValueId Graph::Root(ValueId id) const {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "graph/attributes.h"
@@ -83,7 +82,7 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node>& nodes() { return nodes_; }
 
-  // The first value of that name, or kNoValue. The first call indexes all names, later ones are O(1).
+  // The first value of that name, or kNoValue. O(values): passes that look up many keep a map of their own.
   ValueId FindSource(std::string_view name) const;
   // Follows `updates` to the value that owns the address.
   ValueId Root(ValueId id) const;
@@ -91,9 +90,6 @@ class Graph {
  private:
   std::vector<Value> values_;
   std::vector<Node> nodes_;
-  // The first value of each name, of the first `indexed_` values: passes that never ask do not pay for it.
-  mutable std::unordered_map<std::string, ValueId> by_name_;
-  mutable ValueId indexed_ = 0;
 };
 
 // OK, or a text naming the node, the values and what is wrong: use before definition or of what is never made, a value

@@ -48,17 +48,19 @@ Result<Pattern> CompileOf(const char* setting, const std::string& expression) {
   return pattern;
 }
 
-// The override for `path`, if a key of `patterns` matches it.
+// The override for `path`: the first of `patterns` whose key matches it, or their end.
 template <class T>
-Result<std::optional<T>> Override(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
-                                  const std::string& path) {
-  for (const auto& [key, value] : patterns) {
-    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + key + ")"));
+Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override(
+    const std::vector<std::pair<std::string, T>>& patterns, const char* setting, const std::string& path) {
+  for (auto it = patterns.begin(); it != patterns.end(); ++it) {
+    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + it->first + ")"));
     TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(path));
-    if (matches) return std::optional<T>(value);
+    if (matches) return it;
   }
-  return std::optional<T>();
+  return patterns.end();
 }
+
+constexpr char kRankPattern[] = "lora.rank_pattern", kAlphaPattern[] = "lora.alpha_pattern";
 
 // Decides which module paths a spec selects, and which listed names never selected anything.
 class Selector {
@@ -135,16 +137,18 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
     all.insert(module->path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module->path));
     if (!selected) continue;
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, "lora.rank_pattern", module->path));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, "lora.alpha_pattern", module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, kRankPattern, module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, kAlphaPattern, module->path));
     const Shape& w = forward.value(module->weight).type.shape;
-    LoraTarget target{.module = module->path, .in = w[1], .out = w[0], .r = rank.value_or(spec.r)};
+    LoraTarget target{
+        .module = module->path, .in = w[1], .out = w[0], .r = rank == spec.rank_pattern.end() ? spec.r : rank->second};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(
           fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.module, target.r, kMaxRank));
     }
     const double r = static_cast<double>(target.r);
-    target.scale = alpha.value_or(spec.alpha) / (spec.rslora ? std::sqrt(r) : r);
+    const double numerator = alpha == spec.alpha_pattern.end() ? spec.alpha : alpha->second;
+    target.scale = numerator / (spec.rslora ? std::sqrt(r) : r);
     targets.push_back(target);
   }
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
@@ -156,6 +160,53 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
         fmt::format("lora.target_modules selects no linear module; this model has {}", LastComponents(all)));
   }
   return targets;
+}
+
+namespace {
+
+// Adds a line for each of `patterns` that decides for none of `targets`.
+template <class T>
+Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
+               const std::vector<LoraTarget>& targets, std::vector<std::string>* idle) {
+  std::set<std::string> decides, modules;
+  for (const LoraTarget& t : targets) {
+    modules.insert(t.module);
+    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.module));
+    if (it != patterns.end()) decides.insert(it->first);
+  }
+  for (const auto& [key, value] : patterns) {
+    if (decides.contains(key)) continue;
+    idle->push_back(fmt::format("{}: '{}' changes nothing: no module that gets an adapter is left to it; these do: {}",
+                                setting, key, LastComponents(modules)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> IdleLoraSettings(const Graph& forward, const LoraSpec& spec) {
+  std::vector<std::string> idle;
+  TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLoraTargets(forward, spec));
+  TEMPER_RETURN_IF_ERROR(AddIdle(spec.rank_pattern, kRankPattern, targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(spec.alpha_pattern, kAlphaPattern, targets, &idle));
+  LoraSpec whole = spec;
+  whole.exclude_modules.clear();
+  whole.exclude_regex.clear();
+  TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLoraTargets(forward, whole));
+  std::set<std::string> modules;
+  for (const LoraTarget& t : candidates) modules.insert(t.module);
+  const auto excludes_nothing = [&](const std::string& what) {
+    return fmt::format("lora.exclude_modules: {} leaves nothing out; without it these modules get an adapter: {}", what,
+                       LastComponents(modules));
+  };
+  for (const std::string& name : spec.exclude_modules) {
+    const auto has_name = [&](const std::string& path) { return NameMatches(path, name); };
+    if (std::none_of(modules.begin(), modules.end(), has_name)) idle.push_back(excludes_nothing("'" + name + "'"));
+  }
+  if (!spec.exclude_regex.empty() && spec.exclude_modules.empty() && candidates.size() == targets.size()) {
+    idle.push_back(excludes_nothing("the expression '" + spec.exclude_regex + "' (it is held against whole paths)"));
+  }
+  return idle;
 }
 
 namespace {

@@ -44,6 +44,10 @@ std::string LoraBName(const std::string& module);
 // nothing selected, or a listed name that no module has (with the names there are).
 Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec);
 
+// A line for each override or exclusion of `spec` that changes nothing, as PEFT allows: a mistyped name, most often.
+// Errors: as ResolveLoraTargets.
+Result<std::vector<std::string>> IdleLoraSettings(const Graph& forward, const LoraSpec& spec);
+
 // REQUIRES: `targets` from ResolveLoraTargets on a graph of the same model. Dropout 0 adds no dropout node.
 Graph AddLora(Graph forward, const std::vector<LoraTarget>& targets, double dropout);
 

@@ -124,6 +124,30 @@ TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
   EXPECT_EQ(got[L0 + "self_attn.v_proj"], std::pair(int64_t{4}, 2.0)) << "a key ends at the end and begins at a dot";
 }
 
+TEST(LoraTargets, SettingsThatChangeNothingAreNamed) {
+  const Graph forward = Llama()->Forward({.tokens = 4});
+  const auto idle = [&](const LoraSpec& spec) {
+    const auto lines = IdleLoraSettings(forward, spec);
+    EXPECT_TRUE(lines.ok()) << lines.status().message();
+    return lines.ok() ? *lines : std::vector<std::string>();
+  };
+  EXPECT_TRUE(idle({}).empty());
+  EXPECT_TRUE(idle({.exclude_modules = {"q_proj"}, .rank_pattern = {{"k_proj", 2}}}).empty());
+  EXPECT_TRUE(idle({.exclude_regex = R"(.*\.0\..*)"}).empty());
+  const auto typing_errors = idle({.target_modules = {"q_proj", "k_proj"},
+                                   .exclude_modules = {"v_proj"},
+                                   .rank_pattern = {{"q_proj", 2}, {"qproj", 3}, {".*q_proj", 4}},
+                                   .alpha_pattern = {{"down_proj", 3}}});
+  ASSERT_EQ(typing_errors.size(), 4u);
+  EXPECT_EQ(typing_errors[0],
+            "lora.rank_pattern: 'qproj' changes nothing: no module that gets an adapter is left to it; these do: "
+            "k_proj, q_proj");
+  EXPECT_EQ(typing_errors[1].find("lora.rank_pattern: '.*q_proj' changes nothing"), 0u) << "an earlier one has them";
+  EXPECT_EQ(typing_errors[2].find("lora.alpha_pattern: 'down_proj' changes nothing"), 0u);
+  EXPECT_EQ(typing_errors[3].find("lora.exclude_modules: 'v_proj' leaves nothing out"), 0u);
+  EXPECT_EQ(idle({.exclude_regex = "q_proj"}).size(), 1u) << "a regex excludes whole paths only";
+}
+
 TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
   const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}),
                                           {.r = 9, .alpha = 6, .rslora = true, .target_modules = {"q_proj"}});

@@ -13,6 +13,9 @@
 #include "plan/live_memory.h"
 #include "plan/measured_step.h"
 
+// gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
+#pragma GCC diagnostic ignored "-Wfree-nonheap-object"
+
 namespace temper {
 namespace {
 

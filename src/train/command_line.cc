@@ -16,8 +16,12 @@ bool IsFlag(const Option& option) {
   return std::holds_alternative<bool*>(option.target);
 }
 
-bool IsTrueOrFalse(std::string_view text) {
-  return text == "true" || text == "false" || text == "True" || text == "False";
+// Words for true and false, those among them that are answered with the right ones. No YAML file is called so.
+bool IsTruthValue(std::string_view text) {
+  for (const std::string_view word : {"true", "True", "false", "False", "yes", "no", "on", "off", "1", "0"}) {
+    if (text == word) return true;
+  }
+  return false;
 }
 
 // The option that --no-NAME turns off, or nullptr.
@@ -68,9 +72,9 @@ class Reader {
       return Add(negated->name, "false");
     }
     if (has_value) return Add(option->name, value);
-    // Without '=': a flag may stand alone (only a literal true or false is taken for its value), and so does an
+    // Without '=': a flag may stand alone (only a truth value is taken for its value), and so does an
     // optional text, whose value would otherwise be taken for a positional argument or the other way round.
-    if (IsFlag(*option)) return Add(option->name, Peek() && IsTrueOrFalse(*Peek()) ? arguments_[next_++] : "true");
+    if (IsFlag(*option)) return Add(option->name, Peek() && IsTruthValue(*Peek()) ? arguments_[next_++] : "true");
     if (std::holds_alternative<OptionalText>(option->target)) return Add(option->name, "");
     if (Peek() == nullptr || Peek()->starts_with("--")) {
       return InvalidArgument(fmt::format("{}: --{} needs a value: --{} {}", kWhere, name, name, ValueHint(*option)));
@@ -86,6 +90,10 @@ class Reader {
       text = arguments_[next_++];
     }
     if (!text.starts_with('{') && text.find('=') != text.npos) {
+      if (text[text.find_last_not_of(' ')] == ',') {  // which YAML passes over
+        return InvalidArgument(fmt::format(
+            "{}: --{} '{}' ends in a comma; leave it out, or write a KEY=VALUE behind it", kWhere, name, text));
+      }
       std::string mapping = "{";
       for (const char c : text)
         mapping += c == '=' ? std::string(": ") : c == ',' ? std::string(", ") : std::string(1, c);

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <initializer_list>
+
+#include "base/log.h"
 
 namespace temper {
 namespace {
@@ -17,8 +20,32 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not w
 
 extern "C" void HandleStop(int signal) {
   int none = 0;
-  const bool first = stop_signal.compare_exchange_strong(none, signal);
-  if (!first && signal != SIGHUP) _exit(128 + signal);
+  if (stop_signal.compare_exchange_strong(none, signal)) {
+    LogInSignalHandler(
+        "stopping: the step that is under way is finished and saved; a second signal ends the run unsaved");
+  } else if (signal != SIGHUP) {
+    LogInSignalHandler("stopped at once: what came after the last checkpoint is lost");
+    _exit(128 + signal);
+  }
+}
+
+std::atomic<int> code_before_steps = 0;
+
+extern "C" void HandleStopBeforeSteps(int) {
+  LogInSignalHandler("stopped before the first step, with nothing to save: start again with the same command");
+  _exit(code_before_steps);
+}
+
+void Handle(std::initializer_list<int> signals, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
+  for (const int signal : signals) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup asks that the run go on
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 double Now() {
@@ -35,16 +62,13 @@ bool Due(int64_t step, int64_t every) {
 
 }  // namespace
 
+void ExitOnStopSignals(int code) {
+  code_before_steps = code;
+  Handle({SIGTERM, SIGUSR1, SIGHUP}, HandleStopBeforeSteps);
+}
+
 void InstallStopHandler() {
-  struct sigaction action = {};
-  action.sa_handler = HandleStop;
-  action.sa_flags = SA_RESTART;  // no read, write or sync of a save is to fail for it
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGUSR1, &action, nullptr);
-  struct sigaction hangup = {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup asks that the run go on
+  Handle({SIGINT, SIGTERM, SIGUSR1, SIGHUP}, HandleStop);
 }
 
 int StopSignal() {

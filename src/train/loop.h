@@ -39,6 +39,10 @@ class Saver {
   virtual Status Finish() = 0;  // everything saved is durable
 };
 
+// Before there is a step to finish, as Slurm wants to know it that requeues what was preempted: SIGTERM, SIGHUP and
+// SIGUSR1 end the process with this exit code. Until InstallStopHandler.
+void ExitOnStopSignals(int code);
+
 // Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 (InstallStopHandler; mpirun passes the last on, and kills for the others):
 // the loop finishes its step, saves and returns; an evaluation is broken off, and made up for when the run goes on. A
 // second signal ends the process at once, but for SIGHUP, which kernel and shell both send when a terminal closes.

@@ -138,7 +138,7 @@ std::string DrawLossCurve(Points training, Points evaluation, const LossCurveSty
   Bounds bounds;
   bounds.Add(training);
   bounds.Add(evaluation);
-  if (bounds.first_step > bounds.last_step) return "";
+  if (bounds.first_step >= bounds.last_step) return "";
   const int columns = std::max(kLeastPlot, style.width - kLabelColumns - 2);
   const int rows = std::max(2, style.height);
   Canvas canvas(columns, rows, style.unicode);

@@ -15,8 +15,8 @@ struct LossCurveStyle {
 };
 
 // `training` and `evaluation`: (step, loss) with steps not falling. Training is a line of the mean per dot column,
-// evaluation single marks ('o'). Losses that are no finite number are left out. Nothing to draw gives "". Every line
-// ends with a newline.
+// evaluation single marks ('o'). Losses that are no finite number are left out. Fewer
+// than two steps give "": there is no curve. Every line ends with a newline.
 std::string DrawLossCurve(std::span<const std::pair<int64_t, double>> training,
                           std::span<const std::pair<int64_t, double>> evaluation, const LossCurveStyle& style = {});
 

@@ -55,10 +55,10 @@ TEST(LossCurve, BrailleDotsAreWhereTheValuesAre) {
 TEST(LossCurve, NothingToDrawIsNothing) {
   EXPECT_EQ(DrawLossCurve({}, {}), "");
   EXPECT_EQ(DrawLossCurve(Points{{1, NAN}, {2, INFINITY}}, {}), "");
+  EXPECT_EQ(DrawLossCurve(Points{{5, 1.25}}, Points{{5, 1.5}}), "") << "one step is no curve";
 }
 
 TEST(LossCurve, OddInputIsDrawnAllTheSame) {
-  EXPECT_FALSE(DrawLossCurve(Points{{5, 1.25}}, {}).empty());
   EXPECT_FALSE(DrawLossCurve(Points{{1, 2.0}, {2, 2.0}}, {}).empty());
   EXPECT_FALSE(DrawLossCurve({}, Points{{1, 2.0}, {2, 1.0}}).empty());
   Points many;

@@ -138,7 +138,9 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const Head
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
     std::vector<std::string> work;
-    if (ranks % others == 0) {
+    if (ranks == 1) {  // nobody has started any
+      work.push_back(fmt::format("start them on this machine by --nprocs {}", others * fsdp));
+    } else if (ranks % others == 0) {
       work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));
     } else {
       work.push_back(fmt::format("{} ranks would do", others * fsdp));

@@ -39,6 +39,12 @@ std::string MeshText(const RunConfig::Mesh& options, int ranks, HeadCounts heads
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
+TEST(MeshOptions, OfRanksThatNobodyStartedSayHowTheyAre) {
+  const std::string remedy = "the run has 1 rank(s) (nprocs, mpirun or srun say how many): start them on this machine ";
+  EXPECT_HAS(MeshText({.fsdp = 2}, 1), remedy + "by --nprocs 2");
+  EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 1), remedy + "by --nprocs 6");
+}
+
 TEST(MeshOptions, WhatIsLeftOutIsChosenSoThatAllRanksAreUsed) {
   EXPECT_EQ(MeshText({}, 1), "1 rank");
   EXPECT_EQ(MeshText({}, 4), "fsdp=4");

@@ -73,7 +73,7 @@ Status StoreDouble(const Option& option, std::string_view text, double& target, 
 }
 
 // "2GiB", or a number of bytes.
-Status StoreBytes(const Option& option, std::string_view text, std::optional<Bytes>& target, const std::string& where) {
+Status StoreBytes(const Option& option, std::string_view text, Bytes& target, const std::string& where) {
   int64_t whole = 0;
   double value = 0;
   if (ParseWhole(text, whole)) {
@@ -86,6 +86,16 @@ Status StoreBytes(const Option& option, std::string_view text, std::optional<Byt
   constexpr double kMost = 0x1p50;  // 1 PiB: what an arena may have (program/program.h)
   if (!(value >= 1 && value <= kMost)) return Refuse(option, "a size above 0 and at most 1 PiB", Quoted(text), where);
   target = Bytes{static_cast<int64_t>(value)};
+  return OkStatus();
+}
+
+// What `store` puts into a value of the type; nothing where the text or file says so.
+template <class T, class Store>
+Status StoreUnless(bool unset, std::optional<T>& target, const Store& store) {
+  if (unset) return target.reset(), OkStatus();
+  T value{};
+  TEMPER_RETURN_IF_ERROR(store(value));
+  target = value;
   return OkStatus();
 }
 
@@ -110,6 +120,13 @@ Status StoreDoubleJson(const Option& option, const OrderedJson& json, double& ta
   if (json.is_string()) return StoreDouble(option, json.get_ref<const std::string&>(), target, where);
   if (!json.is_number() || !std::isfinite(json.get<double>())) return Refuse(option, kNumber, ShownJson(json), where);
   return StoreNumber(option, json.get<double>(), target, where);
+}
+
+Status StoreBytesJson(const Option& option, const OrderedJson& json, Bytes& target, const std::string& where) {
+  if (json.is_string()) return StoreBytes(option, json.get_ref<const std::string&>(), target, where);
+  int64_t value = 0;
+  TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, value, where));
+  return StoreBytes(option, fmt::format("{}", value), target, where);
 }
 
 Status StoreIntegers(const Option& option, const OrderedJson& json, IntList& target, const std::string& where) {
@@ -297,125 +314,104 @@ std::string Range::ToString() const {
 
 Status SetFromText(const Option& option, std::string_view text, const std::string& where) {
   const bool structured = text.starts_with('{') || text.starts_with('[');
-  return std::visit(Overloaded{[&](bool* v) { return StoreBool(option, text, *v, where); },
-                               [&](int64_t* v) { return StoreInteger(option, text, *v, where); },
-                               [&](double* v) { return StoreDouble(option, text, *v, where); },
-                               [&](std::string* v) { return StoreText(option, text, *v, where); },
-                               [&](std::optional<int64_t>* v) {
-                                 if (MeansUnset(text)) return v->reset(), OkStatus();
-                                 int64_t value = 0;
-                                 TEMPER_RETURN_IF_ERROR(StoreInteger(option, text, value, where));
-                                 *v = value;
-                                 return OkStatus();
-                               },
-                               [&](std::optional<double>* v) {
-                                 if (MeansUnset(text)) return v->reset(), OkStatus();
-                                 double value = 0;
-                                 TEMPER_RETURN_IF_ERROR(StoreDouble(option, text, value, where));
-                                 *v = value;
-                                 return OkStatus();
-                               },
-                               [&](std::optional<Bytes>* v) {
-                                 if (MeansUnset(text)) return v->reset(), OkStatus();
-                                 return StoreBytes(option, text, *v, where);
-                               },
-                               [&](const OptionalText& v) {
-                                 std::string value;
-                                 TEMPER_RETURN_IF_ERROR(StoreText(option, text, value, where));
-                                 *v.value = std::move(value);
-                                 return OkStatus();
-                               },
-                               [&](const Choice& v) { return StoreChoice(option, text, v, where); },
-                               [&](auto* v) {  // TextOrList, pairs and patterns: as in a file
-                                 OrderedJson json = std::string(text);
-                                 if (structured) {
-                                   TEMPER_ASSIGN_OR_RETURN(json, ParseYamlValue(text, where + ", " + option.name));
-                                 } else if (MeansUnset(text)) {
-                                   json = nullptr;
-                                 }
-                                 if constexpr (std::is_same_v<decltype(v), TextOrList*>) {
-                                   return StoreList(option, json, *v, where);
-                                 } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
-                                   return StoreIntegers(option, json, *v, where);
-                                 } else if constexpr (std::is_same_v<decltype(v), TextPairs*>) {
-                                   return StorePairs(option, json, *v, where);
-                                 } else {
-                                   return StorePatterns(option, json, *v, where);
-                                 }
-                               }},
-                    option.target);
+  return std::visit(
+      Overloaded{[&](bool* v) { return StoreBool(option, text, *v, where); },
+                 [&](int64_t* v) { return StoreInteger(option, text, *v, where); },
+                 [&](double* v) { return StoreDouble(option, text, *v, where); },
+                 [&](std::string* v) { return StoreText(option, text, *v, where); },
+                 [&](std::optional<int64_t>* v) {
+                   return StoreUnless(MeansUnset(text), *v,
+                                      [&](int64_t& value) { return StoreInteger(option, text, value, where); });
+                 },
+                 [&](std::optional<double>* v) {
+                   return StoreUnless(MeansUnset(text), *v,
+                                      [&](double& value) { return StoreDouble(option, text, value, where); });
+                 },
+                 [&](std::optional<Bytes>* v) {
+                   return StoreUnless(MeansUnset(text), *v,
+                                      [&](Bytes& value) { return StoreBytes(option, text, value, where); });
+                 },
+                 [&](const OptionalText& v) {
+                   std::string value;
+                   TEMPER_RETURN_IF_ERROR(StoreText(option, text, value, where));
+                   *v.value = std::move(value);
+                   return OkStatus();
+                 },
+                 [&](const Choice& v) { return StoreChoice(option, text, v, where); },
+                 [&](auto* v) {  // TextOrList, pairs and patterns: as in a file
+                   OrderedJson json = std::string(text);
+                   if (structured) {
+                     TEMPER_ASSIGN_OR_RETURN(json, ParseYamlValue(text, where + ", " + option.name));
+                   } else if (MeansUnset(text)) {
+                     json = nullptr;
+                   }
+                   if constexpr (std::is_same_v<decltype(v), TextOrList*>) {
+                     return StoreList(option, json, *v, where);
+                   } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
+                     return StoreIntegers(option, json, *v, where);
+                   } else if constexpr (std::is_same_v<decltype(v), TextPairs*>) {
+                     return StorePairs(option, json, *v, where);
+                   } else {
+                     return StorePatterns(option, json, *v, where);
+                   }
+                 }},
+      option.target);
 }
 
 Status SetFromJson(const Option& option, const OrderedJson& json, const std::string& where) {
   const auto no_value = [&] {
     return InvalidArgument(fmt::format("{}: {} has no value; give it one, or remove the line", where, option.name));
   };
+  const bool unset = json.is_null() || (json.is_string() && MeansUnset(json.get_ref<const std::string&>()));
   const auto text_or = [&](const char* wanted, auto&& store) -> Status {
     if (json.is_string()) return store(json.get_ref<const std::string&>());
     if (json.is_null()) return no_value();
     return Refuse(option, wanted, ShownJson(json), where);
   };
   return std::visit(
-      Overloaded{[&](bool* v) {
-                   if (json.is_boolean()) return *v = json.get<bool>(), OkStatus();
-                   return text_or("true or false", [&](std::string_view t) { return StoreBool(option, t, *v, where); });
-                 },
-                 [&](int64_t* v) { return json.is_null() ? no_value() : StoreIntegerJson(option, json, *v, where); },
-                 [&](double* v) { return json.is_null() ? no_value() : StoreDoubleJson(option, json, *v, where); },
-                 [&](std::string* v) {
-                   if (json.is_null()) return v->clear(), OkStatus();
-                   return text_or("text (put it in quotes)",
-                                  [&](std::string_view t) { return StoreText(option, t, *v, where); });
-                 },
-                 [&](std::optional<int64_t>* v) {
-                   if (json.is_null() || (json.is_string() && MeansUnset(json.get_ref<const std::string&>()))) {
-                     return v->reset(), OkStatus();
-                   }
-                   int64_t value = 0;
-                   TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, value, where));
-                   *v = value;
-                   return OkStatus();
-                 },
-                 [&](std::optional<double>* v) {
-                   if (json.is_null() || (json.is_string() && MeansUnset(json.get_ref<const std::string&>()))) {
-                     return v->reset(), OkStatus();
-                   }
-                   double value = 0;
-                   TEMPER_RETURN_IF_ERROR(StoreDoubleJson(option, json, value, where));
-                   *v = value;
-                   return OkStatus();
-                 },
-                 [&](std::optional<Bytes>* v) {
-                   if (json.is_null() || (json.is_string() && MeansUnset(json.get_ref<const std::string&>()))) {
-                     return v->reset(), OkStatus();
-                   }
-                   if (json.is_string()) return StoreBytes(option, json.get_ref<const std::string&>(), *v, where);
-                   int64_t value = 0;
-                   TEMPER_RETURN_IF_ERROR(StoreIntegerJson(option, json, value, where));
-                   return StoreBytes(option, fmt::format("{}", value), *v, where);
-                 },
-                 [&](const OptionalText& v) {
-                   if (json.is_null() || json == false) return v.value->reset(), OkStatus();
-                   if (json == true) return *v.value = std::string(), OkStatus();
-                   return text_or("true, false or a path", [&](std::string_view t) {
-                     std::string value;
-                     TEMPER_RETURN_IF_ERROR(StoreText(option, t, value, where));
-                     *v.value = std::move(value);
-                     return OkStatus();
-                   });
-                 },
-                 [&](TextOrList* v) { return StoreList(option, json, *v, where); },
-                 [&](TextPairs* v) { return StorePairs(option, json, *v, where); },
-                 [&](const Choice& v) {
-                   // YAML reads the choice `none` as text, but `null` as nothing.
-                   if (json.is_null() && std::count(v.names.begin(), v.names.end(), "none")) {
-                     return StoreChoice(option, "none", v, where);
-                   }
-                   return text_or(fmt::format("one of {}", fmt::join(v.names, ", ")).c_str(),
-                                  [&](std::string_view t) { return StoreChoice(option, t, v, where); });
-                 },
-                 [&](IntList* v) { return StoreIntegers(option, json, *v, where); },
-                 [&](auto* v) { return StorePatterns(option, json, *v, where); }},
+      Overloaded{
+          [&](bool* v) {
+            if (json.is_boolean()) return *v = json.get<bool>(), OkStatus();
+            return text_or("true or false", [&](std::string_view t) { return StoreBool(option, t, *v, where); });
+          },
+          [&](int64_t* v) { return json.is_null() ? no_value() : StoreIntegerJson(option, json, *v, where); },
+          [&](double* v) { return json.is_null() ? no_value() : StoreDoubleJson(option, json, *v, where); },
+          [&](std::string* v) {
+            if (json.is_null()) return v->clear(), OkStatus();
+            return text_or(json.is_structured() ? "one text" : "text (put it in quotes)",
+                           [&](std::string_view t) { return StoreText(option, t, *v, where); });
+          },
+          [&](std::optional<int64_t>* v) {
+            return StoreUnless(unset, *v, [&](int64_t& value) { return StoreIntegerJson(option, json, value, where); });
+          },
+          [&](std::optional<double>* v) {
+            return StoreUnless(unset, *v, [&](double& value) { return StoreDoubleJson(option, json, value, where); });
+          },
+          [&](std::optional<Bytes>* v) {
+            return StoreUnless(unset, *v, [&](Bytes& value) { return StoreBytesJson(option, json, value, where); });
+          },
+          [&](const OptionalText& v) {
+            if (json.is_null() || json == false) return v.value->reset(), OkStatus();
+            if (json == true) return *v.value = std::string(), OkStatus();
+            return text_or("true, false or a path", [&](std::string_view t) {
+              std::string value;
+              TEMPER_RETURN_IF_ERROR(StoreText(option, t, value, where));
+              *v.value = std::move(value);
+              return OkStatus();
+            });
+          },
+          [&](TextOrList* v) { return StoreList(option, json, *v, where); },
+          [&](TextPairs* v) { return StorePairs(option, json, *v, where); },
+          [&](const Choice& v) {
+            // YAML reads the choice `none` as text, but `null` as nothing.
+            if (json.is_null() && std::count(v.names.begin(), v.names.end(), "none")) {
+              return StoreChoice(option, "none", v, where);
+            }
+            return text_or(fmt::format("one of {}", fmt::join(v.names, ", ")).c_str(),
+                           [&](std::string_view t) { return StoreChoice(option, t, v, where); });
+          },
+          [&](IntList* v) { return StoreIntegers(option, json, *v, where); },
+          [&](auto* v) { return StorePatterns(option, json, *v, where); }},
       option.target);
 }
 

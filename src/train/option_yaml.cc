@@ -95,8 +95,9 @@ std::string PrintYamlOptions(const OptionSet& options, const std::map<std::strin
 }
 
 Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(auto document, ParseYaml(text, where));
-  return std::move(document.value);
+  auto document = ParseYaml(text, where);
+  if (!document.ok()) return InvalidArgument(document.status().message());  // a mistake of the command line
+  return std::move(document->value);
 }
 
 }  // namespace temper

@@ -167,8 +167,8 @@ void ProgressDisplay::Finish() {
 }
 
 void ProgressDisplay::Draw() {
-  SetUnfinishedLine(
-      true);  // first, so that a message of another thread meanwhile clears too much rather than too little
+  // First, so that a message of another thread meanwhile clears too much rather than too little.
+  SetUnfinishedLine(true);
   // A column less than there is: a full line makes some terminals wrap, and then "\r" goes back to its second half.
   WriteToStderr("\r\x1b[K" + ProgressBar(last_, TerminalWidth() - 1, unicode_));
   drawn_ = true;

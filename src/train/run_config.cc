@@ -192,7 +192,7 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
   std::optional<int64_t>& rows = run.config.data.max_seq_len;
   const std::optional<int64_t> most = facts.model_max_seq_len;
   if (!rows) {
-    rows = std::min(kDefaultMaxSeqLen, most.value_or(kDefaultMaxSeqLen));
+    rows = DefaultMaxSeqLen(most.value_or(kDefaultMaxSeqLen));
     run.notes["max_seq_len"] = most && *most <= kDefaultMaxSeqLen ? "all that the model has positions for" : "default";
   } else if (most && *rows > *most) {
     const std::string what = fmt::format("max_seq_len {} is more than the model's {} positions", *rows, *most);
@@ -241,6 +241,10 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
   TEMPER_RETURN_IF_ERROR(CheckMemory(config));
   return CheckOutput(config);
+}
+
+int64_t DefaultMaxSeqLen(int64_t positions) {
+  return std::min(kDefaultMaxSeqLen, positions);
 }
 
 Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {

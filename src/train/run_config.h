@@ -181,6 +181,9 @@ enum class Purpose {
 // Errors in one value or between several, each with its remedy. Holds before and after Resolve.
 Status Validate(const RunConfig& config, Purpose purpose);
 
+// Tokens of a row where nobody has said how many, by those that the model has positions for.
+int64_t DefaultMaxSeqLen(int64_t positions);
+
 // What Resolve must know about the world.
 struct RunFacts {
   std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "program/program.h"
 #include "tensor/mesh.h"
 #include "train/foreign_names.h"
 #include "train/option_yaml.h"
@@ -191,7 +192,10 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "where optimizer states live; away from the device the host updates them"},
            {"memory.activations", ChoiceOf(c.memory.activations, {"auto", "device", "host"}),
             "where activations wait for the backward pass"},
-           {"threads", &c.machine.threads, "threads that a rank computes with", positive,
+           {"threads",
+            &c.machine.threads,
+            "threads that a rank computes with",
+            {.at_least = 1, .at_most = kMaxThreads},
             "the cores, shared by nprocs"},
            {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
            {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
@@ -285,12 +289,13 @@ void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
 
 }  // namespace
 
-std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
-  std::vector<std::string> names;
-  ForDifferences(a, b, [&](const Option& option, const Option&) {
-    if (!IsCircumstance(option.name)) names.push_back(option.name);
+std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+  std::vector<OptionDifference> differences;
+  ForDifferences(a, b, [&](const Option& mine, const Option& theirs) {
+    if (IsCircumstance(mine.name)) return;
+    differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
-  return names;
+  return differences;
 }
 
 RunConfig SettingsOfAllRanks(const RunConfig& config) {

@@ -24,9 +24,14 @@ Result<RunConfig> ParseRunConfig(std::string_view yaml, const std::string& file)
 // Equal in every option.
 bool operator==(const RunConfig& a, const RunConfig& b);
 
-// Names of the options that differ between the configuration of a checkpoint and the one it is to go on with, leaving
-// out those that say where and how to run, not what to compute.
-std::vector<std::string> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
+// An option that two configurations have different values for, as YAML.
+struct OptionDifference {
+  std::string name, a, b;
+};
+
+// Between the configuration of a checkpoint and the one it is to go on with, leaving out options that say where and how
+// to run, not what to compute.
+std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b);
 
 // What must be the same on all ranks of a run: all but what each may choose for the machine it is on.
 RunConfig SettingsOfAllRanks(const RunConfig& config);

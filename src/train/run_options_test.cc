@@ -130,6 +130,8 @@ TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
   EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh: 'tp' has no value; write --mesh KEY=VALUE,KEY=VALUE");
   EXPECT_HAS(CommandError({"--mesh", "tp=,fsdp=2"}), "'tp' has no value");
   EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "--mesh 'fsdp=2,' ends in a comma");
+  EXPECT_HAS(CommandError({"--mesh=fsdp=2, "}), "ends in a comma");
 }
 
 TEST(RunOptions, CommandLineWinsOverTheFileItNames) {
@@ -224,6 +226,8 @@ TEST(RunOptions, CommandLineMistakesNameTheRemedy) {
   EXPECT_HAS(CommandError({"-seed", "3"}), "two dashes: --seed");
   EXPECT_HAS(CommandError({"--lora", "16"}), "--lora.KEY VALUE");
   EXPECT_HAS(CommandError({"--no-packing=true"}), "takes no value");
+  EXPECT_HAS(CommandError({"--packing", "no"}), "packing should be true or false, but is 'no'");
+  EXPECT_HAS(CommandError({"--threads", "2000"}), "threads should be at least 1 and at most 1024, but is 2000");
   EXPECT_HAS(CommandError({"--no-seed"}), "unknown option --no-seed");
   EXPECT_HAS(CommandError({"--lora", "{rank: 3}"}), "'lora.r'");
   EXPECT_HAS(CommandError({"--seed="}), "a whole number");
@@ -443,7 +447,10 @@ TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
   EXPECT_TRUE(ResultChangingDifferences(a, b).empty());
   b.machine.seed = 1;
   b.lora.r = 2;
-  EXPECT_EQ(ResultChangingDifferences(a, b), (std::vector<std::string>{"lora.r", "seed"}));
+  const auto differences = ResultChangingDifferences(a, b);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].name + " " + differences[0].a + " " + differences[0].b, "lora.r 16 2");
+  EXPECT_EQ(differences[1].name + " " + differences[1].a + " " + differences[1].b, "seed 42 1");
 }
 
 // Mutations of a valid file: whatever the bytes, an answer and no crash.

@@ -84,6 +84,28 @@ TEST_F(BadInput, AnUnknownKeyIsAnsweredWithTheNearest) {
   ExpectEnd(Temper(run), 2, {"missing.yaml", "No such file"});
 }
 
+TEST_F(BadInput, ALoraSettingThatChangesNothingIsWarnedOf) {
+  const Arguments idle = {"--lora.rank_pattern", "{qproj: 4}", "--lora.exclude_modules", "[lm_heed]"};
+  for (const char* command : {"train", "plan"}) {
+    Arguments run = Train(idle);
+    run[0] = command;
+    ExpectEnd(Temper(run), 0,
+              {"warning: lora.rank_pattern: 'qproj' changes nothing", "warning: lora.exclude_modules: 'lm_heed' leaves",
+               "q_proj"});
+  }
+  const Ended fits = Temper(Train({"--output_dir", "second", "--lora.rank_pattern", "{q_proj: 4}"}));
+  EXPECT_EQ(fits.err.find("lora."), std::string::npos) << fits.err;
+}
+
+TEST_F(BadInput, AMistakeOfTheCommandLineExitsWith2WhereverItIsFound) {
+  ExpectEnd(Temper(Train({"--placement", "[[lm_head"})), 2, {"command line, placement"});
+  ExpectEnd(Temper(Train({"--lora.target_modules", "["})), 2, {"command line, lora.target_modules"});
+  ExpectEnd(Temper(Train({"--packing", "no"})), 2, {"packing should be true or false, but is 'no'"});
+  ExpectEnd(Temper({"eval", "--model", kModel, "--data", "."}), 2, {". is a folder, not a file"});
+  ExpectEnd(Temper({"generate", "--model", kModel, "--adapter", kModel, "--prompt", "x"}), 2,
+            {"--adapter " + kModel + " is a model itself, not an adapter"});
+}
+
 TEST_F(BadInput, ATruncatedFileOfWeights) {
   const std::string model = CopyModel("model"), whole = Slurp("model/model.safetensors");
   Spill("model/model.safetensors", whole.substr(0, whole.size() - 1000));
@@ -213,7 +235,8 @@ TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
 TEST_F(BadInput, NothingSupervisedIsAnError) {
   Spill("d.jsonl", R"({"messages": [{"role": "user", "content": "Why?"}]})"
                    "\n");
-  ExpectEnd(Temper(Train({})), 1, {"no token of d.jsonl is supervised", "nothing to learn"});
+  ExpectEnd(Temper(Train({})), 1,
+            {"no token of d.jsonl is supervised", "nothing to learn", "what the assistant says; train_on_prompt"});
   Spill("d.jsonl", "\n");
   ExpectEnd(Temper(Train({})), 1, {"d.jsonl is empty"});
 }

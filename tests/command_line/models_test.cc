@@ -178,6 +178,20 @@ TEST_F(Models, PreviewShowsWhatIsLearnt) {
   EXPECT_NE(ended.out.find(answer.substr(0, 12)), std::string::npos) << ended.out;
 }
 
+// The model has positions for 512.
+TEST_F(Models, PreviewPacksRowsAsLongAsTrainingDoes) {
+  const auto row_of = [&](const Arguments& options) {
+    Arguments run = {"data", "preview", "--model", kModel, "--data", "d.jsonl", "--packed", "--samples", "1"};
+    run.insert(run.end(), options.begin(), options.end());
+    const std::string out = Temper(run).out;
+    const size_t of = out.find(" of ", out.find(':'));
+    return of == out.npos ? 0 : std::atoi(out.c_str() + of + 4);
+  };
+  EXPECT_EQ(row_of({}), 512);
+  EXPECT_EQ(row_of({"--max_seq_len", "96"}), 96);
+  EXPECT_EQ(row_of({"--max_seq_len", "700"}), 700) << "which training takes with a warning";
+}
+
 TEST_F(Models, PlanNeedsConfigJsonAlone) {
   Spill("config.json", temper::Slurp(kModel + "/config.json"));
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("bare")).ok());
@@ -219,6 +233,7 @@ TEST_F(Help, CommandsExplainThemselves) {
     EXPECT_EQ(ended.code, 0) << command;
     EXPECT_TRUE(ended.out.starts_with(fmt::format("usage: temper {}", command))) << ended.out;
     EXPECT_EQ(ended.err, "");
+    EXPECT_EQ(Temper({"help", command}).out, ended.out);
   }
   EXPECT_NE(Temper({"--help"}).out.find("\n  train "), std::string::npos);
   const Ended nothing = Temper({});

@@ -139,6 +139,15 @@ TEST_F(SmallDisk, ThatIsTooSmallIsFoundBeforeDataIsRead) {
   EXPECT_EQ(ended.err.find("data        "), std::string::npos) << ended.err;
 }
 
+TEST_F(SmallDisk, AnExportThatDoesNotFitLeavesTheOneBefore) {
+  const std::string run = Shell({"export", "--model", kModel, "--output_dir", "disk/out", "--overwrite"});
+  const Ended ended = OnDisk(64, run + "&& head -c 44M /dev/zero > disk/fill\n" + run + "; echo exit code $?\n" +
+                                     Shell({"inspect", "disk/out"}) + "> /dev/null && echo valid");
+  if (NoDisk(ended)) GTEST_SKIP() << "no disk of its own to be had here: " << ended.err;
+  EXPECT_NE(ended.err.find("disk/out needs"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.out, "exit code 1\nvalid\n") << ended.err;
+}
+
 TEST_F(SmallDisk, ThatFillsUpLeavesThePreviousCheckpoint) {
   const std::string run = Shell(Train({"--output_dir", "disk/out", "--max_steps", "2000", "--save_steps", "20"}));
   const std::string generate =

@@ -79,6 +79,39 @@ TEST_F(Resume, LoraOnWeightsThatStayOnTheDiskStoppedEndsInTheSameBytes) {
   StoppedEndsAsWhole({"--memory.weights", "disk", "--memory.placement", "host"}, "step 13/80", {{SIGTERM, 75}});
 }
 
+// A step may take minutes, in which nothing else tells that the signal has come.
+TEST_F(Resume, AStopSaysWhatItWaitsForAndASecondSignalThatWorkIsLost) {
+  Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "256"})), folder());
+  ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));
+  run.Signal(SIGINT);
+  ASSERT_TRUE(run.ReadErrUntil("stopping: the step that is under way is finished and saved; a second signal"));
+  run.Signal(SIGINT);
+  const Ended ended = run.Wait();
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_TRUE(ended.err.ends_with("stopped at once: what came after the last checkpoint is lost\n")) << ended.err;
+  EXPECT_TRUE(Checkpoints(Path("out")).empty());
+}
+
+// A large model and its data take minutes to read, in which a job may be preempted: who requeues it goes by the code.
+TEST_F(Resume, AStopBeforeTheFirstStepExitsAsOneAfterIt) {
+  const std::string rows = temper::Slurp(kExample + "/pirate_train.jsonl");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += rows;
+  Spill("many.jsonl", many);
+  for (const int number : {SIGTERM, SIGUSR1, SIGHUP}) {
+    Process run(Command(Train({"--data", "many.jsonl"})), folder());
+    ASSERT_TRUE(run.ReadErrUntil("plan  "));
+    run.Signal(number);
+    const Ended ended = run.Wait();
+    EXPECT_EQ(ended.code, 75) << strsignal(number) << ended.err;
+    EXPECT_TRUE(
+        ended.err.ends_with("stopped before the first step, with nothing to save: start again with the same "
+                            "command\n"))
+        << ended.err;
+    EXPECT_FALSE(PosixEnv().IsFile(Path("out/run.yaml")));
+  }
+}
+
 // Kernel and shell both tell of it.
 TEST_F(Resume, ATerminalThatClosesStopsARunAfterASave) {
   Process run(Command(Train({"--max_steps", "80", "--save_steps", "0"})), folder());
@@ -137,7 +170,8 @@ TEST_F(Resume, OfOtherSettingsOrDataIsRefusedAndSaysWhich) {
   ASSERT_EQ(Temper(Train({})).code, 0);
   const std::string result = Slurp("out/adapter_model.safetensors");
   ExpectEnd(Temper(Train({"--learning_rate", "1e-3", "--max_steps", "9", "--resume"})), 2,
-            {"trained with other settings: max_steps, learning_rate", "--model out/checkpoint-4"});
+            {"trained with other settings: max_steps 4 (now 9), learning_rate 0.0002 (now 0.001)",
+             "--model out/checkpoint-4"});
   Spill("d.jsonl", FirstLines(kExample + "/chef_train.jsonl", 60));
   ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed since", "Bring it back"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";

@@ -206,7 +206,6 @@ class Step {
     return losses;
   }
 
-  std::unique_ptr<Executor> train, eval;
   std::vector<LoraTarget> targets;
   const Program& program() const { return programs_[0]; }
 
@@ -214,6 +213,9 @@ class Step {
   const Place place_;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
+
+ public:
+  std::unique_ptr<Executor> train, eval;  // gone before their programs and arena
 };
 
 double Sum(const std::vector<float>& x) {

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "tensor/dtype.h"
@@ -249,9 +250,16 @@ inline gpuError_t gpuGraphInstantiate(gpuGraphExec_t* executable, gpuGraph_t gra
 #endif
 }
 
+// Unsupported: what was built holds no code for this GPU.
 inline Status LaunchStatus(const char* name, gpuError_t error) {
   if (error == gpuSuccess) return OkStatus();
-  return InvalidArgument(std::string(name) + ": " + TEMPER_GPU_NAME(GetErrorString)(error));
+#if defined(__HIP__) || defined(__HIPCC__)
+  const bool no_code = error == hipErrorNoBinaryForGpu || error == hipErrorInvalidDeviceFunction;
+#else
+  const bool no_code = error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction;
+#endif
+  std::string message = std::string(name) + ": " + TEMPER_GPU_NAME(GetErrorString)(error);
+  return no_code ? Unsupported(std::move(message)) : InvalidArgument(std::move(message));
 }
 #define TEMPER_LAUNCH(name, blocks, threads, stream, ...) \
   (name<<<blocks, threads, 0, stream>>>(__VA_ARGS__),     \

@@ -13,7 +13,7 @@ DriverReport Working() {
   return report;
 }
 
-void ExpectSays(const Status& status, std::vector<std::string> words) {
+void ExpectSays(const Status& status, const std::vector<std::string>& words) {
   ASSERT_FALSE(status.ok());
   for (const std::string& word : words) {
     EXPECT_NE(status.message().find(word), std::string::npos) << word << " in: " << status.message();

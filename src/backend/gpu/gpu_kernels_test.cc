@@ -108,7 +108,7 @@ struct Single {
     std::vector<std::byte*> in, out;
     for (const TestTensor& t : inputs) in.push_back(t.data());
     for (const TestTensor& t : outputs) out.push_back(t.data());
-    const Status status = kernel->Run({in.data(), out.data(), workspace.data()});
+    Status status = kernel->Run({in.data(), out.data(), workspace.data()});
     for (const TestTensor& t : outputs) EXPECT_TRUE(t.GuardIntact());
     return status;
   }

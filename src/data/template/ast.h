@@ -1,5 +1,5 @@
 // The parsed template: expressions and statements as trees. Built by the parser, read by the interpreter, immutable in
-// between; its depth is bounded by the parser, so recursion over it is safe.
+// between; the depth of expressions is bounded here, that of statements by the parser, so recursion over them is safe.
 #pragma once
 
 #include <memory>
@@ -71,6 +71,12 @@ struct Expr {
   FilterFunction filter = nullptr;  // null: no filter of that name, an error when it is reached
   TestFunction test = nullptr;
 };
+
+ExprPtr Make(ExprKind kind, int line);
+// With the depth that its children make. Every node of a tree passes here. Throws TemplateError where it is too deep
+// to walk.
+ExprPtr Seal(ExprPtr node);
+ExprPtr Binary(ExprKind kind, int line, ExprPtr left, ExprPtr right);  // sealed
 
 enum class StmtKind : unsigned char {
   kText,         // text

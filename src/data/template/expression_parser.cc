@@ -12,8 +12,6 @@ namespace {
 
 // Brackets in brackets; each level costs a dozen stack frames of the parser.
 constexpr int kMaxNestedExpressions = 100;
-// Longest chain of operators or filters: the interpreter recurses once per link.
-constexpr int kMaxExpressionDepth = 400;
 
 }  // namespace
 
@@ -21,7 +19,7 @@ class ExpressionParser::Nested {
  public:
   explicit Nested(ExpressionParser& parser) : parser_(parser) {
     if (++parser_.nesting_ > kMaxNestedExpressions) {
-      parser_.FailAt(parser_.Current().line, "the expression is nested too deeply");
+      FailAt(parser_.Current().line, "the expression is nested too deeply");
     }
   }
   ~Nested() { --parser_.nesting_; }
@@ -29,62 +27,6 @@ class ExpressionParser::Nested {
  private:
   ExpressionParser& parser_;
 };
-
-void ExpressionParser::FailAt(int line, std::string message) const {
-  throw TemplateError(StatusCode::kInvalidArgument, std::move(message), line);
-}
-
-bool ExpressionParser::SkipName(std::string_view name) {
-  if (!Current().IsName(name)) return false;
-  Next();
-  return true;
-}
-bool ExpressionParser::SkipOperator(std::string_view op) {
-  if (!Current().IsOperator(op)) return false;
-  Next();
-  return true;
-}
-Token ExpressionParser::Expect(TokenType type, const char* what) {
-  if (Current().type != type) {
-    FailAt(Current().line, fmt::format("expected {}, got '{}'", what, Describe(Current())));
-  }
-  return Next();
-}
-void ExpressionParser::ExpectOperator(std::string_view op) {
-  if (!SkipOperator(op)) FailAt(Current().line, fmt::format("expected token '{}', got '{}'", op, Describe(Current())));
-}
-
-ExprPtr ExpressionParser::Make(ExprKind kind, int line) const {
-  auto node = std::make_unique<Expr>();
-  node->kind = kind;
-  node->line = line;
-  return node;
-}
-
-ExprPtr ExpressionParser::Seal(ExprPtr node) const {
-  int deepest = 0;
-  const auto see = [&](const ExprPtr& child) {
-    if (child) deepest = std::max(deepest, child->depth);
-  };
-  for (const ExprPtr* child : {&node->a, &node->b, &node->c, &node->d}) see(*child);
-  for (const ExprPtr& child : node->list) see(child);
-  if (node->call) {
-    for (const ExprPtr& child : node->call->positional) see(child);
-    for (const auto& [name, child] : node->call->keywords) see(child);
-    see(node->call->star);
-    see(node->call->double_star);
-  }
-  node->depth = deepest + 1;
-  if (node->depth > kMaxExpressionDepth) FailAt(node->line, "the expression is too long");
-  return node;
-}
-
-ExprPtr ExpressionParser::Binary(ExprKind kind, int line, ExprPtr left, ExprPtr right) const {
-  ExprPtr node = Make(kind, line);
-  node->a = std::move(left);
-  node->b = std::move(right);
-  return Seal(std::move(node));
-}
 
 ExprPtr ExpressionParser::ParseExpression(bool with_conditional) {
   const Nested nested(*this);
@@ -105,18 +47,31 @@ ExprPtr ExpressionParser::ParseConditional() {
   return node;
 }
 
-ExprPtr ExpressionParser::ParseOr() {
+struct ExpressionParser::BinaryOperator {
+  std::string_view symbol;  // or word
+  ExprKind kind;
+};
+
+template <class Operand>
+ExprPtr ExpressionParser::ParseFromLeft(std::initializer_list<BinaryOperator> operators, const Operand& operand) {
   const int line = Current().line;
-  ExprPtr left = ParseAnd();
-  while (SkipName("or")) left = Binary(ExprKind::kOr, line, std::move(left), ParseAnd());
-  return left;
+  ExprPtr left = operand();
+  while (true) {
+    const auto op = std::find_if(operators.begin(), operators.end(), [&](const BinaryOperator& o) {
+      return Current().IsOperator(o.symbol) || Current().IsName(o.symbol);
+    });
+    if (op == operators.end()) return left;
+    Next();
+    left = Binary(op->kind, line, std::move(left), operand());
+  }
+}
+
+ExprPtr ExpressionParser::ParseOr() {
+  return ParseFromLeft({{"or", ExprKind::kOr}}, [this] { return ParseAnd(); });
 }
 
 ExprPtr ExpressionParser::ParseAnd() {
-  const int line = Current().line;
-  ExprPtr left = ParseNot();
-  while (SkipName("and")) left = Binary(ExprKind::kAnd, line, std::move(left), ParseNot());
-  return left;
+  return ParseFromLeft({{"and", ExprKind::kAnd}}, [this] { return ParseNot(); });
 }
 
 ExprPtr ExpressionParser::ParseNot() {
@@ -155,17 +110,7 @@ ExprPtr ExpressionParser::ParseCompare() {
 }
 
 ExprPtr ExpressionParser::ParseSum() {
-  const int line = Current().line;
-  ExprPtr left = ParseConcat();
-  while (true) {
-    if (SkipOperator("+")) {
-      left = Binary(ExprKind::kAdd, line, std::move(left), ParseConcat());
-    } else if (SkipOperator("-")) {
-      left = Binary(ExprKind::kSubtract, line, std::move(left), ParseConcat());
-    } else {
-      return left;
-    }
-  }
+  return ParseFromLeft({{"+", ExprKind::kAdd}, {"-", ExprKind::kSubtract}}, [this] { return ParseConcat(); });
 }
 
 ExprPtr ExpressionParser::ParseConcat() {
@@ -176,29 +121,14 @@ ExprPtr ExpressionParser::ParseConcat() {
 }
 
 ExprPtr ExpressionParser::ParseProduct() {
-  const int line = Current().line;
-  ExprPtr left = ParsePower();
-  while (true) {
-    if (SkipOperator("*")) {
-      left = Binary(ExprKind::kMultiply, line, std::move(left), ParsePower());
-    } else if (SkipOperator("/")) {
-      left = Binary(ExprKind::kDivide, line, std::move(left), ParsePower());
-    } else if (SkipOperator("//")) {
-      left = Binary(ExprKind::kFloorDivide, line, std::move(left), ParsePower());
-    } else if (SkipOperator("%")) {
-      left = Binary(ExprKind::kModulo, line, std::move(left), ParsePower());
-    } else {
-      return left;
-    }
-  }
+  return ParseFromLeft(
+      {{"*", ExprKind::kMultiply}, {"/", ExprKind::kDivide}, {"//", ExprKind::kFloorDivide}, {"%", ExprKind::kModulo}},
+      [this] { return ParsePower(); });
 }
 
 // jinja2's "**" binds to the left, unlike Python's.
 ExprPtr ExpressionParser::ParsePower() {
-  const int line = Current().line;
-  ExprPtr left = ParseUnary();
-  while (SkipOperator("**")) left = Binary(ExprKind::kPower, line, std::move(left), ParseUnary());
-  return left;
+  return ParseFromLeft({{"**", ExprKind::kPower}}, [this] { return ParseUnary(); });
 }
 
 ExprPtr ExpressionParser::ParseUnary(bool with_filter) {

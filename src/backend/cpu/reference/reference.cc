@@ -88,11 +88,10 @@ Function FunctionOf(Op op) {
     case Op::kBroadcast:
     case Op::kShift:
     case Op::kSend:
-    case Op::kRecv:
-      return nullptr;  // made by a communicator
-    case Op::kFetch:
+    case Op::kRecv:   // made by a communicator, as are the above
+    case Op::kFetch:  // made by the executor, as is kEvict
     case Op::kEvict:
-      return nullptr;  // made by the executor
+      return nullptr;
     case Op::kEmbedding:
       return Embedding;
     case Op::kLinear:

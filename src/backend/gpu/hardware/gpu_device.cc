@@ -205,7 +205,8 @@ class GpuDevice final : public Device {
 #else
     constexpr bool kAmd = false;
 #endif
-    return status.ok() ? status : Unsupported(NoKernelsFor(facts_, kAmd, status.message()));
+    if (status.code() == StatusCode::kUnsupported) return Unsupported(NoKernelsFor(facts_, kAmd, status.message()));
+    return status.WithContext(fmt::format("GPU {} ({}) ran no kernel", index_, facts_.name));
   }
 
   // What cuBLASLt wants on Hopper for all of its kernels; on others less would do.
