@@ -28,9 +28,8 @@ class Merger {
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
       const Value& value = graph_.value(id);
       if (value.role == Role::kActivation) continue;
-      const auto [newest, fresh] =
-          newest_.insert_or_assign(value.name, id);  // those that update others come after them
-      // Else one would be overwritten before the other is read for the last time.
+      // Those that update others come after them. Else one would be overwritten before the other is read.
+      const auto [newest, fresh] = newest_.insert_or_assign(value.name, id);
       TEMPER_CHECK(fresh || value.updates != kNoValue || !value.trainable) << newest->first << " is there twice";
     }
   }

@@ -217,6 +217,45 @@ TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) 
   }
 }
 
+// A checkpoint that is being written reads weights and states where they live.
+TEST(MemoryOfAStep, ChangesWhatACheckpointHoldsOnlyOnceItHasSaidSo) {
+  const MemorySpec memories[] = {{},
+                                 {.placement = MemoryPlacement::kHost},
+                                 {.optimizer = Tier::kDisk, .update_part = 333},
+                                 {.weights = Tier::kDisk, .optimizer = Tier::kHost}};
+  for (const MemorySpec& memory : memories) {
+    for (const double max_norm : {0.0, 1.0}) {
+      for (const int micro_batches : {1, 3}) {
+        const TinyRun run(
+            {.dtype = DType::kBF16, .micro_batches = micro_batches, .max_norm = max_norm, .memory = memory});
+        const Program& step = run.train();
+        const auto saved = [&](Bytes address) {
+          return std::any_of(step.buffers.begin(), step.buffers.end(), [&](const Buffer& b) {
+            const bool holds = b.role == Role::kWeight || b.role == Role::kOptimizerState;
+            return holds && address >= b.offset && address < b.offset + b.type.bytes();
+          });
+        };
+        int said = 0, changed = 0, too_soon = 0;
+        for (const Call& call : step.schedule) {
+          said += call.kind == Call::Kind::kBeforeUpdate;
+          if (call.kind != Call::Kind::kRun) continue;
+          const Binding& binding = step.bindings[static_cast<size_t>(call.binding)];
+          for (const Instruction& i : step.segments[static_cast<size_t>(binding.segment)].instructions) {
+            for (const int operand : i.outputs) {
+              if (!saved(binding.offsets[static_cast<size_t>(operand)])) continue;
+              ++changed;
+              too_soon += said == 0;
+            }
+          }
+        }
+        EXPECT_EQ(said, 1);
+        EXPECT_GT(changed, 0);
+        EXPECT_EQ(too_soon, 0);
+      }
+    }
+  }
+}
+
 // Gradients go to where the states are, weights come back; what a weight was before is nobody's operand.
 TEST(MemoryTraffic, OfStatesAtTheHostIsGradientsThereAndWeightsBack) {
   RunSpec spec{.config = tiny::LlamaConfigText(false), .dtype = DType::kBF16, .memory = {.optimizer = Tier::kHost}};
