@@ -19,10 +19,10 @@ struct ModelSource {
 };
 
 struct ModelSourceRequest {
-  std::string model;          // as the user gave it
+  std::string model;               // as the user gave it
   const char* option = "--model";  // by which it was given, for messages
-  std::string base;           // overrides the adapter's base_model_name_or_path; empty: as that says
-  bool needs_weights = true;  // false: config.json is enough (plan, training from scratch)
+  std::string base;                // overrides the adapter's base_model_name_or_path; empty: as that says
+  bool needs_weights = true;       // false: config.json is enough (plan, training from scratch)
 };
 
 // OUT stands for the finished adapter or model at its top level, else for its newest checkpoint. A base may itself be

@@ -21,6 +21,7 @@ constexpr int kPartsOfBlocks = 4;
 constexpr double kNear = 1.25;
 
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
+constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
 
 Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
   std::vector<PipelinedGraph> ready;
@@ -312,7 +313,7 @@ Result<std::vector<Program>> PlaceWithin(const MemorySpec& memory, std::span<con
     return Place(plans, threads);
   };
   TEMPER_ASSIGN_OR_RETURN(FoundPlacement found,
-                          SearchPlacement(memory, std::move(uses), threads, place, Effort::kAll, kRemedies));
+                          SearchPlacement(memory, std::move(uses), threads, place, Effort::kAll, kForwardRemedies));
   if (chosen != nullptr && !found.all_on_device) {
     const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
     *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};

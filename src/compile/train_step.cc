@@ -363,12 +363,23 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     CutLoss(choice.loss_chunk, &step.eval.graph);
     return step;
   };
-  auto programs = PlaceWithin(spec.memory, choices, make, spec.threads, memory);
-  if (!merges || programs.ok() || programs.status().code() != StatusCode::kOutOfMemory) return programs;
-  // Beside the backward an update takes room of what that keeps, and gradients of one micro-batch cannot leave. Ranks
-  // need not agree: all collectives keep their order.
-  merges = false;
-  return PlaceWithin(spec.memory, choices, make, spec.threads, memory);
+  ChosenMemory chosen;
+  auto programs = PlaceWithin(spec.memory, choices, make, spec.threads, &chosen);
+  const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
+  if (merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
+    // Beside the backward an update takes room of what that keeps, gradients of one micro-batch cannot leave, and moves
+    // may take processors from kernels: behind it, it may fit, or be faster. Ranks need not agree: all collectives keep
+    // their order.
+    merges = false;
+    ChosenMemory behind;
+    auto others = PlaceWithin(spec.memory, choices, make, spec.threads, &behind);
+    if (refused || (others.ok() && behind.stall + behind.compute < chosen.stall + chosen.compute)) {
+      programs = std::move(others);
+      chosen = std::move(behind);
+    }
+  }
+  if (memory != nullptr && programs.ok()) *memory = std::move(chosen);
+  return programs;
 }
 
 Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graphs, int threads,

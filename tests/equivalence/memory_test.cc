@@ -194,7 +194,9 @@ TEST(MemoryOfAStep, ThatIsNotClippedFitsWhereAClippedOneDoes) {
 // What lives far from the device comes and goes beside the backward, not behind it.
 TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) {
   for (const int micro_batches : {1, 3}) {
+    // Moves that take no processor from kernels.
     RunSpec spec{.micro_batches = micro_batches, .memory = {.optimizer = Tier::kDisk}};
+    spec.memory.links.copies = spec.memory.links.disk = {};
     const auto products_after_first_update = [&](double max_norm) {
       spec.max_norm = max_norm;
       const TinyRun run(spec);
@@ -214,6 +216,8 @@ TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) 
     };
     EXPECT_EQ(products_after_first_update(1.0), 0);
     EXPECT_GT(products_after_first_update(0), 10) << "of some 20 products of 3 blocks";
+    spec.memory.links.disk = {.slows = 10};
+    EXPECT_EQ(products_after_first_update(0), 0) << "kernels beside a move would wait for it";
   }
 }
 
