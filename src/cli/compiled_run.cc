@@ -222,6 +222,12 @@ Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory
   return within;
 }
 
+// Of one row.
+Graph OneRow(const Model& model, const RunConfig& config) {
+  const int64_t row = *config.data.max_seq_len;
+  return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
+}
+
 }  // namespace
 
 Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
@@ -279,16 +285,6 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
   }
   return runs;
 }
-
-namespace {
-
-// Of one row.
-Graph OneRow(const Model& model, const RunConfig& config) {
-  const int64_t row = *config.data.max_seq_len;
-  return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
-}
-
-}  // namespace
 
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
   const LoraSpec spec = LoraSpecOf(config.lora);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "graph/rule.h"
 #include "program/buffer_names.h"
@@ -45,24 +47,25 @@ class Syncer {
 
   // Takes the gradients of whole weights back through the gathers; those of later uses are added to the first's.
   void Reduce(const std::vector<GatheredUse>& whole, const Graph& forward) {
+    std::unordered_map<std::string, std::vector<size_t>> made;  // by name; several where stages share a weight
+    for (size_t k = 0; k < last_.size(); ++k) made[graph_.value(last_[k].id).name].push_back(k);
     std::map<ValueId, int> count;
-    std::map<std::string, std::vector<size_t>> parts;  // by weight, of each stage that has it: the first use's
+    std::map<std::string, std::vector<size_t>> parts;  // by weight: those of first uses
     for (const GatheredUse& use : whole) {
       const std::string& weight = forward.value(use.weight).name;
       const int number = count[use.weight]++;
-      std::vector<size_t>& first = parts[weight];
-      if (number == 0 && !first.empty()) continue;  // another stage's, of the same name and gathers: done
-      TEMPER_CHECK(number == 0 || first.size() == 1) << weight << " is used twice, and by two stages";
-      for (size_t k = 0; k < last_.size(); ++k) {
-        if (last_[k].id == kNoValue || graph_.value(last_[k].id).name != WholeGradientName(weight, number)) continue;
-        if (number == 0) {
-          last_[k] = ReduceScatter(use, forward, last_[k], nullptr);
-          first.push_back(k);
-        } else {
-          last_[first[0]] = ReduceScatter(use, forward, last_[k], &last_[first[0]]);
-          last_[k].id = kNoValue;
-        }
+      // Taken once: another stage's use has the same name and gathers.
+      const std::vector<size_t> terms = std::exchange(made[WholeGradientName(weight, number)], {});
+      if (terms.empty()) continue;
+      if (number == 0) {
+        for (const size_t k : terms) last_[k] = ReduceScatter(use, forward, last_[k], nullptr);
+        parts[weight] = terms;
+        continue;
       }
+      TEMPER_CHECK(terms.size() == 1 && parts.at(weight).size() == 1) << weight << " is used twice, and by two stages";
+      Made &part = last_[parts.at(weight)[0]], &term = last_[terms[0]];
+      part = ReduceScatter(use, forward, term, &part);
+      term.id = kNoValue;
     }
   }
 

@@ -372,10 +372,9 @@ class Placer {
       NotePeak(*stage.graph, layout, {}, &program, &peak_live);
       const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
       const bool per_micro_batch = !IsUpdate(*stage.graph);
-      if (!per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate});
       const auto first_update = std::find_if(bindings.begin(), bindings.end(), [&](int b) {
         const Binding& binding = program.bindings[static_cast<size_t>(b)];
-        return per_micro_batch && Updates(program.segments[static_cast<size_t>(binding.segment)]);
+        return Updates(program.segments[static_cast<size_t>(binding.segment)]);
       });
       for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
         if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});

@@ -186,7 +186,7 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Place
     }
   };
   const StepCompiler compiler(spec, once);
-  add(compiler.Differentiated(fused, false, false), spec.micro_batches - 1);
+  if (spec.micro_batches > 1) add(compiler.Differentiated(fused, false, false), spec.micro_batches - 1);
   add(compiler.Differentiated(fused, false, true), 1);
   add(update, 1);
   return sent;
