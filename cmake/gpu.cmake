@@ -54,7 +54,7 @@ function(temper_cuda_program)
   file(GLOB hosts CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/hardware/gpu_*.cc ${folder}/hardware/blas_*.cc)
   list(FILTER hosts EXCLUDE REGEX "_test\\.cc$|/hipblas_lt\\.cc$")
   temper_gpu_objects(objects ${TEMPER_NVCC}
-    "-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
+    "-gencode=arch=compute_90a,code=sm_90a;-DTEMPER_SM90A;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   add_executable(temper_cuda EXCLUDE_FROM_ALL src/cli/main.cc ${hosts} ${objects})
   set_target_properties(temper_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -89,6 +89,10 @@ function(temper_gpu_layer)
                EXCLUDE "/emulator/|/(no_gpu|hip_products|hipblas_lt)\\.cc$")
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.cu)
   target_sources(temper_backend_gpu PRIVATE ${kernels})
+  # Code for Hopper's own units is launched only where it was compiled.
+  if(CMAKE_CUDA_ARCHITECTURES MATCHES "90a-real|90a(;|$)")
+    target_compile_definitions(temper_backend_gpu PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:TEMPER_SM90A>)
+  endif()
   # Contraction is off here, too: see CMakeLists.txt.
   target_compile_options(temper_backend_gpu PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off>")

@@ -2,6 +2,7 @@
 // (attention_tiling.h), in bf16 by matrix units where there are some.
 #include "backend/gpu/attention_matrix.h"
 #include "backend/gpu/attention_tiling.h"
+#include "backend/gpu/attention_warpgroup.h"
 
 namespace temper::gpu {
 namespace {
@@ -43,6 +44,7 @@ std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Cont
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
   TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
   if (spec.inputs[1].dtype == DType::kBF16) {
+    if (auto kernel = MakeWarpgroupAttentionBackward(heads, context)) return kernel;
     if (auto kernel = MakeMatrixAttentionBackward(heads, context)) return kernel;
   }
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {

@@ -2,10 +2,12 @@
 // only file of this folder that knows which of them compiles it. Kernels are written in CUDA's dialect with these
 // exceptions:
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
-//   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
+//   TEMPER_WINDOW(float, tile, 256);                        more than 48 KiB of it: one per kernel, as large as its
+//   launch says TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
+//   TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, args...)   with a window, which AllowWindow has granted
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
-//   Exp, Exp2, Log, Erfc, Fma, Sqrt                         of f32; see below what they promise
+//   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
@@ -26,7 +28,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define TEMPER_UNROLL
 #define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
@@ -35,6 +37,7 @@
 #define gridDim (::temper::simt::Here().grid_dim)
 #define __syncthreads() ::temper::simt::Barrier(__LINE__)
 #define TEMPER_SHARED(type, name, count) const ::temper::simt::SharedArray<type> name((count), __LINE__)
+#define TEMPER_WINDOW TEMPER_SHARED
 
 namespace temper::gpu {
 
@@ -51,6 +54,11 @@ inline int WarpSize() {
 #define TEMPER_MATRIX_UNITS 1
 inline bool HasMatrixUnits(gpuStream_t stream) {
   return stream->warp_size == 32;
+}
+// The same of warpgroup_unit.h.
+#define TEMPER_WARPGROUP_UNITS 1
+inline bool HasWarpgroupUnits(gpuStream_t stream) {
+  return stream->warpgroups;
 }
 template <class T>
 T ShuffleXor(T x, int mask) {
@@ -76,6 +84,10 @@ inline float Erfc(float x) {
 inline float Exp2(float x) {
   return x == 0 ? 1 : Nudge(std::exp2(x), 2);
 }
+inline float Exp2Flush(float x) {
+  const float y = Exp2(x);
+  return y < 0x1p-126f ? 0 : y;
+}
 
 inline Status LaunchStatus(const char* name, const std::string& fault) {
   return fault.empty() ? OkStatus() : InvalidArgument(std::string(name) + ": " + fault);
@@ -89,6 +101,12 @@ std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... ar
   ::temper::gpu::LaunchStatus(                                                                                  \
       #name, ::temper::simt::Launch(*(stream), ::temper::gpu::gpuDim3{blocks}, ::temper::gpu::gpuDim3{threads}, \
                                     ::temper::gpu::Bind(name, __VA_ARGS__)))
+#define TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, ...) \
+  TEMPER_LAUNCH(name, blocks, threads, stream, __VA_ARGS__)
+template <class... Parameters>
+bool AllowWindow(void (*)(Parameters...), int bytes) {
+  return bytes <= (227 << 10);  // Hopper's
+}
 
 }  // namespace temper::gpu
 
@@ -105,6 +123,7 @@ std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... ar
 #define TEMPER_UNROLL _Pragma("unroll")
 #define TEMPER_NO_UNROLL _Pragma("unroll 1")
 #define TEMPER_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#define TEMPER_WINDOW(type, name, count) extern __shared__ __align__(1024) type name[]
 
 namespace temper::gpu {
 
@@ -133,6 +152,7 @@ template <class T>
 using Shared = T*;
 
 #if defined(__HIP__) || defined(__HIPCC__)
+#define TEMPER_WARPGROUP_UNITS 0
 #define TEMPER_MATRIX_UNITS 0
 inline bool HasMatrixUnits(gpuStream_t) {
   return false;
@@ -148,6 +168,23 @@ __device__ T ShuffleXor(T x, int mask) {
 #define TEMPER_MATRIX_UNITS 1
 inline bool HasMatrixUnits(gpuStream_t) {
   return true;
+}
+// They are Hopper's alone: neither older GPUs nor newer ones have them, and only code for sm_90a may name them.
+#define TEMPER_WARPGROUP_UNITS 1
+inline bool HasWarpgroupUnits(gpuStream_t) {
+#if defined(TEMPER_SM90A)
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+         minor == 0;
+#else
+  return false;
+#endif
+}
+template <class... Parameters>
+bool AllowWindow(void (*kernel)(Parameters...), int bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess;
 }
 __device__ constexpr int WarpSize() {
   return 32;
@@ -169,6 +206,16 @@ __device__ inline float Erfc(float x) {
 }
 __device__ inline float Exp2(float x) {
   return exp2f(x);
+}
+// One instruction, 2 units in the last place; 0 where the result has no normal number.
+__device__ __forceinline__ float Exp2Flush(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
 }
 
 // The runtime's functions, under one name.
@@ -263,6 +310,9 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 }
 #define TEMPER_LAUNCH(name, blocks, threads, stream, ...) \
   (name<<<blocks, threads, 0, stream>>>(__VA_ARGS__),     \
+   ::temper::gpu::LaunchStatus(#name, TEMPER_GPU_NAME(GetLastError)()))
+#define TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, ...) \
+  (name<<<blocks, threads, bytes, stream>>>(__VA_ARGS__),               \
    ::temper::gpu::LaunchStatus(#name, TEMPER_GPU_NAME(GetLastError)()))
 
 }  // namespace temper::gpu

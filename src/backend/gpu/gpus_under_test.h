@@ -109,9 +109,10 @@ struct GpuTables {
 inline std::vector<GpuTables> GpusUnderTest() {
   std::vector<GpuTables> tables;
 #ifdef TEMPER_GPU_EMULATED
-  for (int warp_size : {32, 64}) {  // the same bits in whatever order threads run
-    tables.push_back({MakeEmulatedGpuKernels({.warp_size = warp_size}),
-                      MakeEmulatedGpuKernels({.warp_size = warp_size, .order = 7})});
+  for (simt::Machine machine : {simt::Machine{32}, simt::Machine{64}, simt::Machine{.warpgroups = true}}) {
+    auto table = MakeEmulatedGpuKernels(machine);
+    machine.order = 7;  // the same bits in whatever order threads run
+    tables.push_back({std::move(table), MakeEmulatedGpuKernels(machine)});
   }
 #else
   static const auto device = OpenGpu(0);

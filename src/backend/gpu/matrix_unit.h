@@ -89,16 +89,16 @@ void LoadMatrices(Shared<Bf16Bits> tile, int at, uint32_t (&x)[4]) {
 
 void CopyBeside(const bf16* from, bool there, Shared<Bf16Bits> tile, int at) {
   if (at % 8 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) simt::Fail("a copy that is not aligned");
-  simt::DeferCopy([=, &tile] {
+  simt::Defer(simt::Unit::kCopies, [=, &tile] {
     for (int i = 0; i < 8; ++i) tile[at + i] = there ? from[i].bits : Bf16Bits{0};
   });
 }
 void CloseCopies() {
-  simt::CloseCopies();
+  simt::Close(simt::Unit::kCopies);
 }
 template <int kPending>
 void AwaitCopies() {
-  simt::AwaitCopies(kPending);
+  simt::Await(simt::Unit::kCopies, kPending);
 }
 
 #else

@@ -47,7 +47,8 @@ class EmulatedKernels final : public KernelTable {
   EmulatedKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges)
       : machine_(machine),
         exchanges_(exchanges),
-        name_("gpu emulator, warps of " + std::to_string(machine.warp_size)) {}
+        name_("gpu emulator, warps of " + std::to_string(machine.warp_size) +
+              (machine.warpgroups ? ", warpgroups" : "")) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     return EmulatedKernel::Make(spec, machine_, exchanges_);

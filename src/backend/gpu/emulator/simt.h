@@ -24,8 +24,9 @@ struct Dim3 {
 };
 
 struct Machine {
-  int warp_size = 32;  // 32 (NVIDIA) or 64 (AMD)
-  uint64_t order = 0;  // 0: ascending; any other: shuffled by it, anew for every block and barrier
+  int warp_size = 32;       // 32 (NVIDIA) or 64 (AMD)
+  uint64_t order = 0;       // 0: ascending; any other: shuffled by it, anew for every block and barrier
+  bool warpgroups = false;  // four warps have matrix units together (Hopper)
 };
 
 // Where the running thread is.
@@ -46,11 +47,20 @@ uint64_t ExchangeBits(uint64_t bits, int mask, int line);
 // The 32 bytes that each lane of the running thread's warp gave at the same call, by lane; valid until the next.
 using WarpWords = std::array<uint32_t, 8>;
 const WarpWords* ExchangeWords(const WarpWords& mine, int line);
-// Writes that nobody sees before the thread waits for them: a copy that a GPU makes in the background. CloseCopies ends
-// a group of them; AwaitCopies does those of all groups but the last `pending`.
-void DeferCopy(std::function<void()> copy);
-void CloseCopies();
-void AwaitCopies(int pending);
+// Work that a GPU does in the background for a thread: copies into shared memory, products of a warpgroup's matrix
+// units. It is done when the thread waits for it, no sooner: Close ends a group of it, Await does that of all groups
+// but the last `pending`.
+enum class Unit : unsigned char { kCopies, kProducts };
+void Defer(Unit unit, std::function<void()> work);
+void Close(Unit unit);
+void Await(Unit unit, int pending);
+// Matrix units of warpgroups see shared memory past the caches of ordinary writes: those of this thread so far are
+// theirs to read from here on (fence.proxy.async).
+void FenceWrites();
+// Products may read registers that this thread has written so far (wgmma.fence).
+void FenceRegisters();
+// Waits for the other threads of this thread's four warps to come to the same line.
+void MeetWarpgroup(int line);
 // Ends the launch. Does not return to the kernel.
 [[noreturn]] void Fail(const std::string& what);
 
@@ -62,6 +72,7 @@ struct SharedSpan {
 };
 SharedSpan AllocateShared(size_t elements, size_t element_size, int line);
 void CheckRead(SharedCells* cells, size_t index);
+void CheckProductRead(SharedCells* cells, size_t index);  // by a warpgroup's matrix units
 void CheckWrite(SharedCells* cells, size_t index);
 
 // What `__shared__ T name[n]` is here.
@@ -94,6 +105,13 @@ class SharedArray {
   template <class I>
   Element operator[](I i) const {
     return {span_, static_cast<size_t>(i)};
+  }
+  // What a warpgroup's matrix units read.
+  T ForProducts(size_t i) const {
+    CheckProductRead(span_.cells, i);
+    T x;
+    std::memcpy(&x, span_.data + i * sizeof(T), sizeof(T));
+    return x;
   }
 
  private:
