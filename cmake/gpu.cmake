@@ -54,7 +54,7 @@ function(temper_cuda_program)
   file(GLOB hosts CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/hardware/gpu_*.cc ${folder}/hardware/blas_*.cc)
   list(FILTER hosts EXCLUDE REGEX "_test\\.cc$|/hipblas_lt\\.cc$")
   temper_gpu_objects(objects ${TEMPER_NVCC}
-    "-gencode=arch=compute_90a,code=sm_90a;-DTEMPER_SM90A;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
+    "-gencode=arch=compute_90a,code=sm_90a;-DTEMPER_SM90A;-Xptxas=--warning-as-error;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   add_executable(temper_cuda EXCLUDE_FROM_ALL src/cli/main.cc ${hosts} ${objects})
   set_target_properties(temper_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

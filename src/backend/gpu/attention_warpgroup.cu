@@ -24,12 +24,12 @@ __device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale,
   TEMPER_UNROLL
   for (int n = 0; n < kTiles; ++n) {
     TEMPER_UNROLL
-    for (int i = 0; i < 4; ++i) here[i / 2] = Max()(here[i / 2], score[n].x[i]);
+    for (int i = 0; i < 4; ++i) here[i / 2] = fmaxf(here[i / 2], score[n].x[i]);  // a NaN comes back through p
   }
   TEMPER_UNROLL
   for (int i = 0; i < 2; ++i) {
     const float before = largest[i];
-    largest[i] = Max()(before, ReduceQuad<Max>(here[i]));
+    largest[i] = fmaxf(before, ReduceQuad<Max>(here[i]));
     // No key of this query yet: nothing to scale, and nothing that exp2 could take.
     const float from = largest[i] > -INFINITY ? largest[i] * scale : 0;
     rescale[i] = Exp2Flush(Fma(before, scale, -from));

@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   const int of_head = TilesThatSee(heads, x.document_start_T, k_begin, k_end);
   const int tiles = of_head * static_cast<int>(sharing);
   const float scale = heads.scale * kLog2E;
-  // The tile that is copied next.
+  // Of the tile that is copied next.
   int64_t h = kv_head * sharing, q_begin = k_begin;
   const auto copy_met = [&](int i) {
     CopyRows(x.q, q_begin, T, heads.heads, h, E, window, met(i % 2));
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
       first_seen[at] = static_cast<int>(t < T ? heads.FirstSeen(x.document_start_T, t) : T);
     }
     q_begin += kMet;
-    if ((i + 1) % of_head == 0) {
+    if (q_begin == k_begin + int64_t{of_head} * kMet) {
       ++h;
       q_begin = k_begin;
     }
@@ -179,7 +179,10 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   CopyRows(x.k, k_begin, k_end, heads.kv_heads, kv_head, E, window, k_tile);
   CopyRows(x.v, k_begin, k_end, heads.kv_heads, kv_head, E, window, v_tile);
   copy_met(0);
+  int t_next = static_cast<int>(k_begin);
   for (int i = 0; i < tiles; ++i) {
+    const int t_begin = t_next;
+    t_next = static_cast<int>(q_begin);
     MeetAtTile();
     if (i + 1 < tiles) copy_met(i + 1);
     const Met q_tile = met(i % 2), d_o_tile = met(2 + i % 2);
@@ -190,15 +193,14 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     StartScores(window, v_tile, group * kWarpgroupRows, d_o_tile, d_s);
     AwaitProducts<1>();
     const int slot = i % 2 * kMet, column = lane % 4 * 2;
-    const int t_begin = static_cast<int>(k_begin) + i % of_head * kMet,
-              s_begin = static_cast<int>(k_begin) + group * kWarpgroupRows;
+    const int s_begin = static_cast<int>(k_begin) + group * kWarpgroupRows;
     if (t_begin < s_begin + kWarpgroupRows - 1 || first_seen[slot + kMet - 1] > s_begin) {
       TEMPER_UNROLL
       for (int n = 0; n < kMet / 8; ++n) {
         TEMPER_UNROLL
         for (int j = 0; j < 4; ++j) {
-          const int at = n * 8 + column + j % 2, s = static_cast<int>(row) + j / 2 * 8;
-          if (s > t_begin + at || s < first_seen[slot + at]) p[n].x[j] = -INFINITY;
+          const int at = n * 8 + column + j % 2, s = static_cast<int>(row) + j / 2 * 8, from = first_seen[slot + at];
+          if (s > t_begin + at || s < from) p[n].x[j] = -INFINITY;
         }
       }
     }
