@@ -1,6 +1,6 @@
-// How close do kernels on a GPU come to its limits? Memory-bound ones to the rate of a copy, attention to the peak of
-// matrix products, both measured in this run. Bytes are those of the ops' cost rules, each operand once; operands are
-// random and larger than any cache. One line each, the slowest ratio last.
+// How close do kernels on a GPU come to its limits? Memory-bound ones and the thin products of adapters to the rate of
+// a copy, attention to the peak of matrix products, both measured in this run. Bytes are those of the ops' cost rules,
+// each operand once; operands are random and larger than any cache. One line each, the slowest ratio last.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -115,6 +115,31 @@ void MemoryBound(Device& device, double copy) {
   fmt::print("memory-bound kernels: at least {:.0f} % of a copy's rate\n", 100 * least);
 }
 
+// An adapter's products, by the vendor's library: r wide, so that bytes bound them. In a step of LoRA at this size they
+// are a tenth of the time even at a copy's rate, and more where they miss it.
+void ThinProducts(Device& device, double copy) {
+  constexpr int64_t kRank = 16, kF = 14336;
+  const auto of = [](int64_t rows, int64_t columns) { return TensorType{DType::kBF16, {rows, columns}}; };
+  const TensorType x = of(kT, kD), a = of(kRank, kD), x_a = of(kT, kRank), b = of(kF, kRank), y = of(kT, kF);
+  const struct {
+    const char* name;
+    Op op;
+    Types inputs;
+    bool acc;
+  } cases[] = {{"x A^T", Op::kLinear, {x, a}, false},         {"y += x_a B^T", Op::kLinear, {x_a, b, y}, true},
+               {"d_y B", Op::kLinearDx, {y, b}, false},       {"d_x += d_x_a A", Op::kLinearDx, {x_a, a, x}, true},
+               {"d_y^T x_a", Op::kLinearDw, {y, x_a}, false}, {"d_x_a^T x", Op::kLinearDw, {x_a, x}, false}};
+  for (const auto& c : cases) {
+    DeviceInstruction instruction(device, c.op, c.inputs, {{"acc", int64_t{c.acc}}});
+    if (c.acc) instruction.InPlace(0, 2);
+    const double seconds = instruction.Seconds();
+    const Cost cost = instruction.cost();
+    const double rate = static_cast<double>((cost.read + cost.written).v) / seconds;
+    fmt::print("bf16  product {:20} {:8.3f} ms {:7.0f} GB/s {:5.0f} % of a copy\n", c.name, seconds * 1e3, rate * 1e-9,
+               100 * rate / copy);
+  }
+}
+
 void Attention(Device& device, DType dtype, int64_t heads, int64_t kv_heads, int64_t E, int64_t document, double peak) {
   const int64_t T = dtype == DType::kF32 ? 4096 : kT;  // f32 has no matrix units: shorter, or it takes seconds
   const TensorType q = {dtype, {T, heads * E}}, k = {dtype, {T, kv_heads * E}}, starts = {DType::kI32, {T}};
@@ -154,6 +179,7 @@ int Main() {
       "it\n",
       device.name(), bf16 * 1e-12, f32 * 1e-12, copies.within * 1e-9, copies.to_device * 1e-9,
       copies.from_device * 1e-9);
+  ThinProducts(device, copies.within);
   MemoryBound(device, copies.within);
   for (const int64_t document : {512, 2048, 16384}) Attention(device, DType::kBF16, 32, 8, 128, document, bf16);
   Attention(device, DType::kBF16, 32, 8, 64, 2048, bf16);
