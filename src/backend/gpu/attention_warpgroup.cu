@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   if (tiles > 1) copy_keys(1);
   copy_values(0);
   CloseCopies();
-  FenceRegisters();
+  FenceRegisters(score);
   StartScores(window, place(0), group * kWarpgroupRows, place(1), score);
-  AwaitProducts<0>();
+  AwaitProducts<0>(score);
   softmax(0);
   PackWeights(score, p);
   for (int j = 1; j < tiles; ++j) {
@@ -120,12 +120,12 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     if (j + 1 < tiles) copy_keys(j + 1);
     copy_values(j);
     CloseCopies();
-    FenceRegisters();
+    FenceRegisters(score, p, out);
     StartScores(window, place(0), group * kWarpgroupRows, place(1 + j % 2), score);
     StartWeighted(window, p, place(3 + (j - 1) % 2), out);
-    AwaitProducts<1>();
+    AwaitProducts<1>(score);
     softmax(j);
-    AwaitProducts<0>();
+    AwaitProducts<0>(out, p);
     TEMPER_UNROLL
     for (int n = 0; n < kE / 8; ++n) {
       TEMPER_UNROLL
@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     PackWeights(score, p);
   }
   MeetAtTile();
-  FenceRegisters();
+  FenceRegisters(p, out);
   StartWeighted(window, p, place(3 + (tiles - 1) % 2), out);
-  AwaitProducts<0>();
+  AwaitProducts<0>(out);
   TEMPER_UNROLL
   for (int i = 0; i < 2; ++i) sum[i] = ReduceQuad<Sum>(sum[i]);
   using M = MatrixTile<kE>;

@@ -94,25 +94,25 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1) WarpgroupQueryGradients(
   copy_met(0);
   MeetAtTile();
   if (tiles > 1) copy_met(1);
-  FenceRegisters();
+  FenceRegisters(score, d_p);
   start_products(0);
-  AwaitProducts<0>();
+  AwaitProducts<0>(score, d_p);
   find_gradients(0);
   PackWeights(score, d_s);
   for (int j = 1; j < tiles; ++j) {
     MeetAtTile();
     if (j + 1 < tiles) copy_met(j + 1);
-    FenceRegisters();
+    FenceRegisters(score, d_p, d_s, out);
     start_products(j);
     StartWeighted(window, d_s, keys(j - 1), out);
-    AwaitProducts<1>();
+    AwaitProducts<1>(score, d_p);
     find_gradients(j);
-    AwaitProducts<0>();
+    AwaitProducts<0>(out, d_s);
     PackWeights(score, d_s);
   }
-  FenceRegisters();
+  FenceRegisters(d_s, out);
   StartWeighted(window, d_s, keys(tiles - 1), out);
-  AwaitProducts<0>();
+  AwaitProducts<0>(out);
   using M = MatrixTile<kE>;
   if (query[0] < q_end) StoreHalf<M, 0>(out, heads.scale, row, heads.heads, h, E, lane, d_q);
   if (query[1] < q_end) StoreHalf<M, 1>(out, heads.scale, row, heads.heads, h, E, lane, d_q);
@@ -188,10 +188,10 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     const Met q_tile = met(i % 2), d_o_tile = met(2 + i % 2);
     FragmentC p[kMet / 8], d_s[kMet / 8];
     FragmentA weights[kMet / 16], more_weights[kMet / 16];
-    FenceRegisters();
+    FenceRegisters(p, d_s);
     StartScores(window, k_tile, group * kWarpgroupRows, q_tile, p);
     StartScores(window, v_tile, group * kWarpgroupRows, d_o_tile, d_s);
-    AwaitProducts<1>();
+    AwaitProducts<1>(p);
     const int slot = i % 2 * kMet, column = lane % 4 * 2;
     const int s_begin = static_cast<int>(k_begin) + group * kWarpgroupRows;
     if (t_begin < s_begin + kWarpgroupRows - 1 || first_seen[slot + kMet - 1] > s_begin) {
@@ -214,9 +214,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
       }
     }
     PackWeights(p, weights);
-    FenceRegisters();
+    FenceRegisters(weights, out_v);
     StartWeighted(window, weights, d_o_tile, out_v);
-    AwaitProducts<1>();
+    AwaitProducts<1>(d_s);
     TEMPER_UNROLL
     for (int n = 0; n < kMet / 8; ++n) {
       TEMPER_UNROLL
@@ -227,9 +227,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
       }
     }
     PackWeights(d_s, more_weights);
-    FenceRegisters();
+    FenceRegisters(more_weights, out_k);
     StartWeighted(window, more_weights, q_tile, out_k);
-    AwaitProducts<0>();
+    AwaitProducts<0>(out_v, out_k);
   }
   using M = MatrixTile<kE>;
   if (row < k_end) {

@@ -57,15 +57,16 @@ template <class Right>
 __device__ __forceinline__ void MultiplyWeights(Shared<Bf16Bits> window, const FragmentA& left, Right right, int row,
                                                 FragmentC (&sums)[Right::kE / 8]);
 
-// Between what wrote registers (sums, left operands) and the products that read them.
-__device__ __forceinline__ void FenceRegisters();
+// Between what wrote `registers` (sums, left operands: all that products are about to read) and these products.
+template <class... Registers>
+__device__ __forceinline__ void FenceRegisters(Registers&... registers);
 // Between this thread's writes of tiles (copies that it has awaited, too) and the barrier before products.
 __device__ __forceinline__ void FenceTiles();
 // Ends a group of products.
 __device__ __forceinline__ void CloseProducts();
-// Returns when this warp's products are done but for the last kPending groups.
-template <int kPending>
-__device__ __forceinline__ void AwaitProducts();
+// Returns when this warp's products are done but for the last kPending groups; `sums` are those that are there now.
+template <int kPending, class... Sums>
+__device__ __forceinline__ void AwaitProducts(Sums&... sums);
 
 #if defined(TEMPER_GPU_EMULATED)
 
@@ -145,7 +146,8 @@ void MultiplyWeights(Shared<Bf16Bits> window, const FragmentA& left, Right right
       [=, &window](int column, int k) { return Described(window, b, k, column); });
 }
 
-void FenceRegisters() {
+template <class... Registers>
+void FenceRegisters(Registers&...) {
   simt::FenceRegisters();
 }
 void FenceTiles() {
@@ -154,8 +156,8 @@ void FenceTiles() {
 void CloseProducts() {
   simt::Close(simt::Unit::kProducts);
 }
-template <int kPending>
-void AwaitProducts() {
+template <int kPending, class... Sums>
+void AwaitProducts(Sums&...) {
   simt::Await(simt::Unit::kProducts, kPending);
 }
 
@@ -228,7 +230,23 @@ __device__ void MultiplyWeights(Shared<Bf16Bits> window, const FragmentA& left, 
   }
 }
 
-__device__ void FenceRegisters() {
+// The compiler may move arithmetic across instructions that do not name its registers: these do, and cost nothing.
+template <int kCount>
+__device__ __forceinline__ void Name(FragmentC (&x)[kCount]) {
+  TEMPER_UNROLL
+  for (int i = 0; i < kCount; ++i) asm volatile("" : TEMPER_4(x[i]) : : "memory");
+}
+template <int kCount>
+__device__ __forceinline__ void Name(FragmentA (&x)[kCount]) {
+  TEMPER_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("" : "+r"(x[i].x[0]), "+r"(x[i].x[1]), "+r"(x[i].x[2]), "+r"(x[i].x[3]) : : "memory");
+  }
+}
+
+template <class... Registers>
+__device__ void FenceRegisters(Registers&... registers) {
+  (Name(registers), ...);
   TEMPER_WGMMA("wgmma.fence.sync.aligned;" : : : "memory");
 }
 __device__ void FenceTiles() {
@@ -237,9 +255,10 @@ __device__ void FenceTiles() {
 __device__ void CloseProducts() {
   TEMPER_WGMMA("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
-template <int kPending>
-__device__ void AwaitProducts() {
+template <int kPending, class... Sums>
+__device__ void AwaitProducts(Sums&... sums) {
   TEMPER_WGMMA("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+  (Name(sums), ...);
 }
 
 #undef TEMPER_WGMMA
