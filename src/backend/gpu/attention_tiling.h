@@ -1,29 +1,12 @@
-// The tiling of attention and its backward without matrix units, for rows in one piece (attention.cu,
-// attention_backward.cu) and for the steps of a ring, whose queries and keys are different parts of the rows
-// (attention_step.cu). What differs is which keys a query sees:
-//
-//   Sees  First(heads, document_start_T, t), End(t): query t sees keys [First, End). Neither falls as t grows, and
-//         neither leaves what there is, whatever the data says.
-//         FirstQuery(s): the first query that may see key s or one behind it.
-//         PlaceOf(t): which token of the whole rows query t is.
-//
-// No two blocks write the same element, so there is nothing to add atomically: the same bits, run after run. Floor: 4
-// flops per query, visible key and element; backward 10, where scores are made twice (14 here).
+// The tiling of attention and its backward without matrix units. No two blocks write the same element, so there is
+// nothing to add atomically: the same bits, run after run. Floor: 4 flops per query, visible key and element; backward
+// 10, where scores are made twice (14 here).
 #pragma once
 
+#include "backend/gpu/attention_sees.h"
 #include "backend/gpu/attention_tile.h"
 
 namespace temper::gpu {
-
-// Rows in one piece: a token sees what is before it.
-struct Causal {
-  __device__ int64_t First(const Heads& heads, const int* document_start_T, int64_t t) const {
-    return heads.FirstSeen(document_start_T, t);
-  }
-  __device__ int64_t End(int64_t t) const { return t + 1; }
-  __device__ int64_t FirstQuery(int64_t s) const { return s; }
-  __device__ int64_t PlaceOf(int64_t t) const { return t; }
-};
 
 template <class T, class Out>
 struct ForwardOperands {

@@ -1,6 +1,6 @@
-// attention on Hopper's warpgroups: attention.cu's algorithm, a block per 128 queries and head, tiles of 128 keys. The
-// scores of a tile are enqueued before the values of the tile before it are weighted, so that the units go on while
-// exponentials are taken (Shah et al. 2024, FlashAttention-3).
+// attention and the steps of a ring on Hopper's warpgroups: attention_tiling.h's algorithm, a block per 128 queries and
+// head, tiles of 128 keys. The scores of a tile are enqueued before the values of the tile before it are weighted, so
+// that the units go on while exponentials are taken (Shah et al. 2024, FlashAttention-3).
 #include "backend/gpu/attention_warpgroup.h"
 
 namespace temper::gpu {
@@ -15,8 +15,8 @@ struct Forward {
   static constexpr int kWindow = kTiles * Tile::kElements + kWindowSlack;
 };
 
-// p = exp2(scale (score - largest so far)), of this lane's two rows; `rescale` takes what was summed up before to the
-// new largest.
+// p = exp2(scale score - largest so far), of this lane's two rows, `largest` in units of log 2; `rescale` takes what
+// was summed up before to the new largest.
 template <int kTiles>
 __device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale, float (&largest)[2], float (&sum)[2],
                                         float (&rescale)[2]) {
@@ -29,10 +29,10 @@ __device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale,
   TEMPER_UNROLL
   for (int i = 0; i < 2; ++i) {
     const float before = largest[i];
-    largest[i] = fmaxf(before, ReduceQuad<Max>(here[i]));
+    largest[i] = fmaxf(before, ReduceQuad<Max>(here[i]) * scale);
     // No key of this query yet: nothing to scale, and nothing that exp2 could take.
-    const float from = largest[i] > -INFINITY ? largest[i] * scale : 0;
-    rescale[i] = Exp2Flush(Fma(before, scale, -from));
+    const float from = largest[i] > -INFINITY ? largest[i] : 0;
+    rescale[i] = Exp2Flush(before - from);
     float sum_here = 0;
     TEMPER_UNROLL
     for (int n = 0; n < kTiles; ++n) {
@@ -47,10 +47,18 @@ __device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale,
   }
 }
 
-template <int kE>
+template <class R>
+struct Operands {
+  const bf16 *q, *k, *v;
+  const int* document_start_T;
+  R* o;
+  float* lse_TH;
+  const float *o_before, *lse_before;  // of the keys of earlier steps, or nullptr
+};
+
+template <int kE, class R, class Sees>
 __global__ void __launch_bounds__(kWarpgroupThreads, 1)
-    WarpgroupAttention(const bf16* q, const bf16* k, const bf16* v, const int* document_start_T, Heads heads, bf16* o,
-                       float* lse_TH, int64_t* fault) {
+    WarpgroupAttention(Operands<R> x, Heads heads, Sees sees, int64_t* fault) {
   using Tile = typename Forward<kE>::Tile;
   TEMPER_WINDOW(Bf16Bits, window, Forward<kE>::kWindow);
   const int base = FirstTile(window);
@@ -63,117 +71,160 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   const int64_t kv_head = heads.KvHead(h);
   if (h == 0 && q_begin + threadIdx.x < q_end) {
     const int64_t t = q_begin + threadIdx.x;
-    const int start = document_start_T[t];
-    if (start < 0 || start > t || (t > 0 && start < document_start_T[t - 1])) *fault = 1 + t;
+    const int start = x.document_start_T[t];
+    if (start < 0 || start > sees.PlaceOf(t) || (t > 0 && start < x.document_start_T[t - 1])) *fault = 1 + t;
   }
-  // This lane's two queries.
+  // This lane's two queries, and the keys that they see; of what is none, no key.
   const int64_t row = q_begin + in_block;
-  int query[2], first[2];
+  int first[2], end[2];
   for (int i = 0; i < 2; ++i) {
-    query[i] = static_cast<int>(row) + i * 8;
-    first[i] = static_cast<int>(query[i] < q_end ? heads.FirstSeen(document_start_T, query[i]) : q_end);
+    const int64_t t = row + i * 8;
+    first[i] = static_cast<int>(t < q_end ? sees.First(heads, x.document_start_T, t) : 0);
+    end[i] = static_cast<int>(t < q_end ? sees.End(t) : 0);
   }
-  // Documents begin in order, so that the first query sees the first key of all, and the last the last first one.
-  const int64_t k_begin = heads.FirstSeen(document_start_T, q_begin);
-  const int64_t all_see_from = heads.FirstSeen(document_start_T, q_end - 1);
-  const int tiles = static_cast<int>((q_end - k_begin + kBlockRows - 1) / kBlockRows);
+  // Of later queries neither the first key nor the last comes earlier.
+  const int64_t k_begin = sees.First(heads, x.document_start_T, q_begin), k_end = sees.End(q_end - 1);
+  const int64_t all_see_from = sees.First(heads, x.document_start_T, q_end - 1);
+  const int64_t first_query = q_begin + group * kWarpgroupRows;
+  const int64_t all_see_to = first_query < q_end ? sees.End(first_query) : k_end;  // of this warpgroup
+  const int tiles = k_begin < k_end ? static_cast<int>((k_end - k_begin + kBlockRows - 1) / kBlockRows) : 0;
   const auto copy_keys = [&](int j) {
-    CopyRows(k, k_begin + int64_t{j} * kBlockRows, q_end, heads.kv_heads, kv_head, E, window, place(1 + j % 2));
+    CopyRows(x.k, k_begin + int64_t{j} * kBlockRows, k_end, heads.kv_heads, kv_head, E, window, place(1 + j % 2));
   };
   const auto copy_values = [&](int j) {
-    CopyRows(v, k_begin + int64_t{j} * kBlockRows, q_end, heads.kv_heads, kv_head, E, window, place(3 + j % 2));
+    CopyRows(x.v, k_begin + int64_t{j} * kBlockRows, k_end, heads.kv_heads, kv_head, E, window, place(3 + j % 2));
   };
   const float scale = heads.scale * kLog2E;
   FragmentC score[kBlockRows / 8], out[kE / 8] = {};
   FragmentA p[kBlockRows / 16];
+  // The steps before are one more key, which scores their lse and has their o as value.
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, rescale[2];
+  if (x.lse_before != nullptr) {
+    TEMPER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int64_t t = row + i / 2 * 8;
+      if (t >= q_end) continue;
+      largest[i / 2] = x.lse_before[t * heads.heads + h] * kLog2E;
+      sum[i / 2] = lane % 4 == 0 ? 1 : 0;
+      TEMPER_UNROLL
+      for (int n = 0; n < kE / 8; ++n) {
+        const int64_t e = n * 8 + lane % 4 * 2 + i % 2;
+        if (e < E) out[n].x[i] = x.o_before[(t * heads.heads + h) * E + e];
+      }
+    }
+  }
   const auto softmax = [&](int j) {
     const int64_t s_begin = k_begin + int64_t{j} * kBlockRows;
-    // Of the queries of this warpgroup all see all of the tile.
-    if (s_begin < all_see_from || s_begin + kBlockRows - 1 > q_begin + group * kWarpgroupRows) {
+    if (s_begin < all_see_from || s_begin + kBlockRows > all_see_to) {
       TEMPER_UNROLL
       for (int n = 0; n < kBlockRows / 8; ++n) {
         TEMPER_UNROLL
         for (int i = 0; i < 4; ++i) {
           const int s = static_cast<int>(s_begin) + n * 8 + lane % 4 * 2 + i % 2;
-          if (s < first[i / 2] || s > query[i / 2]) score[n].x[i] = -INFINITY;
+          if (s < first[i / 2] || s >= end[i / 2]) score[n].x[i] = -INFINITY;
         }
       }
     }
     Softmax(score, scale, largest, sum, rescale);
   };
-
-  CopyRows(q, q_begin, q_end, heads.heads, h, E, window, place(0));
-  copy_keys(0);
-  CloseCopies();
-  MeetAtTile();
-  if (tiles > 1) copy_keys(1);
-  copy_values(0);
-  CloseCopies();
-  FenceRegisters(score);
-  StartScores(window, place(0), group * kWarpgroupRows, place(1), score);
-  AwaitProducts<0>(score);
-  softmax(0);
-  PackWeights(score, p);
-  for (int j = 1; j < tiles; ++j) {
-    MeetAtTile();
-    if (j + 1 < tiles) copy_keys(j + 1);
-    copy_values(j);
-    CloseCopies();
-    FenceRegisters(score, p, out);
-    StartScores(window, place(0), group * kWarpgroupRows, place(1 + j % 2), score);
-    StartWeighted(window, p, place(3 + (j - 1) % 2), out);
-    AwaitProducts<1>(score);
-    softmax(j);
-    AwaitProducts<0>(out, p);
+  const auto rescale_out = [&] {
     TEMPER_UNROLL
     for (int n = 0; n < kE / 8; ++n) {
       TEMPER_UNROLL
       for (int i = 0; i < 4; ++i) out[n].x[i] *= rescale[i / 2];
     }
+  };
+
+  if (tiles > 0) {
+    CopyRows(x.q, q_begin, q_end, heads.heads, h, E, window, place(0));
+    copy_keys(0);
+    CloseCopies();
+    MeetAtTile();
+    if (tiles > 1) copy_keys(1);
+    copy_values(0);
+    CloseCopies();
+    FenceRegisters(score);
+    StartScores(window, place(0), group * kWarpgroupRows, place(1), score);
+    AwaitProducts<0>(score);
+    softmax(0);
+    if (x.lse_before != nullptr) rescale_out();
     PackWeights(score, p);
+    for (int j = 1; j < tiles; ++j) {
+      MeetAtTile();
+      if (j + 1 < tiles) copy_keys(j + 1);
+      copy_values(j);
+      CloseCopies();
+      FenceRegisters(score, p, out);
+      StartScores(window, place(0), group * kWarpgroupRows, place(1 + j % 2), score);
+      StartWeighted(window, p, place(3 + (j - 1) % 2), out);
+      AwaitProducts<1>(score);
+      softmax(j);
+      AwaitProducts<0>(out, p);
+      rescale_out();
+      PackWeights(score, p);
+    }
+    MeetAtTile();
+    FenceRegisters(p, out);
+    StartWeighted(window, p, place(3 + (tiles - 1) % 2), out);
+    AwaitProducts<0>(out);
   }
-  MeetAtTile();
-  FenceRegisters(p, out);
-  StartWeighted(window, p, place(3 + (tiles - 1) % 2), out);
-  AwaitProducts<0>(out);
   TEMPER_UNROLL
   for (int i = 0; i < 2; ++i) sum[i] = ReduceQuad<Sum>(sum[i]);
-  using M = MatrixTile<kE>;
-  if (query[0] < q_end) {
-    StoreHalf<M, 0>(out, 1 / sum[0], row, heads.heads, h, E, lane, o);
-    if (lane % 4 == 0) lse_TH[row * heads.heads + h] = largest[0] * heads.scale + Log(sum[0]);
-  }
-  if (query[1] < q_end) {
-    StoreHalf<M, 1>(out, 1 / sum[1], row, heads.heads, h, E, lane, o);
-    if (lane % 4 == 0) lse_TH[(row + 8) * heads.heads + h] = largest[1] * heads.scale + Log(sum[1]);
-  }
+  const auto store = [&]<int kHalf>() {
+    const int64_t t = row + kHalf * 8;
+    if (t >= q_end) return;
+    StoreSums<kHalf>(out, 1 / sum[kHalf], nullptr, row, heads.heads, h, E, lane, x.o);
+    if (lane % 4 == 0) x.lse_TH[t * heads.heads + h] = largest[kHalf] * kLn2 + Log(sum[kHalf]);
+  };
+  store.template operator()<0>();
+  store.template operator()<1>();
 }
 
-template <int kE>
-std::unique_ptr<Kernel> Make(const Heads& heads, gpuStream_t stream, Faults::Word* fault) {
+template <int kE, class R, class Sees>
+std::unique_ptr<Kernel> Make(const Heads& heads, const Sees& sees, bool acc, gpuStream_t stream, Faults::Word* fault) {
   constexpr int kBytes = Forward<kE>::kWindow * 2;
-  if (!AllowWindow(WarpgroupAttention<kE>, kBytes)) return nullptr;
-  return MakeKernel([heads, stream, fault = std::move(*fault)](const KernelArgs& args) {
+  if (!AllowWindow(WarpgroupAttention<kE, R, Sees>, kBytes)) return nullptr;
+  return MakeKernel([=, fault = std::move(*fault)](const KernelArgs& args) {
     if (heads.tokens == 0) return OkStatus();
+    const Operands<R> x = {.q = In<const bf16>(args, 0),
+                           .k = In<const bf16>(args, 1),
+                           .v = In<const bf16>(args, 2),
+                           .document_start_T = In<const int>(args, 3),
+                           .o = Out<R>(args, 0),
+                           .lse_TH = Out<float>(args, 1),
+                           .o_before = acc ? In<const float>(args, 4) : nullptr,
+                           .lse_before = acc ? In<const float>(args, 5) : nullptr};
     const gpuDim3 blocks = {static_cast<unsigned>((heads.tokens + kBlockRows - 1) / kBlockRows),
                             static_cast<unsigned>(heads.heads)};
-    return TEMPER_LAUNCH_WINDOW((WarpgroupAttention<kE>), blocks, unsigned{kWarpgroupThreads}, kBytes, stream,
-                                In<const bf16>(args, 0), In<const bf16>(args, 1), In<const bf16>(args, 2),
-                                In<const int>(args, 3), heads, Out<bf16>(args, 0), Out<float>(args, 1), fault.get());
+    return TEMPER_LAUNCH_WINDOW((WarpgroupAttention<kE, R, Sees>), blocks, unsigned{kWarpgroupThreads}, kBytes, stream,
+                                x, heads, sees, fault.get());
   });
+}
+
+template <class R, class Sees>
+std::unique_ptr<Kernel> MakeFor(const Heads& heads, const Sees& sees, bool acc, const Context& context,
+                                Faults::Word* fault) {
+  if (!FitsWarpgroups(heads, context)) return nullptr;
+  return heads.E <= 64 ? Make<64, R>(heads, sees, acc, context.stream, fault)
+                       : Make<128, R>(heads, sees, acc, context.stream, fault);
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads& heads, const Context& context, Faults::Word* fault) {
-  if (!FitsWarpgroups(heads, context)) return nullptr;
-  return heads.E <= 64 ? Make<64>(heads, context.stream, fault) : Make<128>(heads, context.stream, fault);
+  return MakeFor<bf16>(heads, Causal(), /*acc=*/false, context, fault);
+}
+std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads& heads, const Dealt& dealt, bool acc,
+                                                   const Context& context, Faults::Word* fault) {
+  return MakeFor<float>(heads, dealt, acc, context, fault);
 }
 
 #else
 
 std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads&, const Context&, Faults::Word*) {
+  return nullptr;
+}
+std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads&, const Dealt&, bool, const Context&, Faults::Word*) {
   return nullptr;
 }
 

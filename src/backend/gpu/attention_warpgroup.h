@@ -8,13 +8,19 @@
 #pragma once
 
 #include "backend/gpu/attention_matrix.h"
+#include "backend/gpu/attention_sees.h"
 #include "backend/gpu/warpgroup_unit.h"
 
 namespace temper::gpu {
 
 // Made where the stream's GPU has such units; nullptr elsewhere. `fault`: as in attention.cu; taken by what is made.
+// `acc`: with what the steps before gave.
 std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads& heads, const Context& context, Faults::Word* fault);
 std::unique_ptr<Kernel> MakeWarpgroupAttentionBackward(const Heads& heads, const Context& context);
+std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads& heads, const Dealt& dealt, bool acc,
+                                                   const Context& context, Faults::Word* fault);
+std::unique_ptr<Kernel> MakeWarpgroupAttentionStepBackward(const Heads& heads, const Dealt& dealt, bool acc,
+                                                           const Context& context);
 
 #if TEMPER_WARPGROUP_UNITS
 
@@ -72,6 +78,25 @@ template <int kColumns>
 __device__ __forceinline__ void PackWeights(const FragmentC (&x)[kColumns], FragmentA (&packed)[kColumns / 2]) {
   TEMPER_UNROLL
   for (int i = 0; i < kColumns / 2; ++i) packed[i] = AsOperand(x + i * 2);
+}
+
+// Row `row` (kHalf 0) or `row` + 8 (1) of head h of y_T(H*E), this lane's elements: y = factor x, + before where there
+// is one.
+template <int kHalf, class R, int kColumns>
+__device__ __forceinline__ void StoreSums(const FragmentC (&x)[kColumns], float factor, const float* before,
+                                          int64_t row, int64_t heads, int64_t h, int64_t E, int lane, R* y) {
+  TEMPER_UNROLL
+  for (int column = 0; column < kColumns; ++column) {
+    const int64_t e = column * 8 + lane % 4 * 2;
+    if (e >= E) continue;
+    const int64_t at = ((row + kHalf * 8) * heads + h) * E + e;
+    float pair[2] = {x[column].x[kHalf * 2] * factor, x[column].x[kHalf * 2 + 1] * factor};
+    if (before != nullptr) {
+      pair[0] = Fma(x[column].x[kHalf * 2], factor, before[at]);
+      pair[1] = Fma(x[column].x[kHalf * 2 + 1], factor, before[at + 1]);
+    }
+    Store(y + at, pair);
+  }
 }
 
 #endif
