@@ -5,7 +5,7 @@
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
-//   Exp, Exp2, Log, Erfc, Fma, Sqrt                         of f32; see below what they promise
+//   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
@@ -26,7 +26,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define TEMPER_UNROLL
 #define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
@@ -47,11 +47,9 @@ using Shared = const simt::SharedArray<T>&;
 inline int WarpSize() {
   return simt::WarpSize();
 }
-// Whether matrix_unit.h can be compiled, and used by what runs on the stream.
-#define TEMPER_MATRIX_UNITS 1
-inline bool HasMatrixUnits(gpuStream_t stream) {
-  return stream->warp_size == 32;
-}
+// Which matrix units code is made for: NVIDIA's (matrix_unit.h), AMD's (mfma.h).
+#define TEMPER_MMA 1
+#define TEMPER_MFMA 1
 template <class T>
 T ShuffleXor(T x, int mask) {
   return simt::ShuffleXor(x, mask, __LINE__);
@@ -75,6 +73,10 @@ inline float Erfc(float x) {
 }
 inline float Exp2(float x) {
   return x == 0 ? 1 : Nudge(std::exp2(x), 2);
+}
+inline float Exp2Flush(float x) {
+  const float y = Exp2(x);
+  return y < 0x1p-126f ? 0 : y;
 }
 
 inline Status LaunchStatus(const char* name, const std::string& fault) {
@@ -133,9 +135,15 @@ template <class T>
 using Shared = T*;
 
 #if defined(__HIP__) || defined(__HIPCC__)
-#define TEMPER_MATRIX_UNITS 0
-inline bool HasMatrixUnits(gpuStream_t) {
-  return false;
+#define TEMPER_MMA 0
+#define TEMPER_MFMA 1
+// CDNA2 and later; neither older GPUs nor those for graphics have products of bf16 in this form.
+inline bool HasMfma(gpuStream_t) {
+  int device = 0;
+  hipDeviceProp_t found = {};
+  if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&found, device) != hipSuccess) return false;
+  const std::string name = found.gcnArchName;  // gfx90a:sramecc+:xnack-
+  return name.starts_with("gfx90a") || name.starts_with("gfx94") || name.starts_with("gfx950");
 }
 __device__ inline int WarpSize() {
   return warpSize;
@@ -145,10 +153,8 @@ __device__ T ShuffleXor(T x, int mask) {
   return __shfl_xor(x, mask);
 }
 #else
-#define TEMPER_MATRIX_UNITS 1
-inline bool HasMatrixUnits(gpuStream_t) {
-  return true;
-}
+#define TEMPER_MMA 1
+#define TEMPER_MFMA 0
 __device__ constexpr int WarpSize() {
   return 32;
 }
@@ -169,6 +175,18 @@ __device__ inline float Erfc(float x) {
 }
 __device__ inline float Exp2(float x) {
   return exp2f(x);
+}
+// One instruction, 2 units in the last place; 0 where the result has no normal number.
+__device__ __forceinline__ float Exp2Flush(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#elif defined(__HIP_DEVICE_COMPILE__) && __has_builtin(__builtin_amdgcn_exp2f)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return __builtin_exp2f(x);  // that same instruction before clang 17
+#endif
 }
 
 // The runtime's functions, under one name.
