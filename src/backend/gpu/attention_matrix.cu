@@ -6,7 +6,7 @@ namespace temper::gpu {
 namespace {
 
 template <class M>
-__global__ void __launch_bounds__(M::kThreads, 2)
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
     MatrixAttention(const bf16* q, const bf16* k, const bf16* v, const int* document_start_T, Heads heads, bf16* o,
                     float* lse_TH, int64_t* fault) {
   using U = typename M::Unit;
@@ -53,27 +53,43 @@ __global__ void __launch_bounds__(M::kThreads, 2)
       AddScores<M>(q_rows, k_tile, from, lane, score + from / U::kColumns);
     }
     if constexpr (U::kCopiesBeside) __syncthreads();  // and may be overwritten
-    keys.Start(k, s_begin + kTileRows, q_end, heads.kv_heads, kv_head, E, k_tile);
+    if (s_begin + kTileRows < q_end) {
+      keys.Start(k, s_begin + kTileRows, q_end, heads.kv_heads, kv_head, E, k_tile);
+    } else {
+      keys.Skip();
+    }
 
     const bool whole =
         s_begin >= all_see_from && s_begin + kTileRows - 1 <= q_begin && q_begin + M::kBlockRows <= q_end;
+    TEMPER_UNROLL
+    for (int n = 0; n < kTileRows / U::kColumns; ++n) {
+      TEMPER_UNROLL
+      for (int i = 0; i < U::kSums; ++i) score[n].x[i] *= scale;
+    }
+    if (!whole) {
+      const int s_lane = static_cast<int>(s_begin) + U::Column(lane, 0);
+      TEMPER_UNROLL
+      for (int n = 0; n < kTileRows / U::kColumns; ++n) {
+        TEMPER_UNROLL
+        for (int i = 0; i < U::kSums; ++i) {
+          const int s = s_lane + n * U::kColumns + U::Column(0, i), held = U::HeldRow(i);
+          if (s < first[held] || s > query[held]) score[n].x[i] = -INFINITY;
+        }
+      }
+    }
     float here[U::kHeldRows], base[U::kHeldRows], rescale[U::kHeldRows];
     for (int i = 0; i < U::kHeldRows; ++i) here[i] = -INFINITY;
     TEMPER_UNROLL
     for (int n = 0; n < kTileRows / U::kColumns; ++n) {
       TEMPER_UNROLL
       for (int i = 0; i < U::kSums; ++i) {
-        const int s = static_cast<int>(s_begin) + U::Column(lane, 0) + n * U::kColumns + U::Column(0, i);
-        const int held = U::HeldRow(i);
-        const bool seen = whole || (s >= first[held] && s <= query[held]);
-        score[n].x[i] = seen ? scale * score[n].x[i] : -INFINITY;
-        here[held] = Max()(here[held], score[n].x[i]);
+        here[U::HeldRow(i)] = Larger()(here[U::HeldRow(i)], score[n].x[i]);
       }
     }
     TEMPER_UNROLL
     for (int i = 0; i < U::kHeldRows; ++i) {
       const float before = largest[i];
-      largest[i] = Max()(before, U::template ReduceRow<Max>(here[i]));
+      largest[i] = Larger()(before, U::template ReduceRow<Larger>(here[i]));
       // No key of this query yet: nothing that could be taken from -inf.
       base[i] = largest[i] > -INFINITY ? largest[i] : 0;
       rescale[i] = Exp2Flush(before - base[i]);

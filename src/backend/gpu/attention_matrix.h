@@ -31,8 +31,10 @@ struct MatrixTile {
   static constexpr int kColumnTiles = kE / U::kColumns;       // of an output
   static constexpr int kScores = U::kSpan / U::kColumns;      // sums of kRows x kSpan
   static constexpr int kElements = kTileRows * U::template kStride<kE>;
-  static constexpr int kChunks = kE / 8;  // of 16 bytes, of a row
-  static constexpr int kCopies = kTileRows * kChunks / kThreads;
+  static constexpr int kChunks = kE / 8;                  // of 16 bytes, of a row
+  static constexpr int kRowsAtOnce = kThreads / kChunks;  // by a block that copies
+  static constexpr int kCopies = kTileRows / kRowsAtOnce;
+  static_assert(kRowsAtOnce % 8 == 0);
 };
 
 // Products read whole chunks of 16 bytes.
@@ -53,22 +55,30 @@ std::unique_ptr<Kernel> WithMatrixTile(const Heads& heads, gpuStream_t stream, c
   });
 }
 
+struct Larger {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
 // A block's copies of rows [first, first + kTileRows) of head h of x_T(H*E) to a tile, zeros from `end` on.
 template <class M>
 class TileCopy {
  public:
-  // A group of copies, on their own (the tile is written from now on) or into registers; empty where first >= end.
+  // A group of copies, on their own (the tile is written from now on) or into registers.
   __device__ __forceinline__ void Start(const bf16* x, int64_t first, int64_t end, int64_t heads, int64_t h, int64_t E,
                                         Shared<Bf16Bits> tile) {
+    const int row = static_cast<int>(threadIdx.x) / M::kChunks, e = static_cast<int>(threadIdx.x) % M::kChunks * 8;
+    const int rows = end - first < kTileRows ? static_cast<int>(end - first) : kTileRows;
+    const bf16* from = x + ((first + row) * heads + h) * E + e;
     TEMPER_UNROLL
-    for (int n = 0; n < M::kCopies && first < end; ++n) {
-      const int i = static_cast<int>(threadIdx.x) + n * M::kThreads, row = i / M::kChunks, e = i % M::kChunks * 8;
-      const bool there = first + row < end && e < E;
-      Unit::StartCopy(there ? x + ((first + row) * heads + h) * E + e : x, there, tile,
-                      Unit::template At<M::kE>(row, e), staged_[n]);
+    for (int n = 0; n < M::kCopies; ++n) {
+      const bool there = row + n * M::kRowsAtOnce < rows && e < E;
+      Unit::StartCopy(there ? from : x, there, tile, Place(n), staged_[n]);
+      from += M::kRowsAtOnce * heads * E;
     }
     Unit::CloseCopies();
   }
+  // Counts as a group: none is left to copy.
+  __device__ __forceinline__ void Skip() { Unit::CloseCopies(); }
   // The tile is this thread's to read after a barrier. REQUIRES: kPending groups were closed after this one.
   template <int kPending>
   __device__ __forceinline__ void Finish(Shared<Bf16Bits> tile) {
@@ -76,15 +86,18 @@ class TileCopy {
       AwaitCopies<kPending>();
     } else {
       TEMPER_UNROLL
-      for (int n = 0; n < M::kCopies; ++n) {
-        const int i = static_cast<int>(threadIdx.x) + n * M::kThreads;
-        Unit::FinishCopy(staged_[n], tile, Unit::template At<M::kE>(i / M::kChunks, i % M::kChunks * 8));
-      }
+      for (int n = 0; n < M::kCopies; ++n) Unit::FinishCopy(staged_[n], tile, Place(n));
     }
   }
 
  private:
   using Unit = typename M::Unit;
+  // Of this thread's n-th 16 bytes. Every eighth row lies alike.
+  __device__ static int Place(int n) {
+    const int thread = static_cast<int>(threadIdx.x);
+    return Unit::template At<M::kE>(thread / M::kChunks, thread % M::kChunks * 8) +
+           n * M::kRowsAtOnce * Unit::template kStride<M::kE>;
+  }
   typename Unit::Staged staged_[M::kCopies];
 };
 

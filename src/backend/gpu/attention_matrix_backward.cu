@@ -13,7 +13,7 @@ struct Operands {
 };
 
 template <class M>
-__global__ void __launch_bounds__(M::kThreads, 2) MatrixQueryGradients(Operands x, Heads heads, bf16* d_q) {
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads) MatrixQueryGradients(Operands x, Heads heads, bf16* d_q) {
   using U = typename M::Unit;
   using C = typename U::C;
   TEMPER_SHARED(Bf16Bits, k_tile, M::kElements);

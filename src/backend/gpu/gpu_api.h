@@ -3,7 +3,8 @@
 // exceptions:
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
-//   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
+//   TEMPER_LAUNCH_BOUNDS(256)                               __launch_bounds__; on AMD registers for two wavefronts a
+//   SIMD WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
 //   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
@@ -26,7 +27,8 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(...)
+#define __launch_bounds__(threads)
+#define TEMPER_LAUNCH_BOUNDS(threads)
 #define TEMPER_UNROLL
 #define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
@@ -98,9 +100,11 @@ std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... ar
 
 #if defined(__HIP__) || defined(__HIPCC__)
 #include <hip/hip_runtime.h>
+#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 2)
 #define TEMPER_GPU_NAME(name) hip##name
 #else
 #include <cuda_runtime.h>
+#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
 #define TEMPER_GPU_NAME(name) cuda##name
 #endif
 
@@ -295,6 +299,13 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  // Without a branch per number. NaN becomes 0x7FFF, as NVIDIA's instruction has it.
+  const auto rounded = [](float x) {
+    const uint32_t u = __builtin_bit_cast(uint32_t, x);
+    return x != x ? 0x7FFFFFFF : u + 0x7FFF + ((u >> 16) & 1);
+  };
+  return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
 #else
   return uint32_t{ToBF16(low).bits} | uint32_t{ToBF16(high).bits} << 16;
 #endif

@@ -12,7 +12,8 @@
 //
 // and tiles of kE elements a row in shared memory, bf16 as they came:
 //
-//   kStride<kE>, At<kE>(row, e)   elements of a row; where e is. Eight from a multiple of 8 on lie side by side.
+//   kStride<kE>, At<kE>(row, e)   elements of a row; where e is. Eight from a multiple of 8 on lie side by side,
+//                                 and rows that differ by a multiple of 8 alike.
 //   RowsAsColumns, RowsAsTerms    B out of them: kSpan rows are columns (of kSpan / kColumns B), or 16 rows are terms
 //   (of
 //                                 kBatch<kE> B, whose columns are elements)
@@ -158,7 +159,7 @@ struct Mfma {
   }
   template <int kE>
   __device__ __forceinline__ static void RowsAsColumns(Shared<Bf16Bits> tile, int from, int e, int lane, B (&b)[1]) {
-    ReadWords(tile, At<kE>(from + lane % 32, e + lane / 32 * 8), b[0].x);
+    ReadWords(tile, from * kE + At<kE>(lane % 32, e + lane / 32 * 8), b[0].x);
   }
   template <int kE>
   __device__ __forceinline__ static void RowsAsTerms(Shared<Bf16Bits> tile, int from, int, int lane,
@@ -168,7 +169,7 @@ struct Mfma {
       uint32_t x[4][kBatch<kE> / 2];
       TEMPER_UNROLL
       for (int i = 0; i < 4; ++i) {
-        ReadWords(tile, At<kE>(from + Column(lane, half * 4 + i), lane % 32 * kBatch<kE>), x[i]);
+        ReadWords(tile, (from + half * 8) * kE + At<kE>(Column(lane, i), lane % 32 * kBatch<kE>), x[i]);
       }
       TEMPER_UNROLL
       for (int n = 0; n < kBatch<kE>; ++n) {
