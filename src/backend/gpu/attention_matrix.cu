@@ -46,18 +46,14 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
   for (int64_t s_begin = k_begin; s_begin < q_end; s_begin += kTileRows) {
     values.Start(v, s_begin, q_end, heads.kv_heads, kv_head, E, v_tile);
     keys.template Finish<1>(k_tile);
-    __syncthreads();  // keys are there
+    TEMPER_SYNC_SHARED();  // keys are there
     C score[kTileRows / U::kColumns] = {};
     TEMPER_UNROLL
     for (int from = 0; from < kTileRows; from += U::kSpan) {
       AddScores<M>(q_rows, k_tile, from, lane, score + from / U::kColumns);
     }
-    if constexpr (U::kCopiesBeside) __syncthreads();  // and may be overwritten
-    if (s_begin + kTileRows < q_end) {
-      keys.Start(k, s_begin + kTileRows, q_end, heads.kv_heads, kv_head, E, k_tile);
-    } else {
-      keys.Skip();
-    }
+    if constexpr (U::kCopiesBeside) TEMPER_SYNC_SHARED();                           // and may be overwritten
+    keys.Start(k, s_begin + kTileRows, q_end, heads.kv_heads, kv_head, E, k_tile);  // zeros, behind the last
 
     const bool whole =
         s_begin >= all_see_from && s_begin + kTileRows - 1 <= q_begin && q_begin + M::kBlockRows <= q_end;
@@ -109,12 +105,12 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
       for (int i = 0; i < U::kSums; ++i) out[n].x[i] *= rescale[U::HeldRow(i)];
     }
     values.template Finish<1>(v_tile);
-    __syncthreads();  // values are there
+    TEMPER_SYNC_SHARED();  // values are there
     TEMPER_UNROLL
     for (int from = 0; from < kTileRows; from += U::kSpan) {
       AddProduct<M>(score + from / U::kColumns, v_tile, from, lane, out);
     }
-    if constexpr (U::kCopiesBeside) __syncthreads();  // the next values overwrite them
+    if constexpr (U::kCopiesBeside) TEMPER_SYNC_SHARED();  // the next values overwrite them
   }
   TEMPER_UNROLL
   for (int i = 0; i < U::kHeldRows; ++i) {

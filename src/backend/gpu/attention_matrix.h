@@ -67,18 +67,15 @@ class TileCopy {
   __device__ __forceinline__ void Start(const bf16* x, int64_t first, int64_t end, int64_t heads, int64_t h, int64_t E,
                                         Shared<Bf16Bits> tile) {
     const int row = static_cast<int>(threadIdx.x) / M::kChunks, e = static_cast<int>(threadIdx.x) % M::kChunks * 8;
-    const int rows = end - first < kTileRows ? static_cast<int>(end - first) : kTileRows;
+    rows_ = e >= E ? 0 : (end - first < kTileRows ? static_cast<int>(end - first) : kTileRows) - row;
     const bf16* from = x + ((first + row) * heads + h) * E + e;
     TEMPER_UNROLL
     for (int n = 0; n < M::kCopies; ++n) {
-      const bool there = row + n * M::kRowsAtOnce < rows && e < E;
-      Unit::StartCopy(there ? from : x, there, tile, Place(n), staged_[n]);
+      Unit::StartCopy(There(n) ? from : x, There(n), tile, Place(n), staged_[n]);
       from += M::kRowsAtOnce * heads * E;
     }
     Unit::CloseCopies();
   }
-  // Counts as a group: none is left to copy.
-  __device__ __forceinline__ void Skip() { Unit::CloseCopies(); }
   // The tile is this thread's to read after a barrier. REQUIRES: kPending groups were closed after this one.
   template <int kPending>
   __device__ __forceinline__ void Finish(Shared<Bf16Bits> tile) {
@@ -86,19 +83,21 @@ class TileCopy {
       AwaitCopies<kPending>();
     } else {
       TEMPER_UNROLL
-      for (int n = 0; n < M::kCopies; ++n) Unit::FinishCopy(staged_[n], tile, Place(n));
+      for (int n = 0; n < M::kCopies; ++n) Unit::FinishCopy(staged_[n], There(n), tile, Place(n));
     }
   }
 
  private:
   using Unit = typename M::Unit;
-  // Of this thread's n-th 16 bytes. Every eighth row lies alike.
+  // This thread's n-th 16 bytes: whether there are any, and where they go. Every eighth row of a tile lies alike.
+  __device__ bool There(int n) const { return n * M::kRowsAtOnce < rows_; }
   __device__ static int Place(int n) {
     const int thread = static_cast<int>(threadIdx.x);
     return Unit::template At<M::kE>(thread / M::kChunks, thread % M::kChunks * 8) +
            n * M::kRowsAtOnce * Unit::template kStride<M::kE>;
   }
   typename Unit::Staged staged_[M::kCopies];
+  int rows_;  // from this thread's first on
 };
 
 // The kRows rows from `begin` on of head h of x_T(H*E) as operands, this lane's words of each step; zeros from `end`

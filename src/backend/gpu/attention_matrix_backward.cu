@@ -44,7 +44,7 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads) MatrixQueryGradients(Operands 
     values.Start(x.v, s_begin, q_end, heads.kv_heads, kv_head, E, v_tile);
     keys.template Finish<1>(k_tile);
     values.template Finish<0>(v_tile);
-    __syncthreads();
+    TEMPER_SYNC_SHARED();
     TEMPER_UNROLL
     for (int from = 0; from < kTileRows; from += U::kSpan) {
       C score[M::kScores] = {}, d_p[M::kScores] = {};
@@ -62,7 +62,7 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads) MatrixQueryGradients(Operands 
       }
       AddProduct<M>(score, k_tile, from, lane, out);
     }
-    __syncthreads();
+    TEMPER_SYNC_SHARED();
   }
   TEMPER_UNROLL
   for (int i = 0; i < U::kHeldRows; ++i) {
@@ -91,42 +91,58 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
 
   C out_k[M::kColumnTiles] = {}, out_v[M::kColumnTiles] = {};
   TileCopy<M> queries, gradients;
-  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+  float lse_here = 0, delta_here = 0;  // of this thread's query of the tile
+  int first_here = 0;
+  const auto start = [&](int64_t h, int64_t q_begin) {
+    queries.Start(x.q, q_begin, T, heads.heads, h, E, q_tile);
+    gradients.Start(x.d_o, q_begin, T, heads.heads, h, E, d_o_tile);
+    const int64_t t = q_begin + thread % kTileRows;
+    lse_here = t < T ? x.lse_TH[t * heads.heads + h] * kLog2E : 0.0f;
+    delta_here = t < T ? x.delta_TH[t * heads.heads + h] : 0.0f;
+    first_here = static_cast<int>(t < T ? heads.FirstSeen(x.document_start_T, t) : T);  // what is no query sees no key
+  };
+  const int64_t h_end = (kv_head + 1) * group;
+  start(kv_head * group, k_begin);
+  for (int64_t h = kv_head * group, q_begin = k_begin, h_next = h, q_next; h < h_end; h = h_next, q_begin = q_next) {
     // Later queries see no earlier keys: the first tile whose first query sees none of these is beyond the last.
-    for (int64_t q_begin = k_begin; q_begin < T && heads.FirstSeen(x.document_start_T, q_begin) < k_end;
-         q_begin += kTileRows) {
-      queries.Start(x.q, q_begin, T, heads.heads, h, E, q_tile);
-      gradients.Start(x.d_o, q_begin, T, heads.heads, h, E, d_o_tile);
-      if (thread < kTileRows) {
-        const int64_t t = q_begin + thread;
-        lse[thread] = t < T ? x.lse_TH[t * heads.heads + h] * kLog2E : 0.0f;
-        delta[thread] = t < T ? x.delta_TH[t * heads.heads + h] : 0.0f;
-        // What no query is sees no key.
-        first_seen[thread] = static_cast<int>(t < T ? heads.FirstSeen(x.document_start_T, t) : T);
-      }
-      queries.template Finish<1>(q_tile);
-      gradients.template Finish<0>(d_o_tile);
-      __syncthreads();
-      TEMPER_NO_UNROLL  // the accumulators leave no registers for two at once
-          for (int from = 0; from < kTileRows; from += U::kSpan) {
-        C p[M::kScores] = {}, d_s[M::kScores] = {};
-        AddScores<M>(k_rows, q_tile, from, lane, p);
-        AddScores<M>(v_rows, d_o_tile, from, lane, d_s);
+    q_next = q_begin + kTileRows;
+    if (q_next >= T || heads.FirstSeen(x.document_start_T, q_next) >= k_end) {
+      ++h_next;
+      q_next = k_begin;
+    }
+    if (thread < kTileRows) {
+      lse[thread] = lse_here;
+      delta[thread] = delta_here;
+      first_seen[thread] = first_here;
+    }
+    queries.template Finish<1>(q_tile);
+    gradients.template Finish<0>(d_o_tile);
+    TEMPER_SYNC_SHARED();
+    if constexpr (!U::kCopiesBeside) {
+      if (h_next < h_end) start(h_next, q_next);
+    }
+    TEMPER_NO_UNROLL  // the accumulators leave no registers for two at once
+        for (int from = 0; from < kTileRows; from += U::kSpan) {
+      C p[M::kScores] = {}, d_s[M::kScores] = {};
+      AddScores<M>(k_rows, q_tile, from, lane, p);
+      AddScores<M>(v_rows, d_o_tile, from, lane, d_s);
+      TEMPER_UNROLL
+      for (int n = 0; n < M::kScores; ++n) {
         TEMPER_UNROLL
-        for (int n = 0; n < M::kScores; ++n) {
-          TEMPER_UNROLL
-          for (int i = 0; i < U::kSums; ++i) {
-            const int column = from + n * U::kColumns + U::Column(lane, i);
-            const int t = static_cast<int>(q_begin) + column, s = static_cast<int>(begin) + U::Row(lane, U::HeldRow(i));
-            const bool seen = s <= t && s >= first_seen[column];
-            p[n].x[i] = seen ? Exp2Flush(Fma(scale, p[n].x[i], -lse[column])) : 0;
-            d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column]);
-          }
+        for (int i = 0; i < U::kSums; ++i) {
+          const int column = from + n * U::kColumns + U::Column(lane, i);
+          const int t = static_cast<int>(q_begin) + column, s = static_cast<int>(begin) + U::Row(lane, U::HeldRow(i));
+          const bool seen = s <= t && s >= first_seen[column];
+          p[n].x[i] = seen ? Exp2Flush(Fma(scale, p[n].x[i], -lse[column])) : 0;
+          d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column]);
         }
-        AddProduct<M>(p, d_o_tile, from, lane, out_v);
-        AddProduct<M>(d_s, q_tile, from, lane, out_k);
       }
-      __syncthreads();
+      AddProduct<M>(p, d_o_tile, from, lane, out_v);
+      AddProduct<M>(d_s, q_tile, from, lane, out_k);
+    }
+    TEMPER_SYNC_SHARED();
+    if constexpr (U::kCopiesBeside) {
+      if (h_next < h_end) start(h_next, q_next);
     }
   }
   TEMPER_UNROLL

@@ -36,6 +36,7 @@
 #define blockDim (::temper::simt::Here().block_dim)
 #define gridDim (::temper::simt::Here().grid_dim)
 #define __syncthreads() ::temper::simt::Barrier(__LINE__)
+#define TEMPER_SYNC_SHARED() ::temper::simt::Barrier(__LINE__)
 #define TEMPER_SHARED(type, name, count) const ::temper::simt::SharedArray<type> name((count), __LINE__)
 
 namespace temper::gpu {
@@ -101,10 +102,12 @@ std::function<void()> Bind(void (*kernel)(Parameters...), const Arguments&... ar
 #if defined(__HIP__) || defined(__HIPCC__)
 #include <hip/hip_runtime.h>
 #define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 2)
+#define TEMPER_SYNC_SHARED() asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" : : : "memory")
 #define TEMPER_GPU_NAME(name) hip##name
 #else
 #include <cuda_runtime.h>
 #define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define TEMPER_SYNC_SHARED() __syncthreads()
 #define TEMPER_GPU_NAME(name) cuda##name
 #endif
 
@@ -299,15 +302,17 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
-#elif defined(__HIP_DEVICE_COMPILE__)
-  // Without a branch per number. NaN becomes 0x7FFF, as NVIDIA's instruction has it.
+#else
+  // Without a branch per number. NaN becomes 0x7FFF, as by the instruction above.
   const auto rounded = [](float x) {
-    const uint32_t u = __builtin_bit_cast(uint32_t, x);
+    const auto u = __builtin_bit_cast(uint32_t, x);
     return x != x ? 0x7FFFFFFF : u + 0x7FFF + ((u >> 16) & 1);
   };
+#if defined(__HIP_DEVICE_COMPILE__)
   return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
 #else
-  return uint32_t{ToBF16(low).bits} | uint32_t{ToBF16(high).bits} << 16;
+  return rounded(low) >> 16 | (rounded(high) & 0xFFFF0000);
+#endif
 #endif
 }
 

@@ -198,15 +198,18 @@ struct Mfma {
       *reinterpret_cast<Pack<uint32_t, kBatch<kE> / 2>*>(row + e) = pack;
     }
   }
-  __device__ __forceinline__ static void StartCopy(const bf16* from, bool there, Shared<Bf16Bits>, int,
-                                                   Staged& staged) {
-    const auto pack = there ? *reinterpret_cast<const Pack<uint32_t, 4>*>(from) : Pack<uint32_t, 4>{};
+  // Loads whether it is there or not: the compiler counts what is under way only where nothing depends on a condition.
+  __device__ __forceinline__ static void StartCopy(const bf16* from, bool, Shared<Bf16Bits>, int, Staged& staged) {
+    const auto pack = *reinterpret_cast<const Pack<uint32_t, 4>*>(from);
     TEMPER_UNROLL
     for (int i = 0; i < 4; ++i) staged.x[i] = pack.x[i];
   }
   __device__ static void CloseCopies() {}
-  __device__ __forceinline__ static void FinishCopy(const Staged& staged, Shared<Bf16Bits> tile, int at) {
-    WriteWords(tile, at, staged.x);
+  __device__ __forceinline__ static void FinishCopy(const Staged& staged, bool there, Shared<Bf16Bits> tile, int at) {
+    uint32_t x[4];
+    TEMPER_UNROLL
+    for (int i = 0; i < 4; ++i) x[i] = there ? staged.x[i] : 0;
+    WriteWords(tile, at, x);
   }
 };
 
