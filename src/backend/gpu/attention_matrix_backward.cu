@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
   TileCopy<M> queries, gradients;
   float lse_here = 0, delta_here = 0;  // of this thread's query of the tile
   int first_here = 0;
-  const auto start = [&](int64_t h, int64_t q_begin) {
+  const auto start = [&](int h, int q_begin) {
     queries.Start(x.q, q_begin, T, heads.heads, h, E, q_tile);
     gradients.Start(x.d_o, q_begin, T, heads.heads, h, E, d_o_tile);
     const int64_t t = q_begin + thread % kTileRows;
@@ -101,15 +101,20 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
     delta_here = t < T ? x.delta_TH[t * heads.heads + h] : 0.0f;
     first_here = static_cast<int>(t < T ? heads.FirstSeen(x.document_start_T, t) : T);  // what is no query sees no key
   };
-  const int64_t h_end = (kv_head + 1) * group;
-  start(kv_head * group, k_begin);
-  for (int64_t h = kv_head * group, q_begin = k_begin, h_next = h, q_next; h < h_end; h = h_next, q_begin = q_next) {
-    // Later queries see no earlier keys: the first tile whose first query sees none of these is beyond the last.
-    q_next = q_begin + kTileRows;
+  const int q_first = static_cast<int>(k_begin), h_end = static_cast<int>((kv_head + 1) * group);
+  int h_next = static_cast<int>(kv_head * group), q_next = q_first;
+  start(h_next, q_next);
+  // Later queries see no earlier keys: the first tile whose first query sees none of these is beyond the last.
+  const auto start_next = [&] {
+    q_next += kTileRows;
     if (q_next >= T || heads.FirstSeen(x.document_start_T, q_next) >= k_end) {
       ++h_next;
-      q_next = k_begin;
+      q_next = q_first;
     }
+    if (h_next < h_end) start(h_next, q_next);
+  };
+  while (h_next < h_end) {
+    const int q_begin = q_next;
     if (thread < kTileRows) {
       lse[thread] = lse_here;
       delta[thread] = delta_here;
@@ -118,9 +123,7 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
     queries.template Finish<1>(q_tile);
     gradients.template Finish<0>(d_o_tile);
     TEMPER_SYNC_SHARED();
-    if constexpr (!U::kCopiesBeside) {
-      if (h_next < h_end) start(h_next, q_next);
-    }
+    if constexpr (!U::kCopiesBeside) start_next();
     TEMPER_NO_UNROLL  // the accumulators leave no registers for two at once
         for (int from = 0; from < kTileRows; from += U::kSpan) {
       C p[M::kScores] = {}, d_s[M::kScores] = {};
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
         TEMPER_UNROLL
         for (int i = 0; i < U::kSums; ++i) {
           const int column = from + n * U::kColumns + U::Column(lane, i);
-          const int t = static_cast<int>(q_begin) + column, s = static_cast<int>(begin) + U::Row(lane, U::HeldRow(i));
+          const int t = q_begin + column, s = static_cast<int>(begin) + U::Row(lane, U::HeldRow(i));
           const bool seen = s <= t && s >= first_seen[column];
           p[n].x[i] = seen ? Exp2Flush(Fma(scale, p[n].x[i], -lse[column])) : 0;
           d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column]);
@@ -141,9 +144,7 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, He
       AddProduct<M>(d_s, q_tile, from, lane, out_k);
     }
     TEMPER_SYNC_SHARED();
-    if constexpr (U::kCopiesBeside) {
-      if (h_next < h_end) start(h_next, q_next);
-    }
+    if constexpr (U::kCopiesBeside) start_next();
   }
   TEMPER_UNROLL
   for (int i = 0; i < U::kHeldRows; ++i) {

@@ -3,8 +3,9 @@
 // exceptions:
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
-//   TEMPER_LAUNCH_BOUNDS(256)                               __launch_bounds__; on AMD registers for two wavefronts a
-//   SIMD WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
+//   TEMPER_LAUNCH_BOUNDS(256)                               __launch_bounds__; on AMD registers for 2 waves a SIMD
+//   TEMPER_SYNC_SHARED()                                    __syncthreads for shared memory: loads from memory go on
+//   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
 //   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
@@ -296,6 +297,22 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 
 namespace temper::gpu {
 
+// The lower, the upper halves of two words.
+__device__ __forceinline__ uint32_t LowerHalves(uint32_t low, uint32_t high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_perm(high, low, 0x05040100);
+#else
+  return (low & 0xFFFF) | high << 16;
+#endif
+}
+__device__ __forceinline__ uint32_t UpperHalves(uint32_t low, uint32_t high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_perm(high, low, 0x07060302);
+#else
+  return low >> 16 | (high & 0xFFFF0000);
+#endif
+}
+
 // Two bf16 in a word, `low` in its lower half; both rounded to the nearest, ties to even.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
@@ -308,11 +325,7 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
     const auto u = __builtin_bit_cast(uint32_t, x);
     return x != x ? 0x7FFFFFFF : u + 0x7FFF + ((u >> 16) & 1);
   };
-#if defined(__HIP_DEVICE_COMPILE__)
-  return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
-#else
-  return rounded(low) >> 16 | (rounded(high) & 0xFFFF0000);
-#endif
+  return UpperHalves(rounded(low), rounded(high));
 #endif
 }
 

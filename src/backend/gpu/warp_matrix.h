@@ -1,33 +1,35 @@
 // Products of 16 terms by a warp's matrix units, for kernels that ask no vendor: C [kRows, kColumns] += A [kRows, 16] B
-// [16, kColumns], f32 += bf16 bf16. Mma is NVIDIA's (matrix_unit.h), Mfma AMD's (mfma.h); WithMatrixUnit picks. Each
-// has
+// [16, kColumns], f32 += bf16 bf16. Mma is NVIDIA's (matrix_unit.h), Mfma AMD's (mfma.h); WithMatrixUnit picks one.
+// Both have
 //
-//   kLanes, kRows, kColumns   of a warp, of C
-//   A, B, C                   what a lane holds: words of two bf16; C::x[i], kSums f32, of which x[i] stands in the
-//                             lane's HeldRow(i)-th row, that is Row(lane, HeldRow(i)), and in Column(lane, i), which is
-//                             Column(0, i) + Column(lane, 0); kHeldRows of C's rows have elements in a lane
-//   ReduceRow<Combine>(x)     over the lanes that share rows
-//   AsOperand(c, part)        the 16 columns 16 part .. of sums c [kRows, kSpan], as A
-//   OperandRow, OperandTerm   (lane, i): where words i .. i + kOperandWords of A come from, where memory holds it
+//   kLanes, kRows, kColumns    of a warp, of C
+//   A, B, C                    what a lane holds: words of two bf16; C::x[i], kSums f32, of which x[i] stands in the
+//                              lane's HeldRow(i)-th row, that is Row(lane, HeldRow(i)), and in Column(lane, i), which
+//                              is Column(0, i) + Column(lane, 0); kHeldRows of C's rows have elements in a lane
+//   ReduceRow<Combine>(x)      over the lanes that share rows
+//   AsOperand(c, part)         the 16 columns from 16 part on of sums c [kRows, kSpan], as A
+//   OperandRow, OperandTerm    (lane, i): where memory holds words i .. i + kOperandWords of A
 //
 // and tiles of kE elements a row in shared memory, bf16 as they came:
 //
-//   kStride<kE>, At<kE>(row, e)   elements of a row; where e is. Eight from a multiple of 8 on lie side by side,
-//                                 and rows that differ by a multiple of 8 alike.
-//   RowsAsColumns, RowsAsTerms    B out of them: kSpan rows are columns (of kSpan / kColumns B), or 16 rows are terms
-//   (of
-//                                 kBatch<kE> B, whose columns are elements)
-//   Element<kE>(lane, n, i)       which element of a row x[i] of the n-th such product is; StoreRow stores them
-//   kCopiesBeside                 copies go to shared memory on their own; else a lane holds them in registers (Staged)
-//                                 until FinishCopy
+//   kStride<kE>, At<kE>(row, e)  elements of a row; where e is. Eight from a multiple of 8 on lie side by side, and
+//   rows
+//                                that differ by a multiple of 8 alike
+//   RowsAsRows                   kRows rows are A's
+//   RowsAsColumns                kSpan rows are the columns of kSpan / kColumns B
+//   RowsAsTerms                  16 rows are the terms of kBatch<kE> B, whose columns are elements
+//   Element<kE>(lane, n, i)      which element of a row x[i] of the n-th such product is; StoreRow stores them
+//   kCopiesBeside                copies go to shared memory on their own; else a lane has them in registers (Staged)
+//                                until FinishCopy
 //
-// The order of terms is free, if both operands have the same: RowsAsColumns has memory's (as OperandTerm), RowsAsTerms
-// that of AsOperand.
+// The order of terms is free, if both operands have the same: RowsAsRows and RowsAsColumns have memory's, as
+// OperandTerm; RowsAsTerms has that of AsOperand.
 #pragma once
 
 #include "backend/gpu/launch.h"
 #include "backend/gpu/matrix_unit.h"
 #include "backend/gpu/mfma.h"
+#include "backend/gpu/shared_words.h"
 
 namespace temper::gpu {
 
@@ -72,6 +74,12 @@ struct Mma {
     LoadMatrices<false>(tile, At<kE>(from + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8) + e, x);
     b[0] = {{x[0], x[1]}};
     b[1] = {{x[2], x[3]}};
+  }
+  template <int kE>
+  __device__ __forceinline__ static A RowsAsRows(Shared<Bf16Bits> tile, int from, int e, int lane) {
+    A a;
+    LoadMatrices<false>(tile, At<kE>(from + lane % 16, lane / 16 * 8) + e, a.x);
+    return a;
   }
   template <int kE>
   __device__ __forceinline__ static void RowsAsTerms(Shared<Bf16Bits> tile, int from, int first, int lane, B (&b)[2]) {
@@ -162,6 +170,12 @@ struct Mfma {
     ReadWords(tile, from * kE + At<kE>(lane % 32, e + lane / 32 * 8), b[0].x);
   }
   template <int kE>
+  __device__ __forceinline__ static A RowsAsRows(Shared<Bf16Bits> tile, int from, int e, int lane) {
+    B b[1];
+    RowsAsColumns<kE>(tile, from, e, lane, b);
+    return b[0];
+  }
+  template <int kE>
   __device__ __forceinline__ static void RowsAsTerms(Shared<Bf16Bits> tile, int from, int, int lane,
                                                      B (&b)[kBatch<kE>]) {
     TEMPER_UNROLL
@@ -215,12 +229,13 @@ struct Mfma {
 
 #endif
 
-// f.template operator()<Unit>() for the matrix units of the stream's GPU: a kernel, nullptr where there are none.
+// f.template operator()<Unit>() for the matrix units of the stream's GPU: a unique_ptr, nullptr where there are none.
 template <class F>
-std::unique_ptr<Kernel> WithMatrixUnit(gpuStream_t stream, const F& f) {
+auto WithMatrixUnit(gpuStream_t stream, const F& f) {
 #if defined(TEMPER_GPU_EMULATED)
   return stream->warp_size == 32 ? f.template operator()<Mma>() : f.template operator()<Mfma>();
 #elif TEMPER_MMA
+  (void)stream;  // all of them have some
   return f.template operator()<Mma>();
 #else
   return HasMfma(stream) ? f.template operator()<Mfma>() : nullptr;
