@@ -1,8 +1,8 @@
 // What the kernels of attention share: a block works on tiles of kTile rows (queries or keys) of one head, in f32 in
 // shared memory. kLanes neighbouring threads share a row: each takes every kLanes-th column of a tile.
 //
-// These are the kernels for f32 and for GPUs whose vendor has none; they use no matrix units. Work per tile pair is
-// 4 kTile^2 E flops on 2 kTile E elements, so memory is not what limits them.
+// These are the kernels for f32, wide heads and GPUs without matrix units, of which they make no use. Work per tile
+// pair is 4 kTile^2 E flops on 2 kTile E elements, so memory is not what limits them.
 #pragma once
 
 #include <algorithm>

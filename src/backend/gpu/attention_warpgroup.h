@@ -22,14 +22,14 @@ std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads& heads, const Dea
 std::unique_ptr<Kernel> MakeWarpgroupAttentionStepBackward(const Heads& heads, const Dealt& dealt, bool acc,
                                                            const Context& context);
 
-#if TEMPER_WARPGROUP_UNITS
+#if TEMPER_WGMMA
 
 inline constexpr int kWarpgroupThreads = 2 * kWarpgroup;
 inline constexpr int kBlockRows = 2 * kWarpgroupRows;
 
 // Scores are scaled before the largest is found only where a scale turns their order around.
 inline bool FitsWarpgroups(const Heads& heads, const Context& context) {
-  return HasWarpgroupUnits(context.stream) && FitsMatrixTiles(heads) && heads.scale > 0;
+  return HasWgmma(context.stream) && FitsMatrixTiles(heads) && heads.scale > 0;
 }
 
 // Starts to copy rows [first, first + Tile::kRows) of head h of x_T(H*E), zeros from `end` on.
@@ -77,7 +77,7 @@ __device__ __forceinline__ void StartWeighted(Shared<Bf16Bits> window, const Fra
 template <int kColumns>
 __device__ __forceinline__ void PackWeights(const FragmentC (&x)[kColumns], FragmentA (&packed)[kColumns / 2]) {
   TEMPER_UNROLL
-  for (int i = 0; i < kColumns / 2; ++i) packed[i] = AsOperand(x + i * 2);
+  for (int i = 0; i < kColumns / 2; ++i) packed[i] = Mma::AsOperand(x + i * 2, 0);
 }
 
 // Row `row` (kHalf 0) or `row` + 8 (1) of head h of y_T(H*E), this lane's elements: y = factor x, + before where there

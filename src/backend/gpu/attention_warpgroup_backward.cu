@@ -5,7 +5,7 @@
 
 namespace temper::gpu {
 
-#if TEMPER_WARPGROUP_UNITS
+#if TEMPER_WGMMA
 namespace {
 
 constexpr int kMet = 64;  // rows of a tile that comes by

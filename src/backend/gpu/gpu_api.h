@@ -2,9 +2,12 @@
 // only file of this folder that knows which of them compiles it. Kernels are written in CUDA's dialect with these
 // exceptions:
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
-//   TEMPER_WINDOW(float, tile, 256);                        more than 48 KiB of it: one per kernel, as large as its
-//   launch says TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
-//   TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, args...)   with a window, which AllowWindow has granted
+//   TEMPER_WINDOW(float, tile, 256);                        more than 48 KiB of it: one per kernel
+//   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
+//   TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, args...)
+//                                                           with a window of so many bytes, which AllowWindow granted
+//   TEMPER_LAUNCH_BOUNDS(256)                               __launch_bounds__; on AMD registers for 2 waves a SIMD
+//   TEMPER_SYNC_SHARED()                                    __syncthreads for shared memory: loads from memory go on
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
 //   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
@@ -29,6 +32,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define TEMPER_LAUNCH_BOUNDS(threads)
 #define TEMPER_UNROLL
 #define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
@@ -36,6 +40,7 @@
 #define blockDim (::temper::simt::Here().block_dim)
 #define gridDim (::temper::simt::Here().grid_dim)
 #define __syncthreads() ::temper::simt::Barrier(__LINE__)
+#define TEMPER_SYNC_SHARED() ::temper::simt::Barrier(__LINE__)
 #define TEMPER_SHARED(type, name, count) const ::temper::simt::SharedArray<type> name((count), __LINE__)
 #define TEMPER_WINDOW TEMPER_SHARED
 
@@ -50,14 +55,11 @@ using Shared = const simt::SharedArray<T>&;
 inline int WarpSize() {
   return simt::WarpSize();
 }
-// Whether matrix_unit.h can be compiled, and used by what runs on the stream.
-#define TEMPER_MATRIX_UNITS 1
-inline bool HasMatrixUnits(gpuStream_t stream) {
-  return stream->warp_size == 32;
-}
-// The same of warpgroup_unit.h.
-#define TEMPER_WARPGROUP_UNITS 1
-inline bool HasWarpgroupUnits(gpuStream_t stream) {
+// Which matrix units code is made for: NVIDIA's (matrix_unit.h), Hopper's own (warpgroup_unit.h), AMD's (mfma.h).
+#define TEMPER_MMA 1
+#define TEMPER_WGMMA 1
+#define TEMPER_MFMA 1
+inline bool HasWgmma(gpuStream_t stream) {
   return stream->warpgroups;
 }
 template <class T>
@@ -114,9 +116,13 @@ bool AllowWindow(void (*)(Parameters...), int bytes) {
 
 #if defined(__HIP__) || defined(__HIPCC__)
 #include <hip/hip_runtime.h>
+#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 2)
+#define TEMPER_SYNC_SHARED() asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" : : : "memory")
 #define TEMPER_GPU_NAME(name) hip##name
 #else
 #include <cuda_runtime.h>
+#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define TEMPER_SYNC_SHARED() __syncthreads()
 #define TEMPER_GPU_NAME(name) cuda##name
 #endif
 
@@ -152,10 +158,16 @@ template <class T>
 using Shared = T*;
 
 #if defined(__HIP__) || defined(__HIPCC__)
-#define TEMPER_WARPGROUP_UNITS 0
-#define TEMPER_MATRIX_UNITS 0
-inline bool HasMatrixUnits(gpuStream_t) {
-  return false;
+#define TEMPER_MMA 0
+#define TEMPER_WGMMA 0
+#define TEMPER_MFMA 1
+// CDNA2 and later; neither older GPUs nor those for graphics have products of bf16 in this form.
+inline bool HasMfma(gpuStream_t) {
+  int device = 0;
+  hipDeviceProp_t found = {};
+  if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&found, device) != hipSuccess) return false;
+  const std::string name = found.gcnArchName;  // gfx90a:sramecc+:xnack-
+  return name.starts_with("gfx90a") || name.starts_with("gfx94") || name.starts_with("gfx950");
 }
 __device__ inline int WarpSize() {
   return warpSize;
@@ -165,13 +177,11 @@ __device__ T ShuffleXor(T x, int mask) {
   return __shfl_xor(x, mask);
 }
 #else
-#define TEMPER_MATRIX_UNITS 1
-inline bool HasMatrixUnits(gpuStream_t) {
-  return true;
-}
-// They are Hopper's alone: neither older GPUs nor newer ones have them, and only code for sm_90a may name them.
-#define TEMPER_WARPGROUP_UNITS 1
-inline bool HasWarpgroupUnits(gpuStream_t) {
+#define TEMPER_MMA 1
+#define TEMPER_WGMMA 1
+#define TEMPER_MFMA 0
+// Neither older GPUs nor newer ones have them, and only code for sm_90a may name them.
+inline bool HasWgmma(gpuStream_t) {
 #if defined(TEMPER_SM90A)
   int device = 0, major = 0, minor = 0;
   return cudaGetDevice(&device) == cudaSuccess &&
@@ -213,8 +223,10 @@ __device__ __forceinline__ float Exp2Flush(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#elif defined(__HIP_DEVICE_COMPILE__) && __has_builtin(__builtin_amdgcn_exp2f)
+  return __builtin_amdgcn_exp2f(x);
 #else
-  return exp2f(x);
+  return __builtin_exp2f(x);  // that same instruction before clang 17
 #endif
 }
 
@@ -321,6 +333,22 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 
 namespace temper::gpu {
 
+// The lower, the upper halves of two words.
+__device__ __forceinline__ uint32_t LowerHalves(uint32_t low, uint32_t high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_perm(high, low, 0x05040100);
+#else
+  return (low & 0xFFFF) | high << 16;
+#endif
+}
+__device__ __forceinline__ uint32_t UpperHalves(uint32_t low, uint32_t high) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_perm(high, low, 0x07060302);
+#else
+  return low >> 16 | (high & 0xFFFF0000);
+#endif
+}
+
 // Two bf16 in a word, `low` in its lower half; both rounded to the nearest, ties to even.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
@@ -328,7 +356,12 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 #else
-  return uint32_t{ToBF16(low).bits} | uint32_t{ToBF16(high).bits} << 16;
+  // Without a branch per number. NaN becomes 0x7FFF, as by the instruction above.
+  const auto rounded = [](float x) {
+    const auto u = __builtin_bit_cast(uint32_t, x);
+    return x != x ? 0x7FFFFFFF : u + 0x7FFF + ((u >> 16) & 1);
+  };
+  return UpperHalves(rounded(low), rounded(high));
 #endif
 }
 

@@ -8,7 +8,7 @@
 //   C [16, 8]   x[0], x[1]: row g, columns 2t, 2t+1   x[2], x[3]: row g+8
 // Two bf16 share a word, the lower column (row, of B) in its lower half.
 //
-// AMD's matrix units have other shapes and other lanes: TEMPER_MATRIX_UNITS is 0 there.
+// AMD's matrix units have other shapes and other lanes (mfma.h); warp_matrix.h has one name for both.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@
 #include "backend/gpu/gpu_api.h"
 #include "tensor/dtype.h"
 
-#if TEMPER_MATRIX_UNITS
 namespace temper::gpu {
 
 // Elements of tiles in shared memory: the bits of a bf16, which unlike bf16 need no constructor.
 using Bf16Bits = uint16_t;
+
+#if TEMPER_MMA
 
 struct FragmentA {
   uint32_t x[4];
@@ -141,5 +142,6 @@ __device__ void AwaitCopies() {
 
 #endif
 
+#endif  // TEMPER_MMA
+
 }  // namespace temper::gpu
-#endif  // TEMPER_MATRIX_UNITS

@@ -22,6 +22,9 @@ inline constexpr ProductCase kProductCases[] = {
     {65, 3, 33, true, true, true, true, DType::kBF16, DType::kBF16},
     {7, 130, 20, true, false, false, false, DType::kBF16, DType::kBF16},
     {66, 70, 17, false, false, true, false, DType::kBF16, DType::kF32},
+    {130, 136, 200, true, true, true, true, DType::kBF16, DType::kBF16},  // whole rows, over blocks of 128
+    {136, 8, 96, false, false, false, false, DType::kBF16, DType::kF32},
+    {16, 264, 72, true, false, true, false, DType::kBF16, DType::kBF16},
     {5, 9, 40, false, true, false, true, DType::kF32, DType::kF32},
     {3, 4, 0, true, true, true, false, DType::kF32, DType::kF32},  // no terms
 };

@@ -107,7 +107,8 @@ class TileProducts final : public MatrixProducts {
     }
     if (shape.m > kMostTilesAcross * kTile)
       return Unsupported("a matrix product of " + std::to_string(shape.m) + " rows");
-    std::unique_ptr<MatrixProduct> product;
+    std::unique_ptr<MatrixProduct> product = MakeMatrixTileProduct(shape, stream_);
+    if (product != nullptr) return Result<std::unique_ptr<MatrixProduct>>(std::move(product));
     DispatchFloat(shape.dtype, [&]<class In>() {
       DispatchFloat(shape.out_dtype,
                     [&]<class Out>() { product = std::make_unique<TileProductKernel<In, Out>>(shape, stream_); });

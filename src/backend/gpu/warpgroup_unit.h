@@ -11,7 +11,7 @@
 
 #include "backend/gpu/matrix_unit.h"
 
-#if TEMPER_WARPGROUP_UNITS
+#if TEMPER_WGMMA
 namespace temper::gpu {
 
 inline constexpr int kWarpgroup = 128;      // threads
@@ -165,9 +165,9 @@ void AwaitProducts(Sums&...) {
 
 // Code for other GPUs is compiled, too, and never launched.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define TEMPER_WGMMA(...) asm volatile(__VA_ARGS__)
+#define TEMPER_HOPPER(...) asm volatile(__VA_ARGS__)
 #else
-#define TEMPER_WGMMA(...) __trap()
+#define TEMPER_HOPPER(...) __trap()
 #endif
 
 __device__ int FirstTile(Shared<Bf16Bits> window) {
@@ -198,13 +198,13 @@ __device__ void MultiplyRows(Shared<Bf16Bits> window, Left left, int row, Right 
                                   b = Describe(window, right.Begin(0, e), 0);
   [[maybe_unused]] const int keep = add;
   if constexpr (Right::kRows == 64) {
-    TEMPER_WGMMA(
+    TEMPER_HOPPER(
         "{ .reg .pred add; setp.ne.b32 add, %34, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TEMPER_NAMES_32 "}, %32, %33, add, 1, 1, 0, 0; }"
         : TEMPER_32(sums, 0)
         : "l"(a), "l"(b), "r"(keep));
   } else {
-    TEMPER_WGMMA(
+    TEMPER_HOPPER(
         "{ .reg .pred add; setp.ne.b32 add, %66, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" TEMPER_NAMES_64 "}, %64, %65, add, 1, 1, 0, 0; }"
         : TEMPER_32(sums, 0), TEMPER_32(sums, 8)
@@ -218,15 +218,15 @@ __device__ void MultiplyWeights(Shared<Bf16Bits> window, const FragmentA& left, 
   static_assert(Right::kE == 64 || Right::kE == 128);
   [[maybe_unused]] const uint64_t b = Describe(window, right.Begin(row, 0), Right::kRows * kPanel * 2);
   if constexpr (Right::kE == 64) {
-    TEMPER_WGMMA("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TEMPER_NAMES_32
-                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-                 : TEMPER_32(sums, 0)
-                 : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "l"(b));
+    TEMPER_HOPPER("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TEMPER_NAMES_32
+                  "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+                  : TEMPER_32(sums, 0)
+                  : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "l"(b));
   } else {
-    TEMPER_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" TEMPER_NAMES_64
-                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-                 : TEMPER_32(sums, 0), TEMPER_32(sums, 8)
-                 : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "l"(b));
+    TEMPER_HOPPER("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" TEMPER_NAMES_64
+                  "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+                  : TEMPER_32(sums, 0), TEMPER_32(sums, 8)
+                  : "r"(left.x[0]), "r"(left.x[1]), "r"(left.x[2]), "r"(left.x[3]), "l"(b));
   }
 }
 
@@ -247,21 +247,21 @@ __device__ __forceinline__ void Name(FragmentA (&x)[kCount]) {
 template <class... Registers>
 __device__ void FenceRegisters(Registers&... registers) {
   (Name(registers), ...);
-  TEMPER_WGMMA("wgmma.fence.sync.aligned;" : : : "memory");
+  TEMPER_HOPPER("wgmma.fence.sync.aligned;" : : : "memory");
 }
 __device__ void FenceTiles() {
-  TEMPER_WGMMA("fence.proxy.async.shared::cta;" : : : "memory");
+  TEMPER_HOPPER("fence.proxy.async.shared::cta;" : : : "memory");
 }
 __device__ void CloseProducts() {
-  TEMPER_WGMMA("wgmma.commit_group.sync.aligned;" : : : "memory");
+  TEMPER_HOPPER("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 template <int kPending, class... Sums>
 __device__ void AwaitProducts(Sums&... sums) {
-  TEMPER_WGMMA("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+  TEMPER_HOPPER("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
   (Name(sums), ...);
 }
 
-#undef TEMPER_WGMMA
+#undef TEMPER_HOPPER
 #undef TEMPER_4
 #undef TEMPER_16
 #undef TEMPER_32
@@ -271,4 +271,4 @@ __device__ void AwaitProducts(Sums&... sums) {
 #endif
 
 }  // namespace temper::gpu
-#endif  // TEMPER_WARPGROUP_UNITS
+#endif  // TEMPER_WGMMA
