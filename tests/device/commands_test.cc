@@ -270,7 +270,7 @@ TEST_F(OnDevice, StagesOfAPipelineLoadTheirKernelsBeforeTheyMayWaitForEachOther)
   const Ended stages = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "pp=2"}), "gpu");
   ASSERT_EQ(stages.code, 0) << stages.err;
   EXPECT_NE(stages.err.find(kLoaded), std::string::npos) << stages.err;
-  const Ended alike = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "dp=2"}), "gpu");
+  const Ended alike = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "dp=2"}), "gpu", Folder("alike"));
   ASSERT_EQ(alike.code, 0) << alike.err;
   EXPECT_EQ(alike.err.find(kLoaded), std::string::npos) << alike.err;
 }
