@@ -205,7 +205,7 @@ step build 420 cmake --build "$build" --target $programs
 group=tests
 # As a user would run it.
 # shellcheck disable=SC2086  # words
-step doctor 60 env "LD_LIBRARY_PATH=$users_library_path" $temper doctor
+step doctor 90 env "LD_LIBRARY_PATH=$users_library_path" $temper doctor
 if [ "$how" != skipped ]; then
   gpus=$(grep '^gpu [0-9].*compute capability' "$logs/doctor.log" | grep -vc 'cannot be used' || true)
   [ -n "$rehearse" ] || grep '^gpu\|^between' "$logs/doctor.log" | cut -c 1-150 >>"$table" || true
