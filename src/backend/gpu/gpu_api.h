@@ -125,6 +125,7 @@ inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost
 inline constexpr auto gpuMemcpyDefault = TEMPER_GPU_NAME(MemcpyDefault);
 inline constexpr unsigned gpuHostRegisterPortable = TEMPER_GPU_NAME(HostRegisterPortable);
 using gpuEvent_t = TEMPER_GPU_NAME(Event_t);
+inline constexpr unsigned gpuEventBlockingSync = TEMPER_GPU_NAME(EventBlockingSync);
 using gpuGraph_t = TEMPER_GPU_NAME(Graph_t);
 using gpuGraphExec_t = TEMPER_GPU_NAME(GraphExec_t);
 inline constexpr auto gpuStreamCaptureModeThreadLocal = TEMPER_GPU_NAME(StreamCaptureModeThreadLocal);
@@ -178,7 +179,7 @@ __device__ inline float Exp2(float x) {
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
 TEMPER_GPU_FUNCTION(DeviceGetPCIBusId)
-TEMPER_GPU_FUNCTION(EventCreate)
+TEMPER_GPU_FUNCTION(EventCreateWithFlags)
 TEMPER_GPU_FUNCTION(EventDestroy)
 TEMPER_GPU_FUNCTION(EventElapsedTime)
 TEMPER_GPU_FUNCTION(EventRecord)

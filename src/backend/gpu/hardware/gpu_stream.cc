@@ -50,7 +50,8 @@ Status StatusOfCall(gpuError_t error, const char* what) {
 Result<std::unique_ptr<GpuEvent>> GpuEvent::Make(int device) {
   std::unique_ptr<GpuEvent> made(new GpuEvent(device));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
-  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreate(&made->event_), "an event"));
+  // Who waits for one sleeps: beside the threads of kernels at the host, which need every core.
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreateWithFlags(&made->event_, gpuEventBlockingSync), "an event"));
   return made;
 }
 
