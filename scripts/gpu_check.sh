@@ -255,8 +255,14 @@ elif [ -z "$rehearse" ]; then
 fi
 
 group=peers
-step peers_lora_8b 300 python3 bench/peers/torch_gpu.py $llama lora 8 1
-step peers_lora_8b_checkpointing 300 python3 bench/peers/torch_gpu.py $llama lora 8 1 --checkpointing
-step peers_lora_8b_accumulated 300 python3 bench/peers/torch_gpu.py $llama lora 2 4
+# peer NAME ARGUMENT...: with the libraries that PyTorch brings, which those above would come before.
+peer() {
+  name=$1
+  shift
+  step "$name" 300 env "LD_LIBRARY_PATH=$users_library_path" python3 bench/peers/torch_gpu.py "$@"
+}
+peer peers_lora_8b $llama lora 8 1
+peer peers_lora_8b_checkpointing $llama lora 8 1 --checkpointing
+peer peers_lora_8b_accumulated $llama lora 2 4
 [ "$how" = skipped ] || grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
 finish
