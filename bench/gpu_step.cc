@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -211,7 +212,12 @@ int Main(const Case& c) {
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
       ToString(in_use), forecast, loss / static_cast<double>(tokens));
-  return 0;
+  // Of wrong numbers the time says nothing: random weights begin near the logarithm of the words, and only learn.
+  const double begins = std::log(static_cast<double>(model->facts().vocab));
+  if (loss > 0 && loss < 1.2 * begins * static_cast<double>(tokens)) return 0;
+  fmt::print(stderr, "gpu_step: the loss of a token is {:.3f}; untrained it would be {:.3f}\n",
+             loss / static_cast<double>(tokens), begins);
+  return 1;
 }
 
 }  // namespace

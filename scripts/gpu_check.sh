@@ -1,24 +1,32 @@
 #!/bin/sh
 # What a GPU has to show, on a machine that has CUDA's nvcc, a C++ compiler, CMake and Ninja, and need not have a network:
 # builds, holds every kernel against its scalar twin, trains small models against the CPU, in memory tiers and, where
-# there are two GPUs, on both, then measures. Ends with one table. About 10 minutes on 16 cores; results of the steps
-# that failed are above it.
+# there are two GPUs, on both, measures, and lets compute-sanitizer look on. Ends with one table, in less than ten minutes
+# whatever happens: a step that fails or takes too long stops none that follow, those that tell most come first, and a
+# second call with GPU_CHECK_ONLY=rest goes on with what the first had no time for or did not pass.
 #   scripts/gpu_check.sh                     with the libraries of the machine
 #   scripts/gpu_check.sh --rehearse          without a GPU, in the build of the CPU (build/): every step but compute-
 #                                            sanitizer and the measurements, on the emulator and the tests' device
 #   scripts/gpu_check.sh --packages FOLDER   with those of Debian's packages (*.deb) in FOLDER, unpacked, not installed
 #   scripts/gpu_check.sh --fetch FOLDER      only downloads these packages, on a Debian 12 that has a network
-# In the environment: GPU_CHECK_BUILD (build-gpu; rehearsed: build), GPU_CHECK_ARCH (that of the first card, as 90a-real), GPU_CHECK_ONLY
-# (build, tests or speed; or peers, which the whole leaves out: the same steps by transformers and PEFT, where python3 has them).
+# In the environment:
+#   GPU_CHECK_ONLY     names of steps or of groups of them: build, tests, speed, sanitizers, peers (which the whole leaves
+#                      out: the same steps by transformers and PEFT, where python3 has them); or rest
+#   GPU_CHECK_SECONDS  by then it has ended (570)
+#   GPU_CHECK_BUILD    the build's folder (build-gpu; rehearsed: build)
+#   GPU_CHECK_LOGS     what steps print (BUILD/gpu_check)
+#   GPU_CHECK_ARCH     what to compile for: that of the first card, as 90a-real
 set -eu
 cd "$(dirname "$0")/.."
+deadline=$(($(date +%s) + ${GPU_CHECK_SECONDS:-570}))
+started=$(date +%s)
 
 packages='libfmt-dev libfmt9 nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 libxxhash-dev libxxhash0 libpcre2-dev libpcre2-8-0
   libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libgtest-dev libgmock-dev
   pkgconf pkgconf-bin pkg-config libpkgconf3'
 build=$PWD/${GPU_CHECK_BUILD:-build-gpu}
 only=${GPU_CHECK_ONLY:-}
-lib=''
+users_library_path=${LD_LIBRARY_PATH:-}
 rehearse=''
 case "${1:-}" in
   '') ;;
@@ -51,7 +59,7 @@ case "${1:-}" in
     ;;
 esac
 PATH="$PATH:/usr/local/cuda/bin"
-# CUDA's libraries may be Python packages, where neither compiler nor loader looks.
+# CUDA's libraries may be Python packages, where neither compiler nor loader looks. The program does (doctor).
 for folder in /usr/local/cuda/lib64 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)"/nvidia/*/lib; do
   [ -d "$folder" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$folder"
   include=${folder%/lib*}/include
@@ -59,27 +67,85 @@ for folder in /usr/local/cuda/lib64 "$(python3 -c 'import sysconfig; print(sysco
 done
 export PATH LD_LIBRARY_PATH
 
-started=$(date +%s)
-logs=$build/gpu_check
+logs=${GPU_CHECK_LOGS:-$build/gpu_check}
 table=$logs/table.txt
+passed=$build/gpu_check.passed
 temper=$build/temper device=gpu
 [ -z "$rehearse" ] || temper="$build/scenario_device --temper" device=cpu
-failed=''
+# Tests of kernels fail where there is no GPU, instead of having nothing to say.
+export TEMPER_TEST_DEVICE=$device
+failed='' group=''
 note() { printf '%-34s %s\n' "$1" "$2" >>"$table"; }
-# step NAME SECONDS COMMAND...: its output to NAME.log and the terminal; the table says how it ended.
+finish() {
+  echo
+  echo "== all in $(($(date +%s) - started)) s, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%F)"
+  cat "$table"
+  [ -z "$failed" ] || { echo "failed or left out:$failed" >&2; exit 1; }
+  exit 0
+}
+# wanted NAME: whether this step of $group is to be run.
+wanted() {
+  case " $only " in
+    '  ') [ "$group" != peers ] ;;
+    ' rest ') [ "$group" != peers ] && ! grep -qxF "$1" "$passed" 2>/dev/null ;;
+    *" $1 "* | *" $group "*) ;;
+    *) return 1 ;;
+  esac
+}
+# step NAME SECONDS COMMAND...: its output to NAME.log and the terminal; the table says how it ended. Sets $how: ok,
+# skipped, or what went wrong.
 step() {
-  name=$1 limit=$2
+  name=$1 limit=$2 how=skipped
   shift 2
+  wanted "$name" || return 0
   begun=$(date +%s)
-  echo "== $name"
-  if timeout "$limit" "$@" >"$logs/$name.log" 2>&1; then how=ok; else how="FAILED ($?)" failed="$failed $name"; fi
-  tail -n 12 "$logs/$name.log"
+  { grep -vxF "$name" "$passed" || true; } >"$passed.others" 2>/dev/null
+  mv "$passed.others" "$passed"
+  [ "$limit" -le $((deadline - begun)) ] || limit=$((deadline - begun))
+  if [ "$limit" -lt 5 ]; then
+    how='left out: no time'
+  else
+    echo "== $name"
+    timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1 </dev/null && how=ok || how="FAILED ($?)"
+    case $how in 'FAILED (124)' | 'FAILED (137)') how="NOT DONE within $limit s" ;; esac
+    tail -n 12 "$logs/$name.log"
+  fi
+  if [ "$how" = ok ]; then echo "$name" >>"$passed"; else failed="$failed $name"; fi
   note "$name" "$how, $(($(date +%s) - begun)) s"
+}
+# tests NAME SECONDS PROGRAM FILTER: a step of tests. A kernel that fails spoils the GPU for all that its process does
+# later: those that did not pass are run again, each in a process of its own, the first that fails there in memcheck.
+tests() {
+  program=$3 filter=$4
+  step "$1" "$2" "$3" "--gtest_filter=$4"
+  case $how in FAILED* | NOT*) ;; *) return 0 ;; esac
+  [ -x "$program" ] || return 0
+  timeout 60 "$program" --gtest_list_tests "--gtest_filter=$filter" </dev/null 2>/dev/null |
+    awk '/^[^ ]/ { suite = $1 } /^  / { print suite $1 }' >"$logs/$name.all"
+  sed -n 's/^\[ *\(OK\|SKIPPED\) *\] \([^ ,]*\).*/\2/p' "$logs/$name.log" >"$logs/$name.fine"
+  grep -vxFf "$logs/$name.fine" "$logs/$name.all" >"$logs/$name.again" || return 0
+  until=$(($(date +%s) + 60)) tried=0 fine=0 bad=''
+  while read -r test && [ "$(date +%s)" -lt $until ] && [ $((deadline - $(date +%s))) -gt 20 ]; do
+    tried=$((tried + 1))
+    if timeout -k 5 20 "$program" "--gtest_filter=$test" </dev/null >"$logs/alone.log" 2>&1; then
+      fine=$((fine + 1))
+    else
+      [ -n "$bad" ] || first=$test
+      bad="$bad $test"
+      tail -n 8 "$logs/alone.log"
+    fi
+    cat "$logs/alone.log" >>"$logs/$name.alone.log"
+  done <"$logs/$name.again"
+  note "  each alone" "$tried of $(wc -l <"$logs/$name.again") tried, $fine pass${bad:+, not$bad}"
+  if [ -n "$bad" ] && [ -z "$rehearse" ] && command -v compute-sanitizer >/dev/null; then
+    timeout -k 5 30 compute-sanitizer "$program" "--gtest_filter=$first" </dev/null >"$logs/$name.memcheck.log" 2>&1 || true
+    grep '^=========' "$logs/$name.memcheck.log" | head -n 8 | cut -c 1-120 | tee -a "$table"
+  fi
 }
 # runs WHAT SECONDS: a step of scripts/gpu_runs.sh, whose lines belong into the table.
 runs() {
   step "$1" "$2" scripts/gpu_runs.sh "$1" "$temper" "$logs/runs_$1"
-  sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table"
+  case $how in skipped | left*) ;; *) sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table" ;; esac
 }
 # sanitize NAME SECONDS TOOL TESTS FILTER: compute-sanitizer over tests of kernels. Of ours: a vendor's are many, and patched
 # as they are loaded.
@@ -92,6 +158,7 @@ measure() {
   if [ -n "$rehearse" ]; then
     name=$1 program=$3
     shift 3
+    wanted "$name" || return 0
     for file in "$program" "$@"; do
       case $file in */*) [ -e "$file" ] || { echo "$name: there is no $file" >&2; failed="$failed $name"; } ;; esac
     done
@@ -99,11 +166,25 @@ measure() {
     return
   fi
   step "$@"
-  tail -n 1 "$logs/$1.log" >>"$table"
+  case $how in skipped | left*) ;; *) tail -n 2 "$logs/$1.log" | cut -c 1-300 >>"$table" ;; esac
+}
+# What the table's figures are of.
+facts() {
+  nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit --format=csv,noheader ||
+    echo 'there is no nvidia-smi'
+  echo "$(nproc) processors, $(awk '/^MemTotal/ { t = $2 } /^MemAvailable/ { print int(t / 2^20) " GiB, " int($2 / 2^20) " available" }' /proc/meminfo), Linux $(uname -r)"
+  echo "$(nvcc --version | grep -o 'release.*' || echo 'no nvcc'), $(c++ --version | head -n 1), $(ldd --version | head -n 1)"
+  cmake --version | head -n 1
+  python3 -c 'from importlib.metadata import version; print("torch", version("torch"))' || true
 }
 
 mkdir -p "$logs"
 : >"$table"
+[ -n "$only" ] || rm -f "$passed"
+trap 'failed="$failed (ended from outside)"; finish' TERM INT
+facts 2>/dev/null | tee -a "$table"
+
+group=build
 arch=${GPU_CHECK_ARCH:-}
 if [ -z "$arch" ]; then
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')
@@ -112,61 +193,78 @@ if [ -z "$arch" ]; then
     *) arch=$capability-real ;;
   esac
 fi
-programs='temper gpu_kernels gpu_step temper_backend_gpu_tests scenario_conformance scenario_equivalence scenario_parity'
-if [ -z "$only" ] || [ "$only" = build ]; then
-  if [ -n "$rehearse" ]; then
-    programs="$programs scenario_device"
-  else
-    step configure 60 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
-      "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
-  fi
-  # shellcheck disable=SC2086  # a list of words
-  step build 420 cmake --build "$build" --target $programs
+programs='temper temper_backend_gpu_tests gpu_step gpu_kernels'
+if [ -n "$rehearse" ]; then
+  programs="$programs scenario_device"
+else
+  step configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
+    "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
 fi
-if [ -z "$only" ] || [ "$only" = tests ]; then
-  # shellcheck disable=SC2086  # words
-  step doctor 60 $temper doctor
+# What the first steps need.
+# shellcheck disable=SC2086  # a list of words
+step build 420 cmake --build "$build" --target $programs
+
+group=tests
+# As a user would run it.
+# shellcheck disable=SC2086  # words
+step doctor 90 env "LD_LIBRARY_PATH=$users_library_path" $temper doctor
+if [ "$how" != skipped ]; then
   gpus=$(grep '^gpu [0-9].*compute capability' "$logs/doctor.log" | grep -vc 'cannot be used' || true)
-  # Tests of kernels have nothing to say where there is no GPU, and so would pass.
-  if [ "$gpus" -eq 0 ]; then
-    echo "gpu_check: there is no GPU that can be used: $(grep '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
-    exit 1
-  fi
-  step kernels 120 "$build/temper_backend_gpu_tests"
-  step conformance 120 "$build/scenario_conformance" '--gtest_filter=-*Golden*'
-  step equivalence 120 "$build/scenario_equivalence" '--gtest_filter=Gpu.*:Device.*'
-  step parity 120 env "TEMPER_TEST_DEVICE=$device" "$build/scenario_parity"
-  runs commands 90
-  runs tiers 90
-  if [ "$gpus" -ge 2 ]; then runs ranks 120; else note ranks "left out: one GPU"; fi
-  if [ -z "$rehearse" ] && command -v compute-sanitizer >/dev/null; then
-    sanitize memcheck 90 memcheck temper_backend_gpu_tests '*'
-    sanitize memcheck_conformance 90 memcheck scenario_conformance '-*Golden*'
-    sanitize racecheck 90 racecheck temper_backend_gpu_tests 'Gpu*.Matches*'
-  elif [ -z "$rehearse" ]; then
-    note sanitizers "left out: there is no compute-sanitizer"
-  fi
+  [ -n "$rehearse" ] || grep '^gpu\|^between' "$logs/doctor.log" | cut -c 1-150 >>"$table" || true
+else
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 fi
+if [ "$gpus" -eq 0 ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  echo "gpu_check: there is no GPU that can be used: $(grep -s '^gpu' "$logs/doctor.log" || tail -n 1 "$logs/doctor.log")" >&2
+  failed="$failed (no GPU)"
+  finish
+fi
+tests kernels 120 "$build/temper_backend_gpu_tests" '*'
+
+group=speed
 llama=tests/prediction/configs/llama-3.1-8b.json
 small=bench/shapes/1.5b.json
-if [ -z "$only" ] || [ "$only" = speed ]; then
-  measure gpu_kernels 90 "$build/bench/gpu_kernels"
-  [ -n "$rehearse" ] || grep -h 'TFLOP/s\|at least' "$logs/gpu_kernels.log" >>"$table" || true
-  measure lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1
-  measure lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4
-  measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
-  measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
-  # In tiers, beside their forecast: frozen weights from the host, and a good part of the states there.
-  measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
-  measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
-fi
-if [ "$only" = peers ]; then
-  step peers_lora_8b 300 python3 bench/peers/torch_gpu.py $llama lora 8 1
-  step peers_lora_8b_accumulated 300 python3 bench/peers/torch_gpu.py $llama lora 2 4
-  grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
+measure lora_8b 90 "$build/bench/gpu_step" $llama lora 8 1
+measure gpu_kernels 90 "$build/bench/gpu_kernels"
+[ -n "$rehearse" ] || [ "$how" = skipped ] || grep -h 'TFLOP/s\|at least' "$logs/gpu_kernels.log" >>"$table" || true
+
+group=build
+step build_scenarios 300 cmake --build "$build" --target scenario_conformance scenario_equivalence scenario_parity
+group=tests
+runs commands 90
+tests conformance 120 "$build/scenario_conformance" '-*Golden*'
+group=speed
+measure full_1.5b 60 "$build/bench/gpu_step" $small full 8 1
+measure lora_8b_accumulated 60 "$build/bench/gpu_step" $llama lora 2 4
+group=tests
+tests equivalence 120 "$build/scenario_equivalence" 'Gpu.*'
+runs tiers 90
+if [ "$gpus" -ge 2 ]; then runs ranks 120; elif wanted ranks; then note ranks "left out: one GPU"; fi
+tests parity 120 "$build/scenario_parity" '*'
+group=speed
+measure lora_8b_without_graphs 60 "$build/bench/gpu_step" $llama lora 2 4 none 8 plain
+# In tiers, beside their forecast: frozen weights from the host, and a good part of the states there.
+measure lora_8b_in_12GiB 60 "$build/bench/gpu_step" $llama lora 2 1 block 4 graphs 12GiB
+measure full_1.5b_in_16GiB 60 "$build/bench/gpu_step" $small full 2 1 block 4 graphs 16GiB
+
+group=sanitizers
+if [ -z "$rehearse" ] && command -v compute-sanitizer >/dev/null; then
+  sanitize memcheck 120 memcheck temper_backend_gpu_tests '*'
+  sanitize racecheck 120 racecheck temper_backend_gpu_tests 'Gpu*.Matches*'
+  sanitize memcheck_conformance 120 memcheck scenario_conformance '-*Golden*'
+elif [ -z "$rehearse" ] && wanted sanitizers; then
+  note sanitizers "left out: there is no compute-sanitizer"
 fi
 
-echo
-echo "== all in $(($(date +%s) - started)) s, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%F)"
-cat "$table"
-[ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }
+group=peers
+# peer NAME ARGUMENT...: with the libraries that PyTorch brings, which those above would come before.
+peer() {
+  name=$1
+  shift
+  step "$name" 300 env "LD_LIBRARY_PATH=$users_library_path" python3 bench/peers/torch_gpu.py "$@"
+}
+peer peers_lora_8b $llama lora 8 1
+peer peers_lora_8b_checkpointing $llama lora 8 1 --checkpointing
+peer peers_lora_8b_accumulated $llama lora 2 4
+[ "$how" = skipped ] || grep -h tokens/s "$logs"/peers_*.log >>"$table" || true
+finish

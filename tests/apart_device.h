@@ -193,6 +193,12 @@ class ApartDevice : public Device {
         return OkStatus();
       });
     }
+    Status Note(const std::string& name) override {
+      return Enqueue([this, &name] {
+        noted_ = &name;
+        return OkStatus();
+      });
+    }
     void* handle() override { return &handle_; }
     Status Synchronize() override {
       ++synchronized;
@@ -201,6 +207,7 @@ class ApartDevice : public Device {
       lock.unlock();
       WaitFor(all);
       lock.lock();
+      noted_ = nullptr;
       return failed_;
     }
     Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) override {
@@ -283,7 +290,8 @@ class ApartDevice : public Device {
         if (status.ok()) status = work();
         work = nullptr;
         lock.lock();
-        if (failed_.ok()) failed_ = status;
+        const std::string* const noted = noted_;
+        if (failed_.ok() && !status.ok()) failed_ = noted == nullptr ? status : status.WithContext("of " + *noted);
         ++done_;
         changed_.notify_all();
       }
@@ -311,6 +319,7 @@ class ApartDevice : public Device {
     std::deque<std::function<Status()>> queue_;
     size_t enqueued_ = 0, wanted_ = 0, done_ = 0;  // so far
     Clock::time_point last_;                       // when something was enqueued
+    std::atomic<const std::string*> noted_ = nullptr;
     Status failed_;
     bool stopping_ = false;
     std::thread worker_;

@@ -29,7 +29,9 @@ def make_model(args, device):
     torch.set_default_dtype(default)
     if args.method == 'lora':
         import peft
-        model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=16, target_modules='all-linear'))
+        # Adapters in bf16, too: in f32, PEFT's default, their products would be f32's, and slower.
+        model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=16, target_modules='all-linear'),
+                                    autocast_adapter_dtype=False)
     if args.checkpointing:
         model.gradient_checkpointing_enable()
         if args.method == 'lora':

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "cli/compiled_run.h"
 #include "cli/machine.h"
@@ -76,6 +77,7 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, con
 // Of the machine, as all ranks are to see it: what differs between them is that of the first.
 Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
   if (ranks.alone()) return MachineFacts(config.machine.device);
+  if (config.mesh.pp > 1) LoadKernelsWhenOpened();
   // Where GPUs are not asked for, all ranks do what the first can.
   auto own = MachineFacts(config.machine.device, ranks.of_machine());
   TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));

@@ -62,13 +62,20 @@ class Stream {
   // it returns has nothing to mark: an event that was never marked holds up nobody.
   virtual Status Mark(Event& event);
   virtual Status Await(const Event& event);
+  // What is enqueued from now on is part of `name`, which stays while it is: Synchronize says so of an error that shows
+  // when nobody knows what was enqueued where. May be recorded.
+  virtual Status Note(const std::string& name) {
+    (void)name;
+    return OkStatus();
+  }
   // What a vendor's library calls it (cudaStream_t), for those that enqueue on it themselves. nullptr: nothing.
   virtual void* handle() { return nullptr; }
   // Returns when all that was enqueued is done; the first error among it. An error is sticky: what is enqueued after it
   // is not run, and every later call returns it.
   virtual Status Synchronize() = 0;
   // What `enqueue` enqueues is kept instead of run. nullptr where the stream records nothing: `enqueue` was not called.
-  // REQUIRES: `enqueue` runs kernels whose Kernel::replayable() is true and nothing else; they outlive the recording.
+  // REQUIRES: `enqueue` runs kernels whose Kernel::replayable() is true, and Note, and nothing else; they outlive the
+  // recording.
   virtual Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) {
     (void)enqueue;
     return std::unique_ptr<Recording>();

@@ -229,6 +229,7 @@ Status Executor::BindAll() {
       bound_.push_back(bound);
     }
     binding_range_.emplace_back(begin, bound_.size());
+    names_.push_back(fmt::format("{} {}", ToString(segment.phase), OfBlock(binding.block)));
   }
   return OkStatus();
 }
@@ -343,7 +344,8 @@ Status Executor::RecordAll() {
     const BoundInstruction& b = bound_[i];
     return !b.background && !b.at_host && !IsCollective(b.op) && b.kernel->replayable();
   };
-  for (const auto& [first, last] : binding_range_) {
+  for (size_t binding = 0; binding < binding_range_.size(); ++binding) {
+    const auto [first, last] = binding_range_[binding];
     std::vector<Piece>& pieces = pieces_.emplace_back();
     for (size_t begin = first, end = first; begin < last; begin = end) {
       do {
@@ -351,7 +353,8 @@ Status Executor::RecordAll() {
       } while (end < last && recordable(end) == recordable(begin) && !(recordable(end) && bound_[end].breaks));
       Piece& piece = pieces.emplace_back(Piece{begin, end, nullptr});
       if (!recordable(begin)) continue;
-      TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&]() -> Status {
+      TEMPER_ASSIGN_OR_RETURN(piece.recording, arena_.stream().Record([&, from = first]() -> Status {
+        if (begin == from) TEMPER_RETURN_IF_ERROR(arena_.stream().Note(names_[binding]));
         for (size_t i = begin; i < end; ++i) {
           TEMPER_RETURN_IF_ERROR(bound_[i].Named(bound_[i].kernel->Run(bound_[i].Args(*this))));
         }
@@ -381,8 +384,13 @@ Status Executor::Copy(std::span<const HostArray> io, int micro_batch, bool load)
 
 Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
   const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
-  if (trace || !replays_ || pieces_.empty()) return RunRange(begin, end, call, trace, at);
-  for (const Piece& piece : pieces_[static_cast<size_t>(call.binding)]) {
+  const auto binding = static_cast<size_t>(call.binding);
+  const auto* const pieces = trace || !replays_ || pieces_.empty() ? nullptr : &pieces_[binding];
+  // A recording holds it.
+  const bool noted = pieces != nullptr && !pieces->empty() && pieces->front().recording != nullptr;
+  if (!noted) TEMPER_RETURN_IF_ERROR(arena_.stream().Note(names_[binding]));
+  if (pieces == nullptr) return RunRange(begin, end, call, trace, at);
+  for (const Piece& piece : *pieces) {
     if (piece.recording == nullptr) {
       TEMPER_RETURN_IF_ERROR(RunRange(piece.begin, piece.end, call, nullptr, at));
       continue;
@@ -406,7 +414,12 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
     const bool at_host = b.at_host || (b.moves && !StreamOfLane(b.lane));
     if (at_host && b.moves) lanes_.NoteEnqueued(/*on_pinned=*/true);  // it may read what kernels have yet to write
     TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
-    TEMPER_RETURN_IF_ERROR(b.Named(RunForeground(b, call, trace)));
+    if (const Status status = RunForeground(b, call, trace); !status.ok()) {
+      // Where it is not enqueued because a kernel before it has failed, the stream knows more of that one.
+      const Status before =
+          trace != nullptr || IsCollective(b.op) || at_host ? OkStatus() : arena_.stream().Synchronize();
+      return before.ok() ? b.Named(status) : before;
+    }
     if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
   }
   return OkStatus();

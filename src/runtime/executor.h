@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device_part.h"
@@ -116,6 +117,7 @@ class Executor {
   std::vector<std::vector<size_t>> readers_;      // per buffer of the Program's inputs, which operands it is
   std::vector<BoundInstruction> bound_;           // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
+  std::vector<std::string> names_;                        // of bindings: what a stream is told to be part of (Note)
   // Per binding, its instructions in runs that are recorded or not; empty until RecordAll.
   struct Piece;
   std::vector<std::vector<Piece>> pieces_;

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/isa.h"
 #include "backend/gpu/gpu_device.h"
+#include "base/log.h"
 
 namespace temper {
 namespace {
@@ -62,6 +63,11 @@ class ApartGpu final : public ApartDevice {
 };
 
 }  // namespace
+
+// Tests hear of it.
+void LoadKernelsWhenOpened() {
+  LogInfo("kernels are loaded when a GPU is opened");
+}
 
 Result<GpuInventory> ListGpus() {
   if (Machine() == "none") return NotFound("no GPU was found (nvidia-smi lists them)");

@@ -265,6 +265,16 @@ TEST_F(OnDevice, RanksOnADeviceEachGiveTheBytesOfRanksOnTheHost) {
   }
 }
 
+TEST_F(OnDevice, StagesOfAPipelineLoadTheirKernelsBeforeTheyMayWaitForEachOther) {
+  constexpr char kLoaded[] = "kernels are loaded when a GPU is opened";
+  const Ended stages = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "pp=2"}), "gpu");
+  ASSERT_EQ(stages.code, 0) << stages.err;
+  EXPECT_NE(stages.err.find(kLoaded), std::string::npos) << stages.err;
+  const Ended alike = Run(Train({"--max_steps", "2", "--nprocs", "2", "--mesh", "dp=2"}), "gpu", Folder("alike"));
+  ASSERT_EQ(alike.code, 0) << alike.err;
+  EXPECT_EQ(alike.err.find(kLoaded), std::string::npos) << alike.err;
+}
+
 // The other one waits on its device for the sums of a step.
 TEST_F(OnDevice, ARankThatIsStoppedEndsTheRunWithOneMessage) {
   Arguments run = Train({"--max_steps", "100000", "--nprocs", "2", "--mesh", "fsdp=2", "--method", "full",

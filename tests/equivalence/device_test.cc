@@ -174,6 +174,8 @@ TEST(Device, AnErrorOfItsWorkEndsTheStepAndSticks) {
   const Status status = device.Step(batch);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("token 5 of the batch"), std::string::npos) << status.message();
+  // Found when the host waits: the stream knows what it has come to.
+  EXPECT_EQ(status.message().find("of forward before the blocks: "), 0u) << status.message();
   batch.token[5] = 0;
   EXPECT_EQ(device.Step(batch).message(), status.message());
 }

@@ -51,11 +51,20 @@ struct Drop {
     Load(x + i, u);
     Draws draws;
     uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
-    for (int k = 0; k < kCount; ++k) {
-      const int64_t at = i + k;
-      uint64_t token = row + static_cast<uint64_t>(at / C);
+    int64_t t = i / C, c = i % C;   // divided once: a division costs as much as the draws
+    const auto of_row = [&] {       // the place of x[t, 0]
+      uint64_t token = row + static_cast<uint64_t>(t);
       if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
-      const uint64_t place = (first_token + token) * columns + column + static_cast<uint64_t>(at % C);
+      return (first_token + token) * columns + column;
+    };
+    uint64_t begin = of_row();
+    for (int k = 0; k < kCount; ++k, ++c) {
+      if (c == C) {
+        c = 0;
+        ++t;
+        begin = of_row();
+      }
+      const uint64_t place = begin + static_cast<uint64_t>(c);
       if (place / 4 != drawn) {
         drawn = place / 4;
         draws = PhiloxOf(key, step, drawn);

@@ -28,7 +28,11 @@ struct AddToRows {
   __device__ void Run(int64_t i) const {
     float u[kCount];
     Load(a + i, u);
-    for (int k = 0; k < kCount; ++k) u[k] += Get(b + (i + k) % D);
+    int64_t d = i % D;  // divided once
+    for (int k = 0; k < kCount; ++k) {
+      u[k] += Get(b + d);
+      if (++d == D) d = 0;
+    }
     Store(y + i, u);
   }
 };

@@ -150,6 +150,7 @@ inline constexpr auto gpuMemcpyDeviceToHost = TEMPER_GPU_NAME(MemcpyDeviceToHost
 inline constexpr auto gpuMemcpyDefault = TEMPER_GPU_NAME(MemcpyDefault);
 inline constexpr unsigned gpuHostRegisterPortable = TEMPER_GPU_NAME(HostRegisterPortable);
 using gpuEvent_t = TEMPER_GPU_NAME(Event_t);
+inline constexpr unsigned gpuEventBlockingSync = TEMPER_GPU_NAME(EventBlockingSync);
 using gpuGraph_t = TEMPER_GPU_NAME(Graph_t);
 using gpuGraphExec_t = TEMPER_GPU_NAME(GraphExec_t);
 inline constexpr auto gpuStreamCaptureModeThreadLocal = TEMPER_GPU_NAME(StreamCaptureModeThreadLocal);
@@ -237,7 +238,7 @@ __device__ __forceinline__ float Exp2Flush(float x) {
     return TEMPER_GPU_NAME(name)(arguments...); \
   }
 TEMPER_GPU_FUNCTION(DeviceGetPCIBusId)
-TEMPER_GPU_FUNCTION(EventCreate)
+TEMPER_GPU_FUNCTION(EventCreateWithFlags)
 TEMPER_GPU_FUNCTION(EventDestroy)
 TEMPER_GPU_FUNCTION(EventElapsedTime)
 TEMPER_GPU_FUNCTION(EventRecord)
@@ -309,6 +310,15 @@ inline gpuError_t gpuGraphInstantiate(gpuGraphExec_t* executable, gpuGraph_t gra
 #endif
 }
 
+// Whether a kernel that ran has failed: from then on every call returns this error, whatever it was to do. CUDA and HIP
+// number these alike: memory and links that fail (214, 220, 226), an illegal address, a timeout, an assertion, and 714
+// to 721 but for a launch that is too large: illegal instructions, misaligned addresses, what has no other name.
+inline bool IsOfEarlierKernel(gpuError_t error) {
+  const int code = static_cast<int>(error);
+  return code == 214 || code == 220 || code == 226 || code == 700 || code == 702 || code == 710 ||
+         (code >= 714 && code <= 721 && code != 720);
+}
+
 // Unsupported: what was built holds no code for this GPU.
 inline Status LaunchStatus(const char* name, gpuError_t error) {
   if (error == gpuSuccess) return OkStatus();
@@ -317,7 +327,8 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 #else
   const bool no_code = error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction;
 #endif
-  std::string message = std::string(name) + ": " + TEMPER_GPU_NAME(GetErrorString)(error);
+  std::string message = std::string(name) + (IsOfEarlierKernel(error) ? ", after a kernel that failed: " : ": ") +
+                        TEMPER_GPU_NAME(GetErrorString)(error);
   return no_code ? Unsupported(std::move(message)) : InvalidArgument(std::move(message));
 }
 #define TEMPER_LAUNCH(name, blocks, threads, stream, ...) \

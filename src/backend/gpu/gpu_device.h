@@ -23,6 +23,13 @@ struct GpuInventory {
   std::vector<GpuFacts> gpus;
 };
 
+// For ranks that do not run the same program, before all else here: a GPU that is opened then loads all kernels, ours
+// and those of libraries, which costs some seconds and some hundred MiB of it. Otherwise each is loaded when it is
+// first launched, and the driver may wait for all that is enqueued before it does: two stages of a pipeline would wait
+// for each other, one to load a kernel behind what it receives, the other behind what it sends. What the environment
+// says of that (CUDA_MODULE_LOADING, HIP_ENABLE_DEFERRED_LOADING) stays.
+void LoadKernelsWhenOpened();
+
 // Errors: a build without this backend, no driver or one too old, no GPU.
 Result<GpuInventory> ListGpus();
 

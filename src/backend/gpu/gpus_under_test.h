@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #ifdef TEMPER_GPU_EMULATED
@@ -102,6 +104,12 @@ class OnDevice final : public KernelTable {
 
 inline constexpr Bytes kTestMemory = MiB(256);
 
+// Whether tests that find no GPU are to fail: TEMPER_TEST_DEVICE=gpu.
+inline bool IsGpuAskedFor() {
+  const char* const device = std::getenv("TEMPER_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "gpu";
+}
+
 // Pairs of a table and one that must give the same bits.
 struct GpuTables {
   std::unique_ptr<KernelTable> table, again;
@@ -116,6 +124,7 @@ inline std::vector<GpuTables> GpusUnderTest() {
   }
 #else
   static const auto device = OpenGpu(0);
+  if (!device.ok() && IsGpuAskedFor()) ADD_FAILURE() << device.status().message();
   if (device.ok()) {
     static const auto memory = (*device)->Allocate(kTestMemory);
     TEMPER_CHECK(memory.ok()) << memory.status().message();

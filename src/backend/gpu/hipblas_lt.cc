@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/gpu/lt_products.h"
+#include "device/vendor_library.h"
 
 namespace temper::gpu {
 namespace {
@@ -78,9 +79,12 @@ Result<HipblasLt> Load(const std::string& named) {
   std::string why;
   for (const std::string& name : names) {
     lt.file = name;
-    library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: the process keeps it
-    if (library != nullptr) break;
-    if (why.empty()) why = dlerror();
+    const auto loaded = LoadVendorLibrary(name);
+    if (loaded.ok()) {
+      library = *loaded;
+      break;
+    }
+    if (why.empty()) why = loaded.status().message();
   }
   if (library == nullptr) {
     return Unsupported(fmt::format(

@@ -64,18 +64,28 @@ __global__ void ClearUnsupervised(const int* target_T, int64_t I, float* loss_T,
   for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) Put(d_x_TI + t * I + c, 0.0f);
 }
 
+// From here on a thread looks at kCount neighbours of a row of logits at a time: at 16 bytes where rows begin at
+// multiples of them, since with less a multiprocessor has too little on its way to fill the memory's.
+template <int kCount>
+__device__ int64_t FirstOfThread() {
+  return int64_t{threadIdx.x} * kCount;
+}
+template <int kCount>
+inline constexpr int64_t kNextOfThread = int64_t{kBlockThreads} * kCount;
+
 // Of a row of logits, which the block looks at together: the largest, and the sum of exp(logit - largest).
-template <class T>
+template <class T, int kCount>
 __device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, float* most, float* total) {
   float largest = -INFINITY, sum = 0;  // of this thread
-  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
-    const float x = Get(logits_V + v);
-    if (x > largest) {
-      sum = Fma(sum, Exp(largest - x), 1.0f);
-      largest = x;
-    } else {
-      sum += Exp(x - largest);
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
+    float x[kCount], here = largest;
+    Load(logits_V + v, x);
+    for (int k = 0; k < kCount; ++k) here = Max()(x[k], here);
+    if (here > largest) {
+      sum *= Exp(largest - here);
+      largest = here;
     }
+    for (int k = 0; k < kCount; ++k) sum += Exp(x[k] - largest);
   }
   *most = ReduceBlock<Max, float>(largest, scratch);
   const float mine = largest > -INFINITY ? sum * Exp(largest - *most) : sum;  // NaN stays; no word is no sum
@@ -83,14 +93,14 @@ __device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, fl
 }
 
 // What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
-template <class T>
+template <class T, int kCount>
 __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
                               float* statistics_N3) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   const T* const logits = logits_NV + i * V;
   float most, total;
-  SumOfRow(logits, V, scratch, &most, &total);
+  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
   if (threadIdx.x != 0) return;
   const int64_t own = target_T[rows[i]] - begin;
   float* const out = statistics_N3 + i * kLossStatistics;
@@ -99,20 +109,32 @@ __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* ta
   out[kLossTarget] = own >= 0 && own < V ? Get(logits + own) : -INFINITY;
 }
 
-template <class T>
+template <class T, int kCount>
 __device__ void ClearRow(T* row, int64_t V) {
-  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) Put(row + v, 0.0f);
+  const float zero[kCount] = {};
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) Store(row + v, zero);
+}
+
+// A row of logits becomes its gradient: softmax, of which scale is 1 / sum, less one at the target.
+template <class T, int kCount>
+__device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, int64_t target) {
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
+    float x[kCount];
+    Load(logits_V + v, x);
+    for (int k = 0; k < kCount; ++k) x[k] = Exp(x[k] - most) * scale - (v + k == target ? 1.0f : 0.0f);
+    Store(logits_V + v, x);
+  }
 }
 
 // As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/loss_statistics.cc, alike on
 // all of them.
-template <class T>
+template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
                                  int64_t begin, const float* all_RN3, int64_t ranks, bool gradient, float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
-    if (gradient) ClearRow(logits, V);
+    if (gradient) ClearRow<T, kCount>(logits, V);
     return;
   }
   const int64_t t = rows[i], target = target_T[t] - begin;
@@ -129,34 +151,28 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   }
   if (threadIdx.x == 0) loss_T[t] = static_cast<float>(log(sum) + (largest - at_target));
   if (!gradient) return;
-  const float most = static_cast<float>(largest), scale = static_cast<float>(1 / sum);
-  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
-    Put(logits + v, Exp(Get(logits + v) - most) * scale - (v == target ? 1.0f : 0.0f));
-  }
+  GradientOfRow<T, kCount>(logits, V, static_cast<float>(largest), static_cast<float>(1 / sum), target);
 }
 
 // Row i of the chunk's logits, a block each: its loss, and (`gradient`) d_logits = softmax - onehot over them. Rows
 // beyond n become zeros.
-template <class T>
+template <class T, int kCount>
 __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, bool gradient,
                             float* loss_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
-    if (gradient) ClearRow(logits, V);
+    if (gradient) ClearRow<T, kCount>(logits, V);
     return;
   }
   const int64_t t = rows[i], target = target_T[t];
   const float at_target = target < V ? Get(logits + target) : 0;  // a target beyond has been reported
   float most, total;
-  SumOfRow(logits, V, scratch, &most, &total);
+  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
   if (threadIdx.x == 0) loss_T[t] = Log(total) + (most - at_target);
   if (!gradient) return;
-  const float scale = 1 / total;
-  for (int64_t v = threadIdx.x; v < V; v += kBlockThreads) {
-    Put(logits + v, Exp(Get(logits + v) - most) * scale - (v == target ? 1.0f : 0.0f));
-  }
+  GradientOfRow<T, kCount>(logits, V, most, 1 / total, target);
 }
 
 // logits += x w^T, and where its gradients go. Operand indices, -1 where absent.
@@ -298,7 +314,7 @@ class LossKernel final : public Kernel {
                                                .bias = nullptr,
                                                .out = logits}));
     }
-    TEMPER_RETURN_IF_ERROR(Losses(args, rows, n));
+    TEMPER_RETURN_IF_ERROR(V_ % kPack<T> == 0 ? Losses<kPack<T>>(args, rows, n) : Losses<1>(args, rows, n));
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
       std::byte* const gathered = Bytes_(Gathered(args, p));
@@ -325,22 +341,23 @@ class LossKernel final : public Kernel {
   }
 
   // Of the chunk's rows; logits become d_logits.
+  template <int kCount>
   Status Losses(const KernelArgs& args, const int* rows, int64_t n) {
     constexpr unsigned kThreads = kBlockThreads;
     const auto chunk = static_cast<unsigned>(layout_.chunk);
     T* const logits = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
     const int* const target = In<const int>(args, 2);
     if (exchange_ == nullptr) {
-      return TEMPER_LAUNCH((SoftmaxLoss<T>), chunk, kThreads, stream_, logits, rows, target, n, V_, gradient_,
+      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, gradient_,
                            Out<float>(args, 0));
     }
     std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
-    TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T>), static_cast<unsigned>(n), kThreads, stream_, logits, rows,
-                                         target, V_, first_word_, reinterpret_cast<float*>(own)));
+    TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
+                                         logits, rows, target, V_, first_word_, reinterpret_cast<float*>(own)));
     TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
-    return TEMPER_LAUNCH((SplitSoftmaxLoss<T>), chunk, kThreads, stream_, logits, rows, target, n, V_, first_word_,
-                         reinterpret_cast<const float*>(all), int64_t{exchange_->size()}, gradient_,
+    return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
+                         first_word_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()}, gradient_,
                          Out<float>(args, 0));
   }
 

@@ -8,19 +8,22 @@
 #include <mutex>
 #include <type_traits>
 
+#include "device/vendor_library.h"
+
 namespace temper {
 namespace {
 
 constexpr int kOldest = 21000;  // 2.10.0
 
 Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: the process keeps it
-  if (library == nullptr) {
+  const auto loaded = LoadVendorLibrary(name);
+  if (!loaded.ok()) {
     return Unsupported(
-        fmt::format("ranks on GPUs need {}, which could not be loaded ({}): install it (package "
-                    "libnccl2, on AMD rccl), or name its folder in LD_LIBRARY_PATH",
-                    name, dlerror()));
+        fmt::format("ranks on GPUs need {}, which could not be loaded ({}): install it (package libnccl2, of Python "
+                    "nvidia-nccl-cu13; on AMD rccl), or name its folder in LD_LIBRARY_PATH",
+                    name, loaded.status().message()));
   }
+  void* const library = *loaded;
   auto api = std::make_unique<NcclApi>();
   std::string missing;
   const auto find = [&](const char* function, auto* pointer) {

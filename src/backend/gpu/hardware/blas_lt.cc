@@ -4,6 +4,7 @@
 
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/lt_products.h"
+#include "device/vendor_library.h"
 
 namespace temper::gpu {
 namespace {
@@ -62,13 +63,14 @@ struct CublasLt {
 };
 
 Result<CublasLt> Load() {
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);  // never closed: the process keeps it
-  if (library == nullptr) {
+  const auto loaded = LoadVendorLibrary(kLibrary);
+  if (!loaded.ok()) {
     return Unsupported(fmt::format(
-        "{} could not be loaded ({}): install CUDA 13's cuBLAS (package libcublas-13-0), or name its folder in "
-        "LD_LIBRARY_PATH",
-        kLibrary, dlerror()));
+        "{} could not be loaded ({}): install CUDA 13's cuBLAS (package libcublas-13-0, of Python nvidia-cublas), or "
+        "name its folder in LD_LIBRARY_PATH",
+        kLibrary, loaded.status().message()));
   }
+  void* const library = *loaded;
   CublasLt lt = {};
   std::string missing;
   const auto find = [&](const char* name, auto* function) {

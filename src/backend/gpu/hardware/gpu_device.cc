@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "backend/gpu/column_sums.h"
 #include "backend/gpu/gpu_api.h"
@@ -224,6 +225,15 @@ class GpuDevice final : public Device {
 };
 
 }  // namespace
+
+// Read by the driver when it starts.
+void LoadKernelsWhenOpened() {
+#if defined(__HIP__) || defined(__HIPCC__)
+  (void)setenv("HIP_ENABLE_DEFERRED_LOADING", "0", /*overwrite=*/0);
+#else
+  (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+#endif
+}
 
 Result<GpuInventory> ListGpus() {
   return InventoryOf(AskDriver());

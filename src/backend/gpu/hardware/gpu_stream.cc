@@ -4,13 +4,15 @@
 
 #include <cstring>
 
+#include "backend/gpu/progress.h"
+
 namespace temper::gpu {
 namespace {
 
 constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
 // Before a copy: the writer's thread of a save is not the one that opened the device.
 constexpr char kSelecting[] = "selecting";
-constexpr char kKernel[] = "a kernel (--profile true waits for each one, and names it)";
+constexpr char kWaiting[] = "waiting";
 constexpr char kRecording[] = "recording a segment (--graphs false does without)";
 constexpr size_t kMostArrivals = 256;  // reserved; more allocate
 
@@ -41,18 +43,22 @@ class Graph final : public Recording {
 
 Status StatusOfCall(gpuError_t error, const char* what) {
   if (error == gpuSuccess) return OkStatus();
+  (void)gpuGetLastError();  // or the next launch would be told of it
   return InvalidArgument(fmt::format("GPU: {}: {} ({})", what, gpuGetErrorString(error), static_cast<int>(error)));
 }
 
 Result<std::unique_ptr<GpuEvent>> GpuEvent::Make(int device) {
   std::unique_ptr<GpuEvent> made(new GpuEvent(device));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
-  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreate(&made->event_), "an event"));
+  // Who waits for one sleeps: beside the threads of kernels at the host, which need every core.
+  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreateWithFlags(&made->event_, gpuEventBlockingSync), "an event"));
   return made;
 }
 
 GpuEvent::~GpuEvent() {
-  if (event_ != nullptr) (void)gpuEventDestroy(event_);
+  if (event_ == nullptr) return;
+  (void)gpuSetDevice(device_);
+  (void)gpuEventDestroy(event_);
 }
 
 Status GpuEvent::Synchronize() {
@@ -80,14 +86,19 @@ Result<std::unique_ptr<GpuStream>> GpuStream::Open(int device, const Options& op
   if (!options.faults) return made;
   TEMPER_RETURN_IF_ERROR(
       StatusOfCall(gpuMalloc(reinterpret_cast<void**>(&made->words_), kWordBytes), "memory of faults"));
-  TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->words_on_host_), kWordBytes),
-                                      "pinned memory of faults"));
+  TEMPER_RETURN_IF_ERROR(
+      StatusOfCall(gpuMallocHost(reinterpret_cast<void**>(&made->words_on_host_), kWordBytes + sizeof(int64_t)),
+                   "pinned memory of faults"));
+  made->noted_ = made->words_on_host_ + kMaxFaults;
+  *made->noted_ = 0;
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuMemsetAsync(made->words_, 0, kWordBytes, made->stream_), "clearing"));
   made->faults_ = std::make_unique<Faults>(made->words_);
   return made;
 }
 
 GpuStream::~GpuStream() {
+  // A thread that has selected no device would make a context on the first.
+  (void)gpuSetDevice(device_);
   if (stream_ != nullptr) (void)gpuStreamSynchronize(stream_);
   if (words_ != nullptr) (void)gpuFree(words_);
   if (words_on_host_ != nullptr) (void)gpuFreeHost(words_on_host_);
@@ -106,65 +117,79 @@ std::span<std::byte> GpuStream::TakePinned(size_t bytes) {
 
 Status GpuStream::CopyToDevice(std::span<const std::byte> host, std::byte* device) {
   if (!failed_.ok() || host.empty()) return failed_;
+  failed_ = StatusOf(gpuSetDevice(device_), kSelecting);
+  if (!failed_.ok()) return failed_;
   const std::span<std::byte> pinned = TakePinned(host.size());
   if (!pinned.empty()) {
     std::memcpy(pinned.data(), host.data(), host.size());
     host = pinned;
   }
-  failed_ =
-      StatusOfCall(gpuMemcpyAsync(device, host.data(), host.size(), gpuMemcpyHostToDevice, stream_), "copying to it");
+  failed_ = StatusOf(gpuMemcpyAsync(device, host.data(), host.size(), gpuMemcpyHostToDevice, stream_), "copying to it");
   return failed_;
 }
 
 Status GpuStream::CopyToHost(const std::byte* device, std::span<std::byte> host) {
   if (!failed_.ok() || host.empty()) return failed_;
-  failed_ = StatusOfCall(gpuSetDevice(device_), kSelecting);
+  failed_ = StatusOf(gpuSetDevice(device_), kSelecting);
   if (!failed_.ok()) return failed_;
   const std::span<std::byte> pinned = TakePinned(host.size());
   if (!pinned.empty()) arrivals_.emplace_back(host, pinned.data());
   std::byte* const to = pinned.empty() ? host.data() : pinned.data();
-  failed_ = StatusOfCall(gpuMemcpyAsync(to, device, host.size(), gpuMemcpyDeviceToHost, stream_), "copying from it");
+  failed_ = StatusOf(gpuMemcpyAsync(to, device, host.size(), gpuMemcpyDeviceToHost, stream_), "copying from it");
   return failed_;
 }
 
 Status GpuStream::CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) {
   if (!failed_.ok() || width == Bytes{0} || rows == 0) return failed_;
-  failed_ = StatusOfCall(gpuSetDevice(device_), kSelecting);
+  failed_ = StatusOf(gpuSetDevice(device_), kSelecting);
   if (!failed_.ok()) return failed_;
   const auto bytes = [](Bytes b) { return static_cast<size_t>(b.v); };
-  failed_ =
-      StatusOfCall(rows == 1 ? gpuMemcpyAsync(to.data, from.data, bytes(width), gpuMemcpyDefault, stream_)
-                             : gpuMemcpy2DAsync(to.data, bytes(to.pitch), from.data, bytes(from.pitch), bytes(width),
-                                                static_cast<size_t>(rows), gpuMemcpyDefault, stream_),
-                   "a copy");
+  failed_ = StatusOf(rows == 1 ? gpuMemcpyAsync(to.data, from.data, bytes(width), gpuMemcpyDefault, stream_)
+                               : gpuMemcpy2DAsync(to.data, bytes(to.pitch), from.data, bytes(from.pitch), bytes(width),
+                                                  static_cast<size_t>(rows), gpuMemcpyDefault, stream_),
+                     "a copy");
   return failed_;
 }
 
 Status GpuStream::Mark(Event& event) {
   if (!failed_.ok()) return failed_;
-  failed_ = StatusOfCall(gpuEventRecord(static_cast<GpuEvent&>(event).event(), stream_), "marking an event");
+  failed_ = StatusOf(gpuEventRecord(static_cast<GpuEvent&>(event).event(), stream_), "marking an event");
   return failed_;
 }
 
 Status GpuStream::Await(const Event& event) {
   if (!failed_.ok()) return failed_;
-  failed_ = StatusOfCall(gpuStreamWaitEvent(stream_, static_cast<const GpuEvent&>(event).event(), 0u),
-                         "waiting for an event");
+  failed_ =
+      StatusOf(gpuStreamWaitEvent(stream_, static_cast<const GpuEvent&>(event).event(), 0u), "waiting for an event");
   return failed_;
+}
+
+Status GpuStream::StatusOf(gpuError_t error, const char* what) const {
+  if (!IsOfEarlierKernel(error)) return StatusOfCall(error, what);
+  const int64_t noted = noted_ == nullptr ? 0 : *static_cast<volatile int64_t*>(noted_);
+  return InvalidArgument(fmt::format("GPU: a kernel{}: {} ({}); --profile true waits for each one, and names it",
+                                     noted == 0 ? "" : " of " + *reinterpret_cast<const std::string*>(noted),
+                                     gpuGetErrorString(error), static_cast<int>(error)));
+}
+
+Status GpuStream::Note(const std::string& name) {
+  if (!failed_.ok() || noted_ == nullptr) return failed_;
+  return WriteProgress(reinterpret_cast<int64_t>(&name), noted_, stream_);
 }
 
 Status GpuStream::Synchronize() {
   if (!failed_.ok()) return failed_;
   if (faults_ != nullptr) {
-    failed_ = StatusOfCall(gpuMemcpyAsync(words_on_host_, words_, kWordBytes, gpuMemcpyDeviceToHost, stream_),
-                           "copying faults");
+    failed_ =
+        StatusOf(gpuMemcpyAsync(words_on_host_, words_, kWordBytes, gpuMemcpyDeviceToHost, stream_), "copying faults");
   }
-  if (failed_.ok()) failed_ = StatusOfCall(gpuStreamSynchronize(stream_), kKernel);
+  if (failed_.ok()) failed_ = StatusOf(gpuStreamSynchronize(stream_), kWaiting);
   for (const auto& [host, pinned] : arrivals_) {
     if (failed_.ok()) std::memcpy(host.data(), pinned, host.size());
   }
   arrivals_.clear();
   taken_ = 0;
+  if (failed_.ok() && noted_ != nullptr) *noted_ = 0;  // whoever noted it may be gone when something fails
   if (failed_.ok() && faults_ != nullptr) {
     failed_ = faults_->Check({words_on_host_, static_cast<size_t>(kMaxFaults)});
   }

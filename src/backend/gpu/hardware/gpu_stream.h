@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,12 +53,16 @@ class GpuStream final : public Stream {
   Status CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) override;
   Status Mark(Event& event) override;
   Status Await(const Event& event) override;
+  // On streams with faults, whose errors kernels of ours make.
+  Status Note(const std::string& name) override;
   void* handle() override { return stream_; }
   Status Synchronize() override;
   Result<std::unique_ptr<Recording>> Record(const std::function<Status()>& enqueue) override;
 
  private:
   explicit GpuStream(int device) : device_(device) {}
+  // What a call returned, or if that was the error of a kernel before it: what that was part of.
+  Status StatusOf(gpuError_t error, const char* what) const;
   // Pinned bytes that nothing uses until the next Synchronize; empty where there are not as many.
   std::span<std::byte> TakePinned(size_t bytes);
 
@@ -67,6 +72,7 @@ class GpuStream final : public Stream {
   size_t taken_ = 0;
   std::vector<std::pair<std::span<std::byte>, const std::byte*>> arrivals_;  // to copy on, once they are there
   int64_t *words_ = nullptr, *words_on_host_ = nullptr;                      // of faults
+  int64_t* noted_ = nullptr;  // behind those on the host: which Note the kernels have come to, an address or 0
   std::unique_ptr<Faults> faults_;
   Status failed_;
 };

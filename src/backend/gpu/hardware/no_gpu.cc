@@ -11,6 +11,8 @@ Status NotBuilt() {
 
 }  // namespace
 
+void LoadKernelsWhenOpened() {}
+
 Result<GpuInventory> ListGpus() {
   return NotBuilt();
 }
