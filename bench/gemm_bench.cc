@@ -1,9 +1,8 @@
 // How fast are linear, linear_dx and linear_dw for the shapes of training, in % of what the machine's multipliers can
 // do, and beside oneDNN where it is installed? The limit is the rate of the inner loop alone on panels that stay in the
-// first-level cache, measured just before each shape.
+// first-level cache, measured just before each shape. oneDNN takes as many threads as OMP_NUM_THREADS says.
 // Flags: --threads N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot|amx_bf16 --dtype f32.
 #include <fmt/core.h>
-#include <omp.h>
 
 #include "backend/cpu/gemm.h"
 #include "bench/measure.h"
@@ -25,8 +24,7 @@ double TilePeak(DType dtype, const CpuOptions& options) {
   const int64_t steps = kPanel / (t.nr * t.k_step * t.element_size);
   const Timing time = Measure(
       [&] {
-#pragma omp parallel num_threads(options.threads)
-        {
+        RunTeam(options.threads, [&](TeamMember) {
           alignas(64) static thread_local std::byte a[kPanel], b[kPanel];
           alignas(64) static thread_local float c[32 * 32];
           if (t.enter != nullptr) t.enter();
@@ -34,7 +32,7 @@ double TilePeak(DType dtype, const CpuOptions& options) {
             t.tile(a, b, steps, t.mr, t.nr, 0, 0, {.out = c, .out_stride = t.nr});
           }
           if (t.leave != nullptr) t.leave();
-        }
+        });
       },
       0.03);
   return 2.0 * static_cast<double>(steps) * t.k_step * t.mr * t.nr * kTiles * options.threads / time.best;
@@ -111,7 +109,6 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::string(argv[i]) == "--dtype") dtype = *ParseDType(argv[i + 1]);
   }
-  omp_set_num_threads(options.threads);
   fmt::print("{} threads, {}, {}; median GFLOP/s, % of the tile peak (best), operand bytes per second (best)",
              options.threads, ToString(options.isa), ToString(dtype));
 #ifdef TEMPER_HAVE_DNNL

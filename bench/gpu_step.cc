@@ -17,12 +17,12 @@
 #include <tuple>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/team.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/env.h"
 #include "base/machine_memory.h"
 #include "base/philox.h"
 #include "base/quantity.h"
+#include "base/team.h"
 #include "cli/compiled_run.h"
 #include "cli/planner.h"
 #include "cli/processor.h"

@@ -4,7 +4,7 @@
 // N --isa avx2|avx512|avx512_bf16|avx512_bf16_dot.
 #include <fmt/core.h>
 
-#include "backend/cpu/team.h"
+#include "base/team.h"
 #include "bench/measure.h"
 #include "bench/memory_cases.h"
 

@@ -17,7 +17,7 @@ int OnRanks(int ranks, const Body& body) {
     body(*Must(JoinLaunched(*launched)));
     return 0;
   }
-  return Must(Launch({.ranks = ranks, .environment = {{"OMP_WAIT_POLICY", "passive"}}})).exit_code;
+  return Must(Launch({.ranks = ranks})).exit_code;
 }
 
 // Seconds of the median step. `communicator`: nullptr where a rank is alone.

@@ -2,9 +2,6 @@
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
-find_package(OpenMP REQUIRED)  # g++ brings its own; clang's is libomp-14-dev
-# For all sources, whether or not they have a pragma: precompiled headers are taken for the same flags only.
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>)
 # Ranks on several machines; one machine does without.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX QUIET)

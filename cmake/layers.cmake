@@ -163,9 +163,8 @@ function(temper_test_binary name sources library)
   endif()
   target_compile_definitions(${name} PRIVATE
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  # Passive: tests run side by side and use more threads than cores, where spinning at barriers only burns time.
   # Files of the same names in /tmp would be those of another build's tests, too, which may run at the same time.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 ENVIRONMENT "OMP_WAIT_POLICY=passive"
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
                        ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")
 endfunction()

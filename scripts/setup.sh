@@ -14,7 +14,7 @@ packages='
 case "${1:-}" in
   '') ;;
   --checks)
-    packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev
+    packages="$packages clang-format-14 python3-minimal clang-14 clang-tidy-14 libclang-rt-14-dev
       slurm-wlm munge iproute2 chromium"
     ;;
   *)

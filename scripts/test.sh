@@ -85,10 +85,6 @@ inputs() {
 }
 sanitize() {
   build sanitize
-  # What clang's OpenMP keeps for threads that have ended is not ours.
-  echo 'leak:libomp.so' >build-sanitize/leaks.txt
-  LSAN_OPTIONS="suppressions=$PWD/build-sanitize/leaks.txt:print_suppressions=0"
-  export LSAN_OPTIONS
   tests sanitize build-sanitize
 }
 fuzz() {
@@ -138,9 +134,7 @@ tidy() {
 }
 tsan() {
   build tsan
-  # Archer tells ThreadSanitizer about OpenMP's barriers; without it every kernel looks like a race.
-  OMP_TOOL_LIBRARIES=/usr/lib/llvm-14/lib/libarcher.so TSAN_OPTIONS=ignore_noninstrumented_modules=1
-  export OMP_TOOL_LIBRARIES TSAN_OPTIONS
+  export TSAN_OPTIONS=ignore_noninstrumented_modules=1  # Open MPI
   tests tsan build-tsan
 }
 

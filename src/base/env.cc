@@ -289,13 +289,21 @@ class PosixEnvironment final : public Env {
     return Bytes{static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize)};
   }
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return Errno("cannot create", path, errno);
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(fd));
-    const int error = errno;
-    close(fd);
-    if (error == EWOULDBLOCK) return InvalidArgument(path + " is locked by another process");
-    return std::unique_ptr<FileLock>();
+    while (true) {
+      const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+      if (fd < 0) return Errno("cannot create", path, errno);
+      if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        struct stat st;
+        const bool removed = fstat(fd, &st) == 0 && st.st_nlink == 0;  // by who held the lock until now
+        if (!removed) return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(fd));
+        close(fd);
+        continue;
+      }
+      const int error = errno;
+      close(fd);
+      if (error == EWOULDBLOCK) return InvalidArgument(path + " is locked by another process");
+      return std::unique_ptr<FileLock>();
+    }
   }
 };
 

@@ -86,7 +86,8 @@ class Env {
   virtual bool IsFolder(const std::string& path) = 0;
   virtual Result<Bytes> FreeSpace(const std::string& folder) = 0;  // for this user
   // Locks the file `path`, made where missing, against other processes that do the same. kInvalidArgument where another
-  // holds it. Null where files cannot be locked (some network file systems; an Env that no other process sees).
+  // holds it, who may remove the file until it lets go. Null where files cannot be locked (some network file systems;
+  // an Env that no other process sees).
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string&) { return std::unique_ptr<FileLock>(); }
 };
 

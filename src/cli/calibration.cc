@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "backend/cpu/gemm_peak.h"
-#include "backend/cpu/team.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
+#include "base/team.h"
 #include "cli/calibration_cases.h"
 #include "cli/rate_fit.h"
 #include "comm/local/local_communicator.h"

@@ -83,7 +83,6 @@ Result<int> ChatCommand(const Arguments& arguments) {
     }
     model.session->Reset();  // templates may rewrite earlier turns, so the whole conversation is fed
     TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> answer, StreamAnswer(model, ids, sampling));
-    std::fputc('\n', stdout);
     messages.push_back({{"role", "assistant"}, {"content", model.tokenizer->Decode(answer)}});
   }
   return 0;

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "backend/cpu/team.h"
+#include "base/team.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/model_options.h"

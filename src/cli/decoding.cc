@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/log.h"
 #include "cli/compiled_run.h"
 #include "cli/machine.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -88,7 +89,16 @@ Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const 
                                            print(decoder.Push(id));
                                            return true;
                                          }));
-  print(decoder.Finish());
+  print(decoder.Finish() + "\n");
+  // The last token needs no place: none follows it.
+  const int64_t used = static_cast<int64_t>(prompt.size() + answer.size()), context = model.session->context();
+  if (used > context && static_cast<int64_t>(answer.size()) < sampling.max_new_tokens) {
+    LogWarning(
+        fmt::format("the answer is cut off after {} tokens: with the prompt's {} it fills the {} positions that "
+                    "the {} has",
+                    answer.size(), prompt.size(), context,
+                    context == model.opened.model().facts().max_positions ? "model" : "conversation"));
+  }
   return answer;
 }
 

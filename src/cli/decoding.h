@@ -32,7 +32,8 @@ struct SamplingOptions {
   SamplingSpec Spec() const;
 };
 
-// Feeds `prompt`, writes the answer to stdout as it comes, flushed token by token, and returns its tokens.
+// Feeds `prompt`, writes the answer to stdout as it comes, flushed token by token, ends the line, and returns its
+// tokens. Warns where the session's context is full before the answer ends.
 Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
                                           const SamplingOptions& sampling);
 

@@ -56,7 +56,6 @@ Result<int> GenerateCommand(const Arguments& arguments) {
   }
   TEMPER_RETURN_IF_ERROR(StartSession(model, options, length + sampling.max_new_tokens));
   TEMPER_RETURN_IF_ERROR(StreamAnswer(model, ids, sampling).status());
-  std::fputc('\n', stdout);
   return 0;
 }
 

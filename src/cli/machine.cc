@@ -2,7 +2,7 @@
 
 #include <ctime>
 
-#include "backend/cpu/team.h"
+#include "base/team.h"
 
 namespace temper {
 

@@ -1,14 +1,13 @@
 // temper version, temper doctor: what this binary is and what this machine can do.
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <cstdio>
 
 #include "backend/cpu/gemm_peak.h"
-#include "backend/cpu/team.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "base/team.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -20,8 +19,7 @@ namespace temper {
 namespace {
 
 std::string Libraries() {
-  return fmt::format("OpenMP {}, fmt {}.{}.{}", _OPENMP, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
-                     FMT_VERSION % 100);
+  return fmt::format("fmt {}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100);
 }
 
 // ", 512.00 MiB of it in use": by all processes, this one's context among them. `collectives`: the library for several

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "backend/cpu/team.h"
+#include "base/team.h"
 #include "program/program.h"
 #include "train/command_line.h"
 #include "train/foreign_names.h"

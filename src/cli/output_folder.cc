@@ -65,7 +65,17 @@ OutputFolder::OutputFolder(Env& env, const RunConfig& config)
       path_(config.output.output_dir),
       output_(config.output),
       method_(config.model.method),
-      sources_({config.model.model, config.model.adapter}) {}
+      sources_({config.model.model, config.model.adapter}),
+      made_(std::make_unique<Made>(&env)) {}
+
+OutputFolder::Made::~Made() {
+  if (!lock_file.empty() && !env->RemoveFile(lock_file).ok()) return;
+  for (const std::string& folder : folders) {
+    if (!env->IsFolder(folder)) continue;
+    const auto names = env->List(folder);
+    if (!names.ok() || !names->empty() || !env->RemoveTree(folder).ok()) return;
+  }
+}
 
 Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
   OutputFolder folder(env, config);
@@ -126,9 +136,12 @@ Status OutputFolder::CheckKeeps(const char* what, const std::string& path) const
 
 Status OutputFolder::TakeLock() {
   if (lock_) return OkStatus();
-  auto lock = env_->Lock(JoinPath(path_, kLockFile));
+  const std::string path = JoinPath(path_, kLockFile);
+  const bool was_there = env_->IsFile(path);
+  auto lock = env_->Lock(path);
   if (lock.ok()) {
     lock_ = std::move(*lock);
+    if (!was_there) made_->lock_file = path;
     return OkStatus();
   }
   if (lock.status().code() == StatusCode::kInvalidArgument) {
@@ -166,6 +179,9 @@ Status OutputFolder::FindCheckpoint() {
 }
 
 Status OutputFolder::Prepare(Bytes bytes) {
+  std::vector<std::string> missing;
+  for (std::string folder = path_; !env_->IsFolder(folder); folder = FolderOf(folder)) missing.push_back(folder);
+  made_->folders = std::move(missing);
   if (Status s = env_->CreateFolders(path_); !s.ok()) {
     return s.WithContext(fmt::format("the output folder {} cannot be used", path_));
   }
@@ -182,6 +198,8 @@ Status OutputFolder::Prepare(Bytes bytes) {
 }
 
 Status OutputFolder::Begin(int64_t step) {
+  made_->lock_file.clear();
+  made_->folders.clear();
   if (output_.overwrite) {
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
     // A full run's result is a whole model folder.

@@ -1,10 +1,11 @@
 // The output folder of a run, held by one process: nothing that is there already is lost by accident. What a run is to
-// replace is deleted last of all, when the new run is ready to begin.
+// replace is deleted last of all, when the new run is ready to begin, and one that never begins leaves nothing behind.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/env.h"
 #include "train/run_config.h"
@@ -49,6 +50,16 @@ class OutputFolder {
   std::vector<std::string> sources_;  // folders that the run starts from
   std::optional<std::string> resume_from_;
   std::unique_ptr<FileLock> lock_;
+
+  // What was not there before the run: removed where it never begins. Before the lock is let go, hence behind it.
+  struct Made {
+    explicit Made(Env* where) : env(where) {}
+    ~Made();
+    Env* const env;
+    std::string lock_file;             // empty: it was there
+    std::vector<std::string> folders;  // the innermost first
+  };
+  std::unique_ptr<Made> made_;  // of nothing once the run has begun
 };
 
 }  // namespace temper

@@ -2,10 +2,15 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <stop_token>
+#include <thread>
 
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
@@ -216,6 +221,22 @@ Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const P
   return 0;
 }
 
+// Tells somebody at a terminal what they wait for, once they have waited for some seconds. Until the result is
+// destroyed.
+std::jthread ExplainWaiting() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return std::jthread([](const std::stop_token& done) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, done, std::chrono::seconds(2), [] { return false; });
+    if (done.stop_requested()) return;
+    LogInfo(
+        "plan        compiling it in several ways: where values live, what is computed again; the largest models "
+        "take a minute");
+  });
+}
+
 // Options that need a cluster, without one.
 Status CheckOptions(const PlanOptions& o) {
   for (const auto& [name, given] : {std::pair{"search", !o.search.empty()}, std::pair{"html", !o.html.empty()},
@@ -258,6 +279,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
   if (options.read_data) {
     TEMPER_ASSIGN_OR_RETURN(fill, FillOf(*setup));
   }
+  std::jthread waiting = ExplainWaiting();
   if (options.sharding || options.program || !cluster) {
     const int ranks = cluster ? RanksOn(*cluster, config) : RanksNamed(config);
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
@@ -280,6 +302,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(
       const PlannedRun planned,
       planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
+  waiting = {};
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
     LogInfo("plan        it does not fit: looking for settings that would help");
@@ -293,7 +316,9 @@ Result<int> PlanCommand(const Arguments& arguments) {
   if (!options.html.empty()) {
     std::vector<TraceRow> measured;
     if (!options.measured.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(measured, ReadMeasuredStep(PosixEnv(), options.measured));
+      auto step = ReadMeasuredStep(PosixEnv(), options.measured);
+      if (!step.ok()) return step.status().WithContext("--measured");
+      measured = *std::move(step);
     }
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.html, PlanPage(train, facts, on, measured)));
   }

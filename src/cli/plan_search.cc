@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-#include "backend/cpu/team.h"
+#include "base/team.h"
 
 namespace temper {
 namespace {

@@ -215,13 +215,20 @@ std::string Accumulation(const RunConfig& before, const RunConfig& after) {
 
 Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
   const Forecast& f = planned.forecast;
-  return {settings, f.bytes, f.limit, f.fits, f.tokens_per_second, price};
+  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, price};
+}
+
+// How much more the step takes than it may, of the device's memory and of the host's; of one memory, of both together.
+Bytes Excess(const Forecast& f, bool shared) {
+  if (shared) return std::max(f.bytes + f.host_bytes - f.limit, Bytes{});
+  return std::max(f.bytes - f.limit, Bytes{}) + std::max(f.host_bytes - f.host_limit, Bytes{});
 }
 
 }  // namespace
 
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
   const int before = planned.run.mesh.mesh.ranks();
+  const bool shared = planner.cluster().shared;
   std::vector<Remedy> remedies;
   RunConfig all = config;
   int all_ranks = before;
@@ -234,7 +241,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
     const Result<PlannedRun> result = planner.Plan(one, ranks);
     if (!result.ok()) continue;  // this model cannot be split so
     const std::string settings = Written(change.settings, one) + Accumulation(config, one);
-    if (result->forecast.bytes >= planned.forecast.bytes) continue;
+    if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
     remedies.push_back(RemedyOf(settings, change.price, *result));
     one_fits |= remedies.back().fits;
     // Together with those before it, until the run fits: cheap ones come first.

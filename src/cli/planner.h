@@ -43,8 +43,8 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
 // Ranks that a run on `cluster` has: what its options name, or all devices.
 int RanksOn(const Cluster& cluster, const RunConfig& config);
 
-// Each setting that would lower the memory of a rank, with what it saves and costs; then those that must come together
-// where none suffices. Every one is compiled. REQUIRES: `planned` does not fit.
+// Each setting that would lower what a rank has too little memory for, with what it saves and costs; then those that
+// must come together where none suffices. Every one is compiled. REQUIRES: `planned` does not fit.
 Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned);
 
 }  // namespace temper

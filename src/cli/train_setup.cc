@@ -35,10 +35,7 @@ RunConfig::Lora LoraOf(const AdapterConfig& a) {
 
 // One copy of this program per rank, each with its share of the cores.
 Result<int> StartRanks(const RunConfig& config) {
-  LaunchSpec spec{.ranks = static_cast<int>(config.machine.nprocs)};
-  // Threads that spin at the end of a loop take the core that another rank is waiting for.
-  if (config.machine.nprocs > 1) spec.environment.emplace_back("OMP_WAIT_POLICY", "passive");
-  TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch(spec));
+  TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch({.ranks = static_cast<int>(config.machine.nprocs)}));
   if (!result.message.empty()) LogError(result.message);
   return result.exit_code;
 }

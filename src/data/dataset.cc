@@ -83,7 +83,7 @@ class Loader {
       RowOutcome& outcome = outcomes[i];
       ++out_.statistics.rows;
       if (!outcome.status.ok()) {
-        if (!options_.skip_bad_rows) return outcome.status;
+        if (!options_.skip_bad_rows) return WithRemedy(outcome.status);
         out_.statistics.Add({.bad_rows = 1, .problems = {outcome.status.message()}});
         continue;
       }
@@ -97,6 +97,11 @@ class Loader {
       return Unsupported("more than 2^31 samples in one data set: train on a part of the files");
     }
     return OkStatus();
+  }
+
+  // Of a row that can be left out.
+  static Status WithRemedy(const Status& bad) {
+    return Status(bad.code(), bad.message() + "; mend the row, or leave out all that cannot be read (--skip_bad_rows)");
   }
 
   const RowTokenizer& tokenizer_;

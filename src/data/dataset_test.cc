@@ -106,7 +106,7 @@ TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
 TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
   const std::string good = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
   ExpectError(Load({Write("broken.jsonl", good + "\n{\"prompt\": \"a\", \n" + good)}),
-              {"broken.jsonl line 3: not valid JSON"});
+              {"broken.jsonl line 3: not valid JSON", "--skip_bad_rows"});
   ExpectError(Load({Write("first.jsonl", "{oops\n" + good)}), {"first.jsonl line 1: not valid JSON"});
   ExpectError(Load({Write("mixed.jsonl", good + good + "{\"question\":\"a\",\"answer\":\"b\"}\n")}),
               {"mixed.jsonl line 3: 'prompt' is missing", "read as prompt/completion because of its line 1"});

@@ -13,8 +13,10 @@ std::string RemedyText(const std::vector<Remedy>& remedies, const Forecast& befo
   std::string text = "what would help, compiled and forecast:\n";
   for (const Remedy& r : remedies) {
     const Bytes saved = before.bytes - r.bytes;
-    text += fmt::format("  {:<{}}  {:>11} ({} {}), {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
-                        ToString(r.bytes), saved.v >= 0 ? "saves" : "costs", ToString(Bytes{std::abs(saved.v)}),
+    const std::string host =
+        before.host_bytes > before.host_limit ? fmt::format(", {} of the host's memory", ToString(r.host_bytes)) : "";
+    text += fmt::format("  {:<{}}  {:>11} ({} {}){}, {:.0f} tokens/s ({:+.0f} %){}{}\n", r.settings, width,
+                        ToString(r.bytes), saved.v >= 0 ? "saves" : "costs", ToString(Bytes{std::abs(saved.v)}), host,
                         r.tokens_per_second, 100 * (r.tokens_per_second / before.tokens_per_second - 1),
                         r.price.empty() ? "" : "; " + r.price, r.fits ? ": fits" : "");
   }

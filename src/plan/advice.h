@@ -10,7 +10,7 @@ namespace temper {
 
 struct Remedy {
   std::string settings;  // as the user would write them: "--memory.recompute block"
-  Bytes bytes, limit;
+  Bytes bytes, limit, host_bytes;
   bool fits = false;
   double tokens_per_second = 0;
   std::string price;  // what changes besides speed: "half the tokens of a row"; empty: nothing

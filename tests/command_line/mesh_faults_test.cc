@@ -77,7 +77,6 @@ class MeshFaults : public Workplace {
  protected:
   MeshFaults() {
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
-    setenv("OMP_WAIT_POLICY", "passive", 1);
   }
 
   static bool HasMpirun() { return HasMpi() && std::system("command -v mpirun >/dev/null 2>&1") == 0; }

@@ -12,7 +12,6 @@ class MeshModels : public Workplace {
  protected:
   MeshModels() {
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
-    setenv("OMP_WAIT_POLICY", "passive", 1);
   }
   void SetUp() override {
     if (!HasMpi() || std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";

@@ -170,6 +170,20 @@ TEST_F(Models, GenerateAnswersAMessageAsChatDoes) {
   EXPECT_NE(drawn("1"), drawn("2"));
 }
 
+TEST_F(Models, GenerateSaysThatItStoppedAtTheModelsLastPosition) {
+  std::string config = Slurp(JoinPath(CopyModel("short"), "config.json"));
+  const std::string positions = "\"max_position_embeddings\": 512";
+  ASSERT_NE(config.find(positions), config.npos);
+  Spill("short/config.json",
+        config.replace(config.find(positions), positions.size(), "\"max_position_embeddings\": 16"));
+  const auto generate = [&](const char* tokens) {
+    return Temper(
+        {"generate", "--model", "short", "--prompt", "Why is the sky", "--max_new_tokens", tokens, "--threads", "1"});
+  };
+  ExpectEnd(generate("64"), 0, {"the answer is cut off after", "it fills the 16 positions that the model has"});
+  EXPECT_EQ(generate("4").err.find("cut off"), std::string::npos);
+}
+
 TEST_F(Models, PreviewShowsWhatIsLearnt) {
   const Ended ended = Temper({"data", "preview", "--model", kModel, "--data", "d.jsonl"});
   ASSERT_EQ(ended.code, 0) << ended.err;

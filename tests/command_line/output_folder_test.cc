@@ -110,6 +110,24 @@ TEST_F(OutputFolder, ThatCannotBeWrittenIsFoundBeforeDataIsRead) {
   EXPECT_EQ(ended.err.find("data        "), std::string::npos) << "the data was read first:\n" << ended.err;
 }
 
+TEST_F(OutputFolder, AStartThatFailsLeavesNothingThatWasNotThere) {
+  Spill("broken.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \n");
+  for (const char* made : {"mine", "empty"}) ASSERT_TRUE(PosixEnv().CreateFolders(Path(made)).ok());
+  Spill("mine/notes.txt", "mine");
+  const auto before = Must(PosixEnv().List(folder()));
+  for (const Arguments& wrong : {Arguments{"--data", "broken.jsonl"}, {"--lora.target_modules", "nothing"}}) {
+    for (const char* out : {"new/inner", "new/inner/", "empty", "mine"}) {
+      Arguments run = Train({"--output_dir", out});
+      run.insert(run.end(), wrong.begin(), wrong.end());
+      EXPECT_NE(Temper(run).code, 0);
+      EXPECT_EQ(Must(PosixEnv().List(folder())), before) << out << " " << wrong[0];
+    }
+  }
+  EXPECT_TRUE(Must(PosixEnv().List(Path("empty"))).empty());
+  EXPECT_EQ(Must(PosixEnv().List(Path("mine"))), std::vector<std::string>{"notes.txt"});
+  EXPECT_EQ(Temper(Train({"--output_dir", "new/inner", "--max_steps", "1"})).code, 0);
+}
+
 // A disk of its own in a namespace of its own: where the system allows none, the test says so.
 class SmallDisk : public Workplace {
  protected:

@@ -116,6 +116,13 @@ TEST_F(Plan, ItsPageIsDrawnInABrowserBesideAMeasuredRun) {
   EXPECT_NE(part("tensors").find("model.layers.0.mlp.down_proj.weight"), std::string::npos);
 }
 
+TEST_F(Plan, ATraceThatIsNoneIsAnErrorOfItsOption) {
+  ExpectEnd(
+      Temper({"plan", "--model", kModel, "--cluster", "RTX2060-6", "--html", "page.html", "--measured", "d.jsonl"}), 1,
+      {"--measured: d.jsonl"});
+  EXPECT_FALSE(Has("page.html"));
+}
+
 // Every line of it, but those that say something of the machine at hand.
 TEST_F(Plan, PrintsWhatTheReadmeShows) {
   const auto model = [&](const std::string& name, const std::string& config) {

@@ -409,7 +409,7 @@ TEST_P(MpiEquivalence, TenStepsHaveTheLossesOfOneRank) {
   if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
   const int ranks = Cases()[static_cast<size_t>(GetParam())].mesh.mesh.ranks();
   const std::string command = fmt::format(
-      "OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 timeout -k 5 300 mpirun -n {} --oversubscribe "
+      "ASAN_OPTIONS=detect_leaks=0 timeout -k 5 300 mpirun -n {} --oversubscribe "
       "--allow-run-as-root --bind-to none /proc/{}/exe --mpi {} {} 2>&1 </dev/null",
       ranks, getpid(), (ranks + 1) / 2, GetParam());
   std::FILE* const pipe = popen(command.c_str(), "r");

@@ -206,6 +206,23 @@ TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
                           [](const Remedy& r) { return r.settings == "--memory.placement auto" && r.fits; }));
 }
 
+// Stages whose states lie on a host that is too small for them: what only the device has less of is no help.
+TEST(PublishedRuns, WhereTheHostIsTooSmallOnlyWhatItHasLessOfHelps) {
+  Setting s("opt-1.3b", "8xH100");
+  s.cluster.host_memory = GiB(8);
+  s.config.model.method = TrainMethod::kFull;
+  s.config.data.max_seq_len = 512;
+  s.config.mesh.pp = 2;
+  s.config.memory.optimizer = TierChoice::kHost;
+  const PlannedRun planned = s.Plan();
+  EXPECT_FALSE(planned.forecast.fits);
+  EXPECT_LE(planned.forecast.bytes, planned.forecast.limit);
+  const auto remedies = Must(FindRemedies(s.planner(), s.Resolved(), planned));
+  EXPECT_TRUE(std::any_of(remedies.begin(), remedies.end(),
+                          [](const Remedy& r) { return r.settings == "--method lora" && r.fits; }));
+  for (const Remedy& r : remedies) EXPECT_LT(r.host_bytes, planned.forecast.host_bytes) << r.settings;
+}
+
 // Neither the card nor its host's memory holds the states: a disk does, and the plan says what that costs.
 TEST(PublishedRuns, WhereTheHostIsTooSmallADiskIsNamedAmongWhatHelps) {
   Setting s("opt-1.3b", "RTX2060-6");

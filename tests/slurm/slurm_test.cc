@@ -13,7 +13,6 @@ constexpr std::chrono::seconds kPatience{40};
 class Slurm : public Workplace {
  protected:
   Slurm() {
-    setenv("OMP_WAIT_POLICY", "passive", 1);
     setenv("TEMPER", TEMPER_PROGRAM, 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI's, not ours
   }

@@ -124,7 +124,7 @@ TEST(ComputeBoundKernels, AllocateNothingWhenRun) {
     for (const TensorType& t : spec.outputs) outputs.emplace_back(t);
     for (const TestTensor& t : outputs) out.push_back(t.data());
     const KernelArgs args = {in.data(), out.data(), workspace.data()};
-    ASSERT_TRUE((*kernel)->Run(args).ok());  // libgomp makes its team the first time
+    ASSERT_TRUE((*kernel)->Run(args).ok());  // the first time starts the team's threads
     const int64_t before = allocations.load();
     const bool ok = (*kernel)->Run(args).ok();
     EXPECT_EQ(allocations.load() - before, 0) << ToString(c.op);

@@ -2,13 +2,12 @@
 // threads. Internal to backend/cpu/attention*.cc.
 #pragma once
 
-#include <omp.h>
-
 #include <atomic>
 
 #include "backend/cpu/attention_tile.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernels.h"
+#include "base/team.h"
 #include "graph/ops/attention_scratch.h"
 
 namespace temper {
@@ -73,12 +72,9 @@ inline bool Served(const KernelSpec& spec, const TensorType& q) {
 template <class Body>
 void ForEachUnit(int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
   next.store(0, std::memory_order_relaxed);
-  const auto take = [&](int thread) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, thread);
-  };
-  if (threads == 1) return take(0);
-#pragma omp parallel num_threads(threads)
-  take(omp_get_thread_num());
+  RunTeam(threads, [&](TeamMember self) {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, self.index);
+  });
 }
 
 }  // namespace temper

@@ -5,9 +5,9 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
-#include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/philox.h"
+#include "base/team.h"
 #include "graph/ops/context_attributes.h"
 
 namespace temper {

@@ -5,8 +5,8 @@
 #include "backend/cpu/embedding_rows.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
-#include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
 
 namespace temper {
 namespace {

@@ -1,7 +1,5 @@
 #include "backend/cpu/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "base/check.h"
@@ -108,9 +106,7 @@ Gemm::Gemm(const GemmShape& shape, int threads, const TileKernels& tiles)
 }
 
 void Gemm::Run(const GemmOperands& operands, std::byte* workspace) const {
-  if (threads_ == 1) return RunInTeam(operands, workspace, {0, 1});
-#pragma omp parallel num_threads(threads_)
-  RunInTeam(operands, workspace, {omp_get_thread_num(), omp_get_num_threads()});
+  RunTeam(threads_, [&](TeamMember self) { RunInTeam(operands, workspace, self); });
 }
 
 void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const {
@@ -122,9 +118,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* wor
       << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
   if (kernels_->enter != nullptr) kernels_->enter();
   if (slice_ > 0) {
-    if (self.size > 1) {
-#pragma omp barrier
-    }
+    self.Meet();
     // A team smaller than planned has several slices for each.
     for (int i = self.index; i < threads_; i += self.size) {
       RunSlice(operands, extent, workspace + workspace_.v * i, {i, threads_});
@@ -133,9 +127,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* wor
     RunBlocks(operands, extent, workspace, self);
   }
   if (kernels_->leave != nullptr) kernels_->leave();
-  if (self.size > 1) {
-#pragma omp barrier
-  }
+  self.Meet();
 }
 
 void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMember self) const {
@@ -165,13 +157,7 @@ void Gemm::RunSlice(GemmOperands o, Extent extent, std::byte* workspace, TeamMem
   RunBlocks(o, extent, workspace, {0, 1});
 }
 
-// With a team of one, and only then, there are no barriers.
 void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
-  const auto barrier = [&] {
-    if (self.size > 1) {
-#pragma omp barrier
-    }
-  };
   Block block = {.operands = &operands, .m = extent.m, .all_k = extent.k, .rows = extent.m};
   const auto for_columns = [&](const auto& body) {
     for (block.column = 0; block.column < extent.n; block.column += columns_) {
@@ -186,9 +172,9 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
     }
   };
   const auto multiply = [&] {
-    barrier();
+    self.Meet();
     PackB(block, workspace, self);
-    barrier();
+    self.Meet();
     Multiply(block, workspace, self);
   };
   if (shared_rows_ == 0) {
@@ -197,7 +183,7 @@ void Gemm::RunBlocks(const GemmOperands& operands, Extent extent, std::byte* wor
     for_depth([&] {
       for (block.row = 0; block.row < extent.m; block.row += shared_rows_) {
         block.rows = std::min(shared_rows_, extent.m - block.row);
-        barrier();
+        self.Meet();
         const Range mine = PartOf(block.rows, height_, self.index, self.size);
         PackA(block, block.row + mine.begin, mine.end - mine.begin,
               workspace + b_bytes_.v + mine.begin / height_ * a_panel_bytes_);

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/gemm_tile.h"
 #include "backend/cpu/isa.h"
+#include "base/team.h"
 #include "base/units.h"
 
 namespace temper {
@@ -31,11 +32,6 @@ struct GemmOperands {
   TileOutput output;  // acc may equal out
 };
 
-// A thread's place in a team that runs a product together.
-struct TeamMember {
-  int index = 0, size = 1;
-};
-
 // The plan of one product: constant after construction, any thread may run it.
 class Gemm {
  public:
@@ -49,8 +45,8 @@ class Gemm {
 
   // Forms a team. Allocates nothing.
   void Run(const GemmOperands& operands, std::byte* workspace) const;
-  // Called by every thread of an OpenMP team of at most `threads`, or outside of one with {0, 1}. `workspace` is the
-  // team's. Starts and ends with barriers where it uses any: what others wrote before is seen, all is written after.
+  // Called by every member of a team of at most `threads`. `workspace` is the team's. Starts and ends with barriers
+  // where it uses any: what others wrote before is seen, all is written after.
   void RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const;
   // As RunInTeam for dims of at most what was planned.
   struct Extent {

@@ -1,8 +1,6 @@
 // The head and its loss: chunks of supervised rows pass through logits, softmax and the gradients' products while they
 // are in the cache as far as they fit; only a chunk of logits ever exists, and d_logits overwrite it. Where ranks share
 // the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients.
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +10,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/softmax_row.h"
-#include "backend/cpu/team.h"
+#include "base/team.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {
@@ -92,12 +90,7 @@ class LossKernel final : public Kernel {
       if (target_T[t] >= 0) row_T[supervised++] = static_cast<int32_t>(t);
     }
     exchanged_ = OkStatus();
-    if (threads_ == 1) {
-      RunInTeam(args, supervised, {0, 1});
-    } else {
-#pragma omp parallel num_threads(threads_)
-      RunInTeam(args, supervised, {omp_get_thread_num(), omp_get_num_threads()});
-    }
+    RunTeam(threads_, [&](TeamMember self) { RunInTeam(args, supervised, self); });
     return exchanged_;
   }
 
@@ -208,7 +201,7 @@ class LossKernel final : public Kernel {
                [&](int64_t i) { std::memcpy(d_x + rows[i] * I, d_x_NI + i * I, static_cast<size_t>(I) * sizeof(T)); });
       }
     }
-#pragma omp barrier  // the next chunk overwrites what others still copy from
+    self.Meet();  // the next chunk overwrites what others still copy from
     return true;
   }
 
@@ -241,12 +234,12 @@ class LossKernel final : public Kernel {
       const int64_t word = word_of(i);
       mine[kLossTarget] = word < 0 ? -INFINITY : ToFloat(logits_V[word]);
     });
-#pragma omp barrier
+    self.Meet();
     if (self.index == 0) {
       const auto count = static_cast<size_t>(n * kLossStatistics);
       exchanged_ = exchange_->AllGather({mine_N3, count}, {all_RN3, count * static_cast<size_t>(ranks)});
     }
-#pragma omp barrier
+    self.Meet();
     if (!exchanged_.ok()) return false;
     Divide(n, self, [&](int64_t i) {
       const RowOfLogits row = AddUpRow(all_RN3, ranks, n, i);

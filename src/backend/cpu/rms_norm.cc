@@ -2,8 +2,8 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
 #include "backend/cpu/row_blocks.h"
-#include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
 
 namespace temper {
 

@@ -1,8 +1,8 @@
 // How the row ops divide rows among threads, and the column sums of partial rows (a fixed tree).
 #pragma once
 
-#include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
 
 namespace temper {
 

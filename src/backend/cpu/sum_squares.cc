@@ -1,8 +1,8 @@
 // sum_squares: a fixed tree, blocks of 4096 elements in double, then the blocks in order.
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
-#include "backend/cpu/team.h"
 #include "backend/cpu/vector/vector_kernels.h"
+#include "base/team.h"
 
 namespace temper {
 

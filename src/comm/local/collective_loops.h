@@ -3,12 +3,12 @@
 #pragma once
 
 #include <immintrin.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "base/team.h"
 #include "comm/local/collective_plan.h"
 
 namespace temper {
@@ -17,12 +17,7 @@ namespace temper {
 template <class Body>
 void ForTeam(int threads, Bytes bytes, const Body& body) {
   constexpr int64_t kWorthATeam = 256 << 10;  // per thread
-  if (threads == 1 || bytes.v < kWorthATeam * threads) {
-    body(0, 1);
-    return;
-  }
-#pragma omp parallel num_threads(threads)
-  body(omp_get_thread_num(), omp_get_num_threads());
+  RunTeam(bytes.v < kWorthATeam * threads ? 1 : threads, [&](TeamMember self) { body(self.index, self.size); });
 }
 
 // Calls body(o, begin, count) for a thread's share of `outer` rows of `row` elements: some of the rows, or where there

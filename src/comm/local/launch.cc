@@ -112,9 +112,6 @@ class Launcher {
     std::vector<std::string> arguments = spec_.arguments.empty() ? OwnArguments() : spec_.arguments;
     std::vector<std::string> environment;
     for (char** e = environ; *e != nullptr; ++e) environment.emplace_back(*e);
-    for (const auto& [name, value] : spec_.environment) {
-      if (std::getenv(name.c_str()) == nullptr) environment.push_back(name + "=" + value);
-    }
     environment.push_back(fmt::format("{}={} {} {}", kVariable, rank, spec_.ranks, memory_->file()));
     const std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
     const pid_t launcher = getpid();

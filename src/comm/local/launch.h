@@ -6,7 +6,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -18,8 +17,6 @@ struct LaunchSpec {
   int ranks = 1;
   // With the program's name; empty: those of this process.
   std::vector<std::string> arguments;
-  // Set for all ranks where this process does not have them.
-  std::vector<std::pair<std::string, std::string>> environment;
   // How long ranks have to end once the run is stopped, before they are made to.
   Seconds grace{5};
 };
