@@ -102,7 +102,7 @@ function(temper_tests)
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
     # Vendors' libraries in miniature, for what calls them.
-    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0 cudnn:cudnn:9 cuda_driver:cuda:1)
+    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0 cudnn:test_cudnn:9 cuda_driver:cuda:1)
       string(REGEX MATCH "^(.*):(.*):(.*)$" named ${library})
       set(target temper_test_${CMAKE_MATCH_1})
       set(folder test_${CMAKE_MATCH_1})

@@ -18,7 +18,7 @@
 namespace temper::gpu {
 namespace {
 
-constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_cudnn/libcudnn.so.9";
+constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_cudnn/libtest_cudnn.so.9";
 
 // Counts what a library is asked for.
 class Counted final : public PackedAttention {
@@ -252,7 +252,7 @@ TEST(GpuCudnn, ALibraryThatIsMissingOrTooOldIsToldInALine) {
   ASSERT_TRUE(CudnnVersion(kLibrary).ok());
   EXPECT_EQ(*CudnnVersion(kLibrary), "cuDNN 9.26.0");
   setenv("TEST_CUDNN_VERSION", "91701", 1);
-  const auto old = CudnnVersion(TEMPER_BINARY_DIR "/test_cudnn/../test_cudnn/libcudnn.so.9");  // not loaded before
+  const auto old = CudnnVersion(TEMPER_BINARY_DIR "/test_cudnn/../test_cudnn/libtest_cudnn.so.9");  // not loaded before
   unsetenv("TEST_CUDNN_VERSION");
   ASSERT_FALSE(old.ok());
   EXPECT_NE(old.status().message().find("cuDNN 9.17.1: 9.18 or newer is needed"), std::string::npos)
@@ -265,10 +265,10 @@ std::string DeviceOf(int version, int multiprocessors, int64_t memory) {
   return fmt::format(
       R"({{"deviceVer":{},"driverVer":13000,"cudaDeviceId":0,"deviceName":"NVIDIA","multiProcessorCount":{},)"
       R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,)"
-      R"("smClockRateKHz":1980000,"memClockRateKHz":2619000,"l2CacheSize":52428800,"warpSize":32,)"
-      R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":{},"reservedSharedMemoryPerBlock":1024,)"
-      R"("maxRegistersPerSM":65536,"pciDeviceId":0,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,)"
-      R"("maxThreadsPerSM":2048,"isTccDriver":0,"supportCoopLaunch":1,"totalGlobalMem":{},)"
+      R"("smClockRateKHz":1980000,"memClockRateKHz":2619000,"memoryBusWidth":8192,"l2CacheSize":52428800,)"
+      R"("warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":{},)"
+      R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"pciDeviceId":0,"maxCtasPerSM":32,)"
+      R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"isTccDriver":0,"supportCoopLaunch":1,"totalGlobalMem":{},)"
       R"("oversizedSharedMemoryPerBlock":0}})",
       version, multiprocessors, version < 900 ? 166912 : 232448, memory);
 }

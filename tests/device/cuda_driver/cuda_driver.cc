@@ -86,6 +86,7 @@ TEMPER_NOT_THERE(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 TEMPER_NOT_THERE(cuOccupancyMaxPotentialClusterSize)
 TEMPER_NOT_THERE(cuStreamGetCtx)
 TEMPER_NOT_THERE(cuStreamSynchronize)
+TEMPER_NOT_THERE(cuTensorMapEncodeIm2col)
 TEMPER_NOT_THERE(cuTensorMapEncodeTiled)
 
 }  // extern "C"
