@@ -127,6 +127,7 @@ function(temper_tests)
       temper_test_binary(scenario_${name} "${sources}" temper_cli)
       if(name MATCHES "^(conformance|equivalence)$" AND TARGET temper_backend_gpu_emulated)
         target_link_libraries(scenario_${name} PRIVATE temper_backend_gpu_emulated)
+        add_dependencies(scenario_${name} temper_test_cudnn)
       endif()
       if(name MATCHES "^(collectives|device|equivalence)$")
         # dlopen looks there first, and then where the system has one.

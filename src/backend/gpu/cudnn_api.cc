@@ -3,9 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <type_traits>
 
 namespace temper::gpu {
@@ -64,12 +65,12 @@ Result<const CudnnApi*> LoadCudnn(const std::string& library) {
 
 Status CudnnApi::StatusOf(int result, const std::string& what) const {
   if (result == 0) return OkStatus();
-  std::string why(1024, '\0');
-  last_error(why.data(), why.size());
-  why.resize(why.find_first_of(std::string("\0\n", 2)) == std::string::npos
-                 ? why.size()
-                 : why.find_first_of(std::string("\0\n", 2)));
-  std::string message = fmt::format("{}, {}: status {}{}{}", version, what, result, why.empty() ? "" : ", ", why);
+  char text[1024] = {};
+  last_error(text, sizeof(text));
+  const char* const why = text + std::strspn(text, "\n");  // of its lines, the first
+  const size_t length = std::strcspn(why, "\n");
+  std::string message = fmt::format("{}, {}: status {}{}{}", version, what, result, length == 0 ? "" : ", ",
+                                    std::string_view(why, length));
   constexpr int kNotSupported = 3000;  // to 3999: one per reason
   return result / 1000 * 1000 == kNotSupported ? Unsupported(std::move(message)) : InvalidArgument(std::move(message));
 }

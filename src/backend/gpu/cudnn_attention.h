@@ -13,8 +13,8 @@ namespace temper::gpu {
 // "cuDNN 9.19.0". Errors: as LoadCudnn.
 Result<std::string> CudnnVersion(const std::string& library = "");
 
-// Whether cuDNN attends on NVIDIA's GPUs of compute capability `major`.`minor`, and our own kernels only where it does
-// not: on B200 and B300 (10.0, 10.3), whose matrix units our kernels use as those of an A100. On Hopper its
+// Whether cuDNN attends on NVIDIA's GPUs of compute capability `major`.x, and our own kernels only where it does not:
+// on B200 and B300 (10.0, 10.3), whose matrix units our kernels use as those of an A100. On Hopper its
 // deterministic backward pass would take 2.5 GiB of scratch for 16,384 tokens of an 8B model; elsewhere (8.x, 12.x)
 // it has none for packed documents.
 bool PrefersCudnn(int major);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "backend/cpu/attention_bounds.h"
+#include "backend/gpu/cudnn_under_test.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "graph/ops/packed_attention_scratch.h"
 
@@ -17,36 +18,6 @@
 
 namespace temper::gpu {
 namespace {
-
-constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_cudnn/libtest_cudnn.so.9";
-
-// Counts what a library is asked for.
-class Counted final : public PackedAttention {
- public:
-  Counted() : library_(*MakeCudnnAttention(&runs, kLibrary)) {}
-  Result<std::unique_ptr<PackedPass>> Make(const PackedShape& shape) override {
-    shapes.push_back(shape);
-    TEMPER_ASSIGN_OR_RETURN(auto pass, library_->Make(shape));
-    return std::unique_ptr<PackedPass>(std::make_unique<Pass>(std::move(pass), &runs));
-  }
-  std::vector<PackedShape> shapes;
-  int runs = 0;
-
- private:
-  class Pass final : public PackedPass {
-   public:
-    Pass(std::unique_ptr<PackedPass> pass, int* runs) : pass_(std::move(pass)), runs_(*runs) {}
-    Status Run(const PackedOperands& operands) override {
-      ++runs_;
-      return pass_->Run(operands);
-    }
-
-   private:
-    const std::unique_ptr<PackedPass> pass_;
-    int& runs_;
-  };
-  const std::unique_ptr<PackedAttention> library_;
-};
 
 struct Case {
   const char* name;
@@ -134,7 +105,7 @@ Ran RunLoaded(const TwinRun& run, KernelTable& table, bool loaded = true) {
   return ran;
 }
 
-std::vector<int64_t> PlannedDocuments(const Counted& library) {
+std::vector<int64_t> PlannedDocuments(const CountedAttention& library) {
   std::vector<int64_t> documents;
   for (const PackedShape& shape : library.shapes) documents.push_back(shape.documents);
   return documents;
@@ -149,7 +120,7 @@ TEST(GpuCudnn, AttendsAsTheScalarTwin) {
     absolute[2] = Absolute(s.inputs[2]);
     const TestTensors magnitude = RunReference({Op::kAttention, s.attributes, &absolute});  // sums of p |v|
     const double u = UnitRoundoff(DType::kBF16), p_error = ProbabilityError(c.shape(), s.inputs[0], s.inputs[1]);
-    Counted library;
+    CountedAttention library;
     const Ran got = RunLoaded(s.forward(), *MakeEmulatedGpuKernels({}, nullptr, &library));
     ASSERT_TRUE(got.status.ok()) << c.name << ": " << got.status.message();
     EXPECT_EQ(PlannedDocuments(library), c.planned) << c.name;
@@ -174,7 +145,7 @@ TEST(GpuCudnn, GivesTheGradientsOfTheScalarTwin) {
     const BackwardBounds bounds = BoundsOf(
         c.shape(), inputs, [&](int64_t t) { return std::pair(static_cast<int64_t>(s.inputs[3].Get(t)), t + 1); });
     const std::vector<double>* const bound[] = {&bounds.d_q, &bounds.d_k, &bounds.d_v};
-    Counted library;
+    CountedAttention library;
     const Ran got = RunLoaded(run, *MakeEmulatedGpuKernels({}, nullptr, &library));
     ASSERT_TRUE(got.status.ok()) << c.name << ": " << got.status.message();
     EXPECT_EQ(PlannedDocuments(library), c.planned) << c.name;
@@ -210,8 +181,13 @@ TEST(GpuCudnn, LeavesToOurKernelsWhatItHasNoPlanFor) {
     const Scene s(left.of);
     const TestTensors inputs = s.InputsOfBackward();
     for (const TwinRun& run : {s.forward(), TwinRun{Op::kAttentionBackward, s.attributes, &inputs}}) {
-      Counted library;
+      CountedAttention library;
+      testing::internal::CaptureStderr();
       const Ran got = RunLoaded(run, *MakeEmulatedGpuKernels({}, nullptr, &library), left.loaded);
+      const std::string said = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(said.find("our own kernels, which are slower on this GPU: cuDNN 9.26.0") != std::string::npos,
+                left.asked > 0)
+          << left.of.name << ": " << said;
       ASSERT_TRUE(got.status.ok()) << left.of.name << ": " << got.status.message();
       EXPECT_EQ(library.shapes.size(), left.asked) << left.of.name;
       EXPECT_EQ(library.runs, 0) << left.of.name;
@@ -228,7 +204,7 @@ TEST(GpuCudnn, DocumentsThatDoNotNameTheirFirstTokenAreRefusedBeforeTheLibrarySe
   for (const auto& [at, start] : {std::pair(0, -1), std::pair(3, 7), std::pair(5, 2)}) {
     Scene s(c);
     s.inputs[3].Set(at, start);
-    Counted library;
+    CountedAttention library;
     const Ran got = RunLoaded(s.forward(), *MakeEmulatedGpuKernels({}, nullptr, &library));
     EXPECT_EQ(library.runs, 0);
     EXPECT_FALSE(got.status.ok()) << at << " " << start;
@@ -237,7 +213,7 @@ TEST(GpuCudnn, DocumentsThatDoNotNameTheirFirstTokenAreRefusedBeforeTheLibrarySe
 
 TEST(GpuCudnn, ARunThatFailsIsAnErrorThatNamesTheLibrary) {
   const Scene s({"", {8}, 8, 7, 7, 16, {}, 0});
-  Counted library;
+  CountedAttention library;
   const Ran got = RunLoaded(s.forward(), *MakeEmulatedGpuKernels({}, nullptr, &library));
   EXPECT_NE(got.status.message().find("cuDNN 9.26.0, a run: status 5000, said the library for tests"),
             std::string::npos)
@@ -249,8 +225,8 @@ TEST(GpuCudnn, ALibraryThatIsMissingOrTooOldIsToldInALine) {
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.status().message().find("libcudnn.so.none could not be loaded"), std::string::npos);
   EXPECT_NE(missing.status().message().find("install cuDNN 9.18 or newer"), std::string::npos);
-  ASSERT_TRUE(CudnnVersion(kLibrary).ok());
-  EXPECT_EQ(*CudnnVersion(kLibrary), "cuDNN 9.26.0");
+  ASSERT_TRUE(CudnnVersion(kTestCudnn).ok());
+  EXPECT_EQ(*CudnnVersion(kTestCudnn), "cuDNN 9.26.0");
   setenv("TEST_CUDNN_VERSION", "91701", 1);
   const auto old = CudnnVersion(TEMPER_BINARY_DIR "/test_cudnn/../test_cudnn/libtest_cudnn.so.9");  // not loaded before
   unsetenv("TEST_CUDNN_VERSION");

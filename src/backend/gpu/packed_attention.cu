@@ -13,6 +13,7 @@
 
 #include "backend/gpu/packed_attention.h"
 #include "backend/gpu/packed_attention_kernel.h"
+#include "base/log.h"
 #include "graph/ops/packed_attention_scratch.h"
 
 namespace temper::gpu {
@@ -165,7 +166,7 @@ class PackedKernel final : public Kernel {
     return found.most > kPackedMostDocuments ? std::nullopt : std::optional(found);
   }
 
-  // nullptr: the library has none. Made once; a refusal is remembered, too.
+  // nullptr: the library has none, which is told once and remembered.
   PackedPass* PassFor(int64_t documents) {
     if (documents == 0) return nullptr;
     size_t i = 0;
@@ -180,7 +181,12 @@ class PackedKernel final : public Kernel {
                                  .head_dim = heads_.E,
                                  .scale = heads_.scale,
                                  .backward = backward_});
-      if (made.ok()) planned.pass = std::move(*made);
+      if (made.ok()) {
+        planned.pass = std::move(*made);
+      } else {
+        LogWarning("attention is computed by our own kernels, which are slower on this GPU: " +
+                   made.status().message());
+      }
     }
     return planned.pass.get();
   }

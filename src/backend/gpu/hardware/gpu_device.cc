@@ -13,6 +13,7 @@
 #include "backend/gpu/hardware/gpu_stream.h"
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/memory_holders.h"
+#include "base/log.h"
 
 namespace temper {
 namespace {
@@ -115,8 +116,13 @@ class GpuDevice final : public Device {
         TEMPER_RETURN_IF_ERROR(CheckKernelsRun(streams_[use]->stream(), scratch));
         TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(streams_[use]->stream(), scratch));
         if (!kAmd && PrefersCudnn(facts_.major)) {
-          auto packed = MakeCudnnAttention(streams_[use]->stream());  // without it our own kernels attend
-          if (packed.ok()) packed_ = std::move(*packed);
+          auto packed = MakeCudnnAttention(streams_[use]->stream());
+          if (packed.ok()) {
+            packed_ = std::move(*packed);
+          } else {
+            LogWarning("attention is computed by our own kernels, which are slower on this GPU: " +
+                       packed.status().message());
+          }
         }
       }
       kernels_[use] = std::make_unique<KernelsOn>(facts_.name, *streams_[use], computes ? products_.get() : nullptr,
