@@ -215,7 +215,7 @@ Status CudnnGraph::Run(CudnnHandle handle, std::span<const int64_t> ids, std::sp
   if (result == 0) result = api_.set(pack, CudnnAttribute::kPackWorkspace, CudnnElement::kPointer, 1, &workspace);
   if (result == 0) result = api_.finalize(pack);
   if (result == 0) result = api_.execute(handle, plan_, pack);
-  const Status status = api_.StatusOf(result, "a run");
+  Status status = api_.StatusOf(result, "a run");
   (void)api_.drop(pack);
   return status;
 }
