@@ -102,7 +102,7 @@ function(temper_tests)
     temper_test_binary(temper_backend_gpu_tests "${sources}" ${gpu})
     target_link_libraries(temper_backend_gpu_tests PRIVATE temper_backend_cpu)  # the twins
     # Vendors' libraries in miniature, for what calls them.
-    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0)
+    foreach(library IN ITEMS nvml:nvidia-ml:1 hipblaslt:hipblaslt:0 cudnn:test_cudnn:9 cuda_driver:cuda:1)
       string(REGEX MATCH "^(.*):(.*):(.*)$" named ${library})
       set(target temper_test_${CMAKE_MATCH_1})
       set(folder test_${CMAKE_MATCH_1})
@@ -127,6 +127,7 @@ function(temper_tests)
       temper_test_binary(scenario_${name} "${sources}" temper_cli)
       if(name MATCHES "^(conformance|equivalence)$" AND TARGET temper_backend_gpu_emulated)
         target_link_libraries(scenario_${name} PRIVATE temper_backend_gpu_emulated)
+        add_dependencies(scenario_${name} temper_test_cudnn)
       endif()
       if(name MATCHES "^(collectives|device|equivalence)$")
         # dlopen looks there first, and then where the system has one.

@@ -6,6 +6,7 @@
 #include "../device_run.h"
 #include "backend/gpu/gpu_device.h"
 #ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/cudnn_under_test.h"
 #include "backend/gpu/emulator/emulated_kernels.h"
 #endif
 
@@ -19,10 +20,11 @@ using tiny::TinyRun;
 
 // Three steps. In f32 both sum a loss's some 10^2 terms in orders of their own, as ranks of a mesh do: the same
 // tolerance (mesh_test.cc). bf16 rounds activations to 2^-8 where sums that differ in the last place may fall either
-// way.
-void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance) {
+// way. `packed`: a library of attention, for the emulator.
+void ExpectLossesOfTheCpu(const RunSpec& spec, double tolerance,
+                          [[maybe_unused]] gpu::PackedAttention* packed = nullptr) {
 #ifdef TEMPER_GPU_EMULATED
-  const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11});
+  const auto kernels = MakeEmulatedGpuKernels({.warp_size = 32, .order = 11}, nullptr, packed);
   ApartDevice gpu(*kernels);
 #else
   const auto opened = OpenGpu(0);
@@ -59,6 +61,17 @@ TEST(Gpu, TrainsLoraWithDropoutInBf16AsTheCpuDoes) {
                         .recompute = Recompute::kBlock},
                        5e-3);
 }
+
+#ifdef TEMPER_GPU_EMULATED
+TEST(Gpu, TrainsWithALibrarysAttentionAsTheCpuDoes) {
+  const RunSpec spec = {
+      .method = Method::kFull, .dtype = DType::kBF16, .row = 16, .micro_batches = 2, .recompute = Recompute::kBlock};
+  gpu::CountedAttention library;
+  ExpectLossesOfTheCpu(spec, 5e-3, &library);
+  // Three steps of two micro-batches through three blocks: forward, again, and backward.
+  EXPECT_EQ(library.runs, 3 * 2 * 3 * 3);
+}
+#endif
 
 }  // namespace
 }  // namespace temper

@@ -1,7 +1,9 @@
-// attention, by its tiling (attention_tiling.h), in bf16 by matrix units where there are some.
+// attention, by its tiling (attention_tiling.h), in bf16 by matrix units where there are some, and by a
+// library where one is faster.
 #include "backend/gpu/attention_matrix.h"
 #include "backend/gpu/attention_tiling.h"
 #include "backend/gpu/attention_warpgroup.h"
+#include "backend/gpu/packed_attention_kernel.h"
 
 namespace temper::gpu {
 
@@ -14,7 +16,9 @@ std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& con
   });
   if (spec.inputs[0].dtype == DType::kBF16) {
     if (auto kernel = MakeWarpgroupAttention(heads, context, &fault)) return kernel;
-    if (auto kernel = MakeMatrixAttention(heads, context, &fault)) return kernel;
+    if (auto kernel = MakeMatrixAttention(heads, context, &fault)) {
+      return WithPackedAttention(spec, context, std::move(kernel));
+    }
   }
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([heads, stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {

@@ -1,8 +1,9 @@
 // attention_backward: delta = d_o . o, then d_q by tiles of queries, then d_k and d_v by tiles of keys
-// (attention_tiling.h), in bf16 by matrix units where there are some.
+// (attention_tiling.h), in bf16 by matrix units where there are some, and by a library where one is faster.
 #include "backend/gpu/attention_matrix.h"
 #include "backend/gpu/attention_tiling.h"
 #include "backend/gpu/attention_warpgroup.h"
+#include "backend/gpu/packed_attention_kernel.h"
 
 namespace temper::gpu {
 namespace {
@@ -45,7 +46,9 @@ std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Cont
   TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
   if (spec.inputs[1].dtype == DType::kBF16) {
     if (auto kernel = MakeWarpgroupAttentionBackward(heads, context)) return kernel;
-    if (auto kernel = MakeMatrixAttentionBackward(heads, context)) return kernel;
+    if (auto kernel = MakeMatrixAttentionBackward(heads, context)) {
+      return WithPackedAttention(spec, context, std::move(kernel));
+    }
   }
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {

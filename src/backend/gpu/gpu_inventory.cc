@@ -54,6 +54,11 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
   inventory.libraries =
       fmt::format("{} runtime {}, driver {}, {}", report.amd ? "HIP" : "CUDA", DottedVersion(report, report.runtime),
                   DottedVersion(report, report.driver), report.products.ok() ? *report.products : "no matrix products");
+  if (!report.attention.ok()) {
+    inventory.libraries += fmt::format(", attention by our own kernels: {}", report.attention.status().message());
+  } else if (!report.attention->empty()) {
+    inventory.libraries += ", " + *report.attention;
+  }
   for (const DriverReport::Card& card : report.cards) {
     inventory.gpus.push_back({.name = card.name,
                               .major = card.major,

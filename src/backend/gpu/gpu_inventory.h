@@ -25,7 +25,8 @@ struct DriverReport {
     std::string uuid;  // "": not known
   };
   std::vector<Card> cards;
-  Result<std::string> products = std::string();  // the version of the library of matrix products, or why there is none
+  Result<std::string> products = std::string();   // the version of the library of matrix products, or why there is none
+  Result<std::string> attention = std::string();  // the same of the library of attention; "" where none is asked
 };
 
 // Errors: no driver, one too old, no GPU.

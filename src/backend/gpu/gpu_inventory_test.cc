@@ -31,6 +31,18 @@ TEST(GpuInventory, ListsWhatCanBeUsed) {
   ExpectSays(CheckUsable(Working(), *found, 1), {"no GPU 1", "has 1"});
 }
 
+TEST(GpuInventory, SaysByWhomAttentionIsComputedWhereALibraryIsAsked) {
+  DriverReport report = Working();
+  report.attention = std::string("cuDNN 9.26.0");
+  EXPECT_EQ(InventoryOf(report)->libraries, "CUDA runtime 13.0, driver 13.0, cuBLASLt 13.1.0, cuDNN 9.26.0");
+  report.attention = Unsupported("libcudnn.so.9 could not be loaded (gone): install it");
+  const auto found = InventoryOf(report);
+  ASSERT_TRUE(found.ok());
+  EXPECT_NE(found->libraries.find("attention by our own kernels: libcudnn.so.9 could not be loaded"), std::string::npos)
+      << found->libraries;
+  EXPECT_TRUE(CheckUsable(report, *found, 0).ok()) << "what it is missed for can be done without it";
+}
+
 TEST(GpuInventory, NamesWhatIsMissingAndTheRemedy) {
   DriverReport report = Working();
   report.state = DriverState::kMissing;

@@ -66,7 +66,11 @@ class OnDevice final : public KernelTable {
         TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(c.host, c.device));
         TEMPER_RETURN_IF_ERROR(stream.CopyToDevice(guards_of(c.behind.size()), c.device + c.host.size()));
       }
-      TEMPER_RETURN_IF_ERROR(kernel_->Run({in.data(), out.data(), workspace, args.rng_name_hash}));
+      TEMPER_RETURN_IF_ERROR(kernel_->Run({.inputs = in.data(),
+                                           .outputs = out.data(),
+                                           .workspace = workspace,
+                                           .rng_name_hash = args.rng_name_hash,
+                                           .loaded = args.loaded}));
       TEMPER_RETURN_IF_ERROR(stream.CopyToHost(table_.memory_.data(), before));
       for (Copy& c : copies) {
         TEMPER_RETURN_IF_ERROR(stream.CopyToHost(c.device, c.host));

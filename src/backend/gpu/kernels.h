@@ -11,15 +11,17 @@
 
 namespace temper::gpu {
 
-class Faults;          // faults.h
-class MatrixProducts;  // matrix_product.h
+class Faults;           // faults.h
+class MatrixProducts;   // matrix_product.h
+class PackedAttention;  // packed_attention.h
 
 // What kernels are made for; all of it outlives them.
 struct Context {
-  gpuStream_t stream;        // on which they enqueue
-  Stream* copies;            // the same, for what a kernel must know on the host before it goes on
-  Faults* faults;            // where they say that data is wrong
-  MatrixProducts* products;  // bound to the same stream
+  gpuStream_t stream;                 // on which they enqueue
+  Stream* copies;                     // the same, for what a kernel must know on the host before it goes on
+  Faults* faults;                     // where they say that data is wrong
+  MatrixProducts* products;           // bound to the same stream
+  PackedAttention* packed = nullptr;  // the same; nullptr where our own attention is all there is
   // Makes what a kernel exchanges numbers through with the ranks along these axes; may be empty.
   std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)> exchange = nullptr;
 };

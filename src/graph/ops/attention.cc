@@ -8,6 +8,7 @@
 #include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
 #include "graph/ops/context_attributes.h"
+#include "graph/ops/packed_attention_scratch.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
@@ -126,12 +127,13 @@ Cost CachedCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 Bytes ForwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes;
+  return std::max(AttentionScratchOf(AttentionDimsOf(in[0], a), false, threads).bytes,
+                  PackedScratchOf(in[0], a, false).bytes);
 }
 // GPUs keep d_o . o of every query and head there, f32.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
-  return std::max(AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
-                  Bytes{in[5].shape.elements() * SizeOf(DType::kF32)});
+  return std::max({AttentionScratchOf(AttentionDimsOf(in[1], a), true, threads).bytes,
+                   Bytes{in[5].shape.elements() * SizeOf(DType::kF32)}, PackedScratchOf(in[1], a, true).bytes});
 }
 Bytes CachedWorkspace(const Types& in, const Types&, const Attributes& a, int threads) {
   const int64_t head_dim = in[0].shape[1] / a.Int("heads");

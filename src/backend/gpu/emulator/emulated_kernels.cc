@@ -17,12 +17,13 @@ using FaultWords = std::array<int64_t, gpu::kMaxFaults>;
 class EmulatedKernel final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const simt::Machine& machine,
-                                              const EmulatedExchanges& exchanges) {
+                                              const EmulatedExchanges& exchanges, gpu::PackedAttention* packed) {
     auto made = std::make_unique<EmulatedKernel>(machine);
     TEMPER_ASSIGN_OR_RETURN(made->kernel_, gpu::MakeGpuKernel(spec, {.stream = &made->machine_,
                                                                      .copies = &HostStream(),
                                                                      .faults = &made->faults_,
                                                                      .products = &gpu::HostProducts(),
+                                                                     .packed = packed,
                                                                      .exchange = exchanges}));
     return std::unique_ptr<Kernel>(std::move(made));
   }
@@ -44,26 +45,29 @@ class EmulatedKernel final : public Kernel {
 
 class EmulatedKernels final : public KernelTable {
  public:
-  EmulatedKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges)
+  EmulatedKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges, gpu::PackedAttention* packed)
       : machine_(machine),
         exchanges_(exchanges),
+        packed_(packed),
         name_("gpu emulator, warps of " + std::to_string(machine.warp_size) +
               (machine.warpgroups ? ", warpgroups" : "")) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
-    return EmulatedKernel::Make(spec, machine_, exchanges_);
+    return EmulatedKernel::Make(spec, machine_, exchanges_, packed_);
   }
 
  private:
   const simt::Machine machine_;
   const EmulatedExchanges exchanges_;
+  gpu::PackedAttention* const packed_;
   const std::string name_;
 };
 
 }  // namespace
 
-std::unique_ptr<KernelTable> MakeEmulatedGpuKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges) {
-  return std::make_unique<EmulatedKernels>(machine, exchanges);
+std::unique_ptr<KernelTable> MakeEmulatedGpuKernels(const simt::Machine& machine, const EmulatedExchanges& exchanges,
+                                                    gpu::PackedAttention* packed) {
+  return std::make_unique<EmulatedKernels>(machine, exchanges, packed);
 }
 
 }  // namespace temper

@@ -7,17 +7,25 @@
 #include <cstdlib>
 
 #include "backend/gpu/column_sums.h"
+#include "backend/gpu/cudnn_attention.h"
 #include "backend/gpu/gpu_api.h"
 #include "backend/gpu/gpu_inventory.h"
 #include "backend/gpu/gpu_kernels.h"
 #include "backend/gpu/hardware/gpu_stream.h"
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/memory_holders.h"
+#include "base/log.h"
 
 namespace temper {
 namespace {
 
 using namespace gpu;  // the names of gpu_api.h
+
+#if defined(__HIP__) || defined(__HIPCC__)
+constexpr bool kAmd = true;
+#else
+constexpr bool kAmd = false;
+#endif
 
 DriverReport::Card CardOf(const gpuDeviceProp& properties) {
   DriverReport::Card card{.name = properties.name, .major = properties.major, .minor = properties.minor};
@@ -35,9 +43,7 @@ DriverReport::Card CardOf(const gpuDeviceProp& properties) {
 
 DriverReport AskDriver() {
   DriverReport report;
-#if defined(__HIP__) || defined(__HIPCC__)
-  report.amd = true;
-#endif
+  report.amd = kAmd;
   (void)gpuDriverGetVersion(&report.driver);  // 0 where there is none
   (void)gpuRuntimeGetVersion(&report.runtime);
   int count = 0;
@@ -55,6 +61,7 @@ DriverReport AskDriver() {
     gpuDeviceProp properties;
     if (gpuGetDeviceProperties(&properties, i) != gpuSuccess) continue;
     report.cards.push_back(CardOf(properties));
+    if (!kAmd && PrefersCudnn(properties.major)) report.attention = CudnnVersion();
     std::array<unsigned char, 16> uuid = {};
     if (gpuDeviceUuid(i, &uuid) != gpuSuccess) continue;
     // Where a card has none, drivers give zeros or two letters.
@@ -69,14 +76,16 @@ class KernelsOn final : public KernelTable {
  public:
   using Exchanges = std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)>;
   // `exchanges` may change, and outlives it.
-  KernelsOn(const std::string& name, GpuStream& stream, MatrixProducts* products, const Exchanges& exchanges)
-      : name_(name), stream_(stream), products_(products), exchanges_(exchanges) {}
+  KernelsOn(const std::string& name, GpuStream& stream, MatrixProducts* products, PackedAttention* packed,
+            const Exchanges& exchanges)
+      : name_(name), stream_(stream), products_(products), packed_(packed), exchanges_(exchanges) {}
   const std::string& name() const override { return name_; }
   Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec) override {
     return MakeGpuKernel(spec, {.stream = stream_.stream(),
                                 .copies = &stream_,
                                 .faults = stream_.faults(),
                                 .products = products_,
+                                .packed = packed_,
                                 .exchange = exchanges_});
   }
 
@@ -84,6 +93,7 @@ class KernelsOn final : public KernelTable {
   const std::string name_;
   GpuStream& stream_;
   MatrixProducts* const products_;
+  PackedAttention* const packed_;
   const Exchanges& exchanges_;
 };
 
@@ -93,6 +103,7 @@ class GpuDevice final : public Device {
   ~GpuDevice() override {
     for (auto& stream : streams_) stream.reset();  // after what is under way
     products_.reset();
+    packed_.reset();
     for (const auto& [memory, size] : reserved_) (void)gpuFree(memory);
   }
 
@@ -105,9 +116,18 @@ class GpuDevice final : public Device {
         given_ = {};  // that is not the run's
         TEMPER_RETURN_IF_ERROR(CheckKernelsRun(streams_[use]->stream(), scratch));
         TEMPER_ASSIGN_OR_RETURN(products_, MakeProducts(streams_[use]->stream(), scratch));
+        if (!kAmd && PrefersCudnn(facts_.major)) {
+          auto packed = MakeCudnnAttention(streams_[use]->stream());
+          if (packed.ok()) {
+            packed_ = std::move(*packed);
+          } else {
+            LogWarning("attention is computed by our own kernels, which are slower on this GPU: " +
+                       packed.status().message());
+          }
+        }
       }
-      kernels_[use] =
-          std::make_unique<KernelsOn>(facts_.name, *streams_[use], computes ? products_.get() : nullptr, exchanges_);
+      kernels_[use] = std::make_unique<KernelsOn>(facts_.name, *streams_[use], computes ? products_.get() : nullptr,
+                                                  computes ? packed_.get() : nullptr, exchanges_);
     }
     return OkStatus();
   }
@@ -201,11 +221,6 @@ class GpuDevice final : public Device {
   // Any kernel, before one in the middle of a run is the first that is missing: the sum of no rows.
   Status CheckKernelsRun(gpuStream_t stream, std::span<std::byte> scratch) const {
     const Status status = SumColumns<float>(nullptr, 0, 1, nullptr, reinterpret_cast<float*>(scratch.data()), stream);
-#if defined(__HIP__) || defined(__HIPCC__)
-    constexpr bool kAmd = true;
-#else
-    constexpr bool kAmd = false;
-#endif
     if (status.code() == StatusCode::kUnsupported) return Unsupported(NoKernelsFor(facts_, kAmd, status.message()));
     return status.WithContext(fmt::format("GPU {} ({}) ran no kernel", index_, facts_.name));
   }
@@ -218,6 +233,7 @@ class GpuDevice final : public Device {
   std::array<std::unique_ptr<GpuStream>, kNumStreamUses> streams_;
   std::array<std::unique_ptr<KernelTable>, kNumStreamUses> kernels_;
   std::unique_ptr<MatrixProducts> products_;
+  std::unique_ptr<PackedAttention> packed_;  // nullptr: our own kernels attend
   KernelsOn::Exchanges exchanges_;
   std::vector<std::pair<void*, Bytes>> reserved_;
   size_t opened_ = 1;  // streams with pinned memory, that of kernels among them
