@@ -35,6 +35,8 @@ const std::vector<Case>& Cases() {
       {"head_dim 128", {10, 50}, 2, 1, 128, 0},
       {"head_dim 128 over tiles of 64", {64, 1, 63, 70, 2}, 4, 1, 128, 0},
       {"head_dim 128, window", {150}, 2, 1, 128, 70},
+      {"head_dim 128, grouped, over blocks of 128", {200, 57, 130, 3}, 4, 2, 128, 0},
+      {"head_dim 64, one document over blocks of 128", {390}, 2, 2, 64, 0},
       {"head_dim 256", {9, 20}, 2, 1, 256, 0},
       {"odd head_dim", {37}, 1, 1, 7, 0},
       {"sharp", {100}, 2, 1, 64, 0, 6.0},
