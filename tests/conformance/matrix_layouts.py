@@ -3,8 +3,6 @@
 src/backend/gpu/warp_matrix_test.cc has. Needs triton >= 3.5, and no GPU. Usage: matrix_layouts.py
 
 A line per operand: a lane's elements are numbered, and the bits of that number and of the lane's add up (row, column)."""
-import sys
-
 from triton._C.libtriton import amd, gluon_ir, ir, nvidia
 from triton.experimental.gluon.language import DotOperandLayout, NVMMADistributedLayout
 from triton.experimental.gluon.language.amd import AMDMFMALayout
@@ -26,4 +24,3 @@ def show(name, sums, k_width, m, n, k):
 show("mma.m16n8k16", NVMMADistributedLayout([2, 0], [1, 1], [16, 8]), 2, 16, 8, 16)
 for version, gpu in ((2, "gfx90a"), (3, "gfx942")):
     show(f"mfma_f32_32x32x8 {gpu}", AMDMFMALayout(version, [32, 32, 8], False, [1, 1]), 4, 32, 32, 8)
-sys.stdout.flush()

@@ -36,6 +36,19 @@ struct FragmentC {
 // c += a b. The order of the 16 terms is the hardware's, always the same.
 __device__ __forceinline__ void MultiplyAdd(const FragmentA& a, const FragmentB& b, FragmentC& c);
 
+// Sums [16, 16] (two C side by side) as an operand A.
+__device__ __forceinline__ FragmentA AsOperand(const FragmentC* c) {
+  return {{PackBf16(c[0].x[0], c[0].x[1]), PackBf16(c[0].x[2], c[0].x[3]), PackBf16(c[1].x[0], c[1].x[1]),
+           PackBf16(c[1].x[2], c[1].x[3])}};
+}
+
+// Over the four lanes that share rows of C.
+template <class Combine>
+__device__ __forceinline__ float ReduceQuad(float x) {
+  x = Combine()(x, ShuffleXor(x, 1));
+  return Combine()(x, ShuffleXor(x, 2));
+}
+
 // Four 8 x 8 matrices out of a tile, one word each per lane: `at` of lanes 8i .. 8i+7 are where the rows of matrix i
 // begin. x[i] of lane l: row l / 4, elements 2 (l % 4) and the next; kTransposed: elements l / 4 of rows 2 (l % 4) and
 // the next. REQUIRES: `at` is a multiple of 8.

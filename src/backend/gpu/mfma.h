@@ -37,7 +37,8 @@ void Mfma32x32x8(const uint32_t (&a)[2], const uint32_t (&b)[2], float (&d)[16])
 
 #else
 
-__device__ void Mfma32x32x8(const uint32_t (&a)[2], const uint32_t (&b)[2], float (&d)[16]) {
+__device__ void Mfma32x32x8([[maybe_unused]] const uint32_t (&a)[2], [[maybe_unused]] const uint32_t (&b)[2],
+                            [[maybe_unused]] float (&d)[16]) {
 #if defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
   using Halves = short __attribute__((ext_vector_type(4)));
   using Sums = float __attribute__((ext_vector_type(16)));

@@ -1,16 +1,15 @@
-// Our own matrix products in bf16, on matrix units: a block of four warps makes 128 x 128 of out, a warp 64 x 64, 64
-// terms at a time. Both operands lie in shared memory with their terms side by side, however they lie in memory; while
-// a tile is multiplied the next one comes into registers. A warp reads 4 x 16 x 16 x 64 bytes per 16 terms on AMD: 32
-// flops a byte, twice what keeps MI300X's matrix units busy.
+// Our own matrix products in bf16, on matrix units: a block makes 128 x 128 of out, 64 terms at a time. Both operands
+// lie in shared memory with their terms side by side, however they lie in memory; while a tile is multiplied the next
+// one comes into registers. Of AMD's four wavefronts each makes 64 x 64: it reads 4096 bytes per 16 terms, 32 flops a
+// byte, twice what keeps MI300X's matrix units busy (1 flop a byte in tile_products.cu).
 #include "backend/gpu/tile_products.h"
 #include "backend/gpu/warp_matrix.h"
 
 namespace temper::gpu {
 namespace {
 
-constexpr int kSide = 128;  // rows and columns of out, of a block
-constexpr int kDepth = 64;  // terms at a time
-constexpr int kWarpSide = 64;
+constexpr int kSide = 128;                   // rows and columns of out, of a block
+constexpr int kDepth = 64;                   // terms at a time
 constexpr int64_t kMostTilesAcross = 65535;  // of a grid's second dim
 
 // x[rows, k], or x[k, rows].
@@ -23,7 +22,7 @@ struct Operand {
 template <class U>
 class PanelCopy {
  public:
-  static constexpr int kThreads = 4 * U::kLanes, kCopies = kSide * kDepth / 8 / kThreads;
+  static constexpr int kCopies = kSide * kDepth / 8 / kBlockThreads;
 
   // Rows [first, first + kSide), terms [k_begin, k_begin + kDepth) into registers, zeros where there are none.
   __device__ __forceinline__ void Start(const Operand& o, int64_t first, int64_t k_begin) {
@@ -65,25 +64,27 @@ class PanelCopy {
   // Where the n-th eight elements of this thread begin. Neighbours in the block read neighbours in memory: 8 threads
   // the 64 terms of a row; or 16 threads 128 rows of a term, and the same threads the next term.
   __device__ static int Row(const Operand& o, int n) {
-    const int i = static_cast<int>(threadIdx.x) + (o.k_contiguous ? n : n / 2) * kThreads;
+    const int i = static_cast<int>(threadIdx.x) + (o.k_contiguous ? n : n / 2) * kBlockThreads;
     return o.k_contiguous ? i / 8 : i % 16 * 8;
   }
   __device__ static int Term(const Operand& o, int n) {
-    const int i = static_cast<int>(threadIdx.x) + (o.k_contiguous ? n : n / 2) * kThreads;
+    const int i = static_cast<int>(threadIdx.x) + (o.k_contiguous ? n : n / 2) * kBlockThreads;
     return o.k_contiguous ? i % 8 * 8 : i / 16 * 2 + n % 2;
   }
   uint32_t words_[kCopies][4];
 };
 
 template <class U, class Out>
-__global__ void TEMPER_LAUNCH_BOUNDS(PanelCopy<U>::kThreads)
+__global__ void TEMPER_LAUNCH_BOUNDS(kBlockThreads)
     MatrixTileProduct(Operand a, Operand b, float scale, const bf16* bias, const Out* acc, Out* out) {
-  constexpr int kM = kWarpSide / U::kRows, kN = kWarpSide / U::kColumns, kInSpan = U::kSpan / U::kColumns;
+  // Of a warp; two of them stand side by side.
+  constexpr int kWarpRows = kSide * 2 * U::kLanes / kBlockThreads, kWarpColumns = kSide / 2;
+  constexpr int kM = kWarpRows / U::kRows, kN = kWarpColumns / U::kColumns, kInSpan = U::kSpan / U::kColumns;
   TEMPER_SHARED(Bf16Bits, a_tile, kSide * U::template kStride<kDepth>);
   TEMPER_SHARED(Bf16Bits, b_tile, kSide * U::template kStride<kDepth>);
   const int lane = static_cast<int>(threadIdx.x) % U::kLanes, warp = static_cast<int>(threadIdx.x) / U::kLanes;
   const int64_t m_begin = int64_t{blockIdx.y} * kSide, n_begin = int64_t{blockIdx.x} * kSide;
-  const int warp_m = warp / 2 * kWarpSide, warp_n = warp % 2 * kWarpSide;
+  const int warp_m = warp / 2 * kWarpRows, warp_n = warp % 2 * kWarpColumns;
 
   typename U::C sum[kM][kN] = {};
   PanelCopy<U> a_copy, b_copy;
@@ -145,11 +146,11 @@ class MatrixTileProductKernel final : public MatrixProduct {
       return Operand{reinterpret_cast<const bf16*>(x), rows, shape_.k, k_contiguous, whole};
     };
     const auto tiles = [](int64_t n) { return static_cast<unsigned>((n + kSide - 1) / kSide); };
-    constexpr unsigned kThreads = PanelCopy<U>::kThreads;
-    return TEMPER_LAUNCH((MatrixTileProduct<U, Out>), (gpuDim3{tiles(shape_.n), tiles(shape_.m)}), kThreads, stream_,
-                         operand(o.a, shape_.m, shape_.a_k_contiguous), operand(o.b, shape_.n, shape_.b_k_contiguous),
-                         static_cast<float>(shape_.scale), reinterpret_cast<const bf16*>(o.bias),
-                         reinterpret_cast<const Out*>(o.acc), reinterpret_cast<Out*>(o.out));
+    return TEMPER_LAUNCH((MatrixTileProduct<U, Out>), (gpuDim3{tiles(shape_.n), tiles(shape_.m)}),
+                         unsigned{kBlockThreads}, stream_, operand(o.a, shape_.m, shape_.a_k_contiguous),
+                         operand(o.b, shape_.n, shape_.b_k_contiguous), static_cast<float>(shape_.scale),
+                         reinterpret_cast<const bf16*>(o.bias), reinterpret_cast<const Out*>(o.acc),
+                         reinterpret_cast<Out*>(o.out));
   }
 
  private:

@@ -61,13 +61,9 @@ struct Mma {
   __device__ __forceinline__ static void MultiplyAdd(const A& a, const B& b, C& c) { gpu::MultiplyAdd(a, b, c); }
   template <class Combine>
   __device__ __forceinline__ static float ReduceRow(float x) {
-    x = Combine()(x, ShuffleXor(x, 1));
-    return Combine()(x, ShuffleXor(x, 2));
+    return ReduceQuad<Combine>(x);
   }
-  __device__ __forceinline__ static A AsOperand(const C* c, int) {
-    return {{PackBf16(c[0].x[0], c[0].x[1]), PackBf16(c[0].x[2], c[0].x[3]), PackBf16(c[1].x[0], c[1].x[1]),
-             PackBf16(c[1].x[2], c[1].x[3])}};
-  }
+  __device__ __forceinline__ static A AsOperand(const C* c, int) { return gpu::AsOperand(c); }
   template <int kE>
   __device__ __forceinline__ static void RowsAsColumns(Shared<Bf16Bits> tile, int from, int e, int lane, B (&b)[2]) {
     uint32_t x[4];
