@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <sstream>
+#include <utility>
 
 namespace temper {
 namespace {
@@ -22,14 +23,32 @@ bool Exists(const std::string& path) {
   return access(path.c_str(), F_OK) == 0;
 }
 
-// The folder above that of the first python3 of PATH: "/opt/torch/.venv". Not where a link leads: an environment's
-// python3 is one.
-std::string PrefixOfPython() {
+// The folder above that of a file: "/opt/torch/.venv" of "/opt/torch/.venv/bin/python3".
+std::string PrefixOf(const std::string& file) {
+  const std::string folder = file.substr(0, file.rfind('/'));
+  return folder.substr(0, folder.rfind('/'));
+}
+
+// The environment of the first python3 of PATH, and those that it leads to link by link: which of them has packages the
+// links do not say, since an environment's own python3 is one to the system's.
+std::vector<std::string> PrefixesOfPython() {
   std::istringstream path(Variable("PATH"));
-  for (std::string bin; std::getline(path, bin, ':');) {
-    if (Exists(bin + "/python3")) return bin.substr(0, bin.rfind('/'));
+  for (std::string folder; std::getline(path, folder, ':');) {
+    std::string file = folder + "/python3";
+    if (!Exists(file)) continue;
+    std::vector<std::string> prefixes = {PrefixOf(file)};
+    constexpr int kMostLinks = 8;
+    char target[4096];
+    for (int link = 0; link < kMostLinks; ++link) {
+      const ssize_t length = readlink(file.c_str(), target, sizeof(target));
+      if (length <= 0) break;
+      const std::string to(target, static_cast<size_t>(length));
+      file = to[0] == '/' ? to : file.substr(0, file.rfind('/') + 1) + to;
+      prefixes.push_back(PrefixOf(file));
+    }
+    return prefixes;
   }
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -43,7 +62,9 @@ std::vector<std::string> VendorLibraryFolders() {
   for (const char* toolkit : {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"}) below(Variable(toolkit), {"/lib64", "/lib"});
   below("/usr/local/cuda", {"/lib64"});
   below("/opt/rocm", {"/lib"});
-  for (const std::string& prefix : {Variable("VIRTUAL_ENV"), Variable("CONDA_PREFIX"), PrefixOfPython()}) {
+  std::vector<std::string> environments = {Variable("VIRTUAL_ENV"), Variable("CONDA_PREFIX")};
+  for (std::string& prefix : PrefixesOfPython()) environments.push_back(std::move(prefix));
+  for (const std::string& prefix : environments) {
     below(prefix, {"/lib/python3*/site-packages/nvidia/*/lib", "/lib/python3*/dist-packages/nvidia/*/lib",
                    "/local/lib/python3*/dist-packages/nvidia/*/lib"});
   }

@@ -60,6 +60,19 @@ TEST(VendorLibrary, IsFoundBesideThePython3ThatRuns) {
   EXPECT_TRUE(library.ok()) << library.status().message();
 }
 
+TEST(VendorLibrary, IsFoundWhereALinkThatIsNamedPython3LeadsTo) {
+  const ScratchFolder scratch;
+  const std::string environment = scratch / "environment", links = scratch / "links";
+  Put(environment + "/lib/python3.12/site-packages/nvidia/cu13/lib", "libtemper_linked.so.13");
+  std::filesystem::create_directories(environment + "/bin");
+  std::filesystem::create_directories(links);
+  std::filesystem::create_symlink(SomeLibrary(), environment + "/bin/python3");
+  std::filesystem::create_symlink(environment + "/bin/python3", links + "/python3");
+  const Variable path("PATH", links);
+  const auto library = LoadVendorLibrary("libtemper_linked.so.13");
+  EXPECT_TRUE(library.ok()) << library.status().message();
+}
+
 TEST(VendorLibrary, OfANamedToolkitComesBeforeThoseInUsualPlaces) {
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch.path() + "/lib64");

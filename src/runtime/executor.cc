@@ -396,7 +396,7 @@ Status Executor::RunInstructions(const Call& call, Trace* trace, size_t* at) {
       continue;
     }
     TEMPER_RETURN_IF_ERROR(lanes_.Await(Lanes::Foreground::kStream, waits_[*at]));
-    TEMPER_RETURN_IF_ERROR(piece.recording->Replay());
+    TEMPER_RETURN_IF_ERROR(OrOfEarlier(piece.recording->Replay()));
     lanes_.NoteEnqueued(/*on_pinned=*/false);
     *at += piece.end - piece.begin;
   }
@@ -415,14 +415,19 @@ Status Executor::RunRange(size_t begin, size_t end, const Call& call, Trace* tra
     if (at_host && b.moves) lanes_.NoteEnqueued(/*on_pinned=*/true);  // it may read what kernels have yet to write
     TEMPER_RETURN_IF_ERROR(lanes_.Await(at_host ? Lanes::Foreground::kHost : Lanes::Foreground::kStream, waits_[*at]));
     if (const Status status = RunForeground(b, call, trace); !status.ok()) {
-      // Where it is not enqueued because a kernel before it has failed, the stream knows more of that one.
-      const Status before =
-          trace != nullptr || IsCollective(b.op) || at_host ? OkStatus() : arena_.stream().Synchronize();
-      return before.ok() ? b.Named(status) : before;
+      const bool may_be_of_another = trace == nullptr && !IsCollective(b.op) && !at_host;
+      return may_be_of_another ? OrOfEarlier(b.Named(status)) : b.Named(status);
     }
     if (!at_host) lanes_.NoteEnqueued(/*on_pinned=*/b.moves);
   }
   return OkStatus();
+}
+
+// Where something was not enqueued because a kernel before it has failed, the stream knows more of that one.
+Status Executor::OrOfEarlier(const Status& status) const {
+  if (status.ok()) return status;
+  const Status earlier = arena_.stream().Synchronize();
+  return earlier.ok() ? status : earlier;
 }
 
 Status Executor::RunForeground(const BoundInstruction& b, const Call& call, Trace* trace) {

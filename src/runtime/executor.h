@@ -100,6 +100,7 @@ class Executor {
   Status Walk(std::span<const HostArray> io, const RunOptions& options);
   Status RunInstructions(const Call& call, Trace* trace, size_t* at);
   Status RunRange(size_t begin, size_t end, const Call& call, Trace* trace, size_t* at);
+  Status OrOfEarlier(const Status& status) const;
   Status RunForeground(const BoundInstruction& b, const Call& call, Trace* trace);
   Status TraceBackground(Trace* trace) const;
 

@@ -141,20 +141,6 @@ Result<Opened> Open(const HipblasLt& lt) {
   return status;
 }
 
-// Of the library where it has a kernel, else of another.
-class WithOthers final : public MatrixProducts {
- public:
-  WithOthers(std::unique_ptr<MatrixProducts> first, std::unique_ptr<MatrixProducts> otherwise)
-      : first_(std::move(first)), otherwise_(std::move(otherwise)) {}
-  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) override {
-    auto made = first_->Make(shape);
-    return !made.ok() && made.status().code() == StatusCode::kUnsupported ? otherwise_->Make(shape) : std::move(made);
-  }
-
- private:
-  const std::unique_ptr<MatrixProducts> first_, otherwise_;
-};
-
 }  // namespace
 
 Result<std::string> HipblasLtVersion(const std::string& library) {
@@ -170,7 +156,7 @@ Result<std::unique_ptr<MatrixProducts>> MakeHipblasLtProducts(void* stream, std:
   TEMPER_ASSIGN_OR_RETURN(const HipblasLt* const lt, TheLibrary(library));
   TEMPER_ASSIGN_OR_RETURN(const Opened opened, Open(*lt));
   auto products = std::make_unique<LtProducts<HipblasLt>>(*lt, opened.handle, stream, scratch);
-  return std::unique_ptr<MatrixProducts>(std::make_unique<WithOthers>(std::move(products), std::move(otherwise)));
+  return std::unique_ptr<MatrixProducts>(std::make_unique<ProductsOrElse>(std::move(products), std::move(otherwise)));
 }
 
 }  // namespace temper::gpu

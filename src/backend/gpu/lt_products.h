@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/gpu/matrix_product.h"
+#include "base/log.h"
 
 namespace temper::gpu {
 
@@ -150,6 +151,23 @@ class LtProducts final : public MatrixProducts {
   const typename Lt::Handle handle_;
   const typename Lt::Stream stream_;
   const std::span<std::byte> scratch_;
+};
+
+// Of the library where it has a kernel, else of another, which is slower: a line says so.
+class ProductsOrElse final : public MatrixProducts {
+ public:
+  ProductsOrElse(std::unique_ptr<MatrixProducts> library, std::unique_ptr<MatrixProducts> otherwise)
+      : library_(std::move(library)), otherwise_(std::move(otherwise)) {}
+  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) override {
+    auto made = library_->Make(shape);
+    if (made.ok() || made.status().code() != StatusCode::kUnsupported) return made;
+    auto other = otherwise_->Make(shape);
+    if (other.ok()) LogWarning(made.status().message() + ": Temper's own kernel does it, far from the peak");
+    return other;
+  }
+
+ private:
+  const std::unique_ptr<MatrixProducts> library_, otherwise_;
 };
 
 }  // namespace temper::gpu

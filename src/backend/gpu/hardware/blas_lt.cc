@@ -4,6 +4,7 @@
 
 #include "backend/gpu/hardware/vendor_products.h"
 #include "backend/gpu/lt_products.h"
+#include "backend/gpu/tile_products.h"
 #include "device/vendor_library.h"
 
 namespace temper::gpu {
@@ -112,7 +113,9 @@ Result<std::unique_ptr<MatrixProducts>> MakeProducts(gpuStream_t stream, std::sp
   const CublasLt& lt = *TheLibrary();
   cublasLtHandle_t handle = nullptr;
   TEMPER_RETURN_IF_ERROR(StatusOfLt<CublasLt>(lt.create(&handle), "its start"));
-  return std::unique_ptr<MatrixProducts>(std::make_unique<LtProducts<CublasLt>>(lt, handle, stream, scratch));
+  auto products = std::make_unique<LtProducts<CublasLt>>(lt, handle, stream, scratch);
+  return std::unique_ptr<MatrixProducts>(
+      std::make_unique<ProductsOrElse>(std::move(products), MakeTileProducts(stream)));
 }
 
 }  // namespace temper::gpu
