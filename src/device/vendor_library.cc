@@ -82,19 +82,25 @@ std::vector<std::string> VendorLibraryFolders() {
   return folders;
 }
 
-Result<void*> LoadVendorLibrary(const std::string& name) {
-  if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+Result<VendorLibrary> VendorLibrary::Open(const std::string& name) {
+  if (void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return VendorLibrary(library);
   std::string why = dlerror();
   const std::vector<std::string> folders = VendorLibraryFolders();
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + name;
     if (!Exists(path)) continue;
-    if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return VendorLibrary(library);
     why = dlerror();
   }
   std::string also;
   for (const std::string& folder : folders) also += (also.empty() ? "; nor is it in " : ", ") + folder;
   return NotFound(why + also);
+}
+
+void* VendorLibrary::AddressOf(const char* name) {
+  void* const address = dlsym(handle_, name);
+  if (address == nullptr && missing_.empty()) missing_ = name;
+  return address;
 }
 
 }  // namespace temper

@@ -44,10 +44,20 @@ TEST(VendorLibrary, IsFoundInTheActivePythonEnvironment) {
   const ScratchFolder scratch;
   const std::string folder = scratch.path() + "/lib/python3.12/site-packages/nvidia/cu13/lib";
   Put(folder, "libtemper_active.so.13");
-  EXPECT_FALSE(LoadVendorLibrary("libtemper_active.so.13").ok());
+  EXPECT_FALSE(VendorLibrary::Open("libtemper_active.so.13").ok());
   const Variable active("VIRTUAL_ENV", scratch.path());
-  const auto library = LoadVendorLibrary("libtemper_active.so.13");
+  const auto library = VendorLibrary::Open("libtemper_active.so.13");
   EXPECT_TRUE(library.ok()) << library.status().message();
+}
+
+TEST(VendorLibrary, NamesTheFirstFunctionThatItHasNot) {
+  auto library = VendorLibrary::Open(SomeLibrary());
+  ASSERT_TRUE(library.ok()) << library.status().message();
+  int (*none)() = nullptr;
+  library->Find("temper_has_no_such", &none);
+  library->Find("temper_nor_such", &none);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(library->missing(), "temper_has_no_such");
 }
 
 TEST(VendorLibrary, IsFoundBesideThePython3ThatRuns) {
@@ -56,7 +66,7 @@ TEST(VendorLibrary, IsFoundBesideThePython3ThatRuns) {
   std::filesystem::create_directories(scratch.path() + "/bin");
   std::filesystem::create_symlink(SomeLibrary(), scratch.path() + "/bin/python3");
   const Variable path("PATH", "/nowhere:" + scratch.path() + "/bin:/usr/bin");
-  const auto library = LoadVendorLibrary("libtemper_beside.so.2");
+  const auto library = VendorLibrary::Open("libtemper_beside.so.2");
   EXPECT_TRUE(library.ok()) << library.status().message();
 }
 
@@ -69,7 +79,7 @@ TEST(VendorLibrary, IsFoundWhereALinkThatIsNamedPython3LeadsTo) {
   std::filesystem::create_symlink(SomeLibrary(), environment + "/bin/python3");
   std::filesystem::create_symlink(environment + "/bin/python3", links + "/python3");
   const Variable path("PATH", links);
-  const auto library = LoadVendorLibrary("libtemper_linked.so.13");
+  const auto library = VendorLibrary::Open("libtemper_linked.so.13");
   EXPECT_TRUE(library.ok()) << library.status().message();
 }
 
@@ -86,7 +96,7 @@ TEST(VendorLibrary, ThatIsNowhereIsSaidToBeSoWithTheFoldersThatWereLookedThrough
   const ScratchFolder scratch;
   std::filesystem::create_directories(scratch.path() + "/lib64");
   const Variable toolkit("CUDA_HOME", scratch.path());
-  const auto library = LoadVendorLibrary("libtemper_nowhere.so.1");
+  const auto library = VendorLibrary::Open("libtemper_nowhere.so.1");
   ASSERT_FALSE(library.ok());
   const std::string said = library.status().message();
   EXPECT_NE(said.find("libtemper_nowhere.so.1: cannot open"), std::string::npos) << said;

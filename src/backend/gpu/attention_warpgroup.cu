@@ -74,25 +74,16 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     const int start = x.document_start_T[t];
     if (start < 0 || start > sees.PlaceOf(t) || (t > 0 && start < x.document_start_T[t - 1])) *fault = 1 + t;
   }
-  // This lane's two queries, and the keys that they see; of what is none, no key.
   const int64_t row = q_begin + in_block;
-  int first[2], end[2];
-  for (int i = 0; i < 2; ++i) {
-    const int64_t t = row + i * 8;
-    first[i] = static_cast<int>(t < q_end ? sees.First(heads, x.document_start_T, t) : 0);
-    end[i] = static_cast<int>(t < q_end ? sees.End(t) : 0);
-  }
-  // Of later queries neither the first key nor the last comes earlier.
-  const int64_t k_begin = sees.First(heads, x.document_start_T, q_begin), k_end = sees.End(q_end - 1);
-  const int64_t all_see_from = sees.First(heads, x.document_start_T, q_end - 1);
-  const int64_t first_query = q_begin + group * kWarpgroupRows;
-  const int64_t all_see_to = first_query < q_end ? sees.End(first_query) : k_end;  // of this warpgroup
-  const int tiles = k_begin < k_end ? static_cast<int>((k_end - k_begin + kBlockRows - 1) / kBlockRows) : 0;
+  const SeenKeys seen(heads, sees, x.document_start_T, q_begin, q_end, in_block);
+  const int tiles = seen.Tiles(kBlockRows);
   const auto copy_keys = [&](int j) {
-    CopyRows(x.k, k_begin + int64_t{j} * kBlockRows, k_end, heads.kv_heads, kv_head, E, window, place(1 + j % 2));
+    CopyRows(x.k, seen.begin + int64_t{j} * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window,
+             place(1 + j % 2));
   };
   const auto copy_values = [&](int j) {
-    CopyRows(x.v, k_begin + int64_t{j} * kBlockRows, k_end, heads.kv_heads, kv_head, E, window, place(3 + j % 2));
+    CopyRows(x.v, seen.begin + int64_t{j} * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window,
+             place(3 + j % 2));
   };
   const float scale = heads.scale * kLog2E;
   FragmentC score[kBlockRows / 8], out[kE / 8] = {};
@@ -114,17 +105,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     }
   }
   const auto softmax = [&](int j) {
-    const int64_t s_begin = k_begin + int64_t{j} * kBlockRows;
-    if (s_begin < all_see_from || s_begin + kBlockRows > all_see_to) {
-      TEMPER_UNROLL
-      for (int n = 0; n < kBlockRows / 8; ++n) {
-        TEMPER_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int s = static_cast<int>(s_begin) + n * 8 + lane % 4 * 2 + i % 2;
-          if (s < first[i / 2] || s >= end[i / 2]) score[n].x[i] = -INFINITY;
-        }
-      }
-    }
+    seen.Mask(seen.begin + int64_t{j} * kBlockRows, lane, score);
     Softmax(score, scale, largest, sum, rescale);
   };
   const auto rescale_out = [&] {

@@ -27,7 +27,7 @@ std::unique_ptr<Kernel> MakeWarpgroupAttentionStepBackward(const Heads& heads, c
 inline constexpr int kWarpgroupThreads = 2 * kWarpgroup;
 inline constexpr int kBlockRows = 2 * kWarpgroupRows;
 
-// Scores are scaled before the largest is found only where a scale turns their order around.
+// Their largest is found before scores are scaled, which must keep their order.
 inline bool FitsWarpgroups(const Heads& heads, const Context& context) {
   return HasWgmma(context.stream) && FitsMatrixTiles(heads) && heads.scale > 0;
 }
@@ -55,6 +55,45 @@ __device__ __forceinline__ void MeetAtTile() {
   FenceTiles();
   __syncthreads();
 }
+
+// Which keys the queries of a block see: of later queries neither the first key nor the last comes earlier.
+struct SeenKeys {
+  int first[2], end[2];      // by this lane's two queries; of what is none, no key
+  int64_t begin, any_end;    // by any query of the block
+  int64_t all_from, all_to;  // by all of this warpgroup
+
+  template <class Sees>
+  __device__ __forceinline__ SeenKeys(const Heads& heads, const Sees& sees, const int* document_start_T,
+                                      int64_t q_begin, int64_t q_end, int in_block) {
+    TEMPER_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int64_t t = q_begin + in_block + i * 8;
+      first[i] = static_cast<int>(t < q_end ? sees.First(heads, document_start_T, t) : 0);
+      end[i] = static_cast<int>(t < q_end ? sees.End(t) : 0);
+    }
+    begin = sees.First(heads, document_start_T, q_begin);
+    any_end = sees.End(q_end - 1);
+    all_from = sees.First(heads, document_start_T, q_end - 1);
+    const int64_t first_query = q_begin + in_block / kWarpgroupRows * kWarpgroupRows;
+    all_to = first_query < q_end ? sees.End(first_query) : any_end;
+  }
+  __device__ __forceinline__ int Tiles(int rows) const {
+    return begin < any_end ? static_cast<int>((any_end - begin + rows - 1) / rows) : 0;
+  }
+  // Scores of keys from `s_begin` on that their query does not see become -infinity.
+  template <int kTiles>
+  __device__ __forceinline__ void Mask(int64_t s_begin, int lane, FragmentC (&score)[kTiles]) const {
+    if (s_begin >= all_from && s_begin + kTiles * 8 <= all_to) return;
+    TEMPER_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      TEMPER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int s = static_cast<int>(s_begin) + n * 8 + lane % 4 * 2 + i % 2;
+        if (s < first[i / 2] || s >= end[i / 2]) score[n].x[i] = -INFINITY;
+      }
+    }
+  }
+};
 
 // A group of products: scores = the 64 rows of `left` from `row` on times all of `right`, transposed.
 template <class Left, class Right>

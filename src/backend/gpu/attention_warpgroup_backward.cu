@@ -44,26 +44,18 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1) WarpgroupQueryGradients(
   const int64_t q_begin = int64_t{gridDim.x - 1 - blockIdx.x} * kBlockRows, h = blockIdx.y, E = heads.E;
   const int64_t q_end = q_begin + kBlockRows < heads.tokens ? q_begin + kBlockRows : heads.tokens;
   const int64_t kv_head = heads.KvHead(h), row = q_begin + in_block;
-  // This lane's two queries, and the keys that they see; of what is none, no key.
-  int first[2], end[2];
-  float lse[2], delta[2];
+  float lse[2], delta[2];  // of this lane's two queries
   for (int i = 0; i < 2; ++i) {
     const int64_t t = row + i * 8;
-    const bool valid = t < q_end;
-    first[i] = static_cast<int>(valid ? sees.First(heads, x.document_start_T, t) : 0);
-    end[i] = static_cast<int>(valid ? sees.End(t) : 0);
-    lse[i] = valid ? x.lse_TH[t * heads.heads + h] * kLog2E : 0;
-    delta[i] = valid ? x.delta_TH[t * heads.heads + h] : 0;
+    lse[i] = t < q_end ? x.lse_TH[t * heads.heads + h] * kLog2E : 0;
+    delta[i] = t < q_end ? x.delta_TH[t * heads.heads + h] : 0;
   }
-  const int64_t k_begin = sees.First(heads, x.document_start_T, q_begin), k_end = sees.End(q_end - 1);
-  const int64_t all_see_from = sees.First(heads, x.document_start_T, q_end - 1);
-  const int64_t first_query = q_begin + group * kWarpgroupRows;
-  const int64_t all_see_to = first_query < q_end ? sees.End(first_query) : k_end;  // of this warpgroup
-  const int tiles = k_begin < k_end ? static_cast<int>((k_end - k_begin + kMet - 1) / kMet) : 0;
+  const SeenKeys seen(heads, sees, x.document_start_T, q_begin, q_end, in_block);
+  const int tiles = seen.Tiles(kMet);
   const auto copy_met = [&](int j) {
-    const int64_t s_begin = k_begin + int64_t{j} * kMet;
-    CopyRows(x.k, s_begin, k_end, heads.kv_heads, kv_head, E, window, keys(j));
-    CopyRows(x.v, s_begin, k_end, heads.kv_heads, kv_head, E, window, values(j));
+    const int64_t s_begin = seen.begin + int64_t{j} * kMet;
+    CopyRows(x.k, s_begin, seen.any_end, heads.kv_heads, kv_head, E, window, keys(j));
+    CopyRows(x.v, s_begin, seen.any_end, heads.kv_heads, kv_head, E, window, values(j));
     CloseCopies();
   };
   const float scale = heads.scale * kLog2E;
@@ -75,17 +67,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1) WarpgroupQueryGradients(
   };
   // score becomes d_s.
   const auto find_gradients = [&](int j) {
-    const int64_t s_begin = k_begin + int64_t{j} * kMet;
-    if (s_begin < all_see_from || s_begin + kMet > all_see_to) {
-      TEMPER_UNROLL
-      for (int n = 0; n < kMet / 8; ++n) {
-        TEMPER_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int s = static_cast<int>(s_begin) + n * 8 + lane % 4 * 2 + i % 2;
-          if (s < first[i / 2] || s >= end[i / 2]) score[n].x[i] = -INFINITY;
-        }
-      }
-    }
+    seen.Mask(seen.begin + int64_t{j} * kMet, lane, score);
     TEMPER_UNROLL
     for (int n = 0; n < kMet / 8; ++n) {
       TEMPER_UNROLL

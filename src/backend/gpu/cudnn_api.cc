@@ -1,13 +1,13 @@
 #include "backend/gpu/cudnn_api.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <type_traits>
+
+#include "device/vendor_library.h"
 
 namespace temper::gpu {
 namespace {
@@ -16,32 +16,29 @@ constexpr char kLibrary[] = "libcudnn.so.9";
 constexpr size_t kOldest = 91800;
 
 Result<CudnnApi> Load(const std::string& name) {
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: the process keeps it
-  if (library == nullptr) {
-    return Unsupported(fmt::format(
-        "{} could not be loaded ({}): install cuDNN 9.18 or newer (package cudnn9-cuda-13), or name its folder in "
-        "LD_LIBRARY_PATH",
-        name, dlerror()));
+  auto library = VendorLibrary::Open(name);
+  if (!library.ok()) {
+    return Unsupported(
+        fmt::format("{} could not be loaded ({}): install cuDNN 9.18 or newer (package cudnn9-cuda-13, of Python "
+                    "nvidia-cudnn-cu13), or name its folder in LD_LIBRARY_PATH",
+                    name, library.status().message()));
   }
   CudnnApi api = {};
   api.file = name;
-  std::string missing;
-  const auto find = [&](const char* function_name, auto* function) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, function_name));
-    if (*function == nullptr && missing.empty()) missing = function_name;
-  };
-  find("cudnnGetVersion", &api.get_version);
-  find("cudnnGetLastErrorString", &api.last_error);
-  find("cudnnCreate", &api.create);
-  find("cudnnDestroy", &api.destroy);
-  find("cudnnSetStream", &api.set_stream);
-  find("cudnnBackendCreateDescriptor", &api.make);
-  find("cudnnBackendDestroyDescriptor", &api.drop);
-  find("cudnnBackendSetAttribute", &api.set);
-  find("cudnnBackendGetAttribute", &api.get);
-  find("cudnnBackendFinalize", &api.finalize);
-  find("cudnnBackendExecute", &api.execute);
-  if (!missing.empty()) return Unsupported(fmt::format("{} has no {}: it is of another version", name, missing));
+  library->Find("cudnnGetVersion", &api.get_version);
+  library->Find("cudnnGetLastErrorString", &api.last_error);
+  library->Find("cudnnCreate", &api.create);
+  library->Find("cudnnDestroy", &api.destroy);
+  library->Find("cudnnSetStream", &api.set_stream);
+  library->Find("cudnnBackendCreateDescriptor", &api.make);
+  library->Find("cudnnBackendDestroyDescriptor", &api.drop);
+  library->Find("cudnnBackendSetAttribute", &api.set);
+  library->Find("cudnnBackendGetAttribute", &api.get);
+  library->Find("cudnnBackendFinalize", &api.finalize);
+  library->Find("cudnnBackendExecute", &api.execute);
+  if (!library->missing().empty()) {
+    return Unsupported(fmt::format("{} has no {}: it is of another version", name, library->missing()));
+  }
   api.number = api.get_version();
   api.version = fmt::format("cuDNN {}.{}.{}", api.number / 10000, api.number / 100 % 100, api.number % 100);
   if (api.number < kOldest) {

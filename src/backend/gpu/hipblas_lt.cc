@@ -1,12 +1,11 @@
 #include "backend/gpu/hipblas_lt.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <type_traits>
+#include <optional>
 #include <vector>
 
 #include "backend/gpu/lt_products.h"
@@ -74,41 +73,38 @@ struct HipblasLt {
 Result<HipblasLt> Load(const std::string& named) {
   std::vector<std::string> names(std::begin(kLibraries), std::end(kLibraries));
   if (!named.empty()) names = {named};
-  void* library = nullptr;
+  std::optional<VendorLibrary> library;
   HipblasLt lt = {};
   std::string why;
-  for (const std::string& name : names) {
-    lt.file = name;
-    const auto loaded = LoadVendorLibrary(name);
-    if (loaded.ok()) {
-      library = *loaded;
-      break;
+  for (size_t i = 0; i < names.size() && !library; ++i) {
+    lt.file = names[i];
+    auto opened = VendorLibrary::Open(lt.file);
+    if (opened.ok()) {
+      library = *std::move(opened);
+    } else if (why.empty()) {
+      why = opened.status().message();
     }
-    if (why.empty()) why = loaded.status().message();
   }
-  if (library == nullptr) {
+  if (!library) {
     return Unsupported(fmt::format(
         "{} could not be loaded ({}): install ROCm's hipblaslt, or name its folder in LD_LIBRARY_PATH", names[0], why));
   }
-  std::string missing;
-  const auto find = [&](const char* name, auto* function) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
-    if (*function == nullptr && missing.empty()) missing = name;
-  };
-  find("hipblasLtGetVersion", &lt.version);
-  find("hipblasLtCreate", &lt.create);
-  find("hipblasLtDestroy", &lt.destroy);
-  find("hipblasLtMatmul", &lt.matmul);
-  find("hipblasLtMatmulAlgoGetHeuristic", &lt.choose);
-  find("hipblasLtMatmulDescCreate", &lt.make_product);
-  find("hipblasLtMatmulDescDestroy", &lt.drop_product);
-  find("hipblasLtMatmulDescSetAttribute", &lt.set_product);
-  find("hipblasLtMatrixLayoutCreate", &lt.make_layout);
-  find("hipblasLtMatrixLayoutDestroy", &lt.drop_layout);
-  find("hipblasLtMatmulPreferenceCreate", &lt.make_preference);
-  find("hipblasLtMatmulPreferenceDestroy", &lt.drop_preference);
-  find("hipblasLtMatmulPreferenceSetAttribute", &lt.set_preference);
-  if (!missing.empty()) return Unsupported(fmt::format("{} has no {}: it is too old", lt.file, missing));
+  library->Find("hipblasLtGetVersion", &lt.version);
+  library->Find("hipblasLtCreate", &lt.create);
+  library->Find("hipblasLtDestroy", &lt.destroy);
+  library->Find("hipblasLtMatmul", &lt.matmul);
+  library->Find("hipblasLtMatmulAlgoGetHeuristic", &lt.choose);
+  library->Find("hipblasLtMatmulDescCreate", &lt.make_product);
+  library->Find("hipblasLtMatmulDescDestroy", &lt.drop_product);
+  library->Find("hipblasLtMatmulDescSetAttribute", &lt.set_product);
+  library->Find("hipblasLtMatrixLayoutCreate", &lt.make_layout);
+  library->Find("hipblasLtMatrixLayoutDestroy", &lt.drop_layout);
+  library->Find("hipblasLtMatmulPreferenceCreate", &lt.make_preference);
+  library->Find("hipblasLtMatmulPreferenceDestroy", &lt.drop_preference);
+  library->Find("hipblasLtMatmulPreferenceSetAttribute", &lt.set_preference);
+  if (!library->missing().empty()) {
+    return Unsupported(fmt::format("{} has no {}: it is too old", lt.file, library->missing()));
+  }
   return lt;
 }
 

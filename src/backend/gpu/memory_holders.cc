@@ -1,6 +1,5 @@
 #include "backend/gpu/memory_holders.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -8,7 +7,8 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
-#include <type_traits>
+
+#include "device/vendor_library.h"
 
 namespace temper::gpu {
 namespace {
@@ -33,16 +33,14 @@ struct Nvml {
 };
 
 bool Load(const char* name, Nvml* api) {
-  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // never closed: the process keeps it
-  if (library == nullptr) return false;
-  const auto find = [&](const char* function, auto* pointer) {
-    *pointer = reinterpret_cast<std::remove_pointer_t<decltype(pointer)>>(dlsym(library, function));
-    return *pointer != nullptr;
-  };
-  return find("nvmlInit_v2", &api->init) && find("nvmlShutdown", &api->shutdown) &&
-         find("nvmlDeviceGetHandleByPciBusId_v2", &api->find) &&
-         find("nvmlDeviceGetComputeRunningProcesses_v3", &api->computing) &&
-         find("nvmlDeviceGetGraphicsRunningProcesses_v3", &api->drawing);
+  auto library = VendorLibrary::Open(name);
+  if (!library.ok()) return false;
+  library->Find("nvmlInit_v2", &api->init);
+  library->Find("nvmlShutdown", &api->shutdown);
+  library->Find("nvmlDeviceGetHandleByPciBusId_v2", &api->find);
+  library->Find("nvmlDeviceGetComputeRunningProcesses_v3", &api->computing);
+  library->Find("nvmlDeviceGetGraphicsRunningProcesses_v3", &api->drawing);
+  return library->missing().empty();
 }
 
 std::string NameOfProcess(unsigned pid) {

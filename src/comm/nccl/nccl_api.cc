@@ -1,12 +1,10 @@
 #include "comm/nccl/nccl_api.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
-#include <type_traits>
 
 #include "device/vendor_library.h"
 
@@ -16,38 +14,32 @@ namespace {
 constexpr int kOldest = 21000;  // 2.10.0
 
 Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
-  const auto loaded = LoadVendorLibrary(name);
-  if (!loaded.ok()) {
+  auto library = VendorLibrary::Open(name);
+  if (!library.ok()) {
     return Unsupported(
         fmt::format("ranks on GPUs need {}, which could not be loaded ({}): install it (package libnccl2, of Python "
                     "nvidia-nccl-cu13; on AMD rccl), or name its folder in LD_LIBRARY_PATH",
-                    name, loaded.status().message()));
+                    name, library.status().message()));
   }
-  void* const library = *loaded;
   auto api = std::make_unique<NcclApi>();
-  std::string missing;
-  const auto find = [&](const char* function, auto* pointer) {
-    *pointer = reinterpret_cast<std::remove_pointer_t<decltype(pointer)>>(dlsym(library, function));
-    if (*pointer == nullptr && missing.empty()) missing = function;
-  };
-  find("ncclGetVersion", &api->get_version);
-  find("ncclGetUniqueId", &api->get_unique_id);
-  find("ncclCommInitRank", &api->init_rank);
-  find("ncclCommDestroy", &api->destroy);
-  find("ncclCommAbort", &api->abort);
-  find("ncclCommGetAsyncError", &api->get_async_error);
-  find("ncclGetErrorString", &api->error_string);
-  find("ncclGroupStart", &api->group_start);
-  find("ncclGroupEnd", &api->group_end);
-  find("ncclAllReduce", &api->all_reduce);
-  find("ncclReduce", &api->reduce);
-  find("ncclReduceScatter", &api->reduce_scatter);
-  find("ncclAllGather", &api->all_gather);
-  find("ncclBroadcast", &api->broadcast);
-  find("ncclSend", &api->send);
-  find("ncclRecv", &api->receive);
-  if (!missing.empty()) {
-    return Unsupported(fmt::format("{} has no {}: it is too old; 2.10 or newer is needed", name, missing));
+  library->Find("ncclGetVersion", &api->get_version);
+  library->Find("ncclGetUniqueId", &api->get_unique_id);
+  library->Find("ncclCommInitRank", &api->init_rank);
+  library->Find("ncclCommDestroy", &api->destroy);
+  library->Find("ncclCommAbort", &api->abort);
+  library->Find("ncclCommGetAsyncError", &api->get_async_error);
+  library->Find("ncclGetErrorString", &api->error_string);
+  library->Find("ncclGroupStart", &api->group_start);
+  library->Find("ncclGroupEnd", &api->group_end);
+  library->Find("ncclAllReduce", &api->all_reduce);
+  library->Find("ncclReduce", &api->reduce);
+  library->Find("ncclReduceScatter", &api->reduce_scatter);
+  library->Find("ncclAllGather", &api->all_gather);
+  library->Find("ncclBroadcast", &api->broadcast);
+  library->Find("ncclSend", &api->send);
+  library->Find("ncclRecv", &api->receive);
+  if (!library->missing().empty()) {
+    return Unsupported(fmt::format("{} has no {}: it is too old; 2.10 or newer is needed", name, library->missing()));
   }
   int version = 0;
   TEMPER_RETURN_IF_ERROR(api->StatusOf(api->get_version(&version), "its version"));

@@ -1,5 +1,4 @@
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include "backend/gpu/hardware/vendor_products.h"
@@ -64,34 +63,30 @@ struct CublasLt {
 };
 
 Result<CublasLt> Load() {
-  const auto loaded = LoadVendorLibrary(kLibrary);
-  if (!loaded.ok()) {
+  auto library = VendorLibrary::Open(kLibrary);
+  if (!library.ok()) {
     return Unsupported(fmt::format(
         "{} could not be loaded ({}): install CUDA 13's cuBLAS (package libcublas-13-0, of Python nvidia-cublas), or "
         "name its folder in LD_LIBRARY_PATH",
-        kLibrary, loaded.status().message()));
+        kLibrary, library.status().message()));
   }
-  void* const library = *loaded;
   CublasLt lt = {};
-  std::string missing;
-  const auto find = [&](const char* name, auto* function) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
-    if (*function == nullptr) missing = name;
-  };
-  find("cublasLtGetVersion", &lt.version);
-  find("cublasLtCreate", &lt.create);
-  find("cublasLtDestroy", &lt.destroy);
-  find("cublasLtMatmul", &lt.matmul);
-  find("cublasLtMatmulAlgoGetHeuristic", &lt.choose);
-  find("cublasLtMatmulDescCreate", &lt.make_product);
-  find("cublasLtMatmulDescDestroy", &lt.drop_product);
-  find("cublasLtMatmulDescSetAttribute", &lt.set_product);
-  find("cublasLtMatrixLayoutCreate", &lt.make_layout);
-  find("cublasLtMatrixLayoutDestroy", &lt.drop_layout);
-  find("cublasLtMatmulPreferenceCreate", &lt.make_preference);
-  find("cublasLtMatmulPreferenceDestroy", &lt.drop_preference);
-  find("cublasLtMatmulPreferenceSetAttribute", &lt.set_preference);
-  if (!missing.empty()) return Unsupported(fmt::format("{} has no {}: it is of another version", kLibrary, missing));
+  library->Find("cublasLtGetVersion", &lt.version);
+  library->Find("cublasLtCreate", &lt.create);
+  library->Find("cublasLtDestroy", &lt.destroy);
+  library->Find("cublasLtMatmul", &lt.matmul);
+  library->Find("cublasLtMatmulAlgoGetHeuristic", &lt.choose);
+  library->Find("cublasLtMatmulDescCreate", &lt.make_product);
+  library->Find("cublasLtMatmulDescDestroy", &lt.drop_product);
+  library->Find("cublasLtMatmulDescSetAttribute", &lt.set_product);
+  library->Find("cublasLtMatrixLayoutCreate", &lt.make_layout);
+  library->Find("cublasLtMatrixLayoutDestroy", &lt.drop_layout);
+  library->Find("cublasLtMatmulPreferenceCreate", &lt.make_preference);
+  library->Find("cublasLtMatmulPreferenceDestroy", &lt.drop_preference);
+  library->Find("cublasLtMatmulPreferenceSetAttribute", &lt.set_preference);
+  if (!library->missing().empty()) {
+    return Unsupported(fmt::format("{} has no {}: it is of another version", kLibrary, library->missing()));
+  }
   return lt;
 }
 
