@@ -29,7 +29,7 @@ __device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale,
   TEMPER_UNROLL
   for (int i = 0; i < 2; ++i) {
     const float before = largest[i];
-    largest[i] = fmaxf(before, Mma::ReduceRow<Max>(here[i]) * scale);
+    largest[i] = fmaxf(before, ReduceQuad<Larger>(here[i]) * scale);
     // No key of this query yet: nothing to scale, and nothing that exp2 could take.
     const float from = largest[i] > -INFINITY ? largest[i] : 0;
     rescale[i] = Exp2Flush(before - from);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     AwaitProducts<0>(out);
   }
   TEMPER_UNROLL
-  for (int i = 0; i < 2; ++i) sum[i] = Mma::ReduceRow<Sum>(sum[i]);
+  for (int i = 0; i < 2; ++i) sum[i] = ReduceQuad<Sum>(sum[i]);
   const auto store = [&]<int kHalf>() {
     const int64_t t = row + kHalf * 8;
     if (t >= q_end) return;

@@ -116,7 +116,7 @@ __device__ __forceinline__ void StartWeighted(Shared<Bf16Bits> window, const Fra
 template <int kColumns>
 __device__ __forceinline__ void PackWeights(const FragmentC (&x)[kColumns], FragmentA (&packed)[kColumns / 2]) {
   TEMPER_UNROLL
-  for (int i = 0; i < kColumns / 2; ++i) packed[i] = Mma::AsOperand(x + i * 2, 0);
+  for (int i = 0; i < kColumns / 2; ++i) packed[i] = AsOperand(x + i * 2);
 }
 
 // Row `row` (kHalf 0) or `row` + 8 (1) of head h of y_T(H*E), this lane's elements: y = factor x, + before where there
