@@ -133,7 +133,7 @@ TEST(Gelu, ByErfAgreesWithItsTwin) {
   }
 }
 
-// 2z is rounded by 4u of itself, which moves s by |2z| (1 - s) times that; the logistic function adds 6u, the rest 2u.
+// 2z is rounded by 4u of itself, which moves s by |2z| (1 - s) times that; the logistic function adds 8u, the rest 2u.
 TEST(Gelu, ByTanhAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     const Tensor x = Arguments(dtype, /*infinities=*/false);
@@ -142,7 +142,7 @@ TEST(Gelu, ByTanhAgreesWithItsTwin) {
     ExpectConforms({Op::kGelu, {x}, tanh}, [&](int, int64_t i) {
       const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i));
       const double sensitive = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i)) * c;
-      return kU * std::fabs(x[i]) * s * (9 + 5 * sensitive) + Underflow(x[i]);
+      return kU * std::fabs(x[i]) * s * (10 + 5 * sensitive) + Underflow(x[i]);
     });
     const Tensor d_y = Tensor::Random(x.type(), 8, 3);
     ExpectConforms({Op::kGeluBackward, {d_y, x}, tanh}, [&](int, int64_t i) {
@@ -150,7 +150,7 @@ TEST(Gelu, ByTanhAgreesWithItsTwin) {
       const double inner = 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x[i] * x[i]);
       const double second = s == 0 || c == 0 ? 0 : std::fabs(x[i]) * s * c * inner;
       // The underflowing factor is multiplied by x and by inner, below 104 where it is not 0.
-      return std::fabs(d_y[i]) * (kU * (s * (9 + 5 * z2 * c) + second * (24 + 5 * z2)) + 104 * Underflow(x[i]));
+      return std::fabs(d_y[i]) * (kU * (s * (10 + 5 * z2 * c) + second * (24 + 5 * z2)) + 104 * Underflow(x[i]));
     });
   }
 }
@@ -162,15 +162,15 @@ TEST(Swiglu, AgreesWithItsTwinInBothDirections) {
     for (const Shape& shape : kShapes) gates.push_back(Tensor::Random({dtype, shape}, 9, 8));
     for (const Tensor& gate : gates) {
       const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
-      // The logistic function within 6u, two products.
+      // The logistic function within 8u, two products.
       ExpectConforms({Op::kSwiglu, {gate, up}, {}}, [&](int, int64_t i) {
-        return 9 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * Underflow(gate[i]);  // |up| <= 2
+        return 10 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * Underflow(gate[i]);  // |up| <= 2
       });
-      // s 6u, its complement 8u, four more operations.
+      // s and its complement 8u, four more operations.
       ExpectConforms({Op::kSwigluBackward, {d_h, gate, up}, {}}, [&](int k, int64_t i) {
         const double s = Sigmoid(gate[i]), c = Sigmoid(-gate[i]), d = std::fabs(d_h[i]);
         const double tiny = 4 * Underflow(gate[i]);  // |d| |up| <= 4
-        if (k == 1) return 9 * kU * d * s * std::fabs(gate[i]) + tiny;
+        if (k == 1) return 10 * kU * d * s * std::fabs(gate[i]) + tiny;
         const double along = s == 0 || c == 0 ? 0 : std::fabs(gate[i]) * c;
         return kU * d * std::fabs(up[i]) * s * (1 + along) * 20 + tiny;
       });

@@ -49,27 +49,36 @@ struct Drop {
     const auto first_token = static_cast<uint64_t>(rng_3[kRngFirstToken]);
     float u[kCount];
     Load(x + i, u);
-    Draws draws;
-    uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
-    int64_t t = i / C, c = i % C;   // divided once: a division costs as much as the draws
+    int64_t t = i / C, c = i - t * C;  // divided once: a division costs as much as the draws
     const auto of_row = [&] {       // the place of x[t, 0]
       uint64_t token = row + static_cast<uint64_t>(t);
       if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
       return (first_token + token) * columns + column;
     };
+    const auto dropped = [&](float value, uint32_t draw) { return draw >> 8 >= threshold ? value * scale : 0; };
     uint64_t begin = of_row();
-    for (int k = 0; k < kCount; ++k, ++c) {
-      if (c == C) {
-        c = 0;
-        ++t;
-        begin = of_row();
+    const uint64_t first = begin + static_cast<uint64_t>(c);
+    if (kCount % 4 == 0 && first % 4 == 0 && c + kCount <= C) {  // almost all: whole draws of one row
+      for (int k = 0; k + 4 <= kCount; k += 4) {
+        const Draws draws = PhiloxOf(key, step, first / 4 + static_cast<uint64_t>(k / 4));
+        for (int j = 0; j < 4; ++j) u[k + j] = dropped(u[k + j], draws.x[j]);
       }
-      const uint64_t place = begin + static_cast<uint64_t>(c);
-      if (place / 4 != drawn) {
-        drawn = place / 4;
-        draws = PhiloxOf(key, step, drawn);
+    } else {
+      Draws draws;
+      uint64_t drawn = ~uint64_t{0};  // the counter of `draws`
+      for (int k = 0; k < kCount; ++k, ++c) {
+        if (c == C) {
+          c = 0;
+          ++t;
+          begin = of_row();
+        }
+        const uint64_t place = begin + static_cast<uint64_t>(c);
+        if (place / 4 != drawn) {
+          drawn = place / 4;
+          draws = PhiloxOf(key, step, drawn);
+        }
+        u[k] = dropped(u[k], draws.x[place % 4]);
       }
-      u[k] = draws.x[place % 4] >> 8 >= threshold ? u[k] * scale : 0;
     }
     Store(y + i, u);
   }

@@ -18,7 +18,7 @@ struct alignas(sizeof(T) * kCount) [[gnu::may_alias]] Pack {
   T x[kCount];
 };
 
-// REQUIRES of both: `p` is aligned to kCount elements; kCount is a power of two, at most 16 bytes.
+// REQUIRES of both: `p` is aligned to kCount elements; kCount is a power of two. An instruction per 16 bytes.
 template <int kCount, class T>
 __device__ __forceinline__ void Load(const T* p, float (&x)[kCount]) {
   const Pack<T, kCount> pack = *reinterpret_cast<const Pack<T, kCount>*>(p);

@@ -10,7 +10,7 @@
 //   TEMPER_SYNC_SHARED()                                    __syncthreads for shared memory: loads from memory go on
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
-//   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt              of f32; see below what they promise
+//   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt, Reciprocal  of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
@@ -89,6 +89,9 @@ inline float Exp2(float x) {
 inline float Exp2Flush(float x) {
   const float y = Exp2(x);
   return y < 0x1p-126f ? 0 : y;
+}
+inline float Reciprocal(float x) {
+  return x == 1 ? 1 : Nudge(1 / x, 1);
 }
 
 inline Status LaunchStatus(const char* name, const std::string& fault) {
@@ -228,6 +231,18 @@ __device__ __forceinline__ float Exp2Flush(float x) {
   return __builtin_amdgcn_exp2f(x);
 #else
   return __builtin_exp2f(x);  // that same instruction before clang 17
+#endif
+}
+// One instruction, 1 unit in the last place; of normal numbers that have a normal reciprocal, and of NaN.
+__device__ __forceinline__ float Reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return 1 / x;
 #endif
 }
 

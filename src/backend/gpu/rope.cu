@@ -34,7 +34,7 @@ struct Rotate {
   float sign;
   template <int kCount>
   __device__ void Run(int64_t i) const {
-    const int64_t e = i % half, head = i / half, t = head / heads, at = head * 2 * half + e;
+    const int64_t head = i / half, e = i - head * half, t = head / heads, at = head * 2 * half + e;
     const float* const table = table_TE + t * 2 * half + e;
     float low[kCount], high[kCount], cos[kCount], sin[kCount];
     Load(x + at, low);
@@ -75,7 +75,8 @@ std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, const Context& context)
     const float sign = spec.attributes.Flag("inverse") ? -1.0f : 1.0f;
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       const Rotate<T> rotate = {In<T>(args, 0), In<float>(args, 1), Out<T>(args, 0), heads, half, sign};
-      // 4 elements of the table are 16 bytes, and never beyond a head's half where that is a multiple of 4.
+      // Elements that are done at once belong to one half of a head.
+      if (half % kPack<T> == 0) return Map<kPack<T>>(n, rotate, stream);
       return half % 4 == 0 ? Map<4>(n, rotate, stream) : Map<1>(n, rotate, stream);
     });
   });
