@@ -15,6 +15,21 @@ std::string DottedVersion(const DriverReport& report, int version) {
                     : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// Of a driver that is there and does not answer.
+std::string RemedyOf(const DriverReport& report) {
+  constexpr int kSystemNotReady = 802, kSystemDriverMismatch = 803;  // CUDA's
+  if (!report.amd && report.code == kSystemNotReady) {
+    return "where NVSwitches join the GPUs (HGX, DGX), their fabric manager has to run first, in the driver's version: "
+           "systemctl start nvidia-fabricmanager";
+  }
+  if (!report.amd && report.code == kSystemDriverMismatch) {
+    return "libcuda.so.1 is of another version than the driver that is loaded: reboot after an update of the driver, "
+           "or "
+           "take the container's own libcuda out of LD_LIBRARY_PATH";
+  }
+  return fmt::format("see what {} says", report.amd ? "rocm-smi" : "nvidia-smi");
+}
+
 std::string RefusalOf(const DriverReport& report, const DriverReport::Card& card) {
   if (!report.products.ok()) return report.products.status().message();
   if (report.amd) {
@@ -42,7 +57,7 @@ Result<GpuInventory> InventoryOf(const DriverReport& report) {
                                      report.amd ? "HIP" : "CUDA", DottedVersion(report, report.driver),
                                      DottedVersion(report, report.runtime)));
     case DriverState::kFailed:
-      return NotFound(fmt::format("the GPU's driver does not answer: {}; see what {} says", report.failure, lister));
+      return NotFound(fmt::format("the GPU's driver does not answer: {}; {}", report.failure, RemedyOf(report)));
     case DriverState::kWorks:
       break;
   }

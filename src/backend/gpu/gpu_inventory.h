@@ -16,7 +16,8 @@ enum class DriverState { kWorks, kMissing, kTooOld, kFailed };
 struct DriverReport {
   bool amd = false;  // else NVIDIA's
   DriverState state = DriverState::kWorks;
-  std::string failure;          // of kFailed: what the driver said
+  std::string failure;          // of kFailed: what the driver said,
+  int code = 0;                 // and its number for that
   int driver = 0, runtime = 0;  // versions as their vendor numbers them
   struct Card {
     std::string name;

@@ -53,6 +53,11 @@ TEST(GpuInventory, NamesWhatIsMissingAndTheRemedy) {
   report.state = DriverState::kFailed;
   report.failure = "unknown error (999)";
   ExpectSays(InventoryOf(report).status(), {"does not answer", "unknown error (999)", "nvidia-smi"});
+  report.failure = "system not yet initialized (802)";
+  report.code = 802;
+  ExpectSays(InventoryOf(report).status(), {"system not yet initialized", "systemctl start nvidia-fabricmanager"});
+  report.code = 803;
+  ExpectSays(InventoryOf(report).status(), {"another version than the driver", "reboot"});
   report.state = DriverState::kWorks;
   report.cards.clear();
   ExpectSays(InventoryOf(report).status(), {"no GPU was found", "CUDA_VISIBLE_DEVICES"});

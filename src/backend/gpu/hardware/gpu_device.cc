@@ -53,6 +53,7 @@ DriverReport AskDriver() {
   } else if (error != gpuSuccess && error != gpuErrorNoDevice) {
     report.state = DriverState::kFailed;
     report.failure = StatusOfCall(error, "counting devices").message();
+    report.code = static_cast<int>(error);
   }
   if (error != gpuSuccess) return report;
   report.products = ProductsVersion();
