@@ -14,6 +14,7 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }
 
+#ifndef TEMPER_SANITIZED  // sanitizers have operators of their own
 void* operator new(size_t n) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const p = std::malloc(n)) return p;
@@ -41,6 +42,7 @@ void operator delete(void* p, std::align_val_t) noexcept {
 void operator delete(void* p, size_t, std::align_val_t) noexcept {
   std::free(p);
 }
+#endif
 
 int64_t temper::collectives::Allocations() {
   return allocations.load();

@@ -24,7 +24,7 @@ int RunRank(const Join& join, const std::string& what, int culprit, const std::s
 
 inline constexpr Bytes kResidentCase = MiB(32);
 
-// Calls of operator new in this process so far.
+// Calls of operator new in this process so far; under sanitizers 0.
 int64_t Allocations();
 
 inline constexpr int kHeardOfFailure = 3;
