@@ -19,8 +19,8 @@ Result<CudnnApi> Load(const std::string& name) {
   auto library = VendorLibrary::Open(name);
   if (!library.ok()) {
     return Unsupported(
-        fmt::format("{} could not be loaded ({}): install cuDNN 9.18 or newer (package cudnn9-cuda-13, of Python "
-                    "nvidia-cudnn-cu13), or name its folder in LD_LIBRARY_PATH",
+        fmt::format("{} could not be loaded ({}): install cuDNN 9.18 or newer (package cudnn9-cuda-13 or -12, of "
+                    "Python nvidia-cudnn-cu13 or -cu12), or name its folder in LD_LIBRARY_PATH",
                     name, library.status().message()));
   }
   CudnnApi api = {};

@@ -9,8 +9,10 @@
 namespace temper::gpu {
 namespace {
 
-constexpr const char* kLibrary = "libcublasLt.so.13";  // the major version of the headers
-static_assert(CUBLAS_VER_MAJOR == 13, "kLibrary, and what is declared of it, are of another version");
+static_assert(CUBLAS_VER_MAJOR == 12 || CUBLAS_VER_MAJOR == 13,
+              "what is used of the library was read in these versions");
+// Of the version of the headers.
+constexpr const char* kLibrary = CUBLAS_VER_MAJOR == 12 ? "libcublasLt.so.12" : "libcublasLt.so.13";
 
 // What is used of the library, as LtProducts names it.
 struct CublasLt {
@@ -65,10 +67,12 @@ struct CublasLt {
 Result<CublasLt> Load() {
   auto library = VendorLibrary::Open(kLibrary);
   if (!library.ok()) {
-    return Unsupported(fmt::format(
-        "{} could not be loaded ({}): install CUDA 13's cuBLAS (package libcublas-13-0, of Python nvidia-cublas), or "
-        "name its folder in LD_LIBRARY_PATH",
-        kLibrary, library.status().message()));
+    return Unsupported(
+        fmt::format("{} could not be loaded ({}): install CUDA {}'s cuBLAS (package libcublas-{}-{}, of Python {}), or "
+                    "name its folder "
+                    "in LD_LIBRARY_PATH",
+                    kLibrary, library.status().message(), CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR,
+                    CUBLAS_VER_MAJOR == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas"));
   }
   CublasLt lt = {};
   library->Find("cublasLtGetVersion", &lt.version);
