@@ -135,7 +135,8 @@ tidy() {
 tsan() {
   build tsan
   export TSAN_OPTIONS=ignore_noninstrumented_modules=1  # Open MPI
-  tests tsan build-tsan
+  # Not the emulator, which has one thread and changes stacks, nor what a process may take.
+  tests tsan build-tsan -E '^(Gpu|Simt|Warpgroup)|^Arena.TakesWhatItSays'
 }
 
 scripts/setup.sh --checks
