@@ -24,6 +24,13 @@ class AddressSpace {
   virtual std::byte* Find(uint64_t address, int64_t bytes) = 0;
 };
 
+// What a launch has to know of a kernel.
+struct KernelShape {
+  std::vector<int64_t> parameter_bytes;
+  int max_threads = 1024;  // of a block
+  int64_t static_shared_bytes = 0;
+};
+
 // The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its kernels.
 class Module {
  public:
@@ -32,6 +39,7 @@ class Module {
   ~Module();
 
   bool Has(std::string_view kernel) const;  // its mangled name
+  KernelShape ShapeOf(std::string_view kernel) const;  // REQUIRES: Has(kernel)
   struct Launch {
     std::string_view kernel;
     std::array<int, 3> grid, block;
