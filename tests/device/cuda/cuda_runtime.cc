@@ -13,6 +13,11 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
+thread_local int selected = 0;
+bool Exists(int device) {
+  return device >= 0 && device < SimulatedGpu::The().count();
+}
+
 // The context that a driver keeps beside what is allocated.
 constexpr int64_t kContextBytes = int64_t{400} << 20;
 
@@ -95,7 +100,7 @@ cudaError_t cudaGetLastError() {
   return last;
 }
 
-// Devices: there is one, or none.
+// Devices. All that a process does is done on one of them, whichever it selects.
 
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = SimulatedGpu::The().facts() == nullptr ? 0 : CUDART_VERSION;
@@ -106,23 +111,26 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = SimulatedGpu::The().facts() == nullptr ? 0 : 1;
+  *count = SimulatedGpu::The().count();
   return *count == 0 ? Ended(cudaErrorNoDevice) : cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = selected;
   return Ended(Usable());
 }
 cudaError_t cudaSetDevice(int device) {
   if (const cudaError_t error = Usable(); error != cudaSuccess) return Ended(error);
-  return Ended(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (!Exists(device)) return Ended(cudaErrorInvalidDevice);
+  selected = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   const GpuFacts* const facts = SimulatedGpu::The().facts();
-  if (facts == nullptr || device != 0) return Ended(cudaErrorInvalidDevice);
+  if (!Exists(device)) return Ended(cudaErrorInvalidDevice);
   *properties = {};
   std::strncpy(properties->name, facts->name, sizeof(properties->name) - 1);
-  std::memcpy(properties->uuid.bytes, "simulated GPU 0.", sizeof(properties->uuid.bytes));
+  std::memcpy(properties->uuid.bytes, "simulated GPU", sizeof("simulated GPU"));
+  properties->uuid.bytes[15] = static_cast<char>(device);
   properties->totalGlobalMem = static_cast<size_t>(facts->memory);
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = static_cast<size_t>(facts->shared_bytes_with_request);
@@ -135,7 +143,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const GpuFacts* const facts = SimulatedGpu::The().facts();
-  if (facts == nullptr || device != 0) return Ended(cudaErrorInvalidDevice);
+  if (!Exists(device)) return Ended(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
       *value = facts->major;
@@ -152,8 +160,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
-  if (device != 0) return Ended(cudaErrorInvalidDevice);
-  const std::string bus = "00000000:01:00.0";
+  if (!Exists(device)) return Ended(cudaErrorInvalidDevice);
+  const std::string bus = fmt::format("00000000:{:02x}:00.0", device + 1);
   if (static_cast<size_t>(bytes) <= bus.size()) return Ended(cudaErrorInvalidValue);
   std::memcpy(id, bus.c_str(), bus.size() + 1);
   return cudaSuccess;

@@ -28,10 +28,11 @@ SimulatedGpu& SimulatedGpu::The() {
 
 SimulatedGpu::SimulatedGpu() {
   const char* const chosen = std::getenv("TEMPER_TEST_GPU");
-  const std::string_view number = chosen == nullptr ? "9.0" : chosen;
+  const std::string_view all = chosen == nullptr ? "9.0" : chosen, number = all.substr(0, all.find('x'));
   for (const GpuFacts& facts : kGpus) {
     if (number == facts.number) facts_ = &facts;
   }
+  if (facts_ != nullptr) count_ = number == all ? 1 : std::atoi(chosen + number.size() + 1);
   TEMPER_CHECK(facts_ != nullptr || number == "none") << "TEMPER_TEST_GPU is " << number;
   const char* const bytes = std::getenv("TEMPER_TEST_GPU_MEMORY");
   real_memory_ = bytes == nullptr ? 4 * kGiB : std::atoll(bytes);

@@ -1,6 +1,7 @@
 // The GPU that tests simulate: what it says of itself, its memory, and the error that it has come to, which sticks.
 // TEMPER_TEST_GPU chooses which: "9.0" (an H200; the default), "7.0", "8.0", "10.0", "12.0" or "none". The kernels are
-// those of PTX for 9.0a on all of them: nothing here asks for an architecture.
+// those of PTX for 9.0a on all of them: nothing here asks for an architecture. "9.0x2" is a machine with two of them, of
+// which a process may open one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,6 +28,7 @@ class SimulatedGpu {
   static SimulatedGpu& The();
 
   const GpuFacts* facts() const { return facts_; }  // nullptr: there is none
+  int count() const { return count_; }
   DeviceMemory memory;
   // Bytes that allocations may take of what the machine really has (TEMPER_TEST_GPU_MEMORY).
   int64_t real_memory() const { return real_memory_; }
@@ -40,6 +42,7 @@ class SimulatedGpu {
  private:
   SimulatedGpu();
   const GpuFacts* facts_ = nullptr;
+  int count_ = 0;
   int64_t real_memory_;
   std::atomic<cudaError_t> failed_ = cudaSuccess;
 };
