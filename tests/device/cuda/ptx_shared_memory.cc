@@ -1,0 +1,122 @@
+#include "ptx_shared_memory.h"
+
+#include <algorithm>
+
+#include "ptx_program.h"
+
+namespace temper::ptx {
+
+void SharedMemory::Resize(int64_t bytes, int granule, bool find_races) {
+  shift_ = granule == 1 ? 0 : granule == 2 ? 1 : 2;
+  find_races_ = find_races;
+  bytes_.assign(static_cast<size_t>(bytes), std::byte{0xFF});
+  granules_.assign((bytes_.size() >> shift_) + 1, Granule());
+  now_ = first_ = 1;
+  error_.clear();
+}
+
+void SharedMemory::BeginBlock() {
+  if (now_ > 0x80000000u) {
+    std::fill(granules_.begin(), granules_.end(), Granule());
+    now_ = 0;
+  }
+  first_ = ++now_;
+}
+
+bool SharedMemory::Fail(const std::string& what, int64_t at) {
+  error_ = what + ", at byte " + std::to_string(at - kBegin) + " of " + std::to_string(bytes_.size()) +
+           " bytes of shared memory";
+  return false;
+}
+
+bool SharedMemory::Reaches(int64_t at, int64_t bytes) {
+  if (at < kBegin || at - kBegin + bytes > static_cast<int64_t>(bytes_.size())) {
+    return Fail("an access to " + std::to_string(bytes) + " bytes beyond what the block has", at);
+  }
+  if (at % bytes != 0) return Fail("an access to " + std::to_string(bytes) + " bytes that is not aligned to them", at);
+  return true;
+}
+
+bool SharedMemory::MayRead(Granule& granule, int64_t at, int thread) {
+  if (granule.copying >= first_) return Fail("a read of what a copy is still under way to", at);
+  if (granule.written < first_) return Fail("a read of what was never written", at);
+  const int warp = thread / kLanes;
+  if (find_races_ && granule.written == now_ && granule.writer / kLanes != warp) {
+    return Fail("a read of what thread " + std::to_string(granule.writer) + " wrote with no barrier between", at);
+  }
+  if (granule.read != now_) {
+    granule.read = now_, granule.reader = static_cast<uint16_t>(thread);
+  } else if (granule.reader / kLanes != warp) {
+    granule.reader = kSeveral;
+  }
+  return true;
+}
+
+bool SharedMemory::MayWrite(Granule& granule, int64_t at, int thread) {
+  if (granule.copying >= first_) return Fail("a write to where a copy is still under way to", at);
+  if (!find_races_) return true;
+  const int warp = thread / kLanes;
+  if (granule.written == now_ && granule.writer / kLanes != warp) {
+    return Fail("a write over what thread " + std::to_string(granule.writer) + " wrote with no barrier between", at);
+  }
+  if (granule.read == now_ && granule.reader / kLanes != warp) {
+    return Fail("a write over what " +
+                    (granule.reader == kSeveral ? "several warps" : "thread " + std::to_string(granule.reader)) +
+                    " read with no barrier between",
+                at);
+  }
+  return true;
+}
+
+std::byte* SharedMemory::Read(int64_t at, int64_t bytes, int thread) {
+  if (!Reaches(at, bytes)) return nullptr;
+  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
+  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+    if (!MayRead(granules_[static_cast<size_t>(i)], at, thread)) return nullptr;
+  }
+  return bytes_.data() + (at - kBegin);
+}
+
+std::byte* SharedMemory::Write(int64_t at, int64_t bytes, int thread, uint32_t fences) {
+  if (!Reaches(at, bytes)) return nullptr;
+  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
+  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+    Granule& granule = granules_[static_cast<size_t>(i)];
+    if (!MayWrite(granule, at, thread)) return nullptr;
+    granule.written = now_, granule.writer = static_cast<uint16_t>(thread), granule.fences = fences;
+  }
+  return bytes_.data() + (at - kBegin);
+}
+
+bool SharedMemory::BeginCopy(int64_t at, int64_t bytes, int thread) {
+  if (!Reaches(at, bytes)) return false;
+  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
+  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+    Granule& granule = granules_[static_cast<size_t>(i)];
+    if (!MayWrite(granule, at, thread)) return false;
+    granule.copying = now_;
+  }
+  return true;
+}
+
+void SharedMemory::EndCopy(int64_t at, int64_t bytes) {
+  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
+  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) granules_[static_cast<size_t>(i)].copying = 0;
+}
+
+const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread, const uint32_t* fences) {
+  if (!Reaches(at, bytes)) return nullptr;
+  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
+  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+    Granule& granule = granules_[static_cast<size_t>(i)];
+    if (!MayRead(granule, at, thread)) return nullptr;
+    if (fences[granule.writer] == granule.fences) {
+      Fail("a product of what thread " + std::to_string(granule.writer) + " wrote without fence.proxy.async behind it",
+           at);
+      return nullptr;
+    }
+  }
+  return bytes_.data() + (at - kBegin);
+}
+
+}  // namespace temper::ptx

@@ -1,0 +1,60 @@
+// The shared memory of a block, and what is known of each byte of it: who wrote it, who read it and when. An access
+// that a GPU would answer with rubbish is refused: beyond the end, not aligned, never written, while a copy is under
+// way to it, or together with another warp's with no barrier between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace temper::ptx {
+
+class SharedMemory {
+ public:
+  // As on Hopper, whose first KiB belongs to the system: an address of 0 is nobody's.
+  static constexpr int64_t kBegin = 1024;
+
+  // For a new launch. `granule`: the least bytes that anyone touches (1, 2 or 4).
+  void Resize(int64_t bytes, int granule, bool find_races);
+  // All of it is unwritten again.
+  void BeginBlock();
+  // A barrier for all threads of the block: what is touched from now on comes after all that was touched so far.
+  void PassBarrier() { ++now_; }
+
+  // Where `bytes` bytes from address `at` on lie; nullptr where they may not be touched, and error() says why.
+  // `thread`: of the block. `fences`: how many it has had for the proxy of the matrix units.
+  std::byte* Read(int64_t at, int64_t bytes, int thread);
+  std::byte* Write(int64_t at, int64_t bytes, int thread, uint32_t fences);
+  // A copy to there begins, and ends (a write follows).
+  bool BeginCopy(int64_t at, int64_t bytes, int thread);
+  void EndCopy(int64_t at, int64_t bytes);
+  // A read by the matrix units for `thread`: what the block's threads wrote has to have been fenced by them since:
+  // `fences` of all threads.
+  const std::byte* ReadByUnits(int64_t at, int64_t bytes, int thread, const uint32_t* fences);
+
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Granule {
+    uint32_t written = 0, read = 0;   // when: `now_` of then; valid from first_ on
+    uint32_t fences = 0;              // the writer's, when it wrote
+    uint16_t writer = 0, reader = 0;  // threads; reader kSeveral: of several warps
+    uint32_t copying = 0;             // since when, valid as above
+  };
+  static constexpr uint16_t kSeveral = 0xFFFF;
+
+  bool Reaches(int64_t at, int64_t bytes);
+  bool Fail(const std::string& what, int64_t at);
+  bool MayRead(Granule& granule, int64_t at, int thread);
+  bool MayWrite(Granule& granule, int64_t at, int thread);
+
+  std::vector<std::byte> bytes_;
+  std::vector<Granule> granules_;
+  int shift_ = 2;  // log2 of a granule's bytes
+  bool find_races_ = true;
+  uint32_t now_ = 1, first_ = 1;
+  std::string error_;
+};
+
+}  // namespace temper::ptx
