@@ -1,7 +1,7 @@
-// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a
-// GPU would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory
-// that was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is
-// waited for), the launch fails, and the error names kernel, thread and line of PTX.
+// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a GPU
+// would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory that
+// was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is waited
+// for), the launch fails, and the error names kernel, thread and line of PTX.
 #pragma once
 
 #include <array>
@@ -24,8 +24,14 @@ class AddressSpace {
   virtual std::byte* Find(uint64_t address, int64_t bytes) = 0;
 };
 
-// The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its
-// kernels.
+// What a launch has to know of a kernel.
+struct KernelShape {
+  std::vector<int64_t> parameter_bytes;
+  int max_threads = 1024;  // of a block
+  int64_t static_shared_bytes = 0;
+};
+
+// The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its kernels.
 class Module {
  public:
   // Errors: kUnsupported, with line and text, for an instruction that the machine does not know.
@@ -33,6 +39,7 @@ class Module {
   ~Module();
 
   bool Has(std::string_view kernel) const;  // its mangled name
+  KernelShape ShapeOf(std::string_view kernel) const;  // REQUIRES: Has(kernel)
   struct Launch {
     std::string_view kernel;
     std::array<int, 3> grid, block;

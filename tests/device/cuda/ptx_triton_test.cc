@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
+#include <string>
 
 #include "ptx_under_test.h"
 
@@ -21,40 +21,41 @@ std::vector<T> ReadAll(const std::filesystem::path& path) {
   return values;
 }
 
-void Check(const std::filesystem::path& folder) {
-  SCOPED_TRACE(folder.filename().string());
-  const std::vector<char> text = ReadAll<char>(folder / "kernel.ptx");
+// `description`: NAME.txt, beside NAME.ptx and its operands.
+void Check(const std::filesystem::path& description) {
+  const std::string name = description.stem().string();
+  SCOPED_TRACE(name);
+  const auto beside = [&](const std::string& what) { return description.parent_path() / (name + "." + what); };
+  const std::vector<char> text = ReadAll<char>(beside("ptx"));
   auto module = Module::Parse({text.data(), text.size()});
   ASSERT_TRUE(module.ok()) << module.status().message();
-  std::ifstream file(folder / "launch.txt");
+  const std::vector<float> expected = ReadAll<float>(beside("expected"));
   Module::Launch launch{};
-  std::string name, word;
-  float tolerance = 0;
-  file >> name >> launch.grid[0] >> launch.grid[1] >> launch.grid[2] >> launch.block[0] >>
-      launch.dynamic_shared_bytes >> tolerance;
-  launch.kernel = name;
-  launch.block[1] = launch.block[2] = 1;
+  launch.grid = launch.block = {1, 1, 1};
   Heap heap;
-  // What Triton adds to the parameters are pointers to scratch that these kernels do not use.
   std::vector<uint64_t> values;
   uint64_t out = 0;
-  std::vector<float> expected;
-  while (file >> word) {
-    std::string value;
-    file >> value;
-    if (word == "word") {
-      values.push_back(std::stoull(value));
-    } else if (word == "in") {
-      values.push_back(heap.Put(ReadAll<char>(folder / value)));
-    } else {
-      expected = ReadAll<float>(folder / value);
+  double tolerance = 0;
+  std::ifstream file(description);
+  std::string kernel, what, value;
+  while (file >> what >> value) {
+    if (what == "kernel") kernel = value;
+    if (what == "grid") launch.grid[0] = std::stoi(value);
+    if (what == "threads") launch.block[0] = std::stoi(value);
+    if (what == "shared") launch.dynamic_shared_bytes = std::stoi(value);
+    if (what == "operand") values.push_back(heap.Put(ReadAll<char>(beside(value))));
+    if (what == "integer") values.push_back(std::stoull(value));
+    if (what == "tolerance") tolerance = std::stod(value);
+    if (what == "result") {
       out = heap.Put(std::vector<float>(expected.size(), NAN));
       values.push_back(out);
     }
   }
+  launch.kernel = kernel;
+  // What Triton adds to the parameters are pointers to scratch that these kernels do not use.
   values.resize(values.size() + 4);
   std::vector<void*> arguments;
-  for (uint64_t& value : values) arguments.push_back(&value);
+  for (uint64_t& x : values) arguments.push_back(&x);
   launch.arguments = arguments.data();
   const Status status = (*module)->Run(launch, heap);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -67,11 +68,13 @@ void Check(const std::filesystem::path& folder) {
   EXPECT_LE(most, tolerance);
 }
 
-TEST(PtxTriton, ComputesWhatItsSourceSays) {
+TEST(TritonKernels, ComputesWhatItsSourceSays) {
   const char* const folder = std::getenv("TEMPER_TRITON_KERNELS");
   if (folder == nullptr) GTEST_SKIP() << "TEMPER_TRITON_KERNELS is not set: see triton_kernels.py";
   std::vector<std::filesystem::path> kernels;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) kernels.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".txt") kernels.push_back(entry.path());
+  }
   std::sort(kernels.begin(), kernels.end());
   ASSERT_FALSE(kernels.empty());
   for (const auto& kernel : kernels) Check(kernel);

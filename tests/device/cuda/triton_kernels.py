@@ -1,158 +1,141 @@
 #!/usr/bin/env python3
-"""Kernels that Triton compiles for sm_90 and sm_80, their operands and what numpy says of them: what the machine that
-runs PTX (ptx_machine.h) is held to, because this code is known to be right on GPUs. Needs triton (3.9), no GPU.
-  python3 tests/device/cuda/triton_kernels.py FOLDER
-  TEMPER_TRITON_KERNELS=FOLDER build/temper_ptx_tests --gtest_filter=PtxTriton.*
-Each kernel is a folder: kernel.ptx; launch.txt (name, blocks, threads, bytes of shared memory, tolerance, then the
-parameters: "in FILE", "out FILE" with what is expected, "word N"); the files hold f32 or bf16 as they are.
+"""Kernels that Triton compiles, with what they must compute: an oracle for the machine that runs PTX. Triton's code is
+known to be right on GPUs, so what this machine believes of matrix units, of shared memory and of what lanes hold must
+give numpy's numbers. Needs triton (3.9 was asked) and numpy, no GPU:
+
+    python3 tests/device/cuda/triton_kernels.py FOLDER
+    TEMPER_TRITON_KERNELS=FOLDER build/temper_ptx_tests --gtest_filter='Triton*'
+
+Writes into FOLDER per case NAME.ptx, NAME.txt (what to launch: see write()), and its operands' bytes.
 """
 import os
+import pathlib
+import re
 import sys
 
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 import numpy as np
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-BF16 = "bf16"
+
+@triton.jit
+def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, A_COLUMNS: tl.constexpr,
+           B_COLUMNS: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, STEP)
+    total = tl.zeros((M, N), tl.float32)
+    for k0 in range(0, K, STEP):
+        if A_COLUMNS:
+            a_tile = tl.trans(tl.load(a + (k0 + k)[:, None] * M + m[None, :]))
+        else:
+            a_tile = tl.load(a + m[:, None] * K + (k0 + k)[None, :])
+        if B_COLUMNS:
+            b_tile = tl.trans(tl.load(b + n[:, None] * K + (k0 + k)[None, :]))
+        else:
+            b_tile = tl.load(b + (k0 + k)[:, None] * N + n[None, :])
+        total = tl.dot(a_tile, b_tile, total)
+    tl.store(c + m[:, None] * N + n[None, :], total)
 
 
-def to_bf16_bits(x):
-    bits = np.asarray(x, np.float32).view(np.uint32)
+@triton.jit
+def attend(q, k, v, o, S, ROWS: tl.constexpr, D: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, D)
+    first = tl.program_id(0) * ROWS
+    q_tile = tl.load(q + (first + rows)[:, None] * D + columns[None, :])
+    out = tl.zeros((ROWS, D), tl.float32)
+    largest = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    for s in range(0, first + ROWS, ROWS):
+        keys = tl.load(k + (s + rows)[:, None] * D + columns[None, :])
+        scores = tl.dot(q_tile, tl.trans(keys)) * 0.125
+        scores = tl.where((first + rows)[:, None] >= (s + rows)[None, :], scores, float("-inf"))
+        new = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp(scores - new[:, None])
+        shrink = tl.exp(largest - new)
+        total = total * shrink + tl.sum(weights, 1)
+        values = tl.load(v + (s + rows)[:, None] * D + columns[None, :])
+        out = tl.dot(weights.to(tl.bfloat16), values, out * shrink[:, None])
+        largest = new
+    tl.store(o + (first + rows)[:, None] * D + columns[None, :], out / total[:, None])
+
+
+@triton.jit
+def softmax(x, y, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    values = tl.load(x + row * N + at, mask=at < N, other=float("-inf"))
+    e = tl.exp(values - tl.max(values, 0))
+    tl.store(y + row * N + at, e / tl.sum(e, 0), mask=at < N)
+
+
+def bf16(x):
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def rounded(x):
-    return (to_bf16_bits(x).astype(np.uint32) << 16).view(np.float32)
+def f32(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-@triton.jit
-def matmul(a, b, c, M, N, K, b_row, b_column, R: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
-    rows = tl.program_id(0) * R + tl.arange(0, R)
-    columns = tl.program_id(1) * C + tl.arange(0, C)
-    depth = tl.arange(0, D)
-    sums = tl.zeros((R, C), tl.float32)
-    for k in range(0, K, D):
-        x = tl.load(a + rows[:, None] * K + k + depth[None, :], mask=(rows < M)[:, None], other=0.0)
-        y = tl.load(b + (k + depth)[:, None] * b_row + columns[None, :] * b_column)
-        sums = tl.dot(x, y, sums)
-    tl.store(c + rows[:, None] * N + columns[None, :], sums, mask=(rows < M)[:, None])
-
-
-@triton.jit
-def matmul_of_rows(a, b, c, M, N, K, R: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
-    """b [N, K]."""
-    rows = tl.program_id(0) * R + tl.arange(0, R)
-    columns = tl.program_id(1) * C + tl.arange(0, C)
-    depth = tl.arange(0, D)
-    sums = tl.zeros((R, C), tl.float32)
-    for k in range(0, K, D):
-        x = tl.load(a + rows[:, None] * K + k + depth[None, :], mask=(rows < M)[:, None], other=0.0)
-        y = tl.load(b + columns[:, None] * K + k + depth[None, :])
-        sums = tl.dot(x, tl.trans(y), sums)
-    tl.store(c + rows[:, None] * N + columns[None, :], sums, mask=(rows < M)[:, None])
-
-
-@triton.jit
-def softmax(x, y, N, C: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.arange(0, C)
-    values = tl.load(x + row * N + columns, mask=columns < N, other=-float("inf"))
-    values = tl.exp(values - tl.max(values, 0))
-    tl.store(y + row * N + columns, values / tl.sum(values, 0), mask=columns < N)
-
-
-@triton.jit
-def attend(q, k, v, o, T, scale, R: tl.constexpr, C: tl.constexpr, E: tl.constexpr):
-    """Causal attention of one head, [T, E]."""
-    rows = tl.program_id(0) * R + tl.arange(0, R)
-    e = tl.arange(0, E)
-    x = tl.load(q + rows[:, None] * E + e[None, :])
-    most = tl.full((R,), -float("inf"), tl.float32)
-    sums = tl.zeros((R,), tl.float32)
-    out = tl.zeros((R, E), tl.float32)
-    for s in range(0, (tl.program_id(0) + 1) * R, C):
-        keys = s + tl.arange(0, C)
-        scores = tl.dot(x, tl.trans(tl.load(k + keys[:, None] * E + e[None, :]))) * scale
-        scores = tl.where(rows[:, None] >= keys[None, :], scores, -float("inf"))
-        new_most = tl.maximum(most, tl.max(scores, 1))
-        weights = tl.exp(scores - new_most[:, None])
-        keep = tl.exp(most - new_most)
-        sums = sums * keep + tl.sum(weights, 1)
-        out = tl.dot(weights.to(tl.bfloat16), tl.load(v + keys[:, None] * E + e[None, :]), out * keep[:, None])
-        most = new_most
-    tl.store(o + rows[:, None] * E + e[None, :], out / sums[:, None])
-
-
-def write(folder, name, fn, capability, signature, constants, arguments, grid, tolerance, warps=4, stages=3):
-    """arguments: (name, "in" or "out" or "word", value)."""
-    names = list(signature)
-    source = ASTSource(fn=fn, signature=signature,
-                       constexprs={(names.index(n),): v for n, v in constants.items()},
-                       attrs={(i,): [["tt.divisibility", 16]] for i, n in enumerate(names)
-                              if signature[n].startswith("*") or n in ("K", "N", "b_row")})
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32),
-                              options={"num_warps": warps, "num_stages": stages})
-    folder = os.path.join(folder, f"{name}_sm{capability}")
-    os.makedirs(folder, exist_ok=True)
+def write(folder, name, fn, architecture, warps, operands, integers, constants, grid, expected, tolerance):
+    """operands: (name, numpy array, Triton's type), the last is the result, of f32."""
+    names = [o[0] for o in operands] + list(integers)
+    signature = {o[0]: "*" + o[2] for o in operands} | {i: "i32" for i in integers} | {c: "constexpr" for c in constants}
+    order = fn.arg_names
+    assert [n for n in order if n not in constants] == names, (order, names)
+    source = ASTSource(fn=fn, signature={n: signature[n] for n in order},
+                       constexprs={(order.index(c),): value for c, value in constants.items()},
+                       attrs={(i,): [["tt.divisibility", 16]] for i in range(len(operands))})
+    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps})
     ptx = compiled.asm["ptx"]
-    with open(os.path.join(folder, "kernel.ptx"), "w") as file:
-        file.write(ptx)
-    units = [u for u in ("wgmma", "mma.sync", "ldmatrix", "cp.async") if u in ptx]
-    with open(os.path.join(folder, "launch.txt"), "w") as file:
-        print(compiled.metadata.name, *(list(grid) + [1, 1])[:3], 32 * warps, compiled.metadata.shared, tolerance,
-              file=file)
-        for n, kind, value in arguments:
-            if kind == "word":
-                bits = np.float32(value).view(np.uint32) if isinstance(value, float) else value
-                print("word", bits, file=file)
-                continue
-            with open(os.path.join(folder, n), "wb") as data:
-                data.write(np.ascontiguousarray(value).tobytes())
-            print(kind, n, file=file)
-    print(f"{os.path.basename(folder)}: {', '.join(units)}")
+    (folder / f"{name}.ptx").write_text(ptx)
+    for what, array, _ in operands[:-1]:
+        (folder / f"{name}.{what}").write_bytes(array.tobytes())
+    (folder / f"{name}.expected").write_bytes(np.ascontiguousarray(expected, np.float32).tobytes())
+    kernel = re.search(r"\.entry (\w+)", ptx)[1]
+    lines = [f"kernel {kernel}", f"grid {grid}", f"threads {warps * 32}", f"shared {compiled.metadata.shared}"]
+    lines += [f"operand {what}" for what, _, _ in operands[:-1]] + [f"result {np.prod(expected.shape) * 4}"]
+    lines += [f"integer {value}" for value in integers.values()]
+    lines += [f"tolerance {tolerance}"]  # of each element, absolute
+    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    print(name, sorted(set(re.findall(r"(wgmma\.mma_async\S*|mma\.sync\S*|ldmatrix\S*|cp\.async\.c\S*|stmatrix\S*)", ptx))))
 
 
 def main():
-    folder = sys.argv[1]
-    random = np.random.default_rng(7)
-
-    def values(*shape):
-        return rounded(random.standard_normal(shape))
-
-    for capability in (90, 80):
-        for rows, columns, depth, warps in ((64, 64, 64, 4), (128, 128, 32, 4), (128, 256, 64, 8), (64, 128, 128, 4)):
-            m, n, k = rows + 40, 2 * columns, 3 * depth + depth
-            a, b = values(m, k), values(k, n)
-            pointers = {"a": "*bf16", "b": "*bf16", "c": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
-            tiles = {"R": rows, "C": columns, "D": depth}
-            constexprs = {t: "constexpr" for t in tiles}
-            operands = [("a", "in", to_bf16_bits(a)), ("c", "out", (a @ b).astype(np.float32)), ("M", "word", m),
-                        ("N", "word", n), ("K", "word", k)]
-            grid = [-(-m // rows), n // columns]
-            shape = f"{rows}x{columns}x{depth}"
-            write(folder, f"matmul_{shape}", matmul, capability,
-                  {**pointers, "b_row": "i32", "b_column": "constexpr", **constexprs}, {"b_column": 1, **tiles},
-                  [operands[0], ("b", "in", to_bf16_bits(b)), *operands[1:], ("b_row", "word", n)], grid, 1e-3, warps)
-            write(folder, f"matmul_of_rows_{shape}", matmul_of_rows, capability, {**pointers, **constexprs}, tiles,
-                  [operands[0], ("b", "in", to_bf16_bits(b.T)), *operands[1:]], grid, 1e-3, warps)
-        x = random.standard_normal((5, 1000)).astype(np.float32) * 4
-        y = np.exp(x - x.max(1, keepdims=True))
-        write(folder, "softmax", softmax, capability, {"x": "*fp32", "y": "*fp32", "N": "i32", "C": "constexpr"},
-              {"C": 1024}, [("x", "in", x), ("y", "out", y / y.sum(1, keepdims=True)), ("N", "word", 1000)], [5], 1e-5)
-        for t, e, r, c in ((192, 64, 64, 64), (256, 128, 128, 64)):
-            q, k, v = values(t, e), values(t, e), values(t, e)
-            scores = np.where(np.tri(t, dtype=bool), (q @ k.T) * e ** -0.5, -np.inf)
-            weights = np.exp(scores - scores.max(1, keepdims=True))
-            o = weights @ v / weights.sum(1, keepdims=True)
-            write(folder, f"attend_{e}", attend, capability,
-                  {"q": "*bf16", "k": "*bf16", "v": "*bf16", "o": "*fp32", "T": "i32", "scale": "fp32",
-                   "R": "constexpr", "C": "constexpr", "E": "constexpr"}, {"R": r, "C": c, "E": e},
-                  [*((n, "in", to_bf16_bits(x)) for n, x in (("q", q), ("k", k), ("v", v))),
-                   ("o", "out", o.astype(np.float32)), ("T", "word", t), ("scale", "word", float(e ** -0.5))],
-                  [t // r], 3e-2)
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(1)
+    for architecture, warps in ((80, 4), (90, 4), (90, 8)):
+        for a_columns in (False, True):
+            for b_columns in (False, True):
+                m, n, k = (128 if warps == 8 else 64), 128, 192
+                # Rows of 32 elements are swizzled otherwise; products of 256 columns are Hopper's widest.
+                step, n = {(False, True): (32, 128), (True, False): (64, 256)}.get((a_columns, b_columns), (64, n))
+                a, b = bf16(draw.standard_normal((m, k))), bf16(draw.standard_normal((k, n)))
+                name = f"matmul_{architecture}_{warps}_{'t' if a_columns else 'n'}{'t' if b_columns else 'n'}"
+                lie_a = np.ascontiguousarray(a.T) if a_columns else a
+                lie_b = np.ascontiguousarray(b.T) if b_columns else b
+                # Sums of 192 products of magnitude 1 in f32, in any order: far below 1e-3.
+                write(folder, name, matmul, architecture, warps,
+                      [("a", lie_a, "bf16"), ("b", lie_b, "bf16"), ("c", None, "fp32")], {"K": k},
+                      {"M": m, "N": n, "STEP": step, "A_COLUMNS": a_columns, "B_COLUMNS": b_columns}, 1,
+                      f32(a).astype(np.float64) @ f32(b).astype(np.float64), 1e-3)
+        s, d, rows = 256, 64, 64 if warps == 4 else 128
+        q, k, v = (bf16(draw.standard_normal((s, d))) for _ in range(3))
+        scores = f32(q).astype(np.float64) @ f32(k).astype(np.float64).T * 0.125
+        scores[np.triu_indices(s, 1)] = -np.inf
+        e = np.exp(scores - scores.max(1, keepdims=True))
+        # Weights are rounded to bf16: 2^-9 of values of magnitude up to 4.
+        write(folder, f"attend_{architecture}_{warps}", attend, architecture, warps,
+              [("q", q, "bf16"), ("k", k, "bf16"), ("v", v, "bf16"), ("o", None, "fp32")], {"S": s},
+              {"ROWS": rows, "D": d}, s // rows, e / e.sum(1, keepdims=True) @ f32(v), 2e-2)
+        x = draw.standard_normal((8, 1000)).astype(np.float32)
+        e = np.exp(x.astype(np.float64))
+        write(folder, f"softmax_{architecture}_{warps}", softmax, architecture, warps,
+              [("x", x, "fp32"), ("y", None, "fp32")], {"N": 1000}, {"BLOCK": 1024}, 8,
+              e / e.sum(1, keepdims=True), 1e-6)
 
 
-if __name__ == "__main__":
-    main()
+main()
