@@ -156,6 +156,7 @@ function(temper_test_options target)
   endif()
 endfunction()
 
+# temper_test_binary(name sources libraries [prefix]): `prefix` tells its tests from others of the same names.
 function(temper_test_binary name sources library)
   if(NOT sources)
     return()
@@ -175,6 +176,6 @@ function(temper_test_binary name sources library)
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Files of the same names in /tmp would be those of another build's tests, too, which may run at the same time.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
+  gtest_discover_tests(${name} TEST_PREFIX "${ARGN}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
                        ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")
 endfunction()

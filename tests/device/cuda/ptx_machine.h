@@ -31,7 +31,8 @@ struct KernelShape {
   int64_t static_shared_bytes = 0;
 };
 
-// The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its kernels.
+// The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its
+// kernels.
 class Module {
  public:
   // Errors: kUnsupported, with line and text, for an instruction that the machine does not know.
