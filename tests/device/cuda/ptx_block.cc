@@ -13,12 +13,11 @@ Block::Block(const Program& program, const Kernel& kernel, const Module::Launch&
       globals_(globals),
       memory_(memory),
       threads_(launch.block[0] * launch.block[1] * launch.block[2]),
-      fences_(static_cast<size_t>(threads_)),
       products_(static_cast<size_t>(threads_ / 128 + 1)) {
   // Dynamic shared memory is aligned to 16 bytes, no more, unless it is all there is.
   const int64_t fixed = (kernel.text->shared_bytes + 15) / 16 * 16;
   dynamic_shared_at_ = SharedMemory::kBegin + fixed;
-  shared_.Resize(fixed + launch.dynamic_shared_bytes, kernel.shared_granule, !kernel.has_named_barriers);
+  shared_.Resize(fixed + launch.dynamic_shared_bytes, threads_, kernel.shared_granule, !kernel.has_named_barriers);
   for (int i = 0; i < (threads_ + kLanes - 1) / kLanes; ++i) {
     warps_.push_back(std::make_unique<Warp>(*this, i, static_cast<size_t>(kernel.text->register_bytes),
                                             static_cast<size_t>(kernel.text->local_bytes)));
@@ -79,7 +78,6 @@ void Block::Arrive(Warp& warp, const Instruction& instruction, int id, int threa
 Status Block::Run(int x, int y, int z) {
   at_ = {x, y, z};
   shared_.BeginBlock();
-  std::fill(fences_.begin(), fences_.end(), 0);
   for (auto& products : products_) products.clear();
   barriers_ = {};
   for (auto& warp : warps_) warp->Begin(kernel_.begin, x, y, z);

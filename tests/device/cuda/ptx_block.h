@@ -38,7 +38,6 @@ class Block {
   int64_t dynamic_shared_at() const { return dynamic_shared_at_; }
   // `bytes` of global memory (or the module's); nullptr where they are not all of one allocation.
   std::byte* Global(uint64_t address, int64_t bytes);
-  uint32_t* fences() { return fences_.data(); }  // for the matrix units' proxy, of each thread
   int threads() const { return threads_; }
   std::array<int, 3> dimensions() const { return launch_.block; }
   std::array<int, 3> grid() const { return launch_.grid; }
@@ -71,7 +70,6 @@ class Block {
   int64_t dynamic_shared_at_ = 0;
   int threads_ = 0;
   std::vector<std::unique_ptr<Warp>> warps_;
-  std::vector<uint32_t> fences_;
   std::vector<std::vector<Product>> products_;
   struct Barrier {
     int arrived = 0, threads = 0;

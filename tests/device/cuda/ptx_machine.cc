@@ -30,8 +30,10 @@ KernelShape Module::ShapeOf(std::string_view kernel) const {
   const auto found = state_->program.kernels.find(kernel);
   TEMPER_CHECK(found != state_->program.kernels.end()) << kernel;
   const TextFunction& text = *found->second.text;
-  KernelShape shape = {.parameter_bytes = {}, .static_shared_bytes = text.shared_bytes};
+  KernelShape shape;
   for (const Variable& parameter : text.parameters) shape.parameter_bytes.push_back(parameter.bytes);
+  shape.max_threads = text.max_threads;
+  shape.static_shared_bytes = text.shared_bytes;
   return shape;
 }
 
@@ -44,7 +46,11 @@ Status Module::Run(const Launch& launch, AddressSpace& memory) {
   const auto [blocks_x, blocks_y, blocks_z] = launch.grid;
   const auto [x, y, z] = launch.block;
   // What every GPU that the kernels are made for allows.
-  if (x < 1 || y < 1 || z < 1 || x > 1024 || y > 1024 || z > 64 || x * y * z > 1024) {
+  if (x < 1 || y < 1 || z < 1 || x * y * z > kernel.text->max_threads) {
+    return InvalidArgument(name + ": " + std::to_string(x * y * z) + " threads, of at most " +
+                           std::to_string(kernel.text->max_threads));
+  }
+  if (z > 64) {
     return InvalidArgument(name + ": a block of " + std::to_string(x) + " x " + std::to_string(y) + " x " +
                            std::to_string(z));
   }

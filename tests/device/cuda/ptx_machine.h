@@ -1,7 +1,7 @@
-// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a
-// GPU would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory
-// that was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is
-// waited for), the launch fails, and the error names kernel, thread and line of PTX.
+// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a GPU
+// would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory that
+// was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is waited
+// for), the launch fails, and the error names kernel, thread and line of PTX.
 #pragma once
 
 #include <array>

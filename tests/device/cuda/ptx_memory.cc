@@ -20,9 +20,8 @@ std::string Hex(uint64_t address) {
 std::byte* InShared(Warp& warp, int lane, uint64_t address, int64_t bytes, bool writes) {
   SharedMemory& shared = warp.block().shared();
   const int thread = warp.thread(lane);
-  std::byte* const at = writes
-                            ? shared.Write(static_cast<int64_t>(address), bytes, thread, warp.block().fences()[thread])
-                            : shared.Read(static_cast<int64_t>(address), bytes, thread);
+  std::byte* const at = writes ? shared.Write(static_cast<int64_t>(address), bytes, thread)
+                               : shared.Read(static_cast<int64_t>(address), bytes, thread);
   if (at == nullptr) warp.Fail(lane, "does " + shared.error());
   return at;
 }
@@ -176,7 +175,7 @@ void AwaitCopies(Warp& warp, const Instruction& i, Mask mask) {
 }
 
 void FenceForUnits(Warp& warp, const Instruction&, Mask mask) {
-  ForLanes(mask, [&](int lane) { ++warp.block().fences()[warp.thread(lane)]; });
+  ForLanes(mask, [&](int lane) { warp.block().shared().Fence(warp.thread(lane)); });
 }
 
 void Nothing(Warp&, const Instruction&, Mask) {}

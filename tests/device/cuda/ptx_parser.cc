@@ -295,8 +295,18 @@ class Parser {
     if (Peek() == "(") TEMPER_RETURN_IF_ERROR(Parameters(*function, function->results));
     function->name = Next();
     if (Peek() == "(") TEMPER_RETURN_IF_ERROR(Parameters(*function, function->parameters));
-    while (!Peek().empty() && Peek()[0] == '.') SkipLine();  // .maxntid and the like
-    if (Take(";")) return OkStatus();                        // a declaration
+    while (!Peek().empty() && Peek()[0] == '.') {
+      if (Peek() != ".maxntid" && Peek() != ".reqntid") {
+        SkipLine();
+        continue;
+      }
+      function->max_threads = 1;
+      do {
+        Next();
+        function->max_threads *= static_cast<int>(Integer(Next()).value_or(1));
+      } while (Peek() == ",");
+    }
+    if (Take(";")) return OkStatus();  // a declaration
     if (function->is_kernel) {
       bodies_[function.get()] = at_;
       SkipBraces();

@@ -6,11 +6,12 @@
 
 namespace temper::ptx {
 
-void SharedMemory::Resize(int64_t bytes, int granule, bool find_races) {
+void SharedMemory::Resize(int64_t bytes, int threads, int granule, bool find_races) {
   shift_ = granule == 1 ? 0 : granule == 2 ? 1 : 2;
   find_races_ = find_races;
   bytes_.assign(static_cast<size_t>(bytes), std::byte{0xFF});
   granules_.assign((bytes_.size() >> shift_) + 1, Granule());
+  fences_.assign(static_cast<size_t>(threads), Fences());
   now_ = first_ = 1;
   error_.clear();
 }
@@ -18,6 +19,7 @@ void SharedMemory::Resize(int64_t bytes, int granule, bool find_races) {
 void SharedMemory::BeginBlock() {
   if (now_ > 0x80000000u) {
     std::fill(granules_.begin(), granules_.end(), Granule());
+    std::fill(fences_.begin(), fences_.end(), Fences());
     now_ = 0;
   }
   first_ = ++now_;
@@ -77,13 +79,14 @@ std::byte* SharedMemory::Read(int64_t at, int64_t bytes, int thread) {
   return bytes_.data() + (at - kBegin);
 }
 
-std::byte* SharedMemory::Write(int64_t at, int64_t bytes, int thread, uint32_t fences) {
+std::byte* SharedMemory::Write(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
   const int64_t end = (at - kBegin + bytes - 1) >> shift_;
   for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
     Granule& granule = granules_[static_cast<size_t>(i)];
     if (!MayWrite(granule, at, thread)) return nullptr;
-    granule.written = now_, granule.writer = static_cast<uint16_t>(thread), granule.fences = fences;
+    granule.written = now_, granule.writer = static_cast<uint16_t>(thread),
+    granule.fences = fences_[static_cast<size_t>(thread)].count;
   }
   return bytes_.data() + (at - kBegin);
 }
@@ -104,13 +107,19 @@ void SharedMemory::EndCopy(int64_t at, int64_t bytes) {
   for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) granules_[static_cast<size_t>(i)].copying = 0;
 }
 
-const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread, const uint32_t* fences) {
+void SharedMemory::Fence(int thread) {
+  Fences& fences = fences_[static_cast<size_t>(thread)];
+  ++fences.count, fences.last = now_;
+}
+
+const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
   const int64_t end = (at - kBegin + bytes - 1) >> shift_;
   for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
     Granule& granule = granules_[static_cast<size_t>(i)];
     if (!MayRead(granule, at, thread)) return nullptr;
-    if (fences[granule.writer] == granule.fences) {
+    if (fences_[granule.writer].count == granule.fences &&
+        fences_[static_cast<size_t>(thread)].last <= granule.written) {
       Fail("a product of what thread " + std::to_string(granule.writer) + " wrote without fence.proxy.async behind it",
            at);
       return nullptr;

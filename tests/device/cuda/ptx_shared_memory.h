@@ -15,23 +15,25 @@ class SharedMemory {
   // As on Hopper, whose first KiB belongs to the system: an address of 0 is nobody's.
   static constexpr int64_t kBegin = 1024;
 
-  // For a new launch. `granule`: the least bytes that anyone touches (1, 2 or 4).
-  void Resize(int64_t bytes, int granule, bool find_races);
+  // For a new launch of blocks of `threads`. `granule`: the least bytes that anyone touches (1, 2 or 4).
+  void Resize(int64_t bytes, int threads, int granule, bool find_races);
   // All of it is unwritten again.
   void BeginBlock();
   // A barrier for all threads of the block: what is touched from now on comes after all that was touched so far.
   void PassBarrier() { ++now_; }
 
   // Where `bytes` bytes from address `at` on lie; nullptr where they may not be touched, and error() says why.
-  // `thread`: of the block. `fences`: how many it has had for the proxy of the matrix units.
+  // `thread`: of the block.
   std::byte* Read(int64_t at, int64_t bytes, int thread);
-  std::byte* Write(int64_t at, int64_t bytes, int thread, uint32_t fences);
+  std::byte* Write(int64_t at, int64_t bytes, int thread);
   // A copy to there begins, and ends (a write follows).
   bool BeginCopy(int64_t at, int64_t bytes, int thread);
   void EndCopy(int64_t at, int64_t bytes);
-  // A read by the matrix units for `thread`: what the block's threads wrote has to have been fenced by them since:
-  // `fences` of all threads.
-  const std::byte* ReadByUnits(int64_t at, int64_t bytes, int thread, const uint32_t* fences);
+  // Thread `thread` orders what it wrote, and what it knows by barriers that others wrote, before the units' reads.
+  void Fence(int thread);
+  // A read by a warpgroup's matrix units for `thread`: a fence of the writer's, or one of `thread` after a barrier, has
+  // to lie behind what was written.
+  const std::byte* ReadByUnits(int64_t at, int64_t bytes, int thread);
 
   const std::string& error() const { return error_; }
 
@@ -51,7 +53,11 @@ class SharedMemory {
 
   std::vector<std::byte> bytes_;
   std::vector<Granule> granules_;
-  int shift_ = 2;  // log2 of a granule's bytes
+  struct Fences {
+    uint32_t count = 0, last = 0;  // when: as above
+  };
+  std::vector<Fences> fences_;  // of threads
+  int shift_ = 2;               // log2 of a granule's bytes
   bool find_races_ = true;
   uint32_t now_ = 1, first_ = 1;
   std::string error_;

@@ -95,6 +95,7 @@ struct TextFunction {
   int32_t register_bytes = 0;                     // end of its registers
   int64_t local_bytes = 0;                        // end of its variables in kLocal
   int64_t parameter_bytes = 0, shared_bytes = 0;  // of a kernel
+  int max_threads = 1024;                         // of a block (.maxntid)
 };
 
 }  // namespace temper::ptx

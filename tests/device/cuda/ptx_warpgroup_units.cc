@@ -50,12 +50,11 @@ bool Gather(Warp& warp, uint64_t descriptor, bool k_major, int first_row, int ro
   Described o;
   if (!Read(warp, descriptor, o)) return false;
   SharedMemory& shared = warp.block().shared();
-  const uint32_t* const fences = warp.block().fences();
   const int thread = warp.thread(0);
   const auto chunk = [&](int64_t byte) -> const std::byte* {
     // The pattern follows from the address: bits 4 and up are exchanged with bits 7 and up.
     const int64_t address = (o.begin + byte) ^ (((o.begin + byte) >> 7 & (o.swizzle / 16 - 1)) << 4);
-    const std::byte* const at = shared.ReadByUnits(address, 16, thread, fences);
+    const std::byte* const at = shared.ReadByUnits(address, 16, thread);
     if (at == nullptr) warp.Fail(0, "has " + shared.error());
     return at;
   };
