@@ -1,5 +1,5 @@
-// A library with those of cuBLASLt's functions that are used, for tests: it multiplies on the GPU that they simulate, in
-// the order of the stream. It refuses what cublasLt.h does not allow: matrices that do not fit, less workspace or
+// A library with those of cuBLASLt's functions that are used, for tests: it multiplies on the GPU that they simulate,
+// in the order of the stream. It refuses what cublasLt.h does not allow: matrices that do not fit, less workspace or
 // alignment than the heuristics were told of, a bias of another type than the output.
 #include <cublasLt.h>
 
@@ -228,8 +228,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   auto* const enqueued = new Enqueued{multiply, handle_of_stream};
   // A recording runs it again and again: it must leave what it was told.
   handle_of_stream.enqueue(
-      handle_of_stream.stream,
-      [](void* argument) { return Enqueued(*static_cast<const Enqueued*>(argument)).Run(); },
+      handle_of_stream.stream, [](void* argument) { return Enqueued(*static_cast<const Enqueued*>(argument)).Run(); },
       [](void* argument) { delete static_cast<Enqueued*>(argument); }, enqueued);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,5 +1,5 @@
-// CUDA's runtime, for tests: the functions that the host's code calls, over one simulated GPU. What CUDA documents as an
-// error is one here; what it leaves undefined, too, where that can be told.
+// CUDA's runtime, for tests: the functions that the host's code calls, over one simulated GPU. What CUDA documents as
+// an error is one here; what it leaves undefined, too, where that can be told.
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -213,8 +213,7 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (const cudaError_t error = UsableBesideRecording(); error != cudaSuccess) return Ended(error);
   if (memory == nullptr || bytes == 0) return Ended(cudaErrorInvalidValue);
-  return SimulatedGpu::The().memory.Register(memory, bytes) ? cudaSuccess
-                                                            : Ended(cudaErrorHostMemoryAlreadyRegistered);
+  return SimulatedGpu::The().memory.Register(memory, bytes) ? cudaSuccess : Ended(cudaErrorHostMemoryAlreadyRegistered);
 }
 cudaError_t cudaHostUnregister(void* memory) {
   if (const cudaError_t error = UsableBesideRecording(); error != cudaSuccess) return Ended(error);
@@ -266,8 +265,8 @@ cudaError_t CopyNow(const Side& to, const Side& from, size_t width, size_t rows)
 cudaError_t Copy(Side to, Side from, size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
   if (const cudaError_t error = Usable(); error != cudaSuccess) return error;
   if (width == 0 || rows == 0) return cudaSuccess;
-  const Range *const a = SimulatedGpu::The().memory.RangeOf(to.data),
-              *const b = SimulatedGpu::The().memory.RangeOf(from.data);
+  const Range *const a = SimulatedGpu::The().memory.RangeOf(to.data), *const b =
+                                                                          SimulatedGpu::The().memory.RangeOf(from.data);
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
              from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (kind != cudaMemcpyDefault && (to_device != IsDevice(a) || from_device != IsDevice(b))) {

@@ -106,8 +106,8 @@ const DeviceMemory::Range* DeviceMemory::Holding(uint64_t address) const {
   const Table* const table = table_.load(std::memory_order_acquire);
   if (table == nullptr) return nullptr;
   if (table == last_table && address >= last->begin && address < last->end) return last;
-  const auto after = std::upper_bound(table->begin(), table->end(), address,
-                                      [](uint64_t a, const Range& r) { return a < r.begin; });
+  const auto after =
+      std::upper_bound(table->begin(), table->end(), address, [](uint64_t a, const Range& r) { return a < r.begin; });
   if (after == table->begin() || address >= std::prev(after)->end) return nullptr;
   last_table = table;
   last = &*std::prev(after);

@@ -5,8 +5,8 @@
 namespace temper::cuda {
 namespace {
 
-// As fatbinary writes it (its headers are not published; these fields are as seen in what nvcc 13 makes): a header, then
-// for each image another, and the image.
+// As fatbinary writes it (its headers are not published; these fields are as seen in what nvcc 13 makes): a header,
+// then for each image another, and the image.
 struct FatBinary {
   uint32_t magic;
   uint16_t version, header_bytes;

@@ -22,8 +22,8 @@ class OnPtx : public Workplace {
   }
   // A short run in a folder of that name.
   std::string Trained(const std::string& name, const std::string& device, const Arguments& more) const {
-    Arguments run = Train({"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2",
-                           "--learning_rate", "1e-3"});
+    Arguments run = Train(
+        {"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2", "--learning_rate", "1e-3"});
     run.insert(run.end(), more.begin(), more.end());
     const std::string folder = Folder(name);
     const Ended ended = Run(run, device, folder);
@@ -66,8 +66,9 @@ TEST_F(OnPtx, LoraIsTrainedSavedAndGoneOnWithAsOnTheCpu) {
   plain.insert(plain.end(), {"--graphs", "false"});
   EXPECT_TRUE(Weights(Trained("plain", "gpu", plain)) == Weights(gpu)) << "without graphs";
   // The result, used on both.
-  for (const Arguments& use : {Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6", "--temperature", "0"},
-                               Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "40"}}) {
+  for (const Arguments& use :
+       {Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6", "--temperature", "0"},
+        Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "40"}}) {
     Arguments command = use;
     command.insert(command.end(), {"--model", "out", "--dtype", "f32"});
     const Ended want = Run(command, "cpu", cpu), got = Run(command, "gpu", cpu);
