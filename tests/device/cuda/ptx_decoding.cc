@@ -85,10 +85,11 @@ Operand Decoding::Variable(const ptx::Variable& variable, uint64_t added) {
       return Constant(kModuleWindow + at, 8);
     case Space::kShared:
       if (variable.dynamic) {
-        return Constant(SharedMemory::kBegin + static_cast<uint64_t>((function_.shared_bytes + 15) / 16 * 16) + added,
+        return Constant(static_cast<uint64_t>(program_.shared_begin) +
+                            static_cast<uint64_t>((function_.shared_bytes + 15) / 16 * 16) + added,
                         8);
       }
-      return Constant(SharedMemory::kBegin + at, 8);
+      return Constant(static_cast<uint64_t>(program_.shared_begin) + at, 8);
     default:
       return Constant(at, 8);
   }

@@ -1,7 +1,8 @@
-// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions"). What is approximate on a GPU is rounded from
-// the exact value here.
+// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions"). What is approximate on a GPU is
+// here as wrong as the ISA allows.
 #include "ptx_floating_point.h"
 
+#include <algorithm>
 #include <cfenv>
 
 #include "ptx_decoding.h"
@@ -52,17 +53,38 @@ struct Reciprocal {
     return 1 / a;
   }
 };
+// x with the relative error that the ISA's tables allow at most, up or down as the operand's bits have it.
+float Rough(double x, float operand, double error) {
+  if (x == 0 || x != x || std::isinf(x)) return static_cast<float>(x);
+  const uint32_t hash = std::bit_cast<uint32_t>(operand) * 0x9E3779B1u;
+  // Rounding to f32 is part of what is allowed.
+  return static_cast<float>(x * (1 + (error - 0x1p-24) * (static_cast<double>(hash >> 8) * 0x1p-23 - 1)));
+}
+
 struct ReciprocalRoot {
-  template <class T>
-  T operator()(T a) const {
-    return static_cast<T>(1 / std::sqrt(static_cast<double>(a)));
+  float operator()(float a) const { return Rough(1 / std::sqrt(static_cast<double>(a)), a, 0x1p-22); }
+  double operator()(double a) const { return 1 / std::sqrt(a); }
+};
+struct RoughDivide {
+  float operator()(float a, float b) const {
+    return Rough(static_cast<double>(a) / static_cast<double>(b), b, 0x1p-22);
   }
 };
+struct RoughInverse {
+  float operator()(float a) const { return Rough(1 / static_cast<double>(a), a, 0x1p-23); }
+};
+struct RoughRoot {
+  float operator()(float a) const { return Rough(std::sqrt(static_cast<double>(a)), a, 0x1p-23); }
+};
 struct Exp2 {
-  float operator()(float a) const { return static_cast<float>(std::exp2(static_cast<double>(a))); }
+  float operator()(float a) const { return a == 0 ? 1.0f : Rough(std::exp2(static_cast<double>(a)), a, 0x1p-22); }
 };
 struct Log2 {
-  float operator()(float a) const { return static_cast<float>(std::log2(static_cast<double>(a))); }
+  float operator()(float a) const {
+    const double d = std::log2(static_cast<double>(a));
+    // Absolute between 0.5 and 2.
+    return Rough(d, a, a > 0.5f && a < 2 ? 0x1p-22 / std::max(std::fabs(d), 0x1p-22) : 0x1p-22);
+  }
 };
 struct Sine {
   float operator()(float a) const { return static_cast<float>(std::sin(static_cast<double>(a))); }
@@ -71,7 +93,7 @@ struct Cosine {
   float operator()(float a) const { return static_cast<float>(std::cos(static_cast<double>(a))); }
 };
 struct HyperbolicTangent {
-  float operator()(float a) const { return static_cast<float>(std::tanh(static_cast<double>(a))); }
+  float operator()(float a) const { return Rough(std::tanh(static_cast<double>(a)), a, 0x1p-11); }
 };
 // A number rather than NaN, +0 rather than -0.
 struct Least {
@@ -197,6 +219,11 @@ Handler SingleOf(int64_t mode) {
   return mode == 0 ? &Float<F, float, false, 1> : &Float<F, float, true, 1>;
 }
 
+template <class F>
+Handler PairOf(int64_t mode) {
+  return mode == 0 ? &Float<F, float, false, 2> : &Float<F, float, true, 2>;
+}
+
 // Signs are bits: NaNs keep theirs.
 template <class F, class T>
 void Sign(Warp& warp, const Instruction& i, Mask mask) {
@@ -259,6 +286,10 @@ bool DecodeFloatingPoint(Decoding& d) {
                                 : (neg ? &Sign<Negate, double> : &Sign<Absolute, double>);
   } else if (name == "rcp" && approximate && type.bytes == 8) {
     d.out.run = &Unary<RoughReciprocal, double>;
+  } else if (approximate && type.bytes == 4) {
+    d.out.run = name == "div"   ? PairOf<RoughDivide>(mode)
+                : name == "rcp" ? SingleOf<RoughInverse>(mode)
+                                : SingleOf<RoughRoot>(mode);
   } else if (name == "copysign") {
     d.out.run = type.bytes == 4 ? &Binary<CopySign, float> : &Binary<CopySign, double>;
   } else {

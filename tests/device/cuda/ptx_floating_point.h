@@ -27,6 +27,14 @@ inline float Saturated(float x) {
   return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f;  // NaN: 0
 }
 
+// To f32, what is over cut off: as matrix units have been seen to round sums.
+inline float CutOff(double x) {
+  const auto d = static_cast<float>(x);
+  return std::fabs(static_cast<double>(d)) > std::fabs(x) && !std::isinf(x)
+             ? std::bit_cast<float>(std::bit_cast<uint32_t>(d) - 1)
+             : Canonical(d);
+}
+
 inline float FromBFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }

@@ -1,7 +1,7 @@
-// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a GPU
-// would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory that
-// was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is waited
-// for), the launch fails, and the error names kernel, thread and line of PTX.
+// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a
+// GPU would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory
+// that was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is
+// waited for), the launch fails, and the error names kernel, thread and line of PTX.
 #pragma once
 
 #include <array>
@@ -36,10 +36,12 @@ struct KernelShape {
 class Module {
  public:
   // Errors: kUnsupported, with line and text, for an instruction that the machine does not know.
-  static Result<std::unique_ptr<Module>> Parse(std::string_view text);
+  // `shared_begin`: where shared memory begins in its window. A GPU promises no more than a multiple of 16; Hopper has
+  // the first KiB for itself.
+  static Result<std::unique_ptr<Module>> Parse(std::string_view text, int64_t shared_begin = 1024);
   ~Module();
 
-  bool Has(std::string_view kernel) const;  // its mangled name
+  bool Has(std::string_view kernel) const;             // its mangled name
   KernelShape ShapeOf(std::string_view kernel) const;  // REQUIRES: Has(kernel)
   struct Launch {
     std::string_view kernel;

@@ -86,8 +86,8 @@ TEST(PtxMachine, MinimaPreferNumbersAndSubnormalsAreFlushedWhereAsked) {
   EXPECT_EQ(Words("min.f32 %f1, %f2, 0f00000000; mov.b32 %r1, %f1;", {0x80000000}), W({0x80000000}));
   EXPECT_EQ(Words("mul.ftz.f32 %f1, %f2, 0f3F800000; mov.b32 %r1, %f1;", {0x80000001}), W({0x80000000}));
   EXPECT_EQ(Words("mul.f32 %f1, %f2, 0f3F800000; mov.b32 %r1, %f1;", {0x80000001}), W({0x80000001}));
-  EXPECT_EQ(Words("ex2.approx.ftz.f32 %f1, %f2; mov.b32 %r1, %f1;", {0x41200000, 0xFF800000, 0xC3000000}),
-            W({0x44800000, 0, 0}));
+  EXPECT_EQ(Words("ex2.approx.ftz.f32 %f1, %f2; mov.b32 %r1, %f1;", {0x80000000, 0xFF800000, 0xC3000000}),
+            W({0x3F800000, 0, 0}));
   EXPECT_EQ(Words("cvt.sat.f32.f32 %f1, %f2; mov.b32 %r1, %f1;", {0x40000000, 0xBF800000, 0x7FC00000}),
             W({0x3F800000, 0, 0}));
   EXPECT_EQ(Words("copysign.f32 %f1, %f2, 0f40000000; mov.b32 %r1, %f1;", {0xBF800000}), W({0xC0000000}));

@@ -18,7 +18,8 @@ float Half(uint32_t word, int half) {
   return FromBFloat(static_cast<uint16_t>(word >> 16 * half));
 }
 
-// many: D (4), A (4), B (2), C (4). The hardware's order of sums is its own: here one after the other.
+// many: D (4), A (4), B (2), C (4). Eight products at a time are added up exactly, the rest is cut off: as
+// GPUs have been seen to (the ISA leaves it open).
 void MultiplyAdd(Warp& warp, const Instruction& i, Mask) {
   float a[16][16], b[16][8], c[16][8];
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -34,14 +35,17 @@ void MultiplyAdd(Warp& warp, const Instruction& i, Mask) {
     }
   }
   for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < 16; ++k) {
-      for (int column = 0; column < 8; ++column) c[row][column] += a[row][k] * b[k][column];
+    for (int half = 0; half < 16; half += 8) {
+      for (int column = 0; column < 8; ++column) {
+        double sum = 0;
+        for (int k = half; k < half + 8; ++k) sum += static_cast<double>(a[row][k] * b[k][column]);
+        c[row][column] = CutOff(static_cast<double>(c[row][column]) + sum);
+      }
     }
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int r = 0; r < 4; ++r) {
-      warp.Out<float>(i.many[static_cast<size_t>(r)])[lane] =
-          Canonical(c[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2]);
+      warp.Out<float>(i.many[static_cast<size_t>(r)])[lane] = c[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2];
     }
   }
 }

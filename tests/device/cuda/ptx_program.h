@@ -74,6 +74,7 @@ struct Kernel {
 
 struct Program {
   std::unique_ptr<Text> text;
+  int64_t shared_begin = 0;  // of its window: what addresses of shared variables count from
   std::vector<Instruction> code;
   std::map<std::string, Kernel, std::less<>> kernels;
   std::deque<std::vector<Operand>> vectors;

@@ -6,13 +6,14 @@
 
 namespace temper::ptx {
 
-void SharedMemory::Resize(int64_t bytes, int threads, int granule, bool find_races) {
+void SharedMemory::Resize(int64_t begin, int64_t bytes, int threads, int granule, bool find_races) {
   shift_ = granule == 1 ? 0 : granule == 2 ? 1 : 2;
   find_races_ = find_races;
   bytes_.assign(static_cast<size_t>(bytes), std::byte{0xFF});
   granules_.assign((bytes_.size() >> shift_) + 1, Granule());
   fences_.assign(static_cast<size_t>(threads), Fences());
   now_ = first_ = 1;
+  begin_ = begin, end_ = begin + bytes;
   error_.clear();
 }
 
@@ -26,75 +27,58 @@ void SharedMemory::BeginBlock() {
 }
 
 bool SharedMemory::Fail(const std::string& what, int64_t at) {
-  error_ = what + ", at byte " + std::to_string(at - kBegin) + " of " + std::to_string(bytes_.size()) +
+  error_ = what + ", at byte " + std::to_string(at - begin_) + " of " + std::to_string(bytes_.size()) +
            " bytes of shared memory";
   return false;
 }
 
-bool SharedMemory::Reaches(int64_t at, int64_t bytes) {
-  if (at < kBegin || at - kBegin + bytes > static_cast<int64_t>(bytes_.size())) {
+bool SharedMemory::DoesNotReach(int64_t at, int64_t bytes) {
+  if (at < begin_ || at + bytes > end_) {
     return Fail("an access to " + std::to_string(bytes) + " bytes beyond what the block has", at);
   }
-  if (at % bytes != 0) return Fail("an access to " + std::to_string(bytes) + " bytes that is not aligned to them", at);
-  return true;
+  return Fail("an access to " + std::to_string(bytes) + " bytes that is not aligned to them", at);
 }
 
-bool SharedMemory::MayRead(Granule& granule, int64_t at, int thread) {
+bool SharedMemory::MayNotRead(const Granule& granule, int64_t at) {
   if (granule.copying >= first_) return Fail("a read of what a copy is still under way to", at);
   if (granule.written < first_) return Fail("a read of what was never written", at);
-  const int warp = thread / kLanes;
-  if (find_races_ && granule.written == now_ && granule.writer / kLanes != warp) {
-    return Fail("a read of what thread " + std::to_string(granule.writer) + " wrote with no barrier between", at);
-  }
-  if (granule.read != now_) {
-    granule.read = now_, granule.reader = static_cast<uint16_t>(thread);
-  } else if (granule.reader / kLanes != warp) {
-    granule.reader = kSeveral;
-  }
-  return true;
+  return Fail("a read of what thread " + std::to_string(granule.writer) + " wrote with no barrier between", at);
 }
 
-bool SharedMemory::MayWrite(Granule& granule, int64_t at, int thread) {
+bool SharedMemory::MayNotWrite(const Granule& granule, int64_t at, int warp) {
   if (granule.copying >= first_) return Fail("a write to where a copy is still under way to", at);
-  if (!find_races_) return true;
-  const int warp = thread / kLanes;
   if (granule.written == now_ && granule.writer / kLanes != warp) {
     return Fail("a write over what thread " + std::to_string(granule.writer) + " wrote with no barrier between", at);
   }
-  if (granule.read == now_ && granule.reader / kLanes != warp) {
-    return Fail("a write over what " +
-                    (granule.reader == kSeveral ? "several warps" : "thread " + std::to_string(granule.reader)) +
-                    " read with no barrier between",
-                at);
-  }
-  return true;
+  const std::string who = granule.reader == kSeveral ? "several warps" : "thread " + std::to_string(granule.reader);
+  return Fail("a write over what " + who + " read with no barrier between", at);
 }
 
 std::byte* SharedMemory::Read(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
-  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
-  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+  const int64_t end = (at - begin_ + bytes - 1) >> shift_;
+  for (int64_t i = (at - begin_) >> shift_; i <= end; ++i) {
     if (!MayRead(granules_[static_cast<size_t>(i)], at, thread)) return nullptr;
   }
-  return bytes_.data() + (at - kBegin);
+  return bytes_.data() + (at - begin_);
 }
 
 std::byte* SharedMemory::Write(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
-  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
-  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+  const int64_t end = (at - begin_ + bytes - 1) >> shift_;
+  for (int64_t i = (at - begin_) >> shift_; i <= end; ++i) {
     Granule& granule = granules_[static_cast<size_t>(i)];
     if (!MayWrite(granule, at, thread)) return nullptr;
     granule.written = now_, granule.writer = static_cast<uint16_t>(thread),
     granule.fences = fences_[static_cast<size_t>(thread)].count;
   }
-  return bytes_.data() + (at - kBegin);
+  return bytes_.data() + (at - begin_);
 }
 
 bool SharedMemory::BeginCopy(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return false;
-  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
-  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+  const int64_t end = (at - begin_ + bytes - 1) >> shift_;
+  for (int64_t i = (at - begin_) >> shift_; i <= end; ++i) {
     Granule& granule = granules_[static_cast<size_t>(i)];
     if (!MayWrite(granule, at, thread)) return false;
     granule.copying = now_;
@@ -103,8 +87,8 @@ bool SharedMemory::BeginCopy(int64_t at, int64_t bytes, int thread) {
 }
 
 void SharedMemory::EndCopy(int64_t at, int64_t bytes) {
-  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
-  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) granules_[static_cast<size_t>(i)].copying = 0;
+  const int64_t end = (at - begin_ + bytes - 1) >> shift_;
+  for (int64_t i = (at - begin_) >> shift_; i <= end; ++i) granules_[static_cast<size_t>(i)].copying = 0;
 }
 
 void SharedMemory::Fence(int thread) {
@@ -114,8 +98,8 @@ void SharedMemory::Fence(int thread) {
 
 const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread) {
   if (!Reaches(at, bytes)) return nullptr;
-  const int64_t end = (at - kBegin + bytes - 1) >> shift_;
-  for (int64_t i = (at - kBegin) >> shift_; i <= end; ++i) {
+  const int64_t end = (at - begin_ + bytes - 1) >> shift_;
+  for (int64_t i = (at - begin_) >> shift_; i <= end; ++i) {
     Granule& granule = granules_[static_cast<size_t>(i)];
     if (!MayRead(granule, at, thread)) return nullptr;
     if (fences_[granule.writer].count == granule.fences &&
@@ -125,7 +109,7 @@ const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread
       return nullptr;
     }
   }
-  return bytes_.data() + (at - kBegin);
+  return bytes_.data() + (at - begin_);
 }
 
 }  // namespace temper::ptx

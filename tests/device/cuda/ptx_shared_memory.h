@@ -12,11 +12,9 @@ namespace temper::ptx {
 
 class SharedMemory {
  public:
-  // As on Hopper, whose first KiB belongs to the system: an address of 0 is nobody's.
-  static constexpr int64_t kBegin = 1024;
-
-  // For a new launch of blocks of `threads`. `granule`: the least bytes that anyone touches (1, 2 or 4).
-  void Resize(int64_t bytes, int threads, int granule, bool find_races);
+  // For a new launch of blocks of `threads`, from address `begin` on. `granule`: the least bytes that anyone touches
+  // (1, 2 or 4).
+  void Resize(int64_t begin, int64_t bytes, int threads, int granule, bool find_races);
   // All of it is unwritten again.
   void BeginBlock();
   // A barrier for all threads of the block: what is touched from now on comes after all that was touched so far.
@@ -46,10 +44,36 @@ class SharedMemory {
   };
   static constexpr uint16_t kSeveral = 0xFFFF;
 
-  bool Reaches(int64_t at, int64_t bytes);
+  // What follows is asked for each lane of each access: short where all is well.
+  bool Reaches(int64_t at, int64_t bytes) {
+    if (at >= begin_ && at + bytes <= end_ && (at & (bytes - 1)) == 0) return true;
+    return DoesNotReach(at, bytes);
+  }
+  bool MayRead(Granule& granule, int64_t at, int thread) {
+    const int warp = thread / 32;
+    const bool is_there = granule.copying < first_ && granule.written >= first_;
+    if (!is_there || (granule.written == now_ && granule.writer / 32 != warp && find_races_)) {
+      return MayNotRead(granule, at);
+    }
+    if (granule.read != now_) {
+      granule.read = now_, granule.reader = static_cast<uint16_t>(thread);
+    } else if (granule.reader / 32 != warp) {
+      granule.reader = kSeveral;
+    }
+    return true;
+  }
+  bool MayWrite(const Granule& granule, int64_t at, int thread) {
+    const int warp = thread / 32;
+    const bool races = (granule.written == now_ && granule.writer / 32 != warp) ||
+                       (granule.read == now_ && granule.reader / 32 != warp);
+    if (granule.copying < first_ && !(races && find_races_)) return true;
+    return MayNotWrite(granule, at, warp);
+  }
+  // The errors.
+  bool DoesNotReach(int64_t at, int64_t bytes);
+  bool MayNotRead(const Granule& granule, int64_t at);
+  bool MayNotWrite(const Granule& granule, int64_t at, int warp);
   bool Fail(const std::string& what, int64_t at);
-  bool MayRead(Granule& granule, int64_t at, int thread);
-  bool MayWrite(Granule& granule, int64_t at, int thread);
 
   std::vector<std::byte> bytes_;
   std::vector<Granule> granules_;
@@ -57,7 +81,8 @@ class SharedMemory {
     uint32_t count = 0, last = 0;  // when: as above
   };
   std::vector<Fences> fences_;  // of threads
-  int shift_ = 2;               // log2 of a granule's bytes
+  int64_t begin_ = 0, end_ = 0;
+  int shift_ = 2;  // log2 of a granule's bytes
   bool find_races_ = true;
   uint32_t now_ = 1, first_ = 1;
   std::string error_;

@@ -110,15 +110,15 @@ void Finish(Warp& warp, const Warp::Product& product) {
   const auto columns = static_cast<int>(flags & kColumns);
   float left[kWarpRows][kDepth], right[256][kDepth];
   if (!Gather(warp, product, left, right)) return;
-  const float sign = ((flags & kNegatesLeft) != 0) != ((flags & kNegatesRight) != 0) ? -1.0f : 1.0f;
+  const double sign = ((flags & kNegatesLeft) != 0) != ((flags & kNegatesRight) != 0) ? -1.0 : 1.0;
   for (int r = 0; r < columns / 2; ++r) {
     auto* sums = warp.Out<float>(product.instruction->many[static_cast<size_t>(r)]);
     for (int lane = 0; lane < kLanes; ++lane) {
       const float* const x = left[lane / 4 + 8 * (r / 2 % 2)];
       const float* const y = right[8 * (r / 4) + 2 * (lane % 4) + r % 2];
-      float sum = 0;
-      for (int k = 0; k < kDepth; ++k) sum += x[k] * y[k];
-      sums[lane] = Canonical((product.add ? sums[lane] : 0) + sign * sum);
+      double sum = 0;
+      for (int k = 0; k < kDepth; ++k) sum += static_cast<double>(x[k] * y[k]);
+      sums[lane] = CutOff((product.add ? static_cast<double>(sums[lane]) : 0) + sign * sum);
     }
   }
 }
