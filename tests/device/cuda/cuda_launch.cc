@@ -43,6 +43,9 @@ struct EnqueuedLaunch {
     std::vector<void*> addresses;
     for (const auto& argument : arguments) addresses.push_back(const_cast<std::byte*>(argument.data()));
     SimulatedGpu& gpu = SimulatedGpu::The();
+    if (!gpu.kernel_to_fail().empty() && kernel->name.find(gpu.kernel_to_fail()) != std::string::npos) {
+      return cudaErrorLaunchFailure;
+    }
     const std::lock_guard lock(gpu.machine);
     const Status status = kernel->image->module->Run({.kernel = kernel->name,
                                                       .grid = grid,

@@ -98,6 +98,16 @@ TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
   }
 }
 
+// CUDA says no more of a kernel that fails than that one has, to whoever calls next.
+TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
+  setenv("TEMPER_TEST_GPU_FAIL", "RmsNormRowGradients", 1);
+  const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40"}), "gpu", Folder("failing"));
+  unsetenv("TEMPER_TEST_GPU_FAIL");
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("a kernel of backward"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("unspecified launch failure (719)"), std::string::npos) << ended.err;
+}
+
 TEST_F(OnPtx, RanksOnAGpuEachHaveTheLossesOfOne) {
   setenv("TEMPER_TEST_GPU", "9.0x2", 1);
   const Arguments full = {"--method", "full", "--dtype", "f32"};

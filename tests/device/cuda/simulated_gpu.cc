@@ -36,6 +36,7 @@ SimulatedGpu::SimulatedGpu() {
   TEMPER_CHECK(facts_ != nullptr || number == "none") << "TEMPER_TEST_GPU is " << number;
   const char* const bytes = std::getenv("TEMPER_TEST_GPU_MEMORY");
   real_memory_ = bytes == nullptr ? 4 * kGiB : std::atoll(bytes);
+  if (const char* const name = std::getenv("TEMPER_TEST_GPU_FAIL")) kernel_to_fail_ = name;
 }
 
 void SimulatedGpu::Fail(cudaError_t error, const std::string& why) {

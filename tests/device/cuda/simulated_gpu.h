@@ -32,6 +32,8 @@ class SimulatedGpu {
   DeviceMemory memory;
   // Bytes that allocations may take of what the machine really has (TEMPER_TEST_GPU_MEMORY).
   int64_t real_memory() const { return real_memory_; }
+  // Kernels with that in their name fail (TEMPER_TEST_GPU_FAIL); empty: none.
+  const std::string& kernel_to_fail() const { return kernel_to_fail_; }
   std::mutex machine;  // held by the thread that runs a kernel
 
   // cudaSuccess, or what a kernel or a copy ended with: every call says so from then on.
@@ -44,6 +46,7 @@ class SimulatedGpu {
   const GpuFacts* facts_ = nullptr;
   int count_ = 0;
   int64_t real_memory_;
+  std::string kernel_to_fail_;
   std::atomic<cudaError_t> failed_ = cudaSuccess;
 };
 
