@@ -23,13 +23,17 @@ endif()
 function(temper_gpu_objects out compiler flags)
   set(objects)
   get_filename_component(folder ${compiler} NAME)
+  set(launcher)
+  if(folder STREQUAL "nvcc")
+    set(launcher ${CMAKE_CXX_COMPILER_LAUNCHER})  # ccache, which knows it
+  endif()
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}_objects)
   foreach(source IN LISTS ARGN)
     get_filename_component(name ${source} NAME)
     set(object ${CMAKE_BINARY_DIR}/${folder}_objects/${name}.o)
     add_custom_command(
       OUTPUT ${object}
-      COMMAND ${compiler} ${flags} -std=c++20 -O2 -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
+      COMMAND ${launcher} ${compiler} ${flags} -std=c++20 -O2 -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source}
       DEPFILE ${object}.d
       COMMENT "Compiling ${name} with ${folder}"
@@ -39,8 +43,9 @@ function(temper_gpu_objects out compiler flags)
   set(${out} ${objects} PARENT_SCOPE)
 endfunction()
 
-# temper_cuda: the program with the CUDA backend, in a build without TEMPER_GPU: what CI compiles and links, for one
-# architecture. Made when asked for. Its OpenGpu is found before the stub's.
+# In a build without TEMPER_GPU, where nvcc is found: temper_backend_gpu_cuda, the CUDA backend for one architecture, as
+# machine code and as PTX; temper_cuda, the program with it, which CI compiles and links. Made when asked for. Whoever
+# links the library takes all of it, so that its OpenGpu is found before the stub's.
 function(temper_cuda_program)
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin)
   find_library(TEMPER_CUDART cudart_static HINTS /usr/local/cuda/lib64)
@@ -54,12 +59,16 @@ function(temper_cuda_program)
   file(GLOB hosts CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/hardware/gpu_*.cc ${folder}/hardware/blas_*.cc)
   list(FILTER hosts EXCLUDE REGEX "_test\\.cc$|/hipblas_lt\\.cc$")
   temper_gpu_objects(objects ${TEMPER_NVCC}
-    "-gencode=arch=compute_90a,code=sm_90a;-DTEMPER_SM90A;-Xptxas=--warning-as-error;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
+    "-gencode=arch=compute_90a,code=[sm_90a,compute_90a];--no-compress;-DTEMPER_SM90A;-Xptxas=--warning-as-error;--expt-relaxed-constexpr;-fmad=false;-Xcompiler=-ffp-contract=off" ${kernels})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
-  add_executable(temper_cuda EXCLUDE_FROM_ALL src/cli/main.cc ${hosts} ${objects})
+  add_library(temper_backend_gpu_cuda STATIC EXCLUDE_FROM_ALL ${hosts} ${objects})
+  target_precompile_headers(temper_backend_gpu_cuda REUSE_FROM temper_headers)
+  target_include_directories(temper_backend_gpu_cuda SYSTEM PUBLIC ${cuda})
+  target_link_libraries(temper_backend_gpu_cuda PUBLIC temper_device ${CMAKE_DL_LIBS})
+  add_executable(temper_cuda EXCLUDE_FROM_ALL src/cli/main.cc)
   set_target_properties(temper_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-  target_include_directories(temper_cuda SYSTEM PRIVATE ${cuda})
-  target_link_libraries(temper_cuda PRIVATE temper_cli ${TEMPER_CUDART} ${CMAKE_DL_LIBS} rt pthread)
+  target_link_libraries(temper_cuda PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,temper_backend_gpu_cuda> temper_cli
+                        ${TEMPER_CUDART} rt pthread)
 endfunction()
 
 # The layer. Without TEMPER_GPU it is a stub that says so.
@@ -124,4 +133,47 @@ function(temper_gpu_emulated)
   target_include_directories(temper_backend_gpu_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(temper_backend_gpu_emulated PUBLIC TEMPER_GPU_EMULATED)
   target_link_libraries(temper_backend_gpu_emulated PUBLIC temper_device PRIVATE Boost::context)
+endfunction()
+
+# Where temper_backend_gpu_cuda is: programs that run its kernels from their PTX on a GPU that tests/device/cuda
+# simulates: temper_ptx, and the tests that run on a GPU where there is one, from the same sources, as ptx.*.
+function(temper_ptx_programs)
+  set(folder ${CMAKE_SOURCE_DIR}/tests/device/cuda)
+  if(NOT TARGET temper_backend_gpu_cuda OR TEMPER_SANITIZE)
+    return()
+  endif()
+  # The runtime, where others link cudart.
+  file(GLOB runtime CONFIGURE_DEPENDS ${folder}/*.cc)
+  list(FILTER runtime EXCLUDE REGEX "_test\\.cc$|/ptx_[a-z_]*\\.cc$")
+  get_target_property(cuda temper_backend_gpu_cuda INTERFACE_SYSTEM_INCLUDE_DIRECTORIES)
+  add_library(temper_test_cudart STATIC ${runtime})
+  target_link_libraries(temper_test_cudart PUBLIC temper_ptx_machine fmt::fmt pthread)
+  target_include_directories(temper_test_cudart SYSTEM PUBLIC ${cuda})
+  temper_test_binary(temper_cudart_tests ${folder}/cuda_runtime_test.cc temper_test_cudart)
+  # What it loads instead of cuBLASLt.
+  add_library(temper_test_cublaslt SHARED ${CMAKE_SOURCE_DIR}/tests/device/cublaslt/cublaslt.cc)
+  target_include_directories(temper_test_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(temper_test_cublaslt SYSTEM PRIVATE ${cuda})
+  target_compile_options(temper_test_cublaslt PRIVATE -O3)
+  set_target_properties(temper_test_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test_cublaslt
+                        OUTPUT_NAME cublasLt SUFFIX .so.13)
+
+  set(gpu $<LINK_LIBRARY:WHOLE_ARCHIVE,temper_backend_gpu_cuda> temper_cli temper_test_cudart)
+  add_executable(temper_ptx src/cli/main.cc)
+  target_link_libraries(temper_ptx PRIVATE ${gpu})
+  set_target_properties(temper_ptx PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  set(backend attention_test.cc attention_step_test.cc gpu_kernels_test.cc)
+  list(TRANSFORM backend PREPEND ${CMAKE_SOURCE_DIR}/src/backend/gpu/)
+  file(GLOB conformance CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/conformance/*.cc)
+  temper_test_binary(ptx_backend "${backend}" "${gpu}" ptx.)
+  temper_test_binary(ptx_conformance "${conformance}" "${gpu}" ptx.)
+  temper_test_binary(ptx_equivalence ${CMAKE_SOURCE_DIR}/tests/equivalence/gpu_test.cc "${gpu}" ptx.)
+  temper_test_binary(ptx_program ${folder}/program_test.cc temper_checkpoint ptx.)
+  target_compile_definitions(ptx_program PRIVATE TEMPER_PROGRAM="$<TARGET_FILE:temper_ptx>")
+  add_dependencies(ptx_program temper_ptx)
+  foreach(program IN ITEMS temper_ptx ptx_backend ptx_conformance ptx_equivalence)
+    set_target_properties(${program} PROPERTIES
+                          BUILD_RPATH "${CMAKE_BINARY_DIR}/test_cublaslt;${CMAKE_BINARY_DIR}/test_nccl")
+    add_dependencies(${program} temper_test_cublaslt temper_test_nccl)
+  endforeach()
 endfunction()

@@ -113,6 +113,15 @@ function(temper_tests)
       add_dependencies(temper_backend_gpu_tests ${target})
     endforeach()
   endif()
+  # The machine that runs kernels from their PTX (tests/device/cuda).
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/device/cuda/ptx_*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  add_library(temper_ptx_machine STATIC ${sources})
+  target_link_libraries(temper_ptx_machine PUBLIC temper_base)
+  target_include_directories(temper_ptx_machine PUBLIC ${CMAKE_SOURCE_DIR}/tests/device/cuda)
+  temper_test_binary(temper_ptx_tests "${tests}" temper_ptx_machine)
   # What scenarios on devices find instead of a vendor's library: ranks exchange bytes through memory that they share.
   set(nccl ${CMAKE_BINARY_DIR}/test_nccl)
   add_library(temper_test_nccl SHARED ${CMAKE_SOURCE_DIR}/tests/collectives/nccl/nccl.cc)
@@ -147,6 +156,7 @@ function(temper_test_options target)
   endif()
 endfunction()
 
+# temper_test_binary(name sources libraries [prefix]): `prefix` tells its tests from others of the same names.
 function(temper_test_binary name sources library)
   if(NOT sources)
     return()
@@ -166,6 +176,6 @@ function(temper_test_binary name sources library)
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Files of the same names in /tmp would be those of another build's tests, too, which may run at the same time.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
+  gtest_discover_tests(${name} TEST_PREFIX "${ARGN}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
                        ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")
 endfunction()

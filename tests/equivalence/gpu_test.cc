@@ -5,6 +5,7 @@
 #include "../apart_device.h"
 #include "../device_run.h"
 #include "backend/gpu/gpu_device.h"
+#include "backend/gpu/packed_attention.h"
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/cudnn_under_test.h"
 #include "backend/gpu/emulator/emulated_kernels.h"

@@ -69,7 +69,7 @@ Status CudnnApi::StatusOf(int result, const std::string& what) const {
   std::string message = fmt::format("{}, {}: status {}{}{}", version, what, result, length == 0 ? "" : ", ",
                                     std::string_view(why, length));
   constexpr int kNotSupported = 3000;  // to 3999: one per reason
-  return result / 1000 * 1000 == kNotSupported ? Unsupported(std::move(message)) : InvalidArgument(std::move(message));
+  return result / 1000 * 1000 == kNotSupported ? Unsupported(std::move(message)) : IoError(std::move(message));
 }
 
 }  // namespace temper::gpu

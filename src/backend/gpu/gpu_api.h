@@ -198,7 +198,9 @@ inline bool HasWgmma(gpuStream_t) {
 }
 template <class... Parameters>
 bool AllowWindow(void (*kernel)(Parameters...), int bytes) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess) return true;
+  (void)cudaGetLastError();  // or the next launch would be told of it
+  return false;
 }
 __device__ constexpr int WarpSize() {
   return 32;
@@ -344,7 +346,7 @@ inline Status LaunchStatus(const char* name, gpuError_t error) {
 #endif
   std::string message = std::string(name) + (IsOfEarlierKernel(error) ? ", after a kernel that failed: " : ": ") +
                         TEMPER_GPU_NAME(GetErrorString)(error);
-  return no_code ? Unsupported(std::move(message)) : InvalidArgument(std::move(message));
+  return no_code ? Unsupported(std::move(message)) : IoError(std::move(message));
 }
 #define TEMPER_LAUNCH(name, blocks, threads, stream, ...) \
   (name<<<blocks, threads, 0, stream>>>(__VA_ARGS__),     \

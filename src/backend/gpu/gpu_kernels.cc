@@ -33,6 +33,7 @@ Maker MakerOf(Op op) {
     case Op::kDropout: return MakeDropout;
     case Op::kSumRows: return MakeSumRows;
     case Op::kSumSquares: return MakeSumSquares;
+    case Op::kSumScalars: return MakeSumScalars;
     case Op::kClip: return MakeClip;
     case Op::kAdamw: return MakeAdamw;
     default: return nullptr;

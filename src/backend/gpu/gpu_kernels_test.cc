@@ -175,33 +175,38 @@ TEST(GpuFaults, ATargetBeyondTheVocabularyIsNamed) {
       << status.message();
 }
 
-TEST(GpuClip, IsItsTwinToTheBitOverMoreSumsThanOneLaunchTakes) {
-  for (const int64_t sums : {0, 1, 2, 255, 256, 257, 600}) {
-    for (const double max_norm : {0.0, 1e-3, 1e6}) {
-      KernelSpec spec{.op = Op::kClip, .attributes = {{"max_norm", max_norm}}};
-      std::vector<double> values(static_cast<size_t>(sums)), scalars = {1e-3, 0.1, 0.001, 37};
-      std::vector<std::byte*> in;
-      for (size_t i = 0; i < values.size(); ++i) {
-        values[i] = 1.0 / static_cast<double>(i + 3);
-        in.push_back(reinterpret_cast<std::byte*>(&values[i]));
-        spec.inputs.push_back({DType::kF64, {1}});
-      }
+TEST(GpuSums, AreTheirTwinsToTheBitOverMoreThanOneLaunchTakes) {
+  const auto table = GpuToSpoil();
+  if (table == nullptr) GTEST_SKIP() << "no GPU";
+  const auto check = [&](Op op, int64_t sums, double max_norm) {
+    KernelSpec spec{.op = op};
+    std::vector<double> values(static_cast<size_t>(sums)), scalars = {1e-3, 0.1, 0.001, 37};
+    std::vector<std::byte*> in;
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = 1.0 / static_cast<double>(i + 3);
+      in.push_back(reinterpret_cast<std::byte*>(&values[i]));
+      spec.inputs.push_back({DType::kF64, {1}});
+    }
+    if (op == Op::kClip) {
+      spec.attributes = {{"max_norm", max_norm}};
       in.push_back(reinterpret_cast<std::byte*>(scalars.data()));
       spec.inputs.push_back({DType::kF64, {kNumScalars}});
-      spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
-      alignas(64) float got[2], want[2];
-      const auto run = [&](KernelTable& table, float* out) {
-        std::byte* outputs[] = {reinterpret_cast<std::byte*>(out)};
-        const auto kernel = table.Make(spec);
-        ASSERT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), outputs, nullptr}).ok());
-      };
-      const auto table = GpuToSpoil();
-      if (table == nullptr) GTEST_SKIP() << "no GPU";
-      run(*table, got);
-      run(ReferenceKernels(), want);
-      EXPECT_EQ(got[0], want[0]) << sums;
-      EXPECT_EQ(got[1], want[1]) << sums;
     }
+    spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+    TestTensor got(spec.outputs[0]), want(spec.outputs[0]);
+    const auto run = [&](KernelTable& kernels, TestTensor& out) {
+      std::byte* outputs[] = {out.data()};
+      const auto kernel = kernels.Make(spec);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      ASSERT_TRUE((*kernel)->Run({in.data(), outputs, nullptr}).ok());
+    };
+    run(*table, got);
+    run(ReferenceKernels(), want);
+    EXPECT_TRUE(got.SameBits(want)) << ToString(op) << " of " << sums << ", " << max_norm;
+  };
+  for (const int64_t sums : {0, 1, 2, 255, 256, 257, 600}) {
+    for (const double max_norm : {0.0, 1e-3, 1e6}) check(Op::kClip, sums, max_norm);
+    check(Op::kSumScalars, sums, 0);
   }
 }
 

@@ -52,6 +52,7 @@ std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, const 
 std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& context);
+std::unique_ptr<Kernel> MakeSumScalars(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, const Context& context);
 

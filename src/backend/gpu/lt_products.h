@@ -21,7 +21,7 @@ template <class Lt, class Code>
 Status StatusOfLt(Code code, const char* what) {
   const int number = static_cast<int>(code);
   if (number == 0) return OkStatus();
-  return InvalidArgument(std::string(Lt::kName) + ": " + what + " failed with status " + std::to_string(number));
+  return IoError(std::string(Lt::kName) + ": " + what + " failed with status " + std::to_string(number));
 }
 
 // The library is column-major: it computes out^T[n, m] = B[n, k] A^T[k, m], our B first.

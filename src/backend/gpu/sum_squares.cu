@@ -1,4 +1,4 @@
-// sum_squares and clip. Floor of sum_squares: bytes of the gradient; clip is a launch.
+// sum_squares, sum_scalars and clip. Floor of sum_squares: bytes of the gradient; the others are a launch.
 #include "backend/gpu/launch.h"
 
 namespace temper::gpu {
@@ -35,12 +35,22 @@ struct Sums {
   const double* x[kSumsPerLaunch];
 };
 
-// Adds up `count` sums behind what earlier launches left in the bytes of out_2; the last makes factor and norm of them
-// (backend/cpu/reference/clip.cc has the formula). One thread: the order of the sum is the graph's.
+// One thread adds up: the order of the sum is the graph's.
+__device__ double AddedUp(const Sums& sums, int count, double total) {
+  for (int i = 0; i < count; ++i) total += *sums.x[i];
+  return total;
+}
+
+// Adds up `count` sums behind what earlier launches left in *total.
+__global__ void AddSums(Sums sums, int count, bool first, double* total) {
+  *total = AddedUp(sums, count, first ? 0 : *total);
+}
+
+// The same in the bytes of out_2; the last launch makes factor and norm of them (backend/cpu/reference/clip.cc has the
+// formula).
 __global__ void ClipSums(Sums sums, int count, bool first, bool last, const double* scalars, double max_norm,
                          float* out_2) {
-  double total = first ? 0 : *reinterpret_cast<const double*>(out_2);
-  for (int i = 0; i < count; ++i) total += *sums.x[i];
+  const double total = AddedUp(sums, count, first ? 0 : *reinterpret_cast<const double*>(out_2));
   if (!last) {
     *reinterpret_cast<double*>(out_2) = total;
     return;
@@ -50,6 +60,20 @@ __global__ void ClipSums(Sums sums, int count, bool first, bool last, const doub
   if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) coefficient = max_norm / (norm + 1e-6);
   out_2[0] = static_cast<float>(coefficient / tokens);
   out_2[1] = static_cast<float>(norm);
+}
+
+// Calls launch(sums, count, first, last) until the first n inputs have been added up: once where there are none.
+template <class Launch>
+Status ForSums(const KernelArgs& args, int n, const Launch& launch) {
+  int begin = 0;
+  do {
+    const int count = n - begin < kSumsPerLaunch ? n - begin : kSumsPerLaunch;
+    Sums sums = {};
+    for (int i = 0; i < count; ++i) sums.x[i] = In<double>(args, begin + i);
+    TEMPER_RETURN_IF_ERROR(launch(sums, count, begin == 0, begin + count == n));
+    begin += count;
+  } while (begin < n);
+  return OkStatus();
 }
 
 }  // namespace
@@ -70,20 +94,23 @@ std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& co
   });
 }
 
+std::unique_ptr<Kernel> MakeSumScalars(const KernelSpec& spec, const Context& context) {
+  const int n = static_cast<int>(spec.inputs.size());
+  return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
+    return ForSums(args, n, [&](const Sums& sums, int count, bool first, bool) {
+      return TEMPER_LAUNCH(AddSums, 1u, 1u, stream, sums, count, first, Out<double>(args, 0));
+    });
+  });
+}
+
 std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context) {
   const int n = static_cast<int>(spec.inputs.size()) - 1;
   const double max_norm = spec.attributes.DoubleOr("max_norm", 0);
   return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-    int begin = 0;
-    do {  // once where there is nothing to add up
-      const int count = n - begin < kSumsPerLaunch ? n - begin : kSumsPerLaunch;
-      Sums sums = {};
-      for (int i = 0; i < count; ++i) sums.x[i] = In<double>(args, begin + i);
-      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(ClipSums, 1u, 1u, stream, sums, count, begin == 0, begin + count == n,
-                                           In<double>(args, n), max_norm, Out<float>(args, 0)));
-      begin += count;
-    } while (begin < n);
-    return OkStatus();
+    return ForSums(args, n, [&](const Sums& sums, int count, bool first, bool last) {
+      return TEMPER_LAUNCH(ClipSums, 1u, 1u, stream, sums, count, first, last, In<double>(args, n), max_norm,
+                           Out<float>(args, 0));
+    });
   });
 }
 

@@ -1,11 +1,11 @@
 // The emulator's matrix units: who holds what, as another compiler of kernels has it.
-#include "backend/gpu/warp_matrix.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/warp_matrix.h"
+
 namespace temper::gpu {
 namespace {
 

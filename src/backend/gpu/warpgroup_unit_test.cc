@@ -1,7 +1,5 @@
 // Products of a warpgroup against plain ones, what the emulator finds wrong with their use, and that operands are
 // described as Triton describes them.
-#include "backend/gpu/warpgroup_unit.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,6 +7,8 @@
 #include "base/philox.h"
 
 #ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/warpgroup_unit.h"
+
 namespace temper::gpu {
 namespace {
 

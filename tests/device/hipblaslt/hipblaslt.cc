@@ -1,13 +1,12 @@
-// A library with those of hipBLASLt's functions that are used, for tests: it multiplies in the host's memory, at once,
-// written from the meaning of the interface (column-major, D = alpha op(A) op(B) + beta C + bias). It has no kernel of
-// products with 7 columns, as libraries have none of some, none where the workspace is less than 1 KiB, and says of
-// products with 11 that they are not supported. Of those with 13 its choice is one that it calls invalid; and as
-// ROCm 6.0's it has no kernel for a bias that is nowhere.
+// A library with those of hipBLASLt's functions that are used, for tests: it multiplies in the host's memory, at once.
+// It has no kernel of products with 7 columns, as libraries have none of some, none where the workspace is less than 1
+// KiB, and says of products with 11 that they are not supported. Of those with 13 its choice is one that it calls
+// invalid; and as ROCm 6.0's it has no kernel for a bias that is nowhere.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "tensor/dtype.h"
+#include "../column_major_product.h"
 
 namespace {
 
@@ -15,10 +14,7 @@ constexpr int kSuccess = 0, kInvalidValue = 3, kNotSupported = 7;
 constexpr int64_t kMissingColumns = 7, kUnsupportedColumns = 11, kInvalidColumns = 13;
 constexpr uint64_t kLeastWorkspace = 1024;
 
-struct Layout {
-  int32_t type;
-  int64_t rows, columns, leading;
-};
+using Layout = temper::ColumnMajorLayout;
 struct Product {
   int32_t sums = 0, scale_type = 0;
   int32_t transposes[2] = {111, 111};
@@ -41,20 +37,6 @@ struct Choice {
   int reserved[4];
 };
 
-float Get(const void* at, int32_t type, int64_t i) {
-  return type == 14 ? temper::ToFloat(static_cast<const temper::bf16*>(at)[i]) : static_cast<const float*>(at)[i];
-}
-void Put(void* at, int32_t type, int64_t i, float x) {
-  if (type == 14) {
-    static_cast<temper::bf16*>(at)[i] = temper::ToBF16(x);
-  } else {
-    static_cast<float*>(at)[i] = x;
-  }
-}
-bool IsKnown(int32_t type) {
-  return type == 0 || type == 14;
-}
-
 }  // namespace
 
 extern "C" {
@@ -73,8 +55,9 @@ int hipblasLtGetVersion(void* handle, int* version) {
   return handle != nullptr ? kSuccess : kInvalidValue;
 }
 int hipblasLtMatrixLayoutCreate(void** layout, int32_t type, uint64_t rows, uint64_t columns, int64_t leading) {
-  if (!IsKnown(type) || leading < static_cast<int64_t>(rows)) return kInvalidValue;
-  *layout = new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading};
+  const Layout made = {type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading};
+  if (!made.valid()) return kInvalidValue;
+  *layout = new Layout(made);
   return kSuccess;
 }
 int hipblasLtMatrixLayoutDestroy(void* layout) {
@@ -141,31 +124,24 @@ int hipblasLtMatmul(void* handle, void* product, const void* alpha, const void* 
                     void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
                     const Algorithm* algorithm, void* workspace, size_t workspace_bytes, void*) {
   const auto& p = *static_cast<Product*>(product);
-  const Layout &la = *static_cast<Layout*>(a_layout), &lb = *static_cast<Layout*>(b_layout),
-               &lc = *static_cast<Layout*>(c_layout), &ld = *static_cast<Layout*>(d_layout);
-  const bool ta = p.transposes[0] == 112, tb = p.transposes[1] == 112;
-  const int64_t depth = ta ? la.rows : la.columns;
+  const auto matrix = [](const void* data, void* layout) {
+    return temper::ColumnMajorMatrix{*static_cast<Layout*>(layout), const_cast<void*>(data)};
+  };
+  const temper::ColumnMajorProduct multiply = {
+      .alpha = *static_cast<const float*>(alpha),
+      .beta = *static_cast<const float*>(beta),
+      .transpose_a = p.transposes[0] == 112,
+      .transpose_b = p.transposes[1] == 112,
+      .a = matrix(a, a_layout),
+      .b = matrix(b, b_layout),
+      .c = matrix(c, c_layout),
+      .d = matrix(d, d_layout),
+      .bias = {{.type = p.bias_type}, p.epilogue == 4 ? const_cast<void*>(p.bias) : nullptr}};
   if (handle == nullptr || algorithm->data[0] != 42 || workspace == nullptr || workspace_bytes < kLeastWorkspace ||
-      ld.rows != (ta ? la.columns : la.rows) || ld.columns != (tb ? lb.rows : lb.columns) ||
-      depth != (tb ? lb.columns : lb.rows) || lc.rows != ld.rows || lc.columns != ld.columns || lc.type != ld.type) {
+      !multiply.valid()) {
     return kInvalidValue;
   }
-  float scale = 0, keep = 0;
-  std::memcpy(&scale, alpha, sizeof(scale));
-  std::memcpy(&keep, beta, sizeof(keep));
-  for (int64_t j = 0; j < ld.columns; ++j) {
-    for (int64_t i = 0; i < ld.rows; ++i) {
-      float sum = 0;
-      for (int64_t k = 0; k < depth; ++k) {
-        sum += Get(a, la.type, ta ? k + i * la.leading : i + k * la.leading) *
-               Get(b, lb.type, tb ? j + k * lb.leading : k + j * lb.leading);
-      }
-      sum *= scale;
-      if (keep != 0) sum += keep * Get(c, lc.type, i + j * lc.leading);
-      if (p.epilogue == 4) sum += Get(p.bias, p.bias_type, i);
-      Put(d, ld.type, i + j * ld.leading, sum);
-    }
-  }
+  multiply.Compute();
   return kSuccess;
 }
 

@@ -44,7 +44,7 @@ class Graph final : public Recording {
 Status StatusOfCall(gpuError_t error, const char* what) {
   if (error == gpuSuccess) return OkStatus();
   (void)gpuGetLastError();  // or the next launch would be told of it
-  return InvalidArgument(fmt::format("GPU: {}: {} ({})", what, gpuGetErrorString(error), static_cast<int>(error)));
+  return IoError(fmt::format("GPU: {}: {} ({})", what, gpuGetErrorString(error), static_cast<int>(error)));
 }
 
 Result<std::unique_ptr<GpuEvent>> GpuEvent::Make(int device) {
@@ -167,9 +167,9 @@ Status GpuStream::Await(const Event& event) {
 Status GpuStream::StatusOf(gpuError_t error, const char* what) const {
   if (!IsOfEarlierKernel(error)) return StatusOfCall(error, what);
   const int64_t noted = noted_ == nullptr ? 0 : *static_cast<volatile int64_t*>(noted_);
-  return InvalidArgument(fmt::format("GPU: a kernel{}: {} ({}); --profile true waits for each one, and names it",
-                                     noted == 0 ? "" : " of " + *reinterpret_cast<const std::string*>(noted),
-                                     gpuGetErrorString(error), static_cast<int>(error)));
+  return IoError(fmt::format("GPU: a kernel{}: {} ({}); --profile true waits for each one, and names it",
+                             noted == 0 ? "" : " of " + *reinterpret_cast<const std::string*>(noted),
+                             gpuGetErrorString(error), static_cast<int>(error)));
 }
 
 Status GpuStream::Note(const std::string& name) {

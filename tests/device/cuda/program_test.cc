@@ -1,0 +1,125 @@
+// The program itself on kernels as nvcc makes them: what training, saving, going on and using the result give on the
+// simulated GPU, beside the CPU.
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "../../command_line/temper_program.h"
+
+namespace temper::program {
+namespace {
+
+class OnPtx : public Workplace {
+ protected:
+  Ended Run(Arguments arguments, const std::string& device, const std::string& cwd) const {
+    arguments.insert(arguments.end(), {"--device", device});
+    return RunTemper(arguments, cwd);
+  }
+  std::string Folder(const std::string& name) const {
+    TEMPER_CHECK(PosixEnv().CreateFolders(Path(name)).ok());
+    for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
+    return Path(name);
+  }
+  // A short run in a folder of that name.
+  std::string Trained(const std::string& name, const std::string& device, const Arguments& more) const {
+    Arguments run = Train(
+        {"--max_seq_len", "40", "--max_steps", "2", "--gradient_accumulation_steps", "2", "--learning_rate", "1e-3"});
+    run.insert(run.end(), more.begin(), more.end());
+    const std::string folder = Folder(name);
+    const Ended ended = Run(run, device, folder);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return folder;
+  }
+  static std::vector<double> Losses(const std::string& folder) {
+    std::ifstream in(folder + "/out/metrics.jsonl");
+    std::vector<double> losses;
+    for (std::string line; std::getline(in, line);) {
+      const Json row = Json::parse(line);
+      if (row.contains("loss")) losses.push_back(row["loss"].get<double>());
+    }
+    return losses;
+  }
+  static void ExpectLosses(const std::string& got, const std::string& want, double tolerance) {
+    const auto a = Losses(got), b = Losses(want);
+    ASSERT_EQ(a.size(), b.size());
+    EXPECT_GE(a.size(), 2u);
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * b[i]) << got << ", step " << i + 1;
+  }
+  static std::string Weights(const std::string& folder) {
+    for (const char* file : {"/out/model.safetensors", "/out/adapter_model.safetensors"}) {
+      if (PosixEnv().IsFile(folder + file)) return temper::Slurp(folder + file);
+    }
+    ADD_FAILURE() << "no weights in " << folder;
+    return "";
+  }
+};
+
+// f32 sums in another order: 1e-4, as scripts/gpu_runs.sh has it.
+TEST_F(OnPtx, LoraIsTrainedSavedAndGoneOnWithAsOnTheCpu) {
+  const Arguments lora = {"--dtype", "f32", "--lora.dropout", "0.1", "--max_steps", "3", "--save_steps", "2"};
+  const std::string cpu = Trained("cpu", "cpu", lora), gpu = Trained("gpu", "gpu", lora);
+  ExpectLosses(gpu, cpu, 1e-4);
+  Arguments on = lora;
+  on.push_back("--resume=" + gpu + "/out/checkpoint-2");
+  EXPECT_TRUE(Weights(Trained("on", "gpu", on)) == Weights(gpu));
+  Arguments plain = lora;
+  plain.insert(plain.end(), {"--graphs", "false"});
+  EXPECT_TRUE(Weights(Trained("plain", "gpu", plain)) == Weights(gpu)) << "without graphs";
+  // The result, used on both.
+  for (const Arguments& use :
+       {Arguments{"generate", "--prompt", "Ships", "--max_new_tokens", "6", "--temperature", "0"},
+        Arguments{"eval", "--data", "e.jsonl", "--max_seq_len", "40"}}) {
+    Arguments command = use;
+    command.insert(command.end(), {"--model", "out", "--dtype", "f32"});
+    const Ended want = Run(command, "cpu", cpu), got = Run(command, "gpu", cpu);
+    ASSERT_EQ(want.code, 0) << want.err;
+    ASSERT_EQ(got.code, 0) << got.err;
+    if (use[0] == "generate") {
+      EXPECT_EQ(got.out, want.out);
+      EXPECT_FALSE(got.out.empty());
+    } else {
+      const double a = Json::parse(got.out)["eval_loss"].get<double>();
+      const double b = Json::parse(want.out)["eval_loss"].get<double>();
+      EXPECT_NEAR(a, b, 1e-4 * b);
+    }
+  }
+}
+
+// bf16 rounds activations to 2^-8: 5e-3, as tests/equivalence has it.
+TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
+  const Arguments full = {"--method", "full", "--dtype", "bf16", "--max_grad_norm", "0"};
+  const std::string cpu = Trained("cpu", "cpu", full), gpu = Trained("gpu", "gpu", full);
+  ExpectLosses(gpu, cpu, 5e-3);
+  const std::string weights = Weights(gpu);
+  for (const char* memory : {"--memory.placement=host", "--memory.optimizer=disk"}) {
+    Arguments placed = full;
+    placed.insert(placed.end(), {memory, "--memory.disk", "spill"});
+    EXPECT_TRUE(Weights(Trained(memory + 9, "gpu", placed)) == weights) << memory;
+  }
+}
+
+// CUDA says no more of a kernel that fails than that one has, to whoever calls next.
+TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
+  setenv("TEMPER_TEST_GPU_FAIL", "RmsNormRowGradients", 1);
+  const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40"}), "gpu", Folder("failing"));
+  unsetenv("TEMPER_TEST_GPU_FAIL");
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("a kernel of backward"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("unspecified launch failure (719)"), std::string::npos) << ended.err;
+}
+
+TEST_F(OnPtx, RanksOnAGpuEachHaveTheLossesOfOne) {
+  setenv("TEMPER_TEST_GPU", "9.0x2", 1);
+  const Arguments full = {"--method", "full", "--dtype", "f32"};
+  const std::string one = Trained("one", "gpu", full);
+  for (const char* mesh : {"fsdp=2", "cp=2", "pp=2"}) {
+    Arguments ranks = full;
+    ranks.insert(ranks.end(), {"--nprocs", "2", "--mesh", mesh});
+    if (std::string(mesh) == "fsdp=2") ranks.insert(ranks.end(), {"--gradient_accumulation_steps", "1"});
+    ExpectLosses(Trained(std::string(mesh, 2), "gpu", ranks), one, 1e-4);
+  }
+  unsetenv("TEMPER_TEST_GPU");
+}
+
+}  // namespace
+}  // namespace temper::program

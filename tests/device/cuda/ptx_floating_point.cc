@@ -1,0 +1,309 @@
+// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions"). What is approximate on a GPU is
+// here as wrong as the ISA allows.
+#include "ptx_floating_point.h"
+
+#include <algorithm>
+#include <cfenv>
+
+#include "ptx_decoding.h"
+#include "ptx_lanes.h"
+
+namespace temper::ptx {
+namespace {
+
+struct Add {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Subtract {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a - b;
+  }
+};
+struct Multiply {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a * b;
+  }
+};
+struct Divide {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a / b;
+  }
+};
+struct MultiplyAdd {
+  template <class T>
+  T operator()(T a, T b, T c) const {
+    return std::fma(a, b, c);
+  }
+};
+struct SquareRoot {
+  template <class T>
+  T operator()(T a) const {
+    return std::sqrt(a);
+  }
+};
+struct Reciprocal {
+  template <class T>
+  T operator()(T a) const {
+    return 1 / a;
+  }
+};
+// x with the relative error that the ISA's tables allow at most, up or down as the operand's bits have it.
+float Rough(double x, float operand, double error) {
+  if (x == 0 || x != x || std::isinf(x)) return static_cast<float>(x);
+  const uint32_t hash = std::bit_cast<uint32_t>(operand) * 0x9E3779B1u;
+  // Rounding to f32 is part of what is allowed.
+  return static_cast<float>(x * (1 + (error - 0x1p-24) * (static_cast<double>(hash >> 8) * 0x1p-23 - 1)));
+}
+
+struct ReciprocalRoot {
+  float operator()(float a) const { return Rough(1 / std::sqrt(static_cast<double>(a)), a, 0x1p-22); }
+  double operator()(double a) const { return 1 / std::sqrt(a); }
+};
+struct RoughDivide {
+  float operator()(float a, float b) const {
+    return Rough(static_cast<double>(a) / static_cast<double>(b), b, 0x1p-22);
+  }
+};
+struct RoughInverse {
+  float operator()(float a) const { return Rough(1 / static_cast<double>(a), a, 0x1p-23); }
+};
+struct RoughRoot {
+  float operator()(float a) const { return Rough(std::sqrt(static_cast<double>(a)), a, 0x1p-23); }
+};
+struct Exp2 {
+  float operator()(float a) const { return a == 0 ? 1.0f : Rough(std::exp2(static_cast<double>(a)), a, 0x1p-22); }
+};
+struct Log2 {
+  float operator()(float a) const {
+    const double d = std::log2(static_cast<double>(a));
+    // Absolute between 0.5 and 2.
+    return Rough(d, a, a > 0.5f && a < 2 ? 0x1p-22 / std::max(std::fabs(d), 0x1p-22) : 0x1p-22);
+  }
+};
+struct Sine {
+  float operator()(float a) const { return static_cast<float>(std::sin(static_cast<double>(a))); }
+};
+struct Cosine {
+  float operator()(float a) const { return static_cast<float>(std::cos(static_cast<double>(a))); }
+};
+struct HyperbolicTangent {
+  float operator()(float a) const { return Rough(std::tanh(static_cast<double>(a)), a, 0x1p-11); }
+};
+// A number rather than NaN, +0 rather than -0.
+struct Least {
+  template <class T>
+  T operator()(T a, T b) const {
+    if (a != a) return b;
+    if (b != b) return a;
+    if (a == b) return std::signbit(a) ? a : b;
+    return a < b ? a : b;
+  }
+};
+struct Most {
+  template <class T>
+  T operator()(T a, T b) const {
+    if (a != a) return b;
+    if (b != b) return a;
+    if (a == b) return std::signbit(a) ? b : a;
+    return a > b ? a : b;
+  }
+};
+struct LeastOrNan {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a != a || b != b ? a + b : Least()(a, b);
+  }
+};
+struct MostOrNan {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a != a || b != b ? a + b : Most()(a, b);
+  }
+};
+// The upper half of 1 / a.
+struct RoughReciprocal {
+  double operator()(double a) const {
+    if (std::fabs(a) < 0x1p-1022) a = std::copysign(0.0, a);
+    const double d = 1 / a;
+    if (std::fabs(d) < 0x1p-1022) return std::copysign(0.0, d);
+    return std::bit_cast<double>(std::bit_cast<uint64_t>(d) & 0xFFFFFFFF00000000u);
+  }
+};
+struct Negate {
+  template <class T>
+  T operator()(T a) const {
+    return -a;
+  }
+};
+struct Absolute {
+  template <class T>
+  T operator()(T a) const {
+    return std::fabs(a);
+  }
+};
+// a's sign on b.
+struct CopySign {
+  template <class T>
+  T operator()(T a, T b) const {
+    return std::copysign(b, a);
+  }
+};
+
+// Instruction::number: how operands and results are rounded.
+enum Mode : int64_t { kNearest = 0, kTowardsZero = 1, kDown = 2, kUp = 3, kRounding = 3, kFlushes = 4, kSaturates = 8 };
+
+// Rounds as the instruction says while it lives.
+class Rounding {
+ public:
+  explicit Rounding(int64_t mode) : mode_(mode & kRounding) {
+    if (mode_ != kNearest)
+      std::fesetround(mode_ == kTowardsZero ? FE_TOWARDZERO : mode_ == kDown ? FE_DOWNWARD : FE_UPWARD);
+  }
+  ~Rounding() {
+    if (mode_ != kNearest) std::fesetround(FE_TONEAREST);
+  }
+
+ private:
+  const int64_t mode_;
+};
+
+template <class T>
+T Finished(T x, int64_t mode) {
+  if (mode & kFlushes) x = Flushed(x);
+  if constexpr (sizeof(T) == 4) {
+    if (mode & kSaturates) return Saturated(x);
+  }
+  return Canonical(x);
+}
+
+// With kModes through volatile variables, or the compiler would compute before rounding is set.
+template <class F, class T, bool kModes, int kOperands>
+void Float(Warp& warp, const Instruction& i, Mask mask) {
+  const auto* a = warp.In<T>(i.a);
+  const auto* b = kOperands > 1 ? warp.In<T>(i.b) : a;
+  const auto* c = kOperands > 2 ? warp.In<T>(i.c) : a;
+  auto* d = warp.Out<T>(i.d);
+  const auto apply = [](T x, [[maybe_unused]] T y, [[maybe_unused]] T z) {
+    if constexpr (kOperands == 1) return F()(x);
+    if constexpr (kOperands == 2) return F()(x, y);
+    if constexpr (kOperands == 3) return F()(x, y, z);
+  };
+  if constexpr (!kModes) {
+    ForLanes(mask, [&](int lane) { d[lane] = Canonical(apply(a[lane], b[lane], c[lane])); });
+  } else {
+    const Rounding rounding(i.number);
+    const bool flushes = (i.number & kFlushes) != 0;
+    ForLanes(mask, [&](int lane) {
+      volatile T x = flushes ? Flushed(a[lane]) : a[lane], y = flushes ? Flushed(b[lane]) : b[lane],
+                 z = flushes ? Flushed(c[lane]) : c[lane];
+      volatile T result = apply(x, y, z);
+      d[lane] = Finished<T>(result, i.number);
+    });
+  }
+}
+template <class F, int kOperands>
+Handler FloatOf(Type type, int64_t mode) {
+  if (type.bytes == 8) return mode == 0 ? &Float<F, double, false, kOperands> : &Float<F, double, true, kOperands>;
+  if (type.bytes == 4) return mode == 0 ? &Float<F, float, false, kOperands> : &Float<F, float, true, kOperands>;
+  return nullptr;
+}
+
+template <class F>
+Handler SingleOf(int64_t mode) {
+  return mode == 0 ? &Float<F, float, false, 1> : &Float<F, float, true, 1>;
+}
+
+template <class F>
+Handler PairOf(int64_t mode) {
+  return mode == 0 ? &Float<F, float, false, 2> : &Float<F, float, true, 2>;
+}
+
+// Signs are bits: NaNs keep theirs.
+template <class F, class T>
+void Sign(Warp& warp, const Instruction& i, Mask mask) {
+  const auto* a = warp.In<T>(i.a);
+  auto* d = warp.Out<T>(i.d);
+  const bool flushes = (i.number & kFlushes) != 0;
+  ForLanes(mask, [&](int lane) { d[lane] = F()(flushes ? Flushed(a[lane]) : a[lane]); });
+}
+
+bool DecodeApproximate(Decoding& d) {
+  const std::string_view name = d.name();
+  const bool known =
+      name == "ex2" || name == "lg2" || name == "sin" || name == "cos" || name == "tanh" || name == "rsqrt";
+  if (!known) return false;
+  d.Require(d.Take("approx"), "it is approximate");
+  const int64_t mode = d.Take("ftz") ? int64_t{kFlushes} : 0;
+  const Type type = d.TakeType();
+  d.Require(type.kind == Kind::kFloat && (type.bytes == 4 || name == "rsqrt"), "not of this type");
+  d.out.d = d.Out(0, type);
+  d.out.a = d.In(1, type);
+  d.out.number = mode;
+  d.out.run = name == "ex2"    ? SingleOf<Exp2>(mode)
+              : name == "lg2"  ? SingleOf<Log2>(mode)
+              : name == "sin"  ? SingleOf<Sine>(mode)
+              : name == "cos"  ? SingleOf<Cosine>(mode)
+              : name == "tanh" ? SingleOf<HyperbolicTangent>(mode)
+                               : FloatOf<ReciprocalRoot, 1>(type, mode);
+  return true;
+}
+
+}  // namespace
+
+bool DecodeFloatingPoint(Decoding& d) {
+  if (DecodeApproximate(d)) return true;
+  const std::string_view name = d.name();
+  const bool unary = name == "neg" || name == "abs" || name == "rcp" || name == "sqrt";
+  const bool ternary = name == "fma" || name == "mad";
+  if (!unary && !ternary && name != "add" && name != "sub" && name != "mul" && name != "div" && name != "min" &&
+      name != "max" && name != "copysign") {
+    return false;
+  }
+  if (d.PeekType().kind != Kind::kFloat || d.PeekType().elements != 1 || d.PeekType().bytes < 4) return false;
+  const Type type = d.TakeType();
+  const std::string_view rounding = d.TakeOneOf({"rn", "rz", "rm", "rp"});
+  int64_t mode = rounding == "rz" ? kTowardsZero : rounding == "rm" ? kDown : rounding == "rp" ? kUp : kNearest;
+  const bool approximate = d.Take("approx") || d.Take("full");
+  if (d.Take("ftz")) mode |= kFlushes;
+  if (d.Take("sat")) mode |= kSaturates;
+  const bool nan = d.Take("NaN");
+  d.Require(!nan || name == "min" || name == "max", "no NaN here");
+  d.Require(!approximate || name == "div" || name == "rcp" || name == "sqrt", "not approximate");
+  d.out.d = d.Out(0, type);
+  d.out.a = d.In(1, type);
+  if (!unary) d.out.b = d.In(2, type);
+  if (ternary) d.out.c = d.In(3, type);
+  d.out.number = mode;
+  if (name == "neg" || name == "abs") {
+    const bool neg = name == "neg";
+    d.out.run = type.bytes == 4 ? (neg ? &Sign<Negate, float> : &Sign<Absolute, float>)
+                                : (neg ? &Sign<Negate, double> : &Sign<Absolute, double>);
+  } else if (name == "rcp" && approximate && type.bytes == 8) {
+    d.out.run = &Unary<RoughReciprocal, double>;
+  } else if (approximate && type.bytes == 4) {
+    d.out.run = name == "div"   ? PairOf<RoughDivide>(mode)
+                : name == "rcp" ? SingleOf<RoughInverse>(mode)
+                                : SingleOf<RoughRoot>(mode);
+  } else if (name == "copysign") {
+    d.out.run = type.bytes == 4 ? &Binary<CopySign, float> : &Binary<CopySign, double>;
+  } else {
+    d.out.run = name == "add"    ? FloatOf<Add, 2>(type, mode)
+                : name == "sub"  ? FloatOf<Subtract, 2>(type, mode)
+                : name == "mul"  ? FloatOf<Multiply, 2>(type, mode)
+                : name == "div"  ? FloatOf<Divide, 2>(type, mode)
+                : name == "rcp"  ? FloatOf<Reciprocal, 1>(type, mode)
+                : name == "sqrt" ? FloatOf<SquareRoot, 1>(type, mode)
+                : name == "min"  ? (nan ? FloatOf<LeastOrNan, 2>(type, mode) : FloatOf<Least, 2>(type, mode))
+                : name == "max"  ? (nan ? FloatOf<MostOrNan, 2>(type, mode) : FloatOf<Most, 2>(type, mode))
+                                 : FloatOf<MultiplyAdd, 3>(type, mode);
+  }
+  return true;
+}
+
+}  // namespace temper::ptx

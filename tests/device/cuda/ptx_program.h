@@ -1,0 +1,94 @@
+// Kernels as the machine runs them: decoded instructions with the places of their operands. Immutable once decoded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ptx_parser.h"
+#include "ptx_text.h"
+
+namespace temper::ptx {
+
+class Warp;
+struct Instruction;
+
+inline constexpr int kLanes = 32;
+using Mask = uint32_t;  // bit l: lane l
+inline constexpr Mask kAllLanes = ~Mask{0};
+
+// What an instruction does for the lanes of `mask`, at least one.
+using Handler = void (*)(Warp& warp, const Instruction& instruction, Mask mask);
+
+// 32 lanes of a register, or of a constant that all have; of a predicate its Mask. Neither: nothing (`_`, left out).
+struct Operand {
+  int32_t at = -1;                      // in the warp's registers
+  uint8_t bytes = 0;                    // of a lane; 0: a predicate
+  const std::byte* constant = nullptr;  // instead
+  bool exists() const { return at >= 0 || constant != nullptr; }
+};
+
+// What becomes of the lanes.
+enum class Flow : uint8_t {
+  kNext,
+  kTogether,  // as kNext, when the lanes that `members` names have come (all where it is left out)
+  kBranch,
+  kCall,
+  kReturn,  // from a function, or the end of the thread
+  kExit,
+  kBarrier,  // for the block's threads, or a's number of barrier and b's number of threads
+  kArrive,   // as kBarrier, without waiting
+};
+
+struct Instruction {
+  Handler run = nullptr;
+  Flow flow = Flow::kNext;
+  bool guard_negated = false, predicate_negated = false;
+  bool asynchronous = false;  // of a warpgroup's units, which look after their registers themselves
+  Space space = Space::kGeneric;
+  uint8_t access_bytes = 0;  // of loads and stores: of an element
+  int32_t guard = -1;        // where its predicate is
+  int32_t target = -1;       // kBranch, kCall: an index of Program::code
+  int32_t line = 0;
+  Operand d, d2, a, b, c, members, predicate;
+  int64_t number = 0;             // what is added to an address; what else a handler needs to know
+  int64_t added = 0;              // to the second address
+  std::span<const Operand> many;  // of vectors, those written first
+  int32_t written = 0;            // how many of them
+  const TextFunction* callee = nullptr;
+  std::span<const Variable> arguments, results;  // kCall: the caller's
+};
+
+struct Kernel {
+  const TextFunction* text = nullptr;
+  int32_t begin = 0;          // of Program::code
+  int shared_granule = 4;     // bytes: the least that instructions of the file touch in shared memory
+  bool has_products = false;  // of warpgroups
+  bool has_named_barriers = false;
+};
+
+struct Program {
+  std::unique_ptr<Text> text;
+  int64_t shared_begin = 0;  // of its window: what addresses of shared variables count from
+  std::vector<Instruction> code;
+  std::map<std::string, Kernel, std::less<>> kernels;
+  std::deque<std::vector<Operand>> vectors;
+  std::deque<std::vector<Variable>> call_variables;
+  struct alignas(64) Constant {
+    std::byte lanes[kLanes * 8];
+  };
+  std::deque<Constant> constants;
+
+  // `bits` in every lane of `bytes` (0: a predicate).
+  const std::byte* ConstantOf(uint64_t bits, int bytes);
+
+ private:
+  std::map<std::pair<uint64_t, int>, const std::byte*> known_constants_;
+};
+
+}  // namespace temper::ptx
