@@ -67,42 +67,29 @@ struct SeenPlaces {
   }
 };
 
-// The first and the last place of `rows` keys from `k_begin` on.
-template <class Sees>
-__device__ __forceinline__ SeenPlaces PlacesOfKeys(const Sees& sees, int k_begin, int rows) {
-  return {static_cast<int>(sees.PlaceOfKey(k_begin)), static_cast<int>(sees.PlaceOfKey(k_begin + rows - 1))};
-}
-// Whether all of `queries`, which see what stands from seen[at] on, see all keys between two places.
-__device__ __forceinline__ bool AllSee(Shared<SeenPlaces> seen, int at, int queries, SeenPlaces keys) {
+// Whether `queries`, which see what stands from seen[at] on, all see `keys`, whose places stand in `places`.
+__device__ __forceinline__ bool AllSee(Shared<SeenPlaces> seen, int at, int queries, Shared<int> places, int keys) {
   const SeenPlaces by_first = seen[at], by_last = seen[at + queries - 1];
-  return by_first.last >= keys.last && by_last.first <= keys.first && by_last.last >= 0;
+  const int first = places[0], last = places[keys - 1];
+  return by_first.last >= last && by_last.first <= first && by_last.last >= 0;
 }
-
-// The places of a warp's keys. Behind the last key there are some, too, of which nothing is stored.
-template <class U>
-struct KeyPlaces {
-  int held[U::kHeldRows];  // of this lane's keys
-
-  template <class Sees>
-  __device__ __forceinline__ KeyPlaces(const Sees& sees, int warp_begin, int lane) {
+// Scores of keys whose places stand from places[row] on, and of queries that see what stands from seen[at] on. Behind
+// the last key there are some, too, of which nothing is stored.
+template <class U, int kTiles>
+__device__ __forceinline__ void MaskKeys(Shared<SeenPlaces> seen, int at, Shared<int> places, int row, int lane,
+                                         typename U::C (&score)[kTiles]) {
+  int place[U::kHeldRows];
+  TEMPER_UNROLL
+  for (int i = 0; i < U::kHeldRows; ++i) place[i] = places[row + U::Row(lane, i)];
+  TEMPER_UNROLL
+  for (int n = 0; n < kTiles; ++n) {
     TEMPER_UNROLL
-    for (int i = 0; i < U::kHeldRows; ++i) held[i] = static_cast<int>(sees.PlaceOfKey(warp_begin + U::Row(lane, i)));
-  }
-  // Scores of queries that see what stands from seen[at] on.
-  template <int kTiles>
-  __device__ __forceinline__ void Mask(Shared<SeenPlaces> seen, int at, int lane,
-                                       typename U::C (&score)[kTiles]) const {
-    TEMPER_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      TEMPER_UNROLL
-      for (int i = 0; i < U::kSums; ++i) {
-        const SeenPlaces of = seen[at + n * U::kColumns + U::Column(lane, i)];
-        const int place = held[U::HeldRow(i)];
-        if (place < of.first || place > of.last) score[n].x[i] = -INFINITY;
-      }
+    for (int i = 0; i < U::kSums; ++i) {
+      const SeenPlaces of = seen[at + n * U::kColumns + U::Column(lane, i)];
+      if (place[U::HeldRow(i)] < of.first || place[U::HeldRow(i)] > of.last) score[n].x[i] = -INFINITY;
     }
   }
-};
+}
 
 // How many tiles of `rows` queries from `q_first` on see any of the keys before `k_end`. Later queries see no earlier
 // keys.

@@ -6,7 +6,7 @@ namespace temper::gpu {
 namespace {
 
 template <class M, class R, class Sees>
-__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, 2)
     MatrixAttention(ForwardOperands<bf16, R> x, Heads heads, Sees sees, int64_t* fault) {
   using U = typename M::Unit;
   using C = typename U::C;

@@ -7,7 +7,7 @@ namespace temper::gpu {
 namespace {
 
 template <class M, class R, class Sees>
-__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, 2)
     MatrixQueryGradients(BackwardOperands<bf16, R> x, Heads heads, Sees sees) {
   using U = typename M::Unit;
   using C = typename U::C;
@@ -17,7 +17,7 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
   const int q_begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * M::kBlockRows, T = static_cast<int>(heads.tokens);
   const int q_end = T - q_begin < M::kBlockRows ? T : q_begin + M::kBlockRows, h = static_cast<int>(blockIdx.y);
   const int begin = q_begin + warp * U::kRows;
-  const int64_t kv_head = heads.KvHead(h), E = heads.E;
+  const int kv_head = static_cast<int>(heads.KvHead(h)), E = static_cast<int>(heads.E);
   float lse[U::kHeldRows], delta[U::kHeldRows];
   for (int i = 0; i < U::kHeldRows; ++i) {
     const int t = begin + U::Row(lane, i);
@@ -62,7 +62,8 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads)
 }
 
 template <class M, class R, class Sees>
-__global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(BackwardOperands<bf16, R> x, Heads heads, Sees sees) {
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, M::kE <= 64 ? 2 : 1)
+    MatrixKeyGradients(BackwardOperands<bf16, R> x, Heads heads, Sees sees) {
   using U = typename M::Unit;
   using C = typename U::C;
   TEMPER_SHARED(Bf16Bits, q_tile, M::kElements);
@@ -70,18 +71,18 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(BackwardOperan
   TEMPER_SHARED(float, lse, kTileRows);
   TEMPER_SHARED(float, delta, kTileRows);
   TEMPER_SHARED(SeenPlaces, seen, kTileRows);
-  TEMPER_SHARED(SeenPlaces, of_block, 1);  // the places of its keys; registers are short here
+  TEMPER_SHARED(int, places, M::kBlockRows);  // of the block's keys
   const int thread = static_cast<int>(threadIdx.x), lane = thread % U::kLanes, warp = thread / U::kLanes;
   const int k_begin = static_cast<int>(blockIdx.x) * M::kBlockRows, T = static_cast<int>(heads.tokens);
   const int k_end = T - k_begin < M::kBlockRows ? T : k_begin + M::kBlockRows, begin = k_begin + warp * U::kRows;
   const int kv_head = static_cast<int>(blockIdx.y), sharing = static_cast<int>(heads.heads / heads.kv_heads);
-  const int64_t E = heads.E;
+  const int E = static_cast<int>(heads.E);
   typename U::A k_rows[M::kSteps], v_rows[M::kSteps];
   LoadRows<M>(x.k, begin, k_end, heads.kv_heads, kv_head, E, lane, k_rows);
   LoadRows<M>(x.v, begin, k_end, heads.kv_heads, kv_head, E, lane, v_rows);
   const float scale = heads.scale * kLog2E;
 
-  const KeyPlaces<U> places(sees, begin, lane);
+  if (thread < M::kBlockRows) places[thread] = static_cast<int>(sees.PlaceOfKey(k_begin + thread));
   const int q_first = static_cast<int>(sees.FirstQuery(k_begin));
   const int q_stop = q_first + TilesThatSee(heads, sees, x.document_start_T, q_first, k_end, kTileRows) * kTileRows;
 
@@ -89,7 +90,6 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(BackwardOperan
   TileCopy<M> queries, gradients;
   float lse_here = 0, delta_here = 0;  // of this thread's query of the tile
   SeenPlaces seen_here = {};
-  if (thread == 0) of_block[0] = PlacesOfKeys(sees, k_begin, M::kBlockRows);
   const auto start = [&](int h, int q_begin) {
     queries.Start(x.q, q_begin, T, heads.heads, h, E, q_tile);
     gradients.Start(x.d_o, q_begin, T, heads.heads, h, E, d_o_tile);
@@ -119,23 +119,29 @@ __global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(BackwardOperan
     gradients.template Finish<0>(d_o_tile);
     TEMPER_SYNC_SHARED();
     if constexpr (!U::kCopiesBeside) start_next();
-    const bool all_seen = AllSee(seen, 0, kTileRows, of_block[0]);
+    const bool all_seen = AllSee(seen, 0, kTileRows, places, M::kBlockRows);
     TEMPER_NO_UNROLL  // the accumulators leave no registers for two at once
         for (int from = 0; from < kTileRows; from += U::kSpan) {
       C p[M::kScores] = {}, d_s[M::kScores] = {};
       AddScores<M>(k_rows, q_tile, from, lane, p);
       AddScores<M>(v_rows, d_o_tile, from, lane, d_s);
-      if (!all_seen) places.Mask(seen, from, lane, p);
+      if (!all_seen) MaskKeys<U>(seen, from, places, warp * U::kRows, lane, p);
+      const int column = from + U::Column(lane, 0);
       TEMPER_UNROLL
       for (int n = 0; n < M::kScores; ++n) {
         TEMPER_UNROLL
         for (int i = 0; i < U::kSums; ++i) {
-          const int column = from + n * U::kColumns + U::Column(lane, i);
-          p[n].x[i] = Exp2Flush(Fma(scale, p[n].x[i], -lse[column]));
-          d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column]);
+          p[n].x[i] = Exp2Flush(Fma(scale, p[n].x[i], -lse[column + n * U::kColumns + U::Column(0, i)]));
         }
       }
       AddProduct<M>(p, d_o_tile, from, lane, out_v);
+      TEMPER_UNROLL
+      for (int n = 0; n < M::kScores; ++n) {
+        TEMPER_UNROLL
+        for (int i = 0; i < U::kSums; ++i) {
+          d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column + n * U::kColumns + U::Column(0, i)]);
+        }
+      }
       AddProduct<M>(d_s, q_tile, from, lane, out_k);
     }
     TEMPER_SYNC_SHARED();

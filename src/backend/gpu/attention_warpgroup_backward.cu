@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   TEMPER_WINDOW(Bf16Bits, window, Backward<kE>::kKeyWindow);
   TEMPER_SHARED(RowSums, sums, 2 * kMet);
   TEMPER_SHARED(SeenPlaces, seen, 2 * kMet);
+  TEMPER_SHARED(int, places, kBlockRows);  // of the block's keys
   const int base = FirstTile(window);
   const Own k_tile = {base}, v_tile = {base + Own::kElements};
   const auto met = [base](int i) { return Met{base + 2 * Own::kElements + i * Met::kElements}; };
@@ -124,8 +125,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   const int tiles = of_head * sharing;
   const float scale = heads.scale * kLog2E;
   const int begin = WarpRow(k_begin);
-  const KeyPlaces<Mma> places(sees, begin, lane);
-  const SeenPlaces of_block = PlacesOfKeys(sees, k_begin, kBlockRows);
+  if (thread < kBlockRows) places[thread] = static_cast<int>(sees.PlaceOfKey(k_begin + thread));
   // Of the tile that is copied next.
   int h = kv_head * sharing, q_begin = q_first;
   const auto copy_met = [&](int i) {
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     StartScores(window, v_tile, group * kWarpgroupRows, d_o_tile, d_s);
     AwaitProducts<1>(p);
     const int slot = i % 2 * kMet, column = lane % 4 * 2;
-    if (!AllSee(seen, slot, kMet, of_block)) places.Mask(seen, slot, lane, p);
+    if (!AllSee(seen, slot, kMet, places, kBlockRows)) MaskKeys<Mma>(seen, slot, places, WarpRow(0), lane, p);
     TEMPER_UNROLL
     for (int n = 0; n < kMet / 8; ++n) {
       TEMPER_UNROLL
