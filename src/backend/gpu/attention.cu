@@ -15,8 +15,8 @@ std::unique_ptr<Kernel> MakeAttention(const KernelSpec& spec, const Context& con
            " does not name the first token of its document: document starts must not fall, and lie before their token";
   });
   if (spec.inputs[0].dtype == DType::kBF16) {
-    if (auto kernel = MakeWarpgroupAttention(heads, context, &fault)) return kernel;
-    if (auto kernel = MakeMatrixAttention(heads, context, &fault)) {
+    if (auto kernel = MakeWarpgroupAttention<bf16>(heads, Causal(), /*acc=*/false, context, &fault)) return kernel;
+    if (auto kernel = MakeMatrixAttention<bf16>(heads, Causal(), /*acc=*/false, context, &fault)) {
       return WithPackedAttention(spec, context, std::move(kernel));
     }
   }

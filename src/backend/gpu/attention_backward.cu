@@ -45,8 +45,8 @@ std::unique_ptr<Kernel> MakeAttentionBackward(const KernelSpec& spec, const Cont
   const Heads heads = HeadsOf(spec.inputs[1], spec.attributes);
   TEMPER_CHECK(spec.workspace.v >= heads.tokens * heads.heads * 4) << spec.workspace.v << " bytes for delta";
   if (spec.inputs[1].dtype == DType::kBF16) {
-    if (auto kernel = MakeWarpgroupAttentionBackward(heads, context)) return kernel;
-    if (auto kernel = MakeMatrixAttentionBackward(heads, context)) {
+    if (auto kernel = MakeWarpgroupAttentionBackward<bf16>(heads, Causal(), /*acc=*/false, context)) return kernel;
+    if (auto kernel = MakeMatrixAttentionBackward<bf16>(heads, Causal(), /*acc=*/false, context)) {
       return WithPackedAttention(spec, context, std::move(kernel));
     }
   }

@@ -8,18 +8,22 @@
 // Ampere's. One of AMD's does twice as many: 4096 per cycle and compute unit, twice what MI300X's matrix units do.
 #pragma once
 
-#include "backend/gpu/attention_tile.h"
-#include "backend/gpu/warp_matrix.h"
+#include "backend/gpu/attention_mask.h"
+#include "backend/gpu/attention_softmax.h"
 
 namespace temper::gpu {
 
-// Made where matrix units can do it; nullptr elsewhere. `fault`: as in attention.cu; taken by what is made.
-std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Context& context, Faults::Word* fault);
-std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Context& context);
+// Made where matrix units can do it; nullptr elsewhere. R is bf16 with Causal, f32 with Dealt. `fault`: as in
+// attention.cu; taken by what is made. `acc`: with what the steps before gave.
+template <class R, class Sees>
+std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Sees& sees, bool acc, const Context& context,
+                                            Faults::Word* fault);
+template <class R, class Sees>
+std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Sees& sees, bool acc,
+                                                    const Context& context);
 
 inline constexpr int kMatrixWarps = 4;
 inline constexpr int kTileRows = 64;
-inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 template <class U, int kWidth>
 struct MatrixTile {
@@ -37,9 +41,10 @@ struct MatrixTile {
   static_assert(kRowsAtOnce % 8 == 0);
 };
 
-// Products read whole chunks of 16 bytes.
+// Products read whole chunks of 16 bytes; the largest score is found before scores are scaled, which must keep their
+// order.
 inline bool FitsMatrixTiles(const Heads& heads) {
-  return heads.E <= 128 && heads.E % 8 == 0;
+  return heads.E <= 128 && heads.E % 8 == 0 && heads.scale > 0;
 }
 inline unsigned BlocksOf(int64_t rows, int per_block) {
   return static_cast<unsigned>((rows + per_block - 1) / per_block);
@@ -54,10 +59,6 @@ std::unique_ptr<Kernel> WithMatrixTile(const Heads& heads, gpuStream_t stream, c
                          : make.template operator()<MatrixTile<U, 128>>();
   });
 }
-
-struct Larger {
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
 
 // A block's copies of rows [first, first + kTileRows) of head h of x_T(H*E) to a tile, zeros from `end` on.
 template <class M>
@@ -116,6 +117,20 @@ __device__ __forceinline__ void LoadRows(const bf16* x, int64_t begin, int64_t e
       TEMPER_UNROLL
       for (int j = 0; j < U::kOperandWords; ++j) rows[step].x[i + j] = words.x[j];
     }
+  }
+}
+
+// The rows from `begin` on, before `end`, of head h of y_T(H*E): y = factor sums, + before where there is one.
+template <class U, class R, int kTiles>
+__device__ __forceinline__ void StoreRows(const typename U::C (&sums)[kTiles], float factor, const float* before,
+                                          int begin, int end, int64_t heads, int64_t h, int64_t E, int lane, R* y) {
+  TEMPER_UNROLL
+  for (int i = 0; i < U::kHeldRows; ++i) {
+    const int t = begin + U::Row(lane, i);
+    if (t >= end) continue;
+    const int64_t at = (t * heads + h) * E;
+    U::template StoreRow<kTiles * U::kColumns>(sums, i, factor, before == nullptr ? nullptr : before + at, E, lane,
+                                               y + at);
   }
 }
 

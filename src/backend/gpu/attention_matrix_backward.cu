@@ -1,62 +1,56 @@
-// attention_backward on matrix units: attention_backward.cu's three kernels. d_q has a block per kBlockRows queries and
-// head; d_k and d_v one per kBlockRows keys and head of theirs, which goes through the heads that share them and their
-// queries in order.
+// The backward of attention and of the steps of a ring on matrix units: delta, then attention_tiling.h's two kernels.
+// d_q has a block per kBlockRows queries and head; d_k and d_v one per kBlockRows keys and head of theirs, which goes
+// through the heads that share them and their queries in order.
 #include "backend/gpu/attention_matrix.h"
 
 namespace temper::gpu {
 namespace {
 
-struct Operands {
-  const bf16 *d_o, *q, *k, *v;
-  const float *lse_TH, *delta_TH;
-  const int* document_start_T;
-};
-
-template <class M>
-__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads) MatrixQueryGradients(Operands x, Heads heads, bf16* d_q) {
+template <class M, class R, class Sees>
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, 2)
+    MatrixQueryGradients(BackwardOperands<bf16, R> x, Heads heads, Sees sees) {
   using U = typename M::Unit;
   using C = typename U::C;
   TEMPER_SHARED(Bf16Bits, k_tile, M::kElements);
   TEMPER_SHARED(Bf16Bits, v_tile, M::kElements);
   const int lane = static_cast<int>(threadIdx.x) % U::kLanes, warp = static_cast<int>(threadIdx.x) / U::kLanes;
-  const int64_t q_begin = int64_t{gridDim.x - 1 - blockIdx.x} * M::kBlockRows, h = blockIdx.y, E = heads.E;
-  const int64_t q_end = q_begin + M::kBlockRows < heads.tokens ? q_begin + M::kBlockRows : heads.tokens;
-  const int64_t kv_head = heads.KvHead(h), begin = q_begin + warp * U::kRows;
-  int query[U::kHeldRows], first[U::kHeldRows];
+  const int q_begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * M::kBlockRows, T = static_cast<int>(heads.tokens);
+  const int q_end = T - q_begin < M::kBlockRows ? T : q_begin + M::kBlockRows, h = static_cast<int>(blockIdx.y);
+  const int begin = q_begin + warp * U::kRows;
+  const int kv_head = static_cast<int>(heads.KvHead(h)), E = static_cast<int>(heads.E);
   float lse[U::kHeldRows], delta[U::kHeldRows];
   for (int i = 0; i < U::kHeldRows; ++i) {
-    const int64_t t = begin + U::Row(lane, i);
-    const bool valid = t < q_end;
-    query[i] = static_cast<int>(t);
-    first[i] = static_cast<int>(valid ? heads.FirstSeen(x.document_start_T, t) : q_end);
-    lse[i] = valid ? x.lse_TH[t * heads.heads + h] * kLog2E : 0;
-    delta[i] = valid ? x.delta_TH[t * heads.heads + h] : 0;
+    const int t = begin + U::Row(lane, i);
+    lse[i] = t < q_end ? x.lse_TH[t * heads.heads + h] * kLog2E : 0;
+    delta[i] = t < q_end ? x.delta_TH[t * heads.heads + h] : 0;
   }
   typename U::A q_rows[M::kSteps], d_o_rows[M::kSteps];
   LoadRows<M>(x.q, begin, q_end, heads.heads, h, E, lane, q_rows);
   LoadRows<M>(x.d_o, begin, q_end, heads.heads, h, E, lane, d_o_rows);
+  const SeenKeys<U> seen(heads, sees, x.document_start_T, q_begin, q_end, begin, lane);
   const float scale = heads.scale * kLog2E;
 
   C out[M::kColumnTiles] = {};
   TileCopy<M> keys, values;
-  for (int64_t s_begin = heads.FirstSeen(x.document_start_T, q_begin); s_begin < q_end; s_begin += kTileRows) {
-    keys.Start(x.k, s_begin, q_end, heads.kv_heads, kv_head, E, k_tile);
-    values.Start(x.v, s_begin, q_end, heads.kv_heads, kv_head, E, v_tile);
+  for (int s_begin = seen.begin; s_begin < seen.any_end; s_begin += kTileRows) {
+    keys.Start(x.k, s_begin, seen.any_end, heads.kv_heads, kv_head, E, k_tile);
+    values.Start(x.v, s_begin, seen.any_end, heads.kv_heads, kv_head, E, v_tile);
     keys.template Finish<1>(k_tile);
     values.template Finish<0>(v_tile);
     TEMPER_SYNC_SHARED();
+    const bool all_seen = seen.All(s_begin, kTileRows);
     TEMPER_UNROLL
     for (int from = 0; from < kTileRows; from += U::kSpan) {
       C score[M::kScores] = {}, d_p[M::kScores] = {};
       AddScores<M>(q_rows, k_tile, from, lane, score);
       AddScores<M>(d_o_rows, v_tile, from, lane, d_p);
+      if (!all_seen) seen.Mask(s_begin + from, lane, score);
       TEMPER_UNROLL
       for (int n = 0; n < M::kScores; ++n) {
         TEMPER_UNROLL
         for (int i = 0; i < U::kSums; ++i) {
-          const int s = static_cast<int>(s_begin) + from + n * U::kColumns + U::Column(lane, i), held = U::HeldRow(i);
-          const bool seen = s >= first[held] && s <= query[held];
-          const float p = seen ? Exp2Flush(Fma(scale, score[n].x[i], -lse[held])) : 0;
+          const int held = U::HeldRow(i);
+          const float p = Exp2Flush(Fma(scale, score[n].x[i], -lse[held]));
           score[n].x[i] = p * (d_p[n].x[i] - delta[held]);  // d_s
         }
       }
@@ -64,117 +58,120 @@ __global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads) MatrixQueryGradients(Operands 
     }
     TEMPER_SYNC_SHARED();
   }
-  TEMPER_UNROLL
-  for (int i = 0; i < U::kHeldRows; ++i) {
-    if (query[i] >= q_end) continue;
-    U::template StoreRow<M::kE>(out, i, heads.scale, E, lane, d_q + (query[i] * heads.heads + h) * E);
-  }
+  StoreRows<U>(out, heads.scale, x.d_q_before, begin, q_end, heads.heads, h, E, lane, x.d_q);
 }
 
-template <class M>
-__global__ void __launch_bounds__(M::kThreads) MatrixKeyGradients(Operands x, Heads heads, bf16* d_k, bf16* d_v) {
+template <class M, class R, class Sees>
+__global__ void TEMPER_LAUNCH_BOUNDS(M::kThreads, M::kE <= 64 ? 2 : 1)
+    MatrixKeyGradients(BackwardOperands<bf16, R> x, Heads heads, Sees sees) {
   using U = typename M::Unit;
   using C = typename U::C;
   TEMPER_SHARED(Bf16Bits, q_tile, M::kElements);
   TEMPER_SHARED(Bf16Bits, d_o_tile, M::kElements);
   TEMPER_SHARED(float, lse, kTileRows);
   TEMPER_SHARED(float, delta, kTileRows);
-  TEMPER_SHARED(int, first_seen, kTileRows);
+  TEMPER_SHARED(SeenPlaces, seen, kTileRows);
+  TEMPER_SHARED(int, places, M::kBlockRows);  // of the block's keys
   const int thread = static_cast<int>(threadIdx.x), lane = thread % U::kLanes, warp = thread / U::kLanes;
-  const int64_t k_begin = int64_t{blockIdx.x} * M::kBlockRows, kv_head = blockIdx.y, E = heads.E, T = heads.tokens;
-  const int64_t k_end = k_begin + M::kBlockRows < T ? k_begin + M::kBlockRows : T;
-  const int64_t begin = k_begin + warp * U::kRows, group = heads.heads / heads.kv_heads;
+  const int k_begin = static_cast<int>(blockIdx.x) * M::kBlockRows, T = static_cast<int>(heads.tokens);
+  const int k_end = T - k_begin < M::kBlockRows ? T : k_begin + M::kBlockRows, begin = k_begin + warp * U::kRows;
+  const int kv_head = static_cast<int>(blockIdx.y), sharing = static_cast<int>(heads.heads / heads.kv_heads);
+  const int E = static_cast<int>(heads.E);
   typename U::A k_rows[M::kSteps], v_rows[M::kSteps];
   LoadRows<M>(x.k, begin, k_end, heads.kv_heads, kv_head, E, lane, k_rows);
   LoadRows<M>(x.v, begin, k_end, heads.kv_heads, kv_head, E, lane, v_rows);
   const float scale = heads.scale * kLog2E;
 
+  if (thread < M::kBlockRows) places[thread] = static_cast<int>(sees.PlaceOfKey(k_begin + thread));
+  const int q_first = static_cast<int>(sees.FirstQuery(k_begin));
+  const int q_stop = q_first + TilesThatSee(heads, sees, x.document_start_T, q_first, k_end, kTileRows) * kTileRows;
+
   C out_k[M::kColumnTiles] = {}, out_v[M::kColumnTiles] = {};
   TileCopy<M> queries, gradients;
   float lse_here = 0, delta_here = 0;  // of this thread's query of the tile
-  int first_here = 0;
+  SeenPlaces seen_here = {};
   const auto start = [&](int h, int q_begin) {
     queries.Start(x.q, q_begin, T, heads.heads, h, E, q_tile);
     gradients.Start(x.d_o, q_begin, T, heads.heads, h, E, d_o_tile);
-    const int64_t t = q_begin + thread % kTileRows;
+    const int t = q_begin + thread % kTileRows;
     lse_here = t < T ? x.lse_TH[t * heads.heads + h] * kLog2E : 0.0f;
     delta_here = t < T ? x.delta_TH[t * heads.heads + h] : 0.0f;
-    first_here = static_cast<int>(t < T ? heads.FirstSeen(x.document_start_T, t) : T);  // what is no query sees no key
+    seen_here = SeenPlaces::Of(heads, sees, x.document_start_T, t);
   };
-  const int q_first = static_cast<int>(k_begin), h_end = static_cast<int>((kv_head + 1) * group);
-  int h_next = static_cast<int>(kv_head * group), q_next = q_first;
-  start(h_next, q_next);
-  // Later queries see no earlier keys: the first tile whose first query sees none of these is beyond the last.
+  const int h_end = (kv_head + 1) * sharing;
+  int h = q_first < q_stop ? kv_head * sharing : h_end, q_begin = q_first;
+  if (h < h_end) start(h, q_begin);
   const auto start_next = [&] {
-    q_next += kTileRows;
-    if (q_next >= T || heads.FirstSeen(x.document_start_T, q_next) >= k_end) {
-      ++h_next;
-      q_next = q_first;
+    q_begin += kTileRows;
+    if (q_begin == q_stop) {
+      ++h;
+      q_begin = q_first;
     }
-    if (h_next < h_end) start(h_next, q_next);
+    if (h < h_end) start(h, q_begin);
   };
-  while (h_next < h_end) {
-    const int q_begin = q_next;
+  while (h < h_end) {
     if (thread < kTileRows) {
       lse[thread] = lse_here;
       delta[thread] = delta_here;
-      first_seen[thread] = first_here;
+      seen[thread] = seen_here;
     }
     queries.template Finish<1>(q_tile);
     gradients.template Finish<0>(d_o_tile);
     TEMPER_SYNC_SHARED();
     if constexpr (!U::kCopiesBeside) start_next();
+    const bool all_seen = AllSee(seen, 0, kTileRows, places, M::kBlockRows);
     TEMPER_NO_UNROLL  // the accumulators leave no registers for two at once
         for (int from = 0; from < kTileRows; from += U::kSpan) {
       C p[M::kScores] = {}, d_s[M::kScores] = {};
       AddScores<M>(k_rows, q_tile, from, lane, p);
       AddScores<M>(v_rows, d_o_tile, from, lane, d_s);
+      if (!all_seen) MaskKeys<U>(seen, from, places, warp * U::kRows, lane, p);
+      const int column = from + U::Column(lane, 0);
       TEMPER_UNROLL
       for (int n = 0; n < M::kScores; ++n) {
         TEMPER_UNROLL
         for (int i = 0; i < U::kSums; ++i) {
-          const int column = from + n * U::kColumns + U::Column(lane, i);
-          const int t = q_begin + column, s = static_cast<int>(begin) + U::Row(lane, U::HeldRow(i));
-          const bool seen = s <= t && s >= first_seen[column];
-          p[n].x[i] = seen ? Exp2Flush(Fma(scale, p[n].x[i], -lse[column])) : 0;
-          d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column]);
+          p[n].x[i] = Exp2Flush(Fma(scale, p[n].x[i], -lse[column + n * U::kColumns + U::Column(0, i)]));
         }
       }
       AddProduct<M>(p, d_o_tile, from, lane, out_v);
+      TEMPER_UNROLL
+      for (int n = 0; n < M::kScores; ++n) {
+        TEMPER_UNROLL
+        for (int i = 0; i < U::kSums; ++i) {
+          d_s[n].x[i] = p[n].x[i] * (d_s[n].x[i] - delta[column + n * U::kColumns + U::Column(0, i)]);
+        }
+      }
       AddProduct<M>(d_s, q_tile, from, lane, out_k);
     }
     TEMPER_SYNC_SHARED();
     if constexpr (U::kCopiesBeside) start_next();
   }
-  TEMPER_UNROLL
-  for (int i = 0; i < U::kHeldRows; ++i) {
-    const int64_t s = begin + U::Row(lane, i), at = (s * heads.kv_heads + kv_head) * E;
-    if (s >= k_end) continue;
-    U::template StoreRow<M::kE>(out_k, i, heads.scale, E, lane, d_k + at);
-    U::template StoreRow<M::kE>(out_v, i, 1, E, lane, d_v + at);
-  }
+  StoreRows<U>(out_k, heads.scale, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_k);
+  StoreRows<U>(out_v, 1, nullptr, begin, k_end, heads.kv_heads, kv_head, E, lane, x.d_v);
 }
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Context& context) {
+template <class R, class Sees>
+std::unique_ptr<Kernel> MakeMatrixAttentionBackward(const Heads& heads, const Sees& sees, bool acc,
+                                                    const Context& context) {
   return WithMatrixTile(heads, context.stream, [&]<class M>() {
-    return MakeKernel([heads, stream = context.stream](const KernelArgs& args) {
+    return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (heads.tokens == 0) return OkStatus();
-      float* const delta = reinterpret_cast<float*>(args.workspace);
-      const Operands x = {In<const bf16>(args, 0), In<const bf16>(args, 1),  In<const bf16>(args, 2),
-                          In<const bf16>(args, 3), In<const float>(args, 5), delta,
-                          In<const int>(args, 6)};
+      const auto x = BackwardOperandsOf<bf16, R>(args, acc);
       const unsigned tiles = BlocksOf(heads.tokens, M::kBlockRows);
       constexpr unsigned kThreads = M::kThreads;
-      TEMPER_RETURN_IF_ERROR(FindDeltas(x.d_o, In<const bf16>(args, 4), heads, delta, stream));
-      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((MatrixQueryGradients<M>),
+      TEMPER_RETURN_IF_ERROR(FindDeltas(x.d_o, x.o, heads, x.delta_TH, stream));
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((MatrixQueryGradients<M, R, Sees>),
                                            (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x,
-                                           heads, Out<bf16>(args, 0)));
-      return TEMPER_LAUNCH((MatrixKeyGradients<M>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}), kThreads,
-                           stream, x, heads, Out<bf16>(args, 1), Out<bf16>(args, 2));
+                                           heads, sees));
+      return TEMPER_LAUNCH((MatrixKeyGradients<M, R, Sees>), (gpuDim3{tiles, static_cast<unsigned>(heads.kv_heads)}),
+                           kThreads, stream, x, heads, sees);
     });
   });
 }
+template std::unique_ptr<Kernel> MakeMatrixAttentionBackward<bf16>(const Heads&, const Causal&, bool, const Context&);
+template std::unique_ptr<Kernel> MakeMatrixAttentionBackward<float>(const Heads&, const Dealt&, bool, const Context&);
 
 }  // namespace temper::gpu

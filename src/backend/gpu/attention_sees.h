@@ -8,7 +8,7 @@
 //   FirstPlace(heads, document_start_T, t)      query t sees keys whose place is in [FirstPlace, PlaceOf(t)]
 #pragma once
 
-#include "backend/gpu/attention_tile.h"
+#include "backend/gpu/attention_operands.h"
 #include "graph/ops/context_attributes.h"
 
 namespace temper::gpu {
@@ -27,20 +27,45 @@ struct Causal {
   }
 };
 
+// What a ContextPart says, in the 32 bits that places have, with one division per question: kernels ask for each query
+// of each tile.
+class DealtPart {
+ public:
+  explicit DealtPart(const ContextPart& part)
+      : row_(static_cast<int>(part.row)),
+        local_row_(static_cast<int>(part.local_row())),
+        chunk_(static_cast<int>(part.chunk())),
+        begin_(static_cast<int>(part.chunk_begin(0))),
+        second_begin_(static_cast<int>(part.chunk_begin(1))) {}  // of whole rows, their end
+
+  __device__ int PlaceOf(int64_t t) const {
+    const int local = static_cast<int>(t), before = local / local_row_, within = local - before * local_row_;
+    return before * row_ + (within < chunk_ ? begin_ + within : second_begin_ + within - chunk_);
+  }
+  __device__ int LocalFrom(int place) const {
+    const int before = place / row_, within = place - before * row_;
+    return before * local_row_ + OfChunk(within - begin_) + OfChunk(within - second_begin_);
+  }
+
+ private:
+  __device__ int OfChunk(int within) const { return within < 0 ? 0 : within < chunk_ ? within : chunk_; }
+  int row_, local_row_, chunk_, begin_, second_begin_;
+};
+
 // A rank's queries on the keys of a rank of its context-parallel group. Rows are dealt (tensor/context_part.h): which
 // local keys a local query sees follows from both ranks' places.
 struct Dealt {
-  ContextPart queries, keys;
+  DealtPart queries, keys;
 
   __device__ int64_t First(const Heads& heads, const int* document_start_T, int64_t t) const {
-    return keys.LocalFrom(FirstPlace(heads, document_start_T, t));
+    return keys.LocalFrom(static_cast<int>(FirstPlace(heads, document_start_T, t)));
   }
   __device__ int64_t End(int64_t t) const { return keys.LocalFrom(queries.PlaceOf(t) + 1); }
   __device__ int64_t FirstQuery(int64_t s) const { return queries.LocalFrom(keys.PlaceOf(s)); }
   __device__ int64_t PlaceOf(int64_t t) const { return queries.PlaceOf(t); }
   __device__ int64_t PlaceOfKey(int64_t s) const { return keys.PlaceOf(s); }
   __device__ int64_t FirstPlace(const Heads& heads, const int* document_start_T, int64_t t) const {
-    const int64_t place = queries.PlaceOf(t);
+    const int place = queries.PlaceOf(t);
     int64_t first = document_start_T[t];
     if (heads.window > 0 && first < place - heads.window + 1) first = place - heads.window + 1;
     return first < 0 ? 0 : first > place ? place : first;
@@ -48,7 +73,7 @@ struct Dealt {
 };
 
 inline Dealt DealtOf(const Attributes& a) {
-  return {ContextPartOf(a, "row"), ContextPartOf(a, "row", "origin")};
+  return {DealtPart(ContextPartOf(a, "row")), DealtPart(ContextPartOf(a, "row", "origin"))};
 }
 
 }  // namespace temper::gpu

@@ -1,5 +1,7 @@
-// attention_step and its backward: this rank's queries on the keys of one rank of a context-parallel group. Rows are
-// dealt (tensor/context_part.h): which local keys a local query sees follows from both ranks' places.
+// attention_step and its backward: this rank's queries on the keys of one rank of a context-parallel group, by the
+// kernels of attention. Rows are dealt (tensor/context_part.h): which local keys a local query sees follows from both
+// ranks' places.
+#include "backend/gpu/attention_matrix.h"
 #include "backend/gpu/attention_tiling.h"
 #include "backend/gpu/attention_warpgroup.h"
 
@@ -16,7 +18,8 @@ std::unique_ptr<Kernel> MakeAttentionStep(const KernelSpec& spec, const Context&
            "their token";
   });
   if (spec.inputs[0].dtype == DType::kBF16) {
-    if (auto kernel = MakeWarpgroupAttentionStep(heads, dealt, acc, context, &fault)) return kernel;
+    if (auto kernel = MakeWarpgroupAttention<float>(heads, dealt, acc, context, &fault)) return kernel;
+    if (auto kernel = MakeMatrixAttention<float>(heads, dealt, acc, context, &fault)) return kernel;
   }
   return DispatchAttention(spec.inputs[0], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([heads, dealt, acc, stream = context.stream, fault = std::move(fault)](const KernelArgs& args) {
@@ -31,7 +34,8 @@ std::unique_ptr<Kernel> MakeAttentionStepBackward(const KernelSpec& spec, const 
   const Dealt dealt = DealtOf(spec.attributes);
   const bool acc = spec.attributes.Flag("acc");
   if (spec.inputs[1].dtype == DType::kBF16) {
-    if (auto kernel = MakeWarpgroupAttentionStepBackward(heads, dealt, acc, context)) return kernel;
+    if (auto kernel = MakeWarpgroupAttentionBackward<float>(heads, dealt, acc, context)) return kernel;
+    if (auto kernel = MakeMatrixAttentionBackward<float>(heads, dealt, acc, context)) return kernel;
   }
   return DispatchAttention(spec.inputs[1], heads.E, [&]<class T, class S>() -> std::unique_ptr<Kernel> {
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {

@@ -1,14 +1,12 @@
-// What the kernels of attention share: a block works on tiles of kTile rows (queries or keys) of one head, in f32 in
-// shared memory. kLanes neighbouring threads share a row: each takes every kLanes-th column of a tile.
+// What the kernels of attention without matrix units share: a block works on tiles of kTile rows (queries or keys) of
+// one head, in f32 in shared memory. kLanes neighbouring threads share a row: each takes every kLanes-th column of a
+// tile.
 //
-// These are the kernels for f32, wide heads and GPUs without matrix units, of which they make no use. Work per tile
-// pair is 4 kTile^2 E flops on 2 kTile E elements, so memory is not what limits them.
+// These are the kernels for f32, wide heads and GPUs without matrix units. Work per tile pair is 4 kTile^2 E flops on
+// 2 kTile E elements, so memory is not what limits them.
 #pragma once
 
-#include <algorithm>
-
-#include "backend/gpu/faults.h"
-#include "backend/gpu/launch.h"
+#include "backend/gpu/attention_operands.h"
 
 namespace temper::gpu {
 
@@ -28,28 +26,6 @@ struct TileShape {
 using SmallHead = TileShape<32, 64>;
 using LargeHead = TileShape<16, 128>;
 using WideHead = TileShape<8, 256>;
-
-struct Heads {
-  int64_t tokens, heads, kv_heads, E, window;
-  float scale;
-
-  __device__ int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
-  // The first key that query t sees: never outside of [0, t], whatever the data says.
-  __device__ int64_t FirstSeen(const int* document_start_T, int64_t t) const {
-    int64_t first = document_start_T[t];
-    if (window > 0 && first < t - window + 1) first = t - window + 1;
-    return first < 0 ? 0 : first > t ? t : first;
-  }
-};
-
-inline Heads HeadsOf(const TensorType& q, const Attributes& a) {
-  return {.tokens = q.shape[0],
-          .heads = a.Int("heads"),
-          .kv_heads = a.Int("kv_heads"),
-          .E = q.shape[1] / a.Int("heads"),
-          .window = a.IntOr("window", 0),
-          .scale = static_cast<float>(a.Double("scale"))};
-}
 
 // Rows [first, end) of a head of x_T(H*E), as far as they exist; zeros for the rest of the tile.
 template <class S, class T>
@@ -104,9 +80,5 @@ std::unique_ptr<Kernel> DispatchAttention(const TensorType& q, int64_t E, const 
     return E <= LargeHead::kWidth ? f.template operator()<T, LargeHead>() : f.template operator()<T, WideHead>();
   });
 }
-
-// delta_TH of attention's backward: the sum over a head of d_o o.
-template <class T>
-Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream);
 
 }  // namespace temper::gpu

@@ -1,6 +1,6 @@
-// The tiling of attention and its backward without matrix units. No two blocks write the same element, so there is
-// nothing to add atomically: the same bits, run after run. Floor: 4 flops per query, visible key and element; backward
-// 10, where scores are made twice (14 here).
+// The tiling of attention and of the steps of a ring without matrix units, and that of their backwards. No two blocks
+// write the same element, so there is nothing to add atomically: the same bits, run after run. Floor: 4 flops per
+// query, visible key and element; backward 10, where scores are made twice (14 here).
 #pragma once
 
 #include "backend/gpu/attention_sees.h"
@@ -8,20 +8,11 @@
 
 namespace temper::gpu {
 
-template <class T, class Out>
-struct ForwardOperands {
-  const T *q, *k, *v;
-  const int* document_start_T;
-  Out* o;
-  float* lse_TH;
-  const float *o_before = nullptr, *lse_before = nullptr;  // of the keys of earlier steps
-};
-
 // A block per tile of queries and head passes over the keys that its queries see, keeping the running maximum, sum and
 // output of each (Dao 2023, FlashAttention-2). The steps before are one more key, which scores their lse and has their
 // o as value.
-template <class T, class Out, class S, class Sees>
-__global__ void AttentionTiles(ForwardOperands<T, Out> x, Heads heads, Sees sees, int64_t* fault) {
+template <class T, class R, class S, class Sees>
+__global__ void AttentionTiles(ForwardOperands<T, R> x, Heads heads, Sees sees, int64_t* fault) {
   TEMPER_SHARED(float, q_tile, S::kElements);
   TEMPER_SHARED(float, kv_tile, S::kElements);  // of keys, then of values
   TEMPER_SHARED(float, p_tile, S::kScores);
@@ -86,31 +77,15 @@ template <class T, class R, class S, class Sees>
 Status LaunchAttention(const KernelArgs& args, const Heads& heads, const Sees& sees, bool acc, int64_t* fault,
                        gpuStream_t stream) {
   if (heads.tokens == 0) return OkStatus();
-  const ForwardOperands<T, R> x = {.q = In<T>(args, 0),
-                                   .k = In<T>(args, 1),
-                                   .v = In<T>(args, 2),
-                                   .document_start_T = In<const int>(args, 3),
-                                   .o = Out<R>(args, 0),
-                                   .lse_TH = Out<float>(args, 1),
-                                   .o_before = acc ? In<float>(args, 4) : nullptr,
-                                   .lse_before = acc ? In<float>(args, 5) : nullptr};
+  const auto x = ForwardOperandsOf<T, R>(args, acc);
   const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
   return TEMPER_LAUNCH((AttentionTiles<T, R, S, Sees>), (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}),
                        unsigned{kBlockThreads}, stream, x, heads, sees, fault);
 }
 
-template <class T, class Out>
-struct BackwardOperands {
-  const T *d_o, *q, *k, *v;
-  const float *lse_TH, *delta_TH;
-  const int* document_start_T;
-  Out *d_q, *d_k, *d_v;
-  const float* d_q_before = nullptr;  // of earlier steps
-};
-
 // d_q = scale sum d_s k, by tiles of queries, with p = exp(score - lse) made anew, d_s = p (d_o . v - delta).
-template <class T, class Out, class S, class Sees>
-__global__ void QueryGradients(BackwardOperands<T, Out> x, Heads heads, Sees sees) {
+template <class T, class R, class S, class Sees>
+__global__ void QueryGradients(BackwardOperands<T, R> x, Heads heads, Sees sees) {
   TEMPER_SHARED(float, q_tile, S::kElements);
   TEMPER_SHARED(float, d_o_tile, S::kElements);
   TEMPER_SHARED(float, k_tile, S::kElements);
@@ -159,8 +134,8 @@ __global__ void QueryGradients(BackwardOperands<T, Out> x, Heads heads, Sees see
 
 // d_k = scale sum d_s q and d_v = sum p d_o, by tiles of keys, whose block goes through the heads that share them and
 // their queries in order.
-template <class T, class Out, class S, class Sees>
-__global__ void KeyGradients(BackwardOperands<T, Out> x, Heads heads, Sees sees) {
+template <class T, class R, class S, class Sees>
+__global__ void KeyGradients(BackwardOperands<T, R> x, Heads heads, Sees sees) {
   TEMPER_SHARED(float, q_tile, S::kElements);
   TEMPER_SHARED(float, d_o_tile, S::kElements);
   TEMPER_SHARED(float, k_tile, S::kElements);
@@ -211,21 +186,10 @@ template <class T, class R, class S, class Sees>
 Status LaunchAttentionBackward(const KernelArgs& args, const Heads& heads, const Sees& sees, bool acc,
                                gpuStream_t stream) {
   if (heads.tokens == 0) return OkStatus();
-  float* const delta = reinterpret_cast<float*>(args.workspace);
-  const BackwardOperands<T, R> x = {.d_o = In<T>(args, 0),
-                                    .q = In<T>(args, 1),
-                                    .k = In<T>(args, 2),
-                                    .v = In<T>(args, 3),
-                                    .lse_TH = In<float>(args, 5),
-                                    .delta_TH = delta,
-                                    .document_start_T = In<const int>(args, 6),
-                                    .d_q = Out<R>(args, 0),
-                                    .d_k = Out<R>(args, 1),
-                                    .d_v = Out<R>(args, 2),
-                                    .d_q_before = acc ? In<float>(args, 7) : nullptr};
+  const auto x = BackwardOperandsOf<T, R>(args, acc);
   const auto tiles = static_cast<unsigned>((heads.tokens + S::kRows - 1) / S::kRows);
   constexpr unsigned kThreads = kBlockThreads;
-  TEMPER_RETURN_IF_ERROR(FindDeltas<T>(x.d_o, In<T>(args, 4), heads, delta, stream));
+  TEMPER_RETURN_IF_ERROR(FindDeltas(x.d_o, x.o, heads, x.delta_TH, stream));
   TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((QueryGradients<T, R, S, Sees>),
                                        (gpuDim3{tiles, static_cast<unsigned>(heads.heads)}), kThreads, stream, x, heads,
                                        sees));

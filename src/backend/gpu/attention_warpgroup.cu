@@ -15,105 +15,40 @@ struct Forward {
   static constexpr int kWindow = kTiles * Tile::kElements + kWindowSlack;
 };
 
-// p = exp2(scale score - largest so far), of this lane's two rows, `largest` in units of log 2; `rescale` takes what
-// was summed up before to the new largest.
-template <int kTiles>
-__device__ __forceinline__ void Softmax(FragmentC (&score)[kTiles], float scale, float (&largest)[2], float (&sum)[2],
-                                        float (&rescale)[2]) {
-  float here[2] = {-INFINITY, -INFINITY};
-  TEMPER_UNROLL
-  for (int n = 0; n < kTiles; ++n) {
-    TEMPER_UNROLL
-    for (int i = 0; i < 4; ++i) here[i / 2] = fmaxf(here[i / 2], score[n].x[i]);  // a NaN comes back through p
-  }
-  TEMPER_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const float before = largest[i];
-    largest[i] = fmaxf(before, ReduceQuad<Larger>(here[i]) * scale);
-    // No key of this query yet: nothing to scale, and nothing that exp2 could take.
-    const float from = largest[i] > -INFINITY ? largest[i] : 0;
-    rescale[i] = Exp2Flush(before - from);
-    float sum_here = 0;
-    TEMPER_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      TEMPER_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        float& p = score[n].x[i * 2 + j];
-        p = Exp2Flush(Fma(p, scale, -from));
-        sum_here += p;
-      }
-    }
-    sum[i] = Fma(sum[i], rescale[i], sum_here);  // of this lane's columns
-  }
-}
-
-template <class R>
-struct Operands {
-  const bf16 *q, *k, *v;
-  const int* document_start_T;
-  R* o;
-  float* lse_TH;
-  const float *o_before, *lse_before;  // of the keys of earlier steps, or nullptr
-};
-
 template <int kE, class R, class Sees>
 __global__ void __launch_bounds__(kWarpgroupThreads, 1)
-    WarpgroupAttention(Operands<R> x, Heads heads, Sees sees, int64_t* fault) {
+    WarpgroupAttention(ForwardOperands<bf16, R> x, Heads heads, Sees sees, int64_t* fault) {
   using Tile = typename Forward<kE>::Tile;
   TEMPER_WINDOW(Bf16Bits, window, Forward<kE>::kWindow);
   const int base = FirstTile(window);
   const auto place = [base](int i) { return Tile{base + i * Tile::kElements}; };
   const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const int in_block = group * kWarpgroupRows + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + lane / 4;
   // The last queries see the most keys: their blocks begin first.
-  const int64_t q_begin = int64_t{gridDim.x - 1 - blockIdx.x} * kBlockRows, h = blockIdx.y, E = heads.E;
-  const int64_t q_end = q_begin + kBlockRows < heads.tokens ? q_begin + kBlockRows : heads.tokens;
-  const int64_t kv_head = heads.KvHead(h);
-  if (h == 0 && q_begin + threadIdx.x < q_end) {
-    const int64_t t = q_begin + threadIdx.x;
+  const int q_begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows, T = static_cast<int>(heads.tokens);
+  const int q_end = T - q_begin < kBlockRows ? T : q_begin + kBlockRows, h = static_cast<int>(blockIdx.y);
+  const int begin = WarpRow(q_begin);
+  const int64_t kv_head = heads.KvHead(h), E = heads.E;
+  const int t = q_begin + static_cast<int>(threadIdx.x);
+  if (h == 0 && t < q_end) {
     const int start = x.document_start_T[t];
     if (start < 0 || start > sees.PlaceOf(t) || (t > 0 && start < x.document_start_T[t - 1])) *fault = 1 + t;
   }
-  const int64_t row = q_begin + in_block;
-  const SeenKeys seen(heads, sees, x.document_start_T, q_begin, q_end, in_block);
+  const SeenKeys<Mma> seen(heads, sees, x.document_start_T, q_begin, q_end, begin, lane);
   const int tiles = seen.Tiles(kBlockRows);
   const auto copy_keys = [&](int j) {
-    CopyRows(x.k, seen.begin + int64_t{j} * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window,
-             place(1 + j % 2));
+    CopyRows(x.k, seen.begin + j * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window, place(1 + j % 2));
   };
   const auto copy_values = [&](int j) {
-    CopyRows(x.v, seen.begin + int64_t{j} * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window,
-             place(3 + j % 2));
+    CopyRows(x.v, seen.begin + j * kBlockRows, seen.any_end, heads.kv_heads, kv_head, E, window, place(3 + j % 2));
   };
   const float scale = heads.scale * kLog2E;
   FragmentC score[kBlockRows / 8], out[kE / 8] = {};
   FragmentA p[kBlockRows / 16];
-  // The steps before are one more key, which scores their lse and has their o as value.
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, rescale[2];
-  if (x.lse_before != nullptr) {
-    TEMPER_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int64_t t = row + i / 2 * 8;
-      if (t >= q_end) continue;
-      largest[i / 2] = x.lse_before[t * heads.heads + h] * kLog2E;
-      sum[i / 2] = lane % 4 == 0 ? 1 : 0;
-      TEMPER_UNROLL
-      for (int n = 0; n < kE / 8; ++n) {
-        const int64_t e = n * 8 + lane % 4 * 2 + i % 2;
-        if (e < E) out[n].x[i] = x.o_before[(t * heads.heads + h) * E + e];
-      }
-    }
-  }
-  const auto softmax = [&](int j) {
-    seen.Mask(seen.begin + int64_t{j} * kBlockRows, lane, score);
-    Softmax(score, scale, largest, sum, rescale);
-  };
-  const auto rescale_out = [&] {
-    TEMPER_UNROLL
-    for (int n = 0; n < kE / 8; ++n) {
-      TEMPER_UNROLL
-      for (int i = 0; i < 4; ++i) out[n].x[i] *= rescale[i / 2];
-    }
+  RunningSoftmax<Mma> softmax(x, heads, begin, q_end, h, lane, out);
+  const auto weigh = [&](int j) {
+    const int s_begin = seen.begin + j * kBlockRows;
+    if (!seen.All(s_begin, kBlockRows)) seen.Mask(s_begin, lane, score);
+    softmax.Weigh(score, scale);
   };
 
   if (tiles > 0) {
@@ -127,8 +62,8 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     FenceRegisters(score);
     StartScores(window, place(0), group * kWarpgroupRows, place(1), score);
     AwaitProducts<0>(score);
-    softmax(0);
-    if (x.lse_before != nullptr) rescale_out();
+    weigh(0);
+    if (x.lse_before != nullptr) softmax.Rescale(out);
     PackWeights(score, p);
     for (int j = 1; j < tiles; ++j) {
       MeetAtTile();
@@ -139,9 +74,9 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
       StartScores(window, place(0), group * kWarpgroupRows, place(1 + j % 2), score);
       StartWeighted(window, p, place(3 + (j - 1) % 2), out);
       AwaitProducts<1>(score);
-      softmax(j);
+      weigh(j);
       AwaitProducts<0>(out, p);
-      rescale_out();
+      softmax.Rescale(out);
       PackWeights(score, p);
     }
     MeetAtTile();
@@ -149,16 +84,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     StartWeighted(window, p, place(3 + (tiles - 1) % 2), out);
     AwaitProducts<0>(out);
   }
-  TEMPER_UNROLL
-  for (int i = 0; i < 2; ++i) sum[i] = ReduceQuad<Sum>(sum[i]);
-  const auto store = [&]<int kHalf>() {
-    const int64_t t = row + kHalf * 8;
-    if (t >= q_end) return;
-    StoreSums<kHalf>(out, 1 / sum[kHalf], nullptr, row, heads.heads, h, E, lane, x.o);
-    if (lane % 4 == 0) x.lse_TH[t * heads.heads + h] = largest[kHalf] * kLn2 + Log(sum[kHalf]);
-  };
-  store.template operator()<0>();
-  store.template operator()<1>();
+  softmax.Store(out, x, heads, begin, q_end, h, lane);
 }
 
 template <int kE, class R, class Sees>
@@ -167,14 +93,7 @@ std::unique_ptr<Kernel> Make(const Heads& heads, const Sees& sees, bool acc, gpu
   if (!AllowWindow(WarpgroupAttention<kE, R, Sees>, kBytes)) return nullptr;
   return MakeKernel([=, fault = std::move(*fault)](const KernelArgs& args) {
     if (heads.tokens == 0) return OkStatus();
-    const Operands<R> x = {.q = In<const bf16>(args, 0),
-                           .k = In<const bf16>(args, 1),
-                           .v = In<const bf16>(args, 2),
-                           .document_start_T = In<const int>(args, 3),
-                           .o = Out<R>(args, 0),
-                           .lse_TH = Out<float>(args, 1),
-                           .o_before = acc ? In<const float>(args, 4) : nullptr,
-                           .lse_before = acc ? In<const float>(args, 5) : nullptr};
+    const auto x = ForwardOperandsOf<bf16, R>(args, acc);
     const gpuDim3 blocks = {static_cast<unsigned>((heads.tokens + kBlockRows - 1) / kBlockRows),
                             static_cast<unsigned>(heads.heads)};
     return TEMPER_LAUNCH_WINDOW((WarpgroupAttention<kE, R, Sees>), blocks, unsigned{kWarpgroupThreads}, kBytes, stream,
@@ -182,33 +101,28 @@ std::unique_ptr<Kernel> Make(const Heads& heads, const Sees& sees, bool acc, gpu
   });
 }
 
+}  // namespace
+
 template <class R, class Sees>
-std::unique_ptr<Kernel> MakeFor(const Heads& heads, const Sees& sees, bool acc, const Context& context,
-                                Faults::Word* fault) {
+std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads& heads, const Sees& sees, bool acc, const Context& context,
+                                               Faults::Word* fault) {
   if (!FitsWarpgroups(heads, context)) return nullptr;
   return heads.E <= 64 ? Make<64, R>(heads, sees, acc, context.stream, fault)
                        : Make<128, R>(heads, sees, acc, context.stream, fault);
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads& heads, const Context& context, Faults::Word* fault) {
-  return MakeFor<bf16>(heads, Causal(), /*acc=*/false, context, fault);
-}
-std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads& heads, const Dealt& dealt, bool acc,
-                                                   const Context& context, Faults::Word* fault) {
-  return MakeFor<float>(heads, dealt, acc, context, fault);
-}
-
 #else
 
-std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads&, const Context&, Faults::Word*) {
-  return nullptr;
-}
-std::unique_ptr<Kernel> MakeWarpgroupAttentionStep(const Heads&, const Dealt&, bool, const Context&, Faults::Word*) {
+template <class R, class Sees>
+std::unique_ptr<Kernel> MakeWarpgroupAttention(const Heads&, const Sees&, bool, const Context&, Faults::Word*) {
   return nullptr;
 }
 
 #endif
+
+template std::unique_ptr<Kernel> MakeWarpgroupAttention<bf16>(const Heads&, const Causal&, bool, const Context&,
+                                                              Faults::Word*);
+template std::unique_ptr<Kernel> MakeWarpgroupAttention<float>(const Heads&, const Dealt&, bool, const Context&,
+                                                               Faults::Word*);
 
 }  // namespace temper::gpu

@@ -6,7 +6,7 @@
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
 //   TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, args...)
 //                                                           with a window of so many bytes, which AllowWindow granted
-//   TEMPER_LAUNCH_BOUNDS(256)                               __launch_bounds__; on AMD registers for 2 waves a SIMD
+//   TEMPER_LAUNCH_BOUNDS(256, 2)                            __launch_bounds__; on AMD registers for 2 waves a SIMD
 //   TEMPER_SYNC_SHARED()                                    __syncthreads for shared memory: loads from memory go on
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
@@ -32,7 +32,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define TEMPER_LAUNCH_BOUNDS(threads)
+#define TEMPER_LAUNCH_BOUNDS(threads, waves)
 #define TEMPER_UNROLL
 #define TEMPER_NO_UNROLL
 #define threadIdx (::temper::simt::Here().thread)
@@ -119,12 +119,12 @@ bool AllowWindow(void (*)(Parameters...), int bytes) {
 
 #if defined(__HIP__) || defined(__HIPCC__)
 #include <hip/hip_runtime.h>
-#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads, 2)
+#define TEMPER_LAUNCH_BOUNDS(threads, waves) __launch_bounds__(threads, waves)
 #define TEMPER_SYNC_SHARED() asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" : : : "memory")
 #define TEMPER_GPU_NAME(name) hip##name
 #else
 #include <cuda_runtime.h>
-#define TEMPER_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define TEMPER_LAUNCH_BOUNDS(threads, waves) __launch_bounds__(threads)
 #define TEMPER_SYNC_SHARED() __syncthreads()
 #define TEMPER_GPU_NAME(name) cuda##name
 #endif

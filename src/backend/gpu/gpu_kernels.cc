@@ -36,8 +36,14 @@ Maker MakerOf(Op op) {
     case Op::kSumScalars: return MakeSumScalars;
     case Op::kClip: return MakeClip;
     case Op::kAdamw: return MakeAdamw;
-    default: return nullptr;
+    // Matrix products can fail for other reasons: MakeGpuKernel makes them. The others are no kernels' work. All ops are
+    // named, so that the compiler says where one was forgotten.
+    case Op::kLinear: case Op::kLinearDx: case Op::kLinearDw: case Op::kLinearCrossEntropy:
+    case Op::kFetch: case Op::kEvict:
+    case Op::kAllGather: case Op::kReduceScatter: case Op::kAllReduce: case Op::kBroadcast: case Op::kShift:
+    case Op::kSend: case Op::kRecv: return nullptr;
   }
+  return nullptr;
 }
 // clang-format on
 

@@ -1,7 +1,7 @@
 // Attention and its backward where a library attends within documents (packed_attention.h).
 #pragma once
 
-#include "backend/gpu/attention_tile.h"
+#include "backend/gpu/attention_operands.h"
 
 namespace temper::gpu {
 

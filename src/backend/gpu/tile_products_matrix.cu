@@ -75,7 +75,7 @@ class PanelCopy {
 };
 
 template <class U, class Out>
-__global__ void TEMPER_LAUNCH_BOUNDS(kBlockThreads)
+__global__ void TEMPER_LAUNCH_BOUNDS(kBlockThreads, 2)
     MatrixTileProduct(Operand a, Operand b, float scale, const bf16* bias, const Out* acc, Out* out) {
   // Of a warp; two of them stand side by side.
   constexpr int kWarpRows = kSide * 2 * U::kLanes / kBlockThreads, kWarpColumns = kSide / 2;

@@ -18,7 +18,8 @@
 //   RowsAsRows                   kRows rows are A's
 //   RowsAsColumns                kSpan rows are the columns of kSpan / kColumns B
 //   RowsAsTerms                  16 rows are the terms of kBatch<kE> B, whose columns are elements
-//   Element<kE>(lane, n, i)      which element of a row x[i] of the n-th such product is; StoreRow stores them
+//   Element<kE>(lane, n, i)      which element of a row x[i] of the n-th such product is; StoreRow stores them, LoadRow
+//                                brings f32 back
 //   kCopiesBeside                copies go to shared memory on their own; else a lane has them in registers (Staged)
 //                                until FinishCopy
 //
@@ -32,6 +33,21 @@
 #include "backend/gpu/shared_words.h"
 
 namespace temper::gpu {
+
+// row[e ..] = x factor, + before[e ..] where there is one. REQUIRES: as Store.
+template <int kCount, class R>
+__device__ __forceinline__ void StoreSums(const float (&x)[kCount], float factor, const float* before, int e, R* row) {
+  float y[kCount];
+  if (before == nullptr) {
+    TEMPER_UNROLL
+    for (int i = 0; i < kCount; ++i) y[i] = x[i] * factor;
+  } else {
+    Load(before + e, y);
+    TEMPER_UNROLL
+    for (int i = 0; i < kCount; ++i) y[i] = Fma(x[i], factor, y[i]);
+  }
+  Store(row + e, y);
+}
 
 #if TEMPER_MMA
 
@@ -88,15 +104,28 @@ struct Mma {
   __device__ static constexpr int Element(int lane, int n, int i) {
     return n * 8 + Column(lane, i);
   }
-  // The elements of held row `held` below E, times `factor`. REQUIRES: E is a multiple of 8.
-  template <int kE>
-  __device__ __forceinline__ static void StoreRow(const C (&x)[kE / 8], int held, float factor, int64_t E, int lane,
-                                                  bf16* row) {
+  // row[e] = x factor, + before[e] where there is one, for the elements e of held row `held` below E. REQUIRES: E is a
+  // multiple of 8.
+  template <int kE, class R>
+  __device__ __forceinline__ static void StoreRow(const C (&x)[kE / 8], int held, float factor, const float* before,
+                                                  int64_t E, int lane, R* row) {
     TEMPER_UNROLL
     for (int n = 0; n < kE / 8; ++n) {
       const int e = Element<kE>(lane, n, 0);
       if (e >= E) continue;
-      *reinterpret_cast<uint32_t*>(row + e) = PackBf16(x[n].x[held * 2] * factor, x[n].x[held * 2 + 1] * factor);
+      StoreSums<2>({x[n].x[held * 2], x[n].x[held * 2 + 1]}, factor, before, e, row);
+    }
+  }
+  template <int kE>
+  __device__ __forceinline__ static void LoadRow(const float* row, int held, int64_t E, int lane, C (&x)[kE / 8]) {
+    TEMPER_UNROLL
+    for (int n = 0; n < kE / 8; ++n) {
+      const int e = Element<kE>(lane, n, 0);
+      if (e >= E) continue;
+      float pair[2];
+      Load(row + e, pair);
+      x[n].x[held * 2] = pair[0];
+      x[n].x[held * 2 + 1] = pair[1];
     }
   }
   __device__ __forceinline__ static void StartCopy(const bf16* from, bool there, Shared<Bf16Bits> tile, int at,
@@ -195,17 +224,29 @@ struct Mfma {
   __device__ static constexpr int Element(int lane, int n, int i) {
     return Column(lane, i) * kBatch<kE> + n;
   }
-  template <int kE>
-  __device__ __forceinline__ static void StoreRow(const C (&x)[kBatch<kE>], int, float factor, int64_t E, int lane,
-                                                  bf16* row) {
+  template <int kE, class R>
+  __device__ __forceinline__ static void StoreRow(const C (&x)[kBatch<kE>], int, float factor, const float* before,
+                                                  int64_t E, int lane, R* row) {
     TEMPER_UNROLL
     for (int i = 0; i < kSums; ++i) {
       const int e = Element<kE>(lane, 0, i);
       if (e >= E) continue;
-      Pack<uint32_t, kBatch<kE> / 2> pack;
+      float sums[kBatch<kE>];
       TEMPER_UNROLL
-      for (int n = 0; n < kBatch<kE>; n += 2) pack.x[n / 2] = PackBf16(x[n].x[i] * factor, x[n + 1].x[i] * factor);
-      *reinterpret_cast<Pack<uint32_t, kBatch<kE> / 2>*>(row + e) = pack;
+      for (int n = 0; n < kBatch<kE>; ++n) sums[n] = x[n].x[i];
+      StoreSums(sums, factor, before, e, row);
+    }
+  }
+  template <int kE>
+  __device__ __forceinline__ static void LoadRow(const float* row, int, int64_t E, int lane, C (&x)[kBatch<kE>]) {
+    TEMPER_UNROLL
+    for (int i = 0; i < kSums; ++i) {
+      const int e = Element<kE>(lane, 0, i);
+      if (e >= E) continue;
+      float sums[kBatch<kE>];
+      Load(row + e, sums);
+      TEMPER_UNROLL
+      for (int n = 0; n < kBatch<kE>; ++n) x[n].x[i] = sums[n];
     }
   }
   // Loads whether it is there or not: the compiler counts what is under way only where nothing depends on a condition.

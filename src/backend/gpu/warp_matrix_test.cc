@@ -106,6 +106,7 @@ void ExpectTileProducts() {
   const Matrix tile = RandomMatrix(span, kE, 1), operand = RandomMatrix(rows, kE, 2);
   Matrix scores(rows, std::vector<float>(span, NAN)), products(rows, std::vector<float>(kE, NAN));
   std::vector<bf16> stored(rows * kE);
+  std::vector<float> added(rows * kE, 3), kept(rows * kE, NAN);
   const auto kernel = [&] {
     TEMPER_SHARED(uint16_t, shared, U::kSpan * U::template kStride<kE>);
     const int lane = static_cast<int>(threadIdx.x);
@@ -149,7 +150,17 @@ void ExpectTileProducts() {
       }
     }
     for (int held = 0; held < U::kHeldRows; ++held) {
-      U::template StoreRow<kE>(out, held, 0.5f, kE, lane, stored.data() + U::Row(lane, held) * kE);
+      const int row = U::Row(lane, held) * kE;
+      U::template StoreRow<kE>(out, held, 0.5f, nullptr, kE, lane, stored.data() + row);
+      U::template StoreRow<kE>(out, held, 0.5f, added.data() + row, kE, lane, added.data() + row);
+    }
+    // All but the last eight elements of a row.
+    Sums loaded[kE / U::kColumns] = {};
+    for (int held = 0; held < U::kHeldRows; ++held) {
+      U::template LoadRow<kE>(added.data() + U::Row(lane, held) * kE, held, kE - 8, lane, loaded);
+    }
+    for (int held = 0; held < U::kHeldRows; ++held) {
+      U::template StoreRow<kE>(loaded, held, 1.0f, nullptr, kE, lane, kept.data() + U::Row(lane, held) * kE);
     }
   };
   ASSERT_EQ(simt::Launch({.warp_size = U::kLanes, .order = 5}, {1}, {U::kLanes}, kernel), "");
@@ -164,6 +175,8 @@ void ExpectTileProducts() {
       for (size_t j = 0; j < span; ++j) sum += static_cast<float>((i + 3 * j) % 7) * tile[j][e];
       EXPECT_EQ(products[i][e], sum) << i << ", " << e;
       EXPECT_EQ(ToFloat(stored[i * kE + e]), ToFloat(ToBF16(sum * 0.5f))) << i << ", " << e;
+      EXPECT_EQ(added[i * kE + e], 3 + sum * 0.5f) << i << ", " << e;
+      EXPECT_EQ(kept[i * kE + e], e < kE - 8 ? added[i * kE + e] : 0) << i << ", " << e;
     }
   }
 }

@@ -1,0 +1,82 @@
+// What the kernels of attention and of the steps of a ring are given (graph/op.h): heads, and where operands lie.
+#pragma once
+
+#include "backend/gpu/faults.h"
+#include "backend/gpu/launch.h"
+
+namespace temper::gpu {
+
+struct Heads {
+  int64_t tokens, heads, kv_heads, E, window;
+  float scale;
+
+  __device__ int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
+  // The first key that query t sees: never outside of [0, t], whatever the data says.
+  __device__ int64_t FirstSeen(const int* document_start_T, int64_t t) const {
+    int64_t first = document_start_T[t];
+    if (window > 0 && first < t - window + 1) first = t - window + 1;
+    return first < 0 ? 0 : first > t ? t : first;
+  }
+};
+
+inline Heads HeadsOf(const TensorType& q, const Attributes& a) {
+  return {.tokens = q.shape[0],
+          .heads = a.Int("heads"),
+          .kv_heads = a.Int("kv_heads"),
+          .E = q.shape[1] / a.Int("heads"),
+          .window = a.IntOr("window", 0),
+          .scale = static_cast<float>(a.Double("scale"))};
+}
+
+// R: what outputs are stored in; T, or f32 where they go on to other steps. They may overwrite what came before them.
+template <class T, class R>
+struct ForwardOperands {
+  const T *q, *k, *v;
+  const int* document_start_T;
+  R* o;
+  float* lse_TH;
+  const float *o_before, *lse_before;  // of the keys of earlier steps, or nullptr
+};
+// `acc`: with what the steps before gave.
+template <class T, class R>
+ForwardOperands<T, R> ForwardOperandsOf(const KernelArgs& args, bool acc) {
+  return {.q = In<const T>(args, 0),
+          .k = In<const T>(args, 1),
+          .v = In<const T>(args, 2),
+          .document_start_T = In<const int>(args, 3),
+          .o = Out<R>(args, 0),
+          .lse_TH = Out<float>(args, 1),
+          .o_before = acc ? In<const float>(args, 4) : nullptr,
+          .lse_before = acc ? In<const float>(args, 5) : nullptr};
+}
+
+template <class T, class R>
+struct BackwardOperands {
+  const T *d_o, *q, *k, *v, *o;
+  const float* lse_TH;
+  float* delta_TH;  // the workspace
+  const int* document_start_T;
+  R *d_q, *d_k, *d_v;
+  const float* d_q_before;  // of earlier steps, or nullptr
+};
+template <class T, class R>
+BackwardOperands<T, R> BackwardOperandsOf(const KernelArgs& args, bool acc) {
+  return {.d_o = In<const T>(args, 0),
+          .q = In<const T>(args, 1),
+          .k = In<const T>(args, 2),
+          .v = In<const T>(args, 3),
+          .o = In<const T>(args, 4),
+          .lse_TH = In<const float>(args, 5),
+          .delta_TH = reinterpret_cast<float*>(args.workspace),
+          .document_start_T = In<const int>(args, 6),
+          .d_q = Out<R>(args, 0),
+          .d_k = Out<R>(args, 1),
+          .d_v = Out<R>(args, 2),
+          .d_q_before = acc ? In<const float>(args, 7) : nullptr};
+}
+
+// delta_TH of attention's backward: the sum over a head of d_o o.
+template <class T>
+Status FindDeltas(const T* d_o, const T* o, const Heads& heads, float* delta_TH, gpuStream_t stream);
+
+}  // namespace temper::gpu
