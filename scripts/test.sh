@@ -11,6 +11,8 @@
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
 #   scripts/test.sh cuda       the GPU backend and its tests compile and link with CUDA's nvcc (build-cuda/); they need a
 #                              GPU to run
+#   scripts/test.sh ptx        what nvcc makes of the kernels runs on simulated GPUs with and without Hopper's units, and the
+#                              program's runs agree there (build/); not in CI, which has the tests of one GPU of these
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
 #   scripts/test.sh all        release, inputs, sanitize, fuzz and tidy
@@ -101,6 +103,19 @@ cuda() {
   build-cuda/temper doctor | grep '^gpu'
   end
 }
+ptx() {
+  build release
+  for gpu in 9.0 8.0 12.0; do
+    begin "tests (PTX, $gpu)"
+    TEMPER_TEST_GPU=$gpu ctest --test-dir build --output-on-failure --parallel "$(nproc)" -R '^ptx\.'
+    end
+  done
+  for runs in commands tiers ranks; do
+    begin "runs (PTX, $runs)"
+    TEMPER_TEST_GPU=9.0x2 scripts/gpu_runs.sh $runs build/temper_ptx build/ptx_runs
+    end
+  done
+}
 hip() {
   begin 'build (hip)'
   cmake --preset hip
@@ -145,7 +160,7 @@ case "${1:-}" in
     release
     inputs
     ;;
-  release | inputs | sanitize | fuzz | tidy | tsan | cuda | hip | gfx942) "$1" ;;
+  release | inputs | sanitize | fuzz | tidy | tsan | cuda | ptx | hip | gfx942) "$1" ;;
   all)
     release
     inputs

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -14,6 +15,9 @@
 
 namespace temper::cuda {
 namespace {
+
+// Tests that can do without a GPU are to use this one.
+[[maybe_unused]] const int kAskedFor = setenv("TEMPER_TEST_DEVICE", "gpu", /*overwrite=*/0);
 
 std::map<const void*, CUkern_st>& Kernels() {
   static auto* const kernels = new std::map<const void*, CUkern_st>;  // by the function that stands for one on the host

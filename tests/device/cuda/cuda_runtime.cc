@@ -187,7 +187,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     Say(fmt::format("{} bytes more than the test's machine gives it (TEMPER_TEST_GPU_MEMORY)", wanted));
     return Ended(cudaErrorMemoryAllocation);
   }
-  *memory = gpu.memory.Allocate(bytes);
+  *memory = gpu.memory.Allocate(bytes, !gpu.dry());
   return *memory == nullptr ? Ended(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 // Waits for all that is under way: it may use the memory.

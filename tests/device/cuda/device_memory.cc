@@ -23,7 +23,7 @@ size_t MappedBytes(size_t bytes) {
 
 }  // namespace
 
-void* DeviceMemory::Allocate(size_t bytes) {
+void* DeviceMemory::Allocate(size_t bytes, bool filled) {
   const size_t mapped = MappedBytes(bytes);
   const int file = memfd_create("device", 0);
   TEMPER_CHECK(file >= 0) << "no memory file";
@@ -31,12 +31,12 @@ void* DeviceMemory::Allocate(size_t bytes) {
     close(file);
     return nullptr;
   }
-  void* const seen = mmap(nullptr, mapped, PROT_NONE, MAP_SHARED, file, 0);
-  void* const used = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* const seen = mmap(nullptr, mapped, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  void* const used = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   close(file);
   TEMPER_CHECK(seen != MAP_FAILED && used != MAP_FAILED) << bytes << " bytes could not be mapped";
   std::byte* const host = static_cast<std::byte*>(used) + kOffset;
-  std::memset(host, kNan, bytes);
+  if (filled) std::memset(host, kNan, bytes);
   const auto begin = reinterpret_cast<uint64_t>(seen) + kOffset;
   Insert({begin, begin + bytes, host, Kind::kDevice});
   allocated_ += static_cast<int64_t>(bytes);
@@ -56,7 +56,7 @@ bool DeviceMemory::Register(void* memory, size_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(memory);
   if (const Table* table = table_.load()) {
     for (const Range& r : *table) {
-      if (r.begin < begin + bytes && begin < r.end) return false;
+      if (r.begin / kPage <= (begin + bytes - 1) / kPage && begin / kPage <= (r.end - 1) / kPage) return false;
     }
   }
   Insert({begin, begin + bytes, static_cast<std::byte*>(memory), Kind::kRegistered});

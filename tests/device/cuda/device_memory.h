@@ -25,10 +25,10 @@ class DeviceMemory final : public ptx::AddressSpace {
     Kind kind;
   };
 
-  // nullptr: there is no room.
-  void* Allocate(size_t bytes);
+  // nullptr: there is no room. `filled`: with NaN; else with what the machine gives.
+  void* Allocate(size_t bytes, bool filled);
   void* AllocatePinned(size_t bytes);
-  // False where the range begins within memory that is registered already.
+  // False where a page of it is registered or pinned already.
   bool Register(void* memory, size_t bytes);
   // False where no range of that kind begins at `memory`.
   bool Release(void* memory, Kind kind);

@@ -36,6 +36,8 @@ SimulatedGpu::SimulatedGpu() {
   TEMPER_CHECK(facts_ != nullptr || number == "none") << "TEMPER_TEST_GPU is " << number;
   const char* const bytes = std::getenv("TEMPER_TEST_GPU_MEMORY");
   real_memory_ = bytes == nullptr ? 4 * kGiB : std::atoll(bytes);
+  dry_ = std::getenv("TEMPER_TEST_GPU_DRY") != nullptr;
+  if (dry_ && facts_ != nullptr) real_memory_ = facts_->memory;
   if (const char* const name = std::getenv("TEMPER_TEST_GPU_FAIL")) kernel_to_fail_ = name;
 }
 

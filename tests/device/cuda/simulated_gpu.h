@@ -32,6 +32,9 @@ class SimulatedGpu {
   DeviceMemory memory;
   // Bytes that allocations may take of what the machine really has (TEMPER_TEST_GPU_MEMORY).
   int64_t real_memory() const { return real_memory_; }
+  // Nothing is computed or copied, only all checked that is checked when work is enqueued, and memory is as much as the
+  // GPU says (TEMPER_TEST_GPU_DRY): for steps of models as large as a GPU is there for.
+  bool dry() const { return dry_; }
   // Kernels with that in their name fail (TEMPER_TEST_GPU_FAIL); empty: none.
   const std::string& kernel_to_fail() const { return kernel_to_fail_; }
   std::mutex machine;  // held by the thread that runs a kernel
@@ -47,6 +50,7 @@ class SimulatedGpu {
   int count_ = 0;
   int64_t real_memory_;
   std::string kernel_to_fail_;
+  bool dry_;
   std::atomic<cudaError_t> failed_ = cudaSuccess;
 };
 

@@ -87,7 +87,7 @@ void WorkQueue::Run() {
     queue_.pop_front();
     lock.unlock();
     SimulatedGpu& gpu = SimulatedGpu::The();
-    if (gpu.failed() == cudaSuccess) {
+    if (gpu.failed() == cudaSuccess && !gpu.dry()) {
       const cudaError_t error = work();
       if (error != cudaSuccess) gpu.Fail(error, cudaGetErrorString(error));
     }
