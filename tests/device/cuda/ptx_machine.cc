@@ -15,9 +15,8 @@ struct Module::State {
 Module::Module(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Module::~Module() = default;
 
-Result<std::unique_ptr<Module>> Module::Parse(std::string_view text, int64_t shared_begin) {
+Result<std::unique_ptr<Module>> Module::Parse(std::string_view text) {
   auto state = std::make_unique<State>();
-  state->program.shared_begin = shared_begin;
   TEMPER_ASSIGN_OR_RETURN(state->program.text, ParseText(text));
   TEMPER_RETURN_IF_ERROR(Decode(state->program));
   return std::unique_ptr<Module>(new Module(std::move(state)));
