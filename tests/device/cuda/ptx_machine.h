@@ -47,7 +47,7 @@ class Module {
     int64_t dynamic_shared_bytes = 0;
     void* const* arguments = nullptr;  // as cudaLaunchKernel takes them: an address per parameter
   };
-  // Runs all blocks, one after the other. REQUIRES: Has(kernel).
+  // Runs all blocks, one after the other, in either order. REQUIRES: Has(kernel).
   Status Run(const Launch& launch, AddressSpace& memory);
 
  private:
