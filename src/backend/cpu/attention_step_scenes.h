@@ -25,7 +25,7 @@ inline const std::vector<StepCase>& StepCases() {
       {"chunks that end within a block", 2, 440, {440}, 4, 2, 64, 0},
       {"documents across chunks", 2, 120, {25, 50, 1, 44, 120, 119, 1}, 6, 2, 32, 0},
       {"over tiles of 128 queries and keys", 2, 288, {200, 88}, 2, 1, 16, 0},
-      {"a window within and across chunks", 2, 160, {160, 30, 130}, 2, 2, 48, 37},
+      {"a window within and across chunks", 2, 160, {160, 30, 130}, 2, 2, 24, 37},
       {"a window of one", 2, 40, {40}, 2, 1, 16, 1},
       {"several segments of queries", 2, 1080, {1080}, 1, 1, 16, 0},
       {"four ranks, grouped, odd head_dim", 4, 160, {90, 70}, 8, 2, 80, 0},
