@@ -72,7 +72,9 @@ TEST_F(CudaRuntime, WithoutAnEventStreamsAreInNoOrder) {
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     ASSERT_EQ(cudaMemsetAsync(device_, 2, kBytes, stream_), cudaSuccess);
     ASSERT_EQ(cudaEventRecord(written, stream_), cudaSuccess);
-    if (waits) ASSERT_EQ(cudaStreamWaitEvent(other_, written, 0), cudaSuccess);
+    if (waits) {
+      ASSERT_EQ(cudaStreamWaitEvent(other_, written, 0), cudaSuccess);
+    }
     ASSERT_EQ(cudaMemcpyAsync(pinned_, device_, kBytes, cudaMemcpyDeviceToHost, other_), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(other_), cudaSuccess);
     EXPECT_EQ(pinned()[kBytes - 1], waits ? 2 : 1);
