@@ -14,11 +14,8 @@ Block::Block(const Program& program, const Kernel& kernel, const Module::Launch&
       memory_(memory),
       threads_(launch.block[0] * launch.block[1] * launch.block[2]),
       products_(static_cast<size_t>(threads_ / 128 + 1)) {
-  // Dynamic shared memory is aligned to 16 bytes, no more, unless it is all there is.
-  const int64_t fixed = (kernel.text->shared_bytes + 15) / 16 * 16;
-  dynamic_shared_at_ = program.shared_begin + fixed;
-  shared_.Resize(program.shared_begin, fixed + launch.dynamic_shared_bytes, threads_, kernel.shared_granule,
-                 !kernel.has_named_barriers);
+  shared_.Resize(kSharedBegin, program.DynamicShared(*kernel.text) - kSharedBegin + launch.dynamic_shared_bytes,
+                 threads_, kernel.shared_granule, !kernel.has_named_barriers);
   for (int i = 0; i < (threads_ + kLanes - 1) / kLanes; ++i) {
     warps_.push_back(std::make_unique<Warp>(*this, i, static_cast<size_t>(kernel.text->register_bytes),
                                             static_cast<size_t>(kernel.text->local_bytes)));

@@ -35,7 +35,6 @@ class Block {
   const Kernel& kernel() const { return kernel_; }
   std::span<const std::byte> parameters() const { return parameters_; }
   SharedMemory& shared() { return shared_; }
-  int64_t dynamic_shared_at() const { return dynamic_shared_at_; }
   // `bytes` of global memory (or the module's); nullptr where they are not all of one allocation.
   std::byte* Global(uint64_t address, int64_t bytes);
   int threads() const { return threads_; }
@@ -67,7 +66,6 @@ class Block {
   std::span<std::byte> globals_;
   AddressSpace& memory_;
   SharedMemory shared_;
-  int64_t dynamic_shared_at_ = 0;
   int threads_ = 0;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<std::vector<Product>> products_;

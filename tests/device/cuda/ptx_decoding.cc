@@ -23,6 +23,11 @@ const std::byte* Program::ConstantOf(uint64_t bits, int bytes) {
   return at->second;
 }
 
+int64_t Program::DynamicShared(const TextFunction& kernel) const {
+  const int64_t align = std::max(text->dynamic_shared_align, 16);
+  return (kSharedBegin + kernel.shared_bytes + align - 1) / align * align;
+}
+
 Decoding::Decoding(Program& program, const TextFunction& function, const TextInstruction& text)
     : program_(program), function_(function), text_(text) {
   out.line = text.line;
@@ -84,12 +89,8 @@ Operand Decoding::Variable(const ptx::Variable& variable, uint64_t added) {
     case Space::kGlobal:
       return Constant(kModuleWindow + at, 8);
     case Space::kShared:
-      if (variable.dynamic) {
-        return Constant(static_cast<uint64_t>(program_.shared_begin) +
-                            static_cast<uint64_t>((function_.shared_bytes + 15) / 16 * 16) + added,
-                        8);
-      }
-      return Constant(static_cast<uint64_t>(program_.shared_begin) + at, 8);
+      if (variable.dynamic) return Constant(static_cast<uint64_t>(program_.DynamicShared(function_)) + added, 8);
+      return Constant(static_cast<uint64_t>(kSharedBegin) + at, 8);
     default:
       return Constant(at, 8);
   }

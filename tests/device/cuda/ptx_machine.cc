@@ -10,14 +10,14 @@ namespace temper::ptx {
 
 struct Module::State {
   Program program;
+  bool backwards = false;
 };
 
 Module::Module(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Module::~Module() = default;
 
-Result<std::unique_ptr<Module>> Module::Parse(std::string_view text, int64_t shared_begin) {
+Result<std::unique_ptr<Module>> Module::Parse(std::string_view text) {
   auto state = std::make_unique<State>();
-  state->program.shared_begin = shared_begin;
   TEMPER_ASSIGN_OR_RETURN(state->program.text, ParseText(text));
   TEMPER_RETURN_IF_ERROR(Decode(state->program));
   return std::unique_ptr<Module>(new Module(std::move(state)));
@@ -65,10 +65,13 @@ Status Module::Run(const Launch& launch, AddressSpace& memory) {
     std::memcpy(parameters.data() + parameter.at, launch.arguments[i], static_cast<size_t>(parameter.bytes));
   }
   Block block(program, kernel, launch, parameters, program.text->globals, memory);
-  for (int k = 0; k < blocks_z; ++k) {
-    for (int j = 0; j < blocks_y; ++j) {
-      for (int i = 0; i < blocks_x; ++i) TEMPER_RETURN_IF_ERROR(block.Run(i, j, k));
-    }
+  // Every other launch from the last block on: which comes first is nobody's to know.
+  const int64_t blocks = int64_t{blocks_x} * blocks_y * blocks_z;
+  state_->backwards = !state_->backwards;
+  for (int64_t n = 0; n < blocks; ++n) {
+    const int64_t at = state_->backwards ? blocks - 1 - n : n;
+    TEMPER_RETURN_IF_ERROR(block.Run(static_cast<int>(at % blocks_x), static_cast<int>(at / blocks_x % blocks_y),
+                                     static_cast<int>(at / blocks_x / blocks_y)));
   }
   return OkStatus();
 }

@@ -36,9 +36,7 @@ struct KernelShape {
 class Module {
  public:
   // Errors: kUnsupported, with line and text, for an instruction that the machine does not know.
-  // `shared_begin`: where shared memory begins in its window. A GPU promises no more than a multiple of 16; Hopper has
-  // the first KiB for itself.
-  static Result<std::unique_ptr<Module>> Parse(std::string_view text, int64_t shared_begin = 1024);
+  static Result<std::unique_ptr<Module>> Parse(std::string_view text);
   ~Module();
 
   bool Has(std::string_view kernel) const;             // its mangled name
@@ -49,7 +47,7 @@ class Module {
     int64_t dynamic_shared_bytes = 0;
     void* const* arguments = nullptr;  // as cudaLaunchKernel takes them: an address per parameter
   };
-  // Runs all blocks, one after the other. REQUIRES: Has(kernel).
+  // Runs all blocks, one after the other, in either order. REQUIRES: Has(kernel).
   Status Run(const Launch& launch, AddressSpace& memory);
 
  private:

@@ -156,7 +156,10 @@ class Parser {
         variable.space = Space::kGlobal;
         break;
       case Space::kShared:
-        if (variable.dynamic) break;
+        if (variable.dynamic) {
+          text_.dynamic_shared_align = std::max(text_.dynamic_shared_align, variable.align);
+          break;
+        }
         if (function == nullptr || !function->is_kernel) {
           variable.at = Aligned(module_shared_bytes_, variable.align);
           module_shared_bytes_ = variable.at + variable.bytes;

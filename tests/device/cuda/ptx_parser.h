@@ -16,6 +16,7 @@ struct Text {
   std::string source;  // what views point into
   std::vector<std::unique_ptr<TextFunction>> functions;
   std::list<Variable> variables;   // all; addresses are stable
+  int dynamic_shared_align = 1;    // of .extern .shared
   std::vector<std::byte> globals;  // .global and .const with their initial values
 };
 

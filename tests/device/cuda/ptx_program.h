@@ -64,6 +64,9 @@ struct Instruction {
   std::span<const Variable> arguments, results;  // kCall: the caller's
 };
 
+// Where shared memory begins in its window: as on Hopper, whose first KiB belongs to the system. 0 is nobody's address.
+inline constexpr int64_t kSharedBegin = 1024;
+
 struct Kernel {
   const TextFunction* text = nullptr;
   int32_t begin = 0;          // of Program::code
@@ -74,7 +77,6 @@ struct Kernel {
 
 struct Program {
   std::unique_ptr<Text> text;
-  int64_t shared_begin = 0;  // of its window: what addresses of shared variables count from
   std::vector<Instruction> code;
   std::map<std::string, Kernel, std::less<>> kernels;
   std::deque<std::vector<Operand>> vectors;
@@ -84,6 +86,8 @@ struct Program {
   };
   std::deque<Constant> constants;
 
+  // Where dynamic shared memory begins.
+  int64_t DynamicShared(const TextFunction& kernel) const;
   // `bits` in every lane of `bytes` (0: a predicate).
   const std::byte* ConstantOf(uint64_t bits, int bytes);
 
