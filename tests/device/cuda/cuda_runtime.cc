@@ -246,6 +246,7 @@ bool Holds(const Range* range, const Side& side, size_t width, size_t rows) {
 }
 
 cudaError_t CopyNow(const Side& to, const Side& from, size_t width, size_t rows) {
+  if (SimulatedGpu::The().dry() && width * rows > SimulatedGpu::kDryBytes) return cudaSuccess;
   DeviceMemory& memory = SimulatedGpu::The().memory;
   const auto at = [&](const std::byte* address) {
     if (memory.RangeOf(address) == nullptr) return const_cast<std::byte*>(address);  // the host's own
@@ -329,7 +330,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   StreamOf(stream).Enqueue([=] {
     std::byte* const at = find();
     if (at == nullptr) return cudaErrorIllegalAddress;
-    std::memset(at, value, bytes);
+    if (!SimulatedGpu::The().dry() || bytes <= SimulatedGpu::kDryBytes) std::memset(at, value, bytes);
     return cudaSuccess;
   });
   return cudaSuccess;

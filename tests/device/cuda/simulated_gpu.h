@@ -32,9 +32,10 @@ class SimulatedGpu {
   DeviceMemory memory;
   // Bytes that allocations may take of what the machine really has (TEMPER_TEST_GPU_MEMORY).
   int64_t real_memory() const { return real_memory_; }
-  // Nothing is computed or copied, only all checked that is checked when work is enqueued, and memory is as much as the
-  // GPU says (TEMPER_TEST_GPU_DRY): for steps of models as large as a GPU is there for.
+  // Nothing is computed, and no more than kDryBytes of a copy copied; what is checked when work is enqueued is, and
+  // memory is as much as the GPU says, zeros (TEMPER_TEST_GPU_DRY): for steps of models as large as a GPU is there for.
   bool dry() const { return dry_; }
+  static constexpr size_t kDryBytes = size_t{1} << 20;
   // Kernels with that in their name fail (TEMPER_TEST_GPU_FAIL); empty: none.
   const std::string& kernel_to_fail() const { return kernel_to_fail_; }
   std::mutex machine;  // held by the thread that runs a kernel

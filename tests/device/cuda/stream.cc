@@ -22,6 +22,7 @@ AllStreams& Streams() {
 void EnqueueForLibrary(void* stream, const char* (*work)(void*), void (*drop)(void*), void* argument) {
   const std::shared_ptr<void> owned(argument, drop);
   static_cast<CUstream_st*>(stream)->Enqueue([work, owned] {
+    if (SimulatedGpu::The().dry()) return cudaSuccess;
     const char* const error = work(owned.get());
     if (error == nullptr) return cudaSuccess;
     Say(error);
@@ -87,7 +88,7 @@ void WorkQueue::Run() {
     queue_.pop_front();
     lock.unlock();
     SimulatedGpu& gpu = SimulatedGpu::The();
-    if (gpu.failed() == cudaSuccess && !gpu.dry()) {
+    if (gpu.failed() == cudaSuccess) {
       const cudaError_t error = work();
       if (error != cudaSuccess) gpu.Fail(error, cudaGetErrorString(error));
     }
