@@ -5,8 +5,9 @@
 namespace temper::gpu {
 namespace {
 
-// The logistic function s and 1 - s, both without cancellation at any x. Within 8 roundoffs: exp 4, sum 1, reciprocal 2,
-// product 1. Two divisions as IEEE has them, each with a branch, were half of the instructions of swiglu's backward pass.
+// The logistic function s and 1 - s, both without cancellation at any x. Within 8 roundoffs: exp 4, sum 1, reciprocal
+// 2, product 1. Two divisions as IEEE has them, each with a branch, were half of the instructions of swiglu's backward
+// pass.
 struct Logistic {
   float s, complement;
 };

@@ -50,7 +50,7 @@ struct Drop {
     float u[kCount];
     Load(x + i, u);
     int64_t t = i / C, c = i - t * C;  // divided once: a division costs as much as the draws
-    const auto of_row = [&] {       // the place of x[t, 0]
+    const auto of_row = [&] {          // the place of x[t, 0]
       uint64_t token = row + static_cast<uint64_t>(t);
       if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
       return (first_token + token) * columns + column;
