@@ -155,8 +155,10 @@ function(temper_ptx_programs)
   target_include_directories(temper_test_cublaslt PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_include_directories(temper_test_cublaslt SYSTEM PRIVATE ${cuda})
   target_compile_options(temper_test_cublaslt PRIVATE -O3)
+  file(STRINGS ${cuda}/cublas_api.h version REGEX "define CUBLAS_VER_MAJOR")
+  string(REGEX MATCH "[0-9]+" version "${version}")
   set_target_properties(temper_test_cublaslt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test_cublaslt
-                        OUTPUT_NAME cublasLt SUFFIX .so.13)
+                        OUTPUT_NAME cublasLt SUFFIX .so.${version})
 
   set(gpu $<LINK_LIBRARY:WHOLE_ARCHIVE,temper_backend_gpu_cuda> temper_cli temper_test_cudart)
   add_executable(temper_ptx src/cli/main.cc)

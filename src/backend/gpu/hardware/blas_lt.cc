@@ -67,12 +67,12 @@ struct CublasLt {
 Result<CublasLt> Load() {
   auto library = VendorLibrary::Open(kLibrary);
   if (!library.ok()) {
-    return Unsupported(
-        fmt::format("{} could not be loaded ({}): install CUDA {}'s cuBLAS (package libcublas-{}-{}, of Python {}), or "
-                    "name its folder "
-                    "in LD_LIBRARY_PATH",
-                    kLibrary, library.status().message(), CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR,
-                    CUBLAS_VER_MAJOR == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas"));
+    constexpr int kMajor = CUBLAS_VER_MAJOR;
+    return Unsupported(fmt::format(
+        "{} could not be loaded ({}): install CUDA {}'s cuBLAS (package libcublas-{}-{}, of Python {}), or name its "
+        "folder in LD_LIBRARY_PATH",
+        kLibrary, library.status().message(), kMajor, kMajor, CUBLAS_VER_MINOR,
+        kMajor == 12 ? "nvidia-cublas-cu12" : "nvidia-cublas"));
   }
   CublasLt lt = {};
   library->Find("cublasLtGetVersion", &lt.version);
