@@ -156,7 +156,8 @@ function(temper_test_options target)
   endif()
 endfunction()
 
-# temper_test_binary(name sources libraries [prefix]): `prefix` tells its tests from others of the same names.
+# temper_test_binary(name sources libraries [prefix [filter]]): `prefix` tells its tests from others of the same names,
+# `filter` is which of them ctest runs.
 function(temper_test_binary name sources library)
   if(NOT sources)
     return()
@@ -176,6 +177,6 @@ function(temper_test_binary name sources library)
     TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TEMPER_BINARY_DIR="${CMAKE_BINARY_DIR}")
   # Files of the same names in /tmp would be those of another build's tests, too, which may run at the same time.
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test_files)
-  gtest_discover_tests(${name} TEST_PREFIX "${ARGN}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
+  gtest_discover_tests(${name} TEST_PREFIX "${ARGV3}" TEST_FILTER "${ARGV4}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600
                        ENVIRONMENT_MODIFICATION "TEST_TMPDIR=set:${CMAKE_BINARY_DIR}/test_files/")
 endfunction()

@@ -108,6 +108,7 @@ ptx() {
   for gpu in 9.0 8.0 12.0; do
     begin "tests (PTX, $gpu)"
     TEMPER_TEST_GPU=$gpu ctest --test-dir build --output-on-failure --parallel "$(nproc)" -R '^ptx\.'
+    TEMPER_TEST_GPU=$gpu build/ptx_parity --gtest_filter='*ParityOfCurves*' --gtest_brief=1
     end
   done
   for runs in commands tiers ranks; do
