@@ -178,7 +178,7 @@ function(temper_ptx_programs)
   add_executable(ptx_step ${CMAKE_SOURCE_DIR}/bench/gpu_step.cc)
   target_link_libraries(ptx_step PRIVATE ${gpu})
   target_compile_definitions(ptx_step PRIVATE TEMPER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  foreach(step IN ITEMS "lora_8b tests/prediction/configs/llama-3.1-8b.json lora 8 1 none 2"
+  foreach(step IN ITEMS "lora_8b tests/prediction/configs/llama-3.1-8b.json lora 4 1 none 2"
                         "full_1.5b bench/shapes/1.5b.json full 8 1 none 2 plain")
     separate_arguments(step)
     list(POP_FRONT step name)

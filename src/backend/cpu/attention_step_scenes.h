@@ -29,6 +29,7 @@ inline const std::vector<StepCase>& StepCases() {
       {"a window of one", 2, 40, {40}, 2, 1, 16, 1},
       {"several segments of queries", 2, 1080, {1080}, 1, 1, 16, 0},
       {"four ranks, grouped, odd head_dim", 4, 160, {90, 70}, 8, 2, 80, 0},
+      {"heads of 128", 2, 160, {100, 60}, 1, 1, 128, 0},
       {"head_dim 256", 2, 96, {96}, 1, 1, 256, 0},
       {"sharp", 2, 200, {200}, 2, 1, 64, 0, 6.0},
   };

@@ -16,7 +16,6 @@ Warp::Warp(Block& block, int index, size_t register_bytes, size_t local_bytes)
     : block_(block),
       index_(index),
       storage_(std::make_unique<std::byte[]>(register_bytes + kRegisterAlignment)),
-      register_bytes_(register_bytes),
       local_bytes_((local_bytes + 15) / 16 * 16),
       local_(local_bytes_ * kLanes) {
   const auto begin = reinterpret_cast<uintptr_t>(storage_.get());

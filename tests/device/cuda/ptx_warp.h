@@ -118,7 +118,7 @@ class Warp {
   const int index_;
   std::unique_ptr<std::byte[]> storage_;
   std::byte* registers_;
-  size_t register_bytes_, local_bytes_;
+  size_t local_bytes_;
   std::vector<std::byte> local_;
   Mask threads_ = 0;
   std::vector<Group> groups_;
