@@ -12,7 +12,7 @@ template <int kE>
 struct Forward {
   using Tile = SwizzledTile<kBlockRows, kE>;
   static constexpr int kTiles = 5;  // queries; keys and values twice
-  static constexpr int kWindow = kTiles * Tile::kElements + kWindowSlack;
+  static constexpr int kWindow = kTiles * Tile::kElements;
 };
 
 template <int kE, class R, class Sees>
@@ -20,8 +20,7 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
     WarpgroupAttention(ForwardOperands<bf16, R> x, Heads heads, Sees sees, int64_t* fault) {
   using Tile = typename Forward<kE>::Tile;
   TEMPER_WINDOW(Bf16Bits, window, Forward<kE>::kWindow);
-  const int base = FirstTile(window);
-  const auto place = [base](int i) { return Tile{base + i * Tile::kElements}; };
+  const auto place = [](int i) { return Tile{i * Tile::kElements}; };
   const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / kWarpgroup;
   // The last queries see the most keys: their blocks begin first.
   const int q_begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kBlockRows, T = static_cast<int>(heads.tokens);

@@ -15,9 +15,9 @@ struct Backward {
   using Own = SwizzledTile<kBlockRows, kE>;
   using Met = SwizzledTile<kMet, kE>;
   // Queries and d_o; keys three times, since those of the tile before are still multiplied with; values twice.
-  static constexpr int kQueryWindow = 2 * Own::kElements + 5 * Met::kElements + kWindowSlack;
+  static constexpr int kQueryWindow = 2 * Own::kElements + 5 * Met::kElements;
   // Keys and values; queries and d_o twice.
-  static constexpr int kKeyWindow = 2 * Own::kElements + 4 * Met::kElements + kWindowSlack;
+  static constexpr int kKeyWindow = 2 * Own::kElements + 4 * Met::kElements;
 };
 
 template <int kE, class R, class Sees>
@@ -26,9 +26,8 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   using Own = typename Backward<kE>::Own;
   using Met = typename Backward<kE>::Met;
   TEMPER_WINDOW(Bf16Bits, window, Backward<kE>::kQueryWindow);
-  const int base = FirstTile(window);
-  const Own q_tile = {base}, d_o_tile = {base + Own::kElements};
-  const auto met = [base](int i) { return Met{base + 2 * Own::kElements + i * Met::kElements}; };
+  const Own q_tile = {0}, d_o_tile = {Own::kElements};
+  const auto met = [](int i) { return Met{2 * Own::kElements + i * Met::kElements}; };
   const auto keys = [&](int j) { return met(j % 3); };
   const auto values = [&](int j) { return met(3 + j % 2); };
   const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / kWarpgroup;
@@ -111,9 +110,8 @@ __global__ void __launch_bounds__(kWarpgroupThreads, 1)
   TEMPER_SHARED(RowSums, sums, 2 * kMet);
   TEMPER_SHARED(SeenPlaces, seen, 2 * kMet);
   TEMPER_SHARED(int, places, kBlockRows);  // of the block's keys
-  const int base = FirstTile(window);
-  const Own k_tile = {base}, v_tile = {base + Own::kElements};
-  const auto met = [base](int i) { return Met{base + 2 * Own::kElements + i * Met::kElements}; };
+  const Own k_tile = {0}, v_tile = {Own::kElements};
+  const auto met = [](int i) { return Met{2 * Own::kElements + i * Met::kElements}; };
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, group = thread / kWarpgroup;
   // 32 bits, as places have: registers are short here.
   const int E = static_cast<int>(heads.E), T = static_cast<int>(heads.tokens);

@@ -2,7 +2,7 @@
 // only file of this folder that knows which of them compiles it. Kernels are written in CUDA's dialect with these
 // exceptions:
 //   TEMPER_SHARED(float, tile, 256);                        shared memory, of constant size
-//   TEMPER_WINDOW(float, tile, 256);                        more than 48 KiB of it: one per kernel
+//   TEMPER_WINDOW(float, tile, 256);                        more than 48 KiB of it: one per kernel, 1 KiB-aligned
 //   TEMPER_LAUNCH(name, blocks, threads, stream, args...)   a Status; blocks: unsigned or dim3
 //   TEMPER_LAUNCH_WINDOW(name, blocks, threads, bytes, stream, args...)
 //                                                           with a window of so many bytes, which AllowWindow granted

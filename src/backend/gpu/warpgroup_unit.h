@@ -19,7 +19,8 @@ inline constexpr int kWarpgroupRows = 64;   // of a product
 inline constexpr int kPanel = 64;           // elements of a row of a panel
 inline constexpr int kSwizzleBytes = 1024;  // eight rows
 
-// A tile of kRows x kE in shared memory, from element `at` of a kernel's window on.
+// A tile of kRows x kE in shared memory, from element `at` of a kernel's window on, which the units want to be at a
+// whole kSwizzleBytes: windows begin there, and tiles are multiples of it.
 template <int kTileRows, int kColumns>
 struct SwizzledTile {
   static_assert(kTileRows % 8 == 0 && kColumns % kPanel == 0);
@@ -39,10 +40,6 @@ __device__ __forceinline__ uint64_t Describe(uint32_t address, int panel_bytes) 
   return uint64_t{address >> 4 & 0x3FFF} | uint64_t{static_cast<uint32_t>(panel_bytes) >> 4} << 16 |
          uint64_t{kSwizzleBytes >> 4} << 32 | uint64_t{1} << 62;
 }
-
-// Elements to leave out at the beginning of a kernel's window so that tiles may begin there.
-inline constexpr int kWindowSlack = kSwizzleBytes / 2;
-__device__ __forceinline__ int FirstTile(Shared<Bf16Bits> window);
 
 // sums [64, rows of right] = (or +=, `add`) the 64 rows of `left` from `row` on times all of `right`, transposed: of
 // both the 16 columns from `e` on. The sums are there once AwaitProducts says so; until then neither they nor the tiles
@@ -69,10 +66,6 @@ template <int kPending, class... Sums>
 __device__ __forceinline__ void AwaitProducts(Sums&... sums);
 
 #if defined(TEMPER_GPU_EMULATED)
-
-int FirstTile(Shared<Bf16Bits>) {
-  return 0;
-}
 
 // Element [row, e] of an operand, counted from where its descriptor begins: as the units find it.
 inline float Described(Shared<Bf16Bits> window, uint64_t descriptor, int row, int e) {
@@ -170,10 +163,6 @@ void AwaitProducts(Sums&...) {
 #define TEMPER_HOPPER(...) __trap()
 #endif
 
-__device__ int FirstTile(Shared<Bf16Bits> window) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(window));
-  return static_cast<int>((0 - address) % kSwizzleBytes / 2);
-}
 __device__ __forceinline__ uint64_t Describe(Shared<Bf16Bits> window, int at, int panel_bytes) {
   return Describe(static_cast<uint32_t>(__cvta_generic_to_shared(window + at)), panel_bytes);
 }
