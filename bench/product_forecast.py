@@ -5,7 +5,7 @@ shapes that no GPU is at hand for. Needs no GPU: pip install nvidia-matmul-heuri
 
 Llama-3.1-8B, r 16, all linear layers, 16,384 tokens. The model knows nothing of clocks that fall under load (a product
 of random numbers reaches 790 TFLOP/s on an H200, not its 930), nor that a product may add to what is there: for those
-that do, the bytes read are added at 3 TB/s. tests/conformance is where results are checked; this is about time alone.
+that do, the bytes read are added at 3 TB/s.
 """
 import sys
 

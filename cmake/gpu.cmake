@@ -44,8 +44,8 @@ function(temper_gpu_objects out compiler flags)
 endfunction()
 
 # In a build without TEMPER_GPU, where nvcc is found: temper_backend_gpu_cuda, the CUDA backend for one architecture, as
-# machine code and as PTX; temper_cuda, the program with it, which CI compiles and links. Made when asked for. Whoever
-# links the library takes all of it, so that its OpenGpu is found before the stub's.
+# machine code and as PTX, which temper_ptx_programs runs; temper_cuda, the program with it, which CI links. Whoever links
+# the library takes all of it, so that its OpenGpu is found before the stub's.
 function(temper_cuda_program)
   find_program(TEMPER_NVCC nvcc HINTS /usr/local/cuda/bin)
   find_library(TEMPER_CUDART cudart_static HINTS /usr/local/cuda/lib64)

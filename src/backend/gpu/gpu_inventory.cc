@@ -15,6 +15,11 @@ std::string DottedVersion(const DriverReport& report, int version) {
                     : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// The vendor's program that lists cards and drivers.
+const char* ListerOf(const DriverReport& report) {
+  return report.amd ? "rocm-smi" : "nvidia-smi";
+}
+
 // Of a driver that is there and does not answer.
 std::string RemedyOf(const DriverReport& report) {
   constexpr int kSystemNotReady = 802, kSystemDriverMismatch = 803;  // CUDA's
@@ -24,10 +29,9 @@ std::string RemedyOf(const DriverReport& report) {
   }
   if (!report.amd && report.code == kSystemDriverMismatch) {
     return "libcuda.so.1 is of another version than the driver that is loaded: reboot after an update of the driver, "
-           "or "
-           "take the container's own libcuda out of LD_LIBRARY_PATH";
+           "or take the container's own libcuda out of LD_LIBRARY_PATH";
   }
-  return fmt::format("see what {} says", report.amd ? "rocm-smi" : "nvidia-smi");
+  return fmt::format("see what {} says", ListerOf(report));
 }
 
 std::string RefusalOf(const DriverReport& report, const DriverReport::Card& card) {
@@ -48,7 +52,7 @@ std::string RefusalOf(const DriverReport& report, const DriverReport::Card& card
 
 Result<GpuInventory> InventoryOf(const DriverReport& report) {
   const char* const vendor = report.amd ? "AMD's" : "NVIDIA's";
-  const char* const lister = report.amd ? "rocm-smi" : "nvidia-smi";
+  const char* const lister = ListerOf(report);
   switch (report.state) {
     case DriverState::kMissing:
       return NotFound(fmt::format("no driver for a GPU was found: install {} ({} shows it)", vendor, lister));

@@ -159,24 +159,10 @@ template <class F, class T>
 void Shift(Warp& warp, const Instruction& i, Mask mask) {
   Binary<F, T, T, uint32_t>(warp, i, mask);
 }
-struct CountOnes {
-  template <class T>
-  uint32_t operator()(T a) const {
-    return static_cast<uint32_t>(std::popcount(a));
-  }
-};
 struct CountLeadingZeros {
   template <class T>
   uint32_t operator()(T a) const {
     return static_cast<uint32_t>(std::countl_zero(a));
-  }
-};
-struct Reverse {
-  template <class T>
-  T operator()(T a) const {
-    T d = 0;
-    for (size_t i = 0; i < 8 * sizeof(T); ++i) d = static_cast<T>(d << 1 | (a >> i & 1));
-    return d;
   }
 };
 // `length` bits of a from `at` on, extended by their highest where T is signed.
@@ -368,22 +354,13 @@ bool DecodeLogic(Decoding& d) {
 bool DecodeBits(Decoding& d) {
   const std::string_view name = d.name();
   const Type word = {Kind::kBits, 4};
-  if (name == "popc" || name == "clz") {
+  if (name == "clz") {
     const Type type = d.TakeType();
     d.out.d = d.Out(0, word);
     d.out.a = d.In(1, type);
-    const bool ones = name == "popc";
-    d.out.run = type.bytes == 4 ? (ones ? &Unary<CountOnes, uint32_t> : &Unary<CountLeadingZeros, uint32_t>)
-                : type.bytes == 8
-                    ? (ones ? &Unary<CountOnes, uint32_t, uint64_t> : &Unary<CountLeadingZeros, uint32_t, uint64_t>)
-                    : nullptr;
-    return true;
-  }
-  if (name == "brev") {
-    const Type type = d.TakeType();
-    d.out.d = d.Out(0, type);
-    d.out.a = d.In(1, type);
-    d.out.run = type.bytes == 8 ? &Unary<Reverse, uint64_t> : &Unary<Reverse, uint32_t>;
+    d.out.run = type.bytes == 4   ? &Unary<CountLeadingZeros, uint32_t>
+                : type.bytes == 8 ? &Unary<CountLeadingZeros, uint32_t, uint64_t>
+                                  : nullptr;
     return true;
   }
   if (name == "shl" || name == "shr") {

@@ -61,10 +61,6 @@ float Rough(double x, float operand, double error) {
   return static_cast<float>(x * (1 + (error - 0x1p-24) * (static_cast<double>(hash >> 8) * 0x1p-23 - 1)));
 }
 
-struct ReciprocalRoot {
-  float operator()(float a) const { return Rough(1 / std::sqrt(static_cast<double>(a)), a, 0x1p-22); }
-  double operator()(double a) const { return 1 / std::sqrt(a); }
-};
 struct RoughDivide {
   float operator()(float a, float b) const {
     return Rough(static_cast<double>(a) / static_cast<double>(b), b, 0x1p-22);
@@ -73,27 +69,8 @@ struct RoughDivide {
 struct RoughInverse {
   float operator()(float a) const { return Rough(1 / static_cast<double>(a), a, 0x1p-23); }
 };
-struct RoughRoot {
-  float operator()(float a) const { return Rough(std::sqrt(static_cast<double>(a)), a, 0x1p-23); }
-};
 struct Exp2 {
   float operator()(float a) const { return a == 0 ? 1.0f : Rough(std::exp2(static_cast<double>(a)), a, 0x1p-22); }
-};
-struct Log2 {
-  float operator()(float a) const {
-    const double d = std::log2(static_cast<double>(a));
-    // Absolute between 0.5 and 2.
-    return Rough(d, a, a > 0.5f && a < 2 ? 0x1p-22 / std::max(std::fabs(d), 0x1p-22) : 0x1p-22);
-  }
-};
-struct Sine {
-  float operator()(float a) const { return static_cast<float>(std::sin(static_cast<double>(a))); }
-};
-struct Cosine {
-  float operator()(float a) const { return static_cast<float>(std::cos(static_cast<double>(a))); }
-};
-struct HyperbolicTangent {
-  float operator()(float a) const { return Rough(std::tanh(static_cast<double>(a)), a, 0x1p-11); }
 };
 // A number rather than NaN, +0 rather than -0.
 struct Least {
@@ -233,31 +210,23 @@ void Sign(Warp& warp, const Instruction& i, Mask mask) {
   ForLanes(mask, [&](int lane) { d[lane] = F()(flushes ? Flushed(a[lane]) : a[lane]); });
 }
 
-bool DecodeApproximate(Decoding& d) {
-  const std::string_view name = d.name();
-  const bool known =
-      name == "ex2" || name == "lg2" || name == "sin" || name == "cos" || name == "tanh" || name == "rsqrt";
-  if (!known) return false;
+bool DecodeExp2(Decoding& d) {
+  if (d.name() != "ex2") return false;
   d.Require(d.Take("approx"), "it is approximate");
   const int64_t mode = d.Take("ftz") ? int64_t{kFlushes} : 0;
   const Type type = d.TakeType();
-  d.Require(type.kind == Kind::kFloat && (type.bytes == 4 || name == "rsqrt"), "not of this type");
+  d.Require(type == Type{Kind::kFloat, 4}, "not of this type");
   d.out.d = d.Out(0, type);
   d.out.a = d.In(1, type);
   d.out.number = mode;
-  d.out.run = name == "ex2"    ? SingleOf<Exp2>(mode)
-              : name == "lg2"  ? SingleOf<Log2>(mode)
-              : name == "sin"  ? SingleOf<Sine>(mode)
-              : name == "cos"  ? SingleOf<Cosine>(mode)
-              : name == "tanh" ? SingleOf<HyperbolicTangent>(mode)
-                               : FloatOf<ReciprocalRoot, 1>(type, mode);
+  d.out.run = SingleOf<Exp2>(mode);
   return true;
 }
 
 }  // namespace
 
 bool DecodeFloatingPoint(Decoding& d) {
-  if (DecodeApproximate(d)) return true;
+  if (DecodeExp2(d)) return true;
   const std::string_view name = d.name();
   const bool unary = name == "neg" || name == "abs" || name == "rcp" || name == "sqrt";
   const bool ternary = name == "fma" || name == "mad";
@@ -274,7 +243,7 @@ bool DecodeFloatingPoint(Decoding& d) {
   if (d.Take("sat")) mode |= kSaturates;
   const bool nan = d.Take("NaN");
   d.Require(!nan || name == "min" || name == "max", "no NaN here");
-  d.Require(!approximate || name == "div" || name == "rcp" || name == "sqrt", "not approximate");
+  d.Require(!approximate || name == "div" || name == "rcp", "not approximate");
   d.out.d = d.Out(0, type);
   d.out.a = d.In(1, type);
   if (!unary) d.out.b = d.In(2, type);
@@ -287,9 +256,7 @@ bool DecodeFloatingPoint(Decoding& d) {
   } else if (name == "rcp" && approximate && type.bytes == 8) {
     d.out.run = &Unary<RoughReciprocal, double>;
   } else if (approximate && type.bytes == 4) {
-    d.out.run = name == "div"   ? PairOf<RoughDivide>(mode)
-                : name == "rcp" ? SingleOf<RoughInverse>(mode)
-                                : SingleOf<RoughRoot>(mode);
+    d.out.run = name == "div" ? PairOf<RoughDivide>(mode) : SingleOf<RoughInverse>(mode);
   } else if (name == "copysign") {
     d.out.run = type.bytes == 4 ? &Binary<CopySign, float> : &Binary<CopySign, double>;
   } else {

@@ -1,4 +1,4 @@
-// Matrix units that a warp uses together: ldmatrix, stmatrix, mma (PTX ISA, "Warp Level Matrix Instructions"). Where
+// Matrix units that a warp uses together: ldmatrix, mma (PTX ISA, "Warp Level Matrix Instructions"). Where
 // elements lie is written from the figures there: with group = lane / 4 and k = lane % 4,
 //   A [16, 16]  register r, half h: row group + 8 (r % 2), column 2 k + h + 8 (r / 2)
 //   B [16, 8]   register r, half h: row 2 k + h + 8 r, column group
@@ -73,27 +73,6 @@ void LoadMatrices(Warp& warp, const Instruction& i, Mask) {
   }
 }
 
-template <bool kTransposed>
-void StoreMatrices(Warp& warp, const Instruction& i, Mask) {
-  uint64_t addresses[kLanes];
-  std::byte* at[kLanes];
-  Addresses(warp, i.a, i.number, addresses);
-  const auto matrices = static_cast<int>(i.many.size());
-  const Mask named = matrices == 4 ? kAllLanes : (Mask{1} << 8 * matrices) - 1;
-  if (!Locate(warp, Space::kShared, addresses, named, 16, true, at)) return;
-  for (int m = 0; m < matrices; ++m) {
-    const auto* words = warp.In<uint32_t>(i.many[static_cast<size_t>(m)]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      for (int h = 0; h < 2; ++h) {
-        const int row = kTransposed ? 2 * (lane % 4) + h : lane / 4,
-                  column = kTransposed ? lane / 4 : 2 * (lane % 4) + h;
-        const auto x = static_cast<uint16_t>(words[lane] >> 16 * h);
-        std::memcpy(at[8 * m + row] + 2 * column, &x, 2);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool DecodeMatrixUnits(Decoding& d) {
@@ -113,19 +92,17 @@ bool DecodeMatrixUnits(Decoding& d) {
     d.out.run = MultiplyAdd;
     return true;
   }
-  const bool loads = d.name() == "ldmatrix";
-  if (!loads && d.name() != "stmatrix") return false;
+  if (d.name() != "ldmatrix") return false;
   d.out.flow = Flow::kTogether;
   d.Require(d.Take("sync") && d.Take("aligned") && d.Take("m8n8"), "only m8n8 is known");
   const std::string_view matrices = d.TakeOneOf({"x1", "x2", "x4"});
   const bool transposed = d.Take("trans");
   d.Require(d.Take("shared") || d.Take("shared::cta"), "only of shared memory");
   d.Require(d.TakeType() == Type{Kind::kBits, 2}, "only of b16");
-  d.Address(loads ? 1 : 0, d.out.a);
-  d.Elements(loads ? 0 : 1, word, loads);
+  d.Address(1, d.out.a);
+  d.Elements(0, word, true);
   d.Require(d.elements() == (matrices == "x1" ? 1 : matrices == "x2" ? 2 : 4), "another number of registers");
-  d.out.run = loads ? (transposed ? &LoadMatrices<true> : &LoadMatrices<false>)
-                    : (transposed ? &StoreMatrices<true> : &StoreMatrices<false>);
+  d.out.run = transposed ? &LoadMatrices<true> : &LoadMatrices<false>;
   return true;
 }
 

@@ -178,8 +178,6 @@ void FenceForUnits(Warp& warp, const Instruction&, Mask mask) {
   ForLanes(mask, [&](int lane) { warp.block().shared().Fence(warp.thread(lane)); });
 }
 
-void Nothing(Warp&, const Instruction&, Mask) {}
-
 Space TakeSpace(Decoding& d) {
   const std::string_view name =
       d.TakeOneOf({"global", "shared", "shared::cta", "local", "const", "param", "param::entry", "param::func"});
@@ -362,18 +360,6 @@ bool DecodeMemory(Decoding& d) {
     d.Require(d.Take("async") || d.Take("async::generic"), "only .async is known");
     d.TakeOneOf({"shared::cta", "global", "shared::cluster"});
     d.out.run = FenceForUnits;
-    return true;
-  }
-  if (d.name() == "membar" || d.name() == "fence") {
-    d.TakeOneOf({"sc", "acq_rel"});
-    d.TakeOneOf({"cta", "gpu", "sys", "gl", "cluster"});
-    d.out.run = Nothing;
-    return true;
-  }
-  if (d.name() == "prefetch" || d.name() == "prefetchu") {
-    TakeSpace(d);
-    d.TakeOneOf({"L1", "L2"});
-    d.out.run = Nothing;
     return true;
   }
   return false;

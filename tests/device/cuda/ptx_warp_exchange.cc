@@ -1,4 +1,4 @@
-// What the lanes of a warp tell each other: shfl, vote, activemask (PTX ISA).
+// What the lanes of a warp tell each other: shfl (PTX ISA).
 #include "ptx_decoding.h"
 #include "ptx_lanes.h"
 
@@ -42,55 +42,10 @@ void Exchange(Warp& warp, const Instruction& i, Mask mask) {
   if (i.d2.exists()) warp.SetPredicate(i.d2, within, mask);
 }
 
-enum class Vote : int64_t { kBallot, kAll, kAny, kUniform };
-
-void Poll(Warp& warp, const Instruction& i, Mask mask) {
-  const Mask yes = (i.predicate_negated ? ~warp.Predicate(i.a) : warp.Predicate(i.a)) & mask;
-  switch (static_cast<Vote>(i.number)) {
-    case Vote::kBallot:
-      ForLanes(mask, [&](int lane) { warp.Out<uint32_t>(i.d)[lane] = yes; });
-      break;
-    case Vote::kAll:
-      warp.SetPredicate(i.d, yes == mask ? kAllLanes : 0, mask);
-      break;
-    case Vote::kAny:
-      warp.SetPredicate(i.d, yes != 0 ? kAllLanes : 0, mask);
-      break;
-    case Vote::kUniform:
-      warp.SetPredicate(i.d, yes == mask || yes == 0 ? kAllLanes : 0, mask);
-      break;
-  }
-}
-
-void WhoIsHere(Warp& warp, const Instruction& i, Mask mask) {
-  ForLanes(mask, [&](int lane) { warp.Out<uint32_t>(i.d)[lane] = mask; });
-}
-
 }  // namespace
 
 bool DecodeWarpExchange(Decoding& d) {
   const Type word = {Kind::kBits, 4};
-  if (d.name() == "activemask") {
-    d.TakeType();
-    d.out.d = d.Out(0, word);
-    d.out.run = WhoIsHere;
-    return true;
-  }
-  if (d.name() == "vote") {
-    d.Require(d.Take("sync"), "only .sync is known");
-    const std::string_view how = d.TakeOneOf({"ballot", "all", "any", "uni"});
-    const Type type = d.TakeType();
-    d.out.flow = Flow::kTogether;
-    d.out.d = d.Out(0, type);
-    d.out.a = d.Predicate(1);
-    d.out.members = d.In(2, word);
-    d.out.number = static_cast<int64_t>(how == "ballot" ? Vote::kBallot
-                                        : how == "all"  ? Vote::kAll
-                                        : how == "any"  ? Vote::kAny
-                                                        : Vote::kUniform);
-    d.out.run = Poll;
-    return true;
-  }
   if (d.name() != "shfl") return false;
   d.Require(d.Take("sync"), "only .sync is known");
   const std::string_view how = d.TakeOneOf({"up", "down", "bfly", "idx"});

@@ -15,7 +15,6 @@ constexpr GpuFacts kGpus[] = {
     {"7.0", "simulated V100", 7, 0, 80, 16 * kGiB, 96 << 10},
     {"8.0", "simulated A100", 8, 0, 108, 80 * kGiB, 163 << 10},
     {"9.0", "simulated H200", 9, 0, 132, 140 * kGiB, 227 << 10},
-    {"10.0", "simulated B200", 10, 0, 148, 179 * kGiB, 227 << 10},
     {"12.0", "simulated RTX PRO 6000", 12, 0, 188, 95 * kGiB, 99 << 10},
 };
 

@@ -1,5 +1,5 @@
 // The GPU that tests simulate: what it says of itself, its memory, and the error that it has come to, which sticks.
-// TEMPER_TEST_GPU chooses which: "9.0" (an H200; the default), "7.0", "8.0", "10.0", "12.0" or "none". The kernels are
+// TEMPER_TEST_GPU chooses which: "9.0" (an H200; the default), "7.0", "8.0", "12.0" or "none". The kernels are
 // those of PTX for 9.0a on all of them: nothing here asks for an architecture. "9.0x2" is a machine with two of them,
 // of which a process may open one.
 #pragma once
