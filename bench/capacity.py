@@ -254,7 +254,7 @@ def full(arguments, folder):
     planned = json.loads(subprocess.run(
         [arguments.temper, "plan", "--json", "--model", model, "--dtype", "bf16"] +
         [o for o in options if o != "--from_scratch"], stdout=subprocess.PIPE, check=True).stdout)["bytes"]
-    # Beside its arenas a run leaves 150 MiB, and 1/64 for page tables (cli/machine_limits.cc), of what is free when it
+    # Beside its arenas a run leaves 150 MiB, and 1/64 for page tables (run/machine_limits.cc), of what is free when it
     # asks, by when it has taken some 30 MiB.
     arenas = planned["device"]["total"] + planned["host"]["total"]
     limit = (arenas + 150 * MIB) * 64 // 63 + 64 * MIB

@@ -24,6 +24,7 @@
 
 #include "disk/disk_tier.h"
 #include "format/safetensors_writer.h"
+#include "tensor/tier.h"
 
 namespace temper::bench {
 namespace {
@@ -245,7 +246,7 @@ int main(int argc, char** argv) {
     write(lines[6], shifted);
   }
   fmt::print("{} in transfers of {}, best of {} rounds; buffers {}\n", ToString(Bytes{bytes}),
-             ToString(Bytes{transfer}), rounds, ToString(DiskTier::BufferBytes(/*spills=*/true)));
+             ToString(Bytes{transfer}), rounds, ToString(DiskBuffers(/*spills=*/true)));
   for (const Line& line : lines) line.Print();
   Die(PosixEnv().RemoveTree(folder));
 }

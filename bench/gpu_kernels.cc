@@ -10,7 +10,7 @@
 #include "backend/gpu/gpu_device.h"
 #include "base/philox.h"
 #include "bench/memory_cases.h"
-#include "cli/processor.h"
+#include "run/processor.h"
 #include "tensor/view.h"
 
 namespace temper::bench {

@@ -43,14 +43,18 @@ function(temper_target_name folder out)
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
-# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex): the library temper_<folder> of src/<folder>.
+# temper_layer(folder DEPS layers... LIBS packages... EXCLUDE regex ONLY regex): the library temper_<folder> of
+# src/<folder>, without the sources that EXCLUDE matches; ONLY: of those alone that it matches.
 function(temper_layer folder)
-  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE;ONLY" "DEPS;LIBS" ${ARGN})
   set(TEMPER_LAYERS ${TEMPER_LAYERS} ${folder} CACHE INTERNAL "")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$|_fuzz\\.cc$|/main\\.cc$")
   if(ARG_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
+  if(ARG_ONLY)
+    list(FILTER sources INCLUDE REGEX "${ARG_ONLY}")
   endif()
   temper_target_name(${folder} target)
   if(sources)

@@ -8,7 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "format/safetensors.h"
-#include "tensor/placement.h"
+#include "tensor/sharding.h"
 #include "tensor/view.h"
 
 namespace temper {

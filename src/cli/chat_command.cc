@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/decoding.h"
+#include "run/decoding.h"
 
 namespace temper {
 namespace {

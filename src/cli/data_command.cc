@@ -6,13 +6,14 @@
 #include <cstdlib>
 
 #include "base/team.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/machine.h"
-#include "cli/model_options.h"
-#include "cli/run_data.h"
+#include "config/run_config.h"
 #include "data/packing.h"
 #include "data/preview.h"
-#include "train/run_config.h"
+#include "run/data.h"
+#include "run/machine.h"
+#include "run/model_options.h"
 
 namespace temper {
 namespace {

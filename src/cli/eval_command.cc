@@ -5,14 +5,15 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/compiled_run.h"
-#include "cli/far_memory.h"
-#include "cli/machine.h"
-#include "cli/model_options.h"
-#include "cli/run_data.h"
 #include "compile/train_step.h"
-#include "train/run_config.h"
+#include "config/run_config.h"
+#include "plan/compiled_run.h"
+#include "run/data.h"
+#include "run/far_memory.h"
+#include "run/machine.h"
+#include "run/model_options.h"
 #include "train/trainer.h"
 
 namespace temper {

@@ -3,8 +3,9 @@
 
 #include "base/log.h"
 #include "checkpoint/export.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/model_options.h"
+#include "run/model_options.h"
 #include "train/transfer_progress.h"
 
 namespace temper {

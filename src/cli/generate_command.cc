@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/decoding.h"
+#include "run/decoding.h"
 
 namespace temper {
 namespace {

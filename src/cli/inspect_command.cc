@@ -9,7 +9,7 @@
 #include "checkpoint/adapter_config.h"
 #include "checkpoint/companion_files.h"
 #include "cli/commands.h"
-#include "cli/opened_model.h"
+#include "run/opened_model.h"
 
 namespace temper {
 namespace {

@@ -8,12 +8,13 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/team.h"
-#include "cli/calibration.h"
+#include "cli/command_options.h"
 #include "cli/commands.h"
-#include "cli/machine.h"
-#include "cli/model_options.h"
-#include "cli/processor.h"
 #include "comm/nccl/nccl_api.h"
+#include "run/calibration.h"
+#include "run/machine.h"
+#include "run/model_options.h"
+#include "run/processor.h"
 
 namespace temper {
 namespace {

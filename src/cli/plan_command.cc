@@ -16,25 +16,25 @@
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
-#include "cli/calibration.h"
 #include "cli/commands.h"
-#include "cli/compiled_run.h"
-#include "cli/far_memory.h"
-#include "cli/machine.h"
-#include "cli/plan_search.h"
-#include "cli/planner.h"
-#include "cli/processor.h"
-#include "cli/run_data.h"
 #include "cli/train_setup.h"
-#include "compile/pipeline_balance.h"
-#include "compile/verify_agreement.h"
+#include "compile/mesh/verify_agreement.h"
+#include "compile/pipeline/balance.h"
+#include "config/mesh_options.h"
 #include "data/packing.h"
 #include "format/quoted.h"
+#include "plan/compiled_run.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
+#include "plan/plan_search.h"
+#include "plan/planner.h"
 #include "plan/report.h"
-#include "plan/sharding.h"
-#include "train/mesh_options.h"
+#include "plan/sharding_table.h"
+#include "run/calibration.h"
+#include "run/data.h"
+#include "run/far_memory.h"
+#include "run/machine.h"
+#include "run/processor.h"
 #include "train/progress.h"
 
 namespace temper {
@@ -56,11 +56,10 @@ RankMemory MemoryHere(const RunConfig& c, int ranks, std::unique_ptr<Device>* op
   if (!choice.ok()) return memory;  // a plan needs none
   auto gpu = OpenGpu(choice->gpu);
   if (!gpu.ok()) return memory;
-  const auto measured = (*gpu)->MeasureMemory();
-  if (!measured.ok()) return memory;
+  auto room = RoomOf(**gpu);
+  if (!room.ok()) return memory;
   *opened = *std::move(gpu);
-  memory.gpu = *measured;
-  memory.device = opened->get();
+  memory.gpu = *std::move(room);
   return memory;
 }
 
@@ -98,7 +97,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .rows = c.batch.per_device_train_batch_size,
                   .row_tokens = *c.data.max_seq_len,
                   .micro_batches = c.batch.gradient_accumulation_steps,
-                  .placement = run.MemoryText(),
+                  .tiers = run.MemoryText(),
                   .options = run.memory.options,
                   .mesh = run.mesh.mesh.ranks() > 1 ? run.mesh.mesh.ToString() : "",
                   .mesh_note = run.mesh_note,
@@ -121,7 +120,7 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const Model& model = setup.model.model();
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, AdaptedForward(model, config));
   const auto rules = WithDefaults(run.mesh.rules, run.mesh.residual);
-  TEMPER_ASSIGN_OR_RETURN(const PlacedWeights placed, PlaceWeights(forward, run.mesh.mesh, rules));
+  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, run.mesh.mesh, rules));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   const PipelineSpec& pipeline = run.mesh.pipeline;
   PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};

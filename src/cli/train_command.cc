@@ -11,17 +11,17 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
 #include "cli/commands.h"
-#include "cli/compiled_run.h"
-#include "cli/finished_run.h"
-#include "cli/machine.h"
-#include "cli/run_data.h"
-#include "cli/run_engine.h"
-#include "cli/run_record.h"
-#include "cli/run_saver.h"
 #include "cli/train_setup.h"
+#include "config/run_options.h"
 #include "model/initialize.h"
+#include "plan/compiled_run.h"
+#include "run/data.h"
+#include "run/engine.h"
+#include "run/finished_run.h"
+#include "run/machine.h"
+#include "run/run_record.h"
+#include "run/saver.h"
 #include "train/loop.h"
-#include "train/run_options.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -321,7 +321,12 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
     return StopSignal() == SIGINT ? kExitStoppedByInt : kExitStoppedByTerm;
   }
   if (!run.setup.ranks.first()) return 0;
-  return FinishRun(PosixEnv(), run.setup, run.compiled, loop.progress(), run.data.chat_template.has_value());
+  return FinishRun(PosixEnv(), {.output = run.config().output,
+                                .resume = run.setup.resume,
+                                .model_folder = run.setup.model.folder(),
+                                .compiled = run.compiled,
+                                .progress = loop.progress(),
+                                .chats = run.data.chat_template.has_value()});
 }
 
 Status Compile(Run& run) {

@@ -7,11 +7,11 @@
 
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
-#include "cli/compiled_run.h"
-#include "cli/machine.h"
 #include "comm/local/launch.h"
-#include "train/foreign_names.h"
-#include "train/run_options.h"
+#include "config/foreign_names.h"
+#include "config/run_options.h"
+#include "plan/compiled_run.h"
+#include "run/machine.h"
 
 namespace temper {
 namespace {

@@ -5,13 +5,13 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "cli/opened_model.h"
-#include "cli/output_folder.h"
-#include "cli/ranks.h"
-#include "cli/resume.h"
-#include "train/command_line.h"
-#include "train/option_set.h"
-#include "train/run_config.h"
+#include "config/command_line.h"
+#include "config/option_set.h"
+#include "config/run_config.h"
+#include "run/opened_model.h"
+#include "run/output_folder.h"
+#include "run/ranks.h"
+#include "run/resume.h"
 
 namespace temper {
 

@@ -6,19 +6,19 @@
 #include <functional>
 #include <utility>
 
-#include "compile/collectives.h"
-#include "compile/differentiate.h"
-#include "compile/feed_forward.h"
-#include "compile/fuse.h"
-#include "compile/gather_once.h"
-#include "compile/grad_sync.h"
-#include "compile/merge_update.h"
-#include "compile/pipeline_balance.h"
-#include "compile/place.h"
-#include "compile/ring.h"
-#include "compile/update.h"
-#include "compile/verify_placement.h"
-#include "compile/verify_ring.h"
+#include "compile/layout/addresses.h"
+#include "compile/mesh/collectives.h"
+#include "compile/mesh/feed_forward.h"
+#include "compile/mesh/gather_once.h"
+#include "compile/mesh/grad_sync.h"
+#include "compile/mesh/ring.h"
+#include "compile/mesh/verify_ring.h"
+#include "compile/mesh/verify_sharding.h"
+#include "compile/pipeline/balance.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
+#include "compile/step/merge_update.h"
+#include "compile/step/update.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -33,54 +33,54 @@ Mesh MeshOfStage(const Mesh& mesh) {
 
 // How the weights of a step lie on its mesh: found once for all of its graphs, which have the same. Of one rank
 // nothing.
-struct PlacedStep {
-  std::vector<PlacementRule> rules;
-  PlacedWeights weights;
+struct ShardedStep {
+  std::vector<ShardingRule> rules;
+  ShardedWeights weights;
 };
-Result<PlacedStep> PlaceStep(const Graph& forward, const MeshSpec& spec) {
-  PlacedStep placed;
+Result<ShardedStep> ShardStep(const Graph& forward, const MeshSpec& spec) {
+  ShardedStep sharded;
   const Mesh mesh = MeshOfStage(spec.mesh);
-  if (mesh.ranks() == 1) return placed;
-  placed.rules = WithDefaults(spec.rules, spec.residual);
-  TEMPER_ASSIGN_OR_RETURN(placed.weights, PlaceWeights(forward, mesh, placed.rules));
-  return placed;
+  if (mesh.ranks() == 1) return sharded;
+  sharded.rules = WithDefaults(spec.rules, spec.residual);
+  TEMPER_ASSIGN_OR_RETURN(sharded.weights, ShardWeights(forward, mesh, sharded.rules));
+  return sharded;
 }
 
 // The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
 // alike.
-Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const PlacedStep& placed, int rank,
+Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const ShardedStep& sharded, int rank,
                         std::vector<Decision>* decisions) {
   const MeshSpec& spec = step.mesh;
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return forward;
-  return PartitionAsPlaced(forward,
-                           {.mesh = mesh,
-                            .rank = rank % mesh.ranks(),
-                            .residual = spec.residual,
-                            .options = spec.decisions,
-                            .micro_batches = step.micro_batches,
-                            .decisions = decisions},
-                           placed.weights, placed.rules);
+  return PartitionAsSharded(forward,
+                            {.mesh = mesh,
+                             .rank = rank % mesh.ranks(),
+                             .residual = spec.residual,
+                             .options = spec.decisions,
+                             .micro_batches = step.micro_batches,
+                             .decisions = decisions},
+                            sharded.weights, sharded.rules);
 }
 
 // By rank 0's part: those of others may be a row larger.
-Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const PlacedStep& placed,
+Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const ShardedStep& sharded,
                         std::vector<Decision>* decisions) {
   const auto decide = [&](const Graph& first) {
     return DecideGradSync(first, spec.micro_batches, spec.mesh.decisions, decisions);
   };
   if (spec.mesh.rank == 0) return decide(local);
-  TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, placed, 0, nullptr));
+  TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, sharded, 0, nullptr));
   return decide(first);
 }
 
-// That the graphs of a rank compute what one rank would (compile/verify_placement.h, verify_ring.h). Of a pipeline:
+// That the graphs of a rank compute what one rank would (compile/mesh/verify_sharding.h, verify_ring.h). Of a pipeline:
 // before it is cut.
-Status Prove(const MeshSpec& spec, const PlacedStep& placed, std::span<const Graph* const> graphs) {
+Status Prove(const MeshSpec& spec, const ShardedStep& sharded, std::span<const Graph* const> graphs) {
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return OkStatus();
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(*graph));
-  return VerifyPlacements(mesh, placed.weights.placements, graphs);
+  return VerifyShardings(mesh, sharded.weights.shardings, graphs);
 }
 
 // One micro-batch, from this rank's forward graph on.
@@ -170,8 +170,8 @@ struct Sent {
   Bytes bytes;
   AxisSet axes;
 };
-Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const PlacedStep& placed) {
-  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, placed, 0, nullptr));
+Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const ShardedStep& sharded) {
+  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, 0, nullptr));
   std::vector<Decision> ignored;
   const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
   const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh));
@@ -194,17 +194,17 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Place
 
 // Where tensor ranks share tokens: what they exchange for feed-forward parts, by what all of a step's collectives come
 // to either way. For rank 0, so that all ranks decide alike.
-Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const PlacedStep& placed,
+Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const ShardedStep& sharded,
                           std::vector<Decision>* decisions) {
   const MeshSpec& mesh = spec.mesh;
   if (mesh.residual != ResidualSplit::kTokens || (mesh.mesh.axes() & kTensorAxes).empty()) return MlpMove::kActivations;
-  if (FeedForwardProducts(forward, placed.weights.placements).empty()) return MlpMove::kActivations;
+  if (FeedForwardProducts(forward, sharded.weights.shardings).empty()) return MlpMove::kActivations;
   StepSpec way = spec;
   way.mesh.rank = 0;
   way.mesh.decisions.mlp = MlpMove::kActivations;
-  TEMPER_ASSIGN_OR_RETURN(const Sent activations, SentPerStep(forward, way, placed));
+  TEMPER_ASSIGN_OR_RETURN(const Sent activations, SentPerStep(forward, way, sharded));
   way.mesh.decisions.mlp = MlpMove::kWeights;
-  TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way, placed));
+  TEMPER_ASSIGN_OR_RETURN(const Sent weights, SentPerStep(forward, way, sharded));
   bool takes_weights = weights.bytes < activations.bytes;
   std::string reason = "it moves less";
   const auto earlier = mesh.decisions.kept.find("mlp");
@@ -230,7 +230,7 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Plac
 
 // Of a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the update into the last micro-batch.
 Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
-                             const PlacedStep& placed, GradSync sync, bool merges) {
+                             const ShardedStep& sharded, GradSync sync, bool merges) {
   const StepCompiler compiler(spec, sync == GradSync::kStep, merges);
   StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
                   .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh)};
@@ -246,13 +246,13 @@ Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const 
   for (const StepGraphs::MicroBatches& some : step.train) graphs.push_back(&some.graph.graph);
   graphs.insert(graphs.end(), {&step.update, &step.eval.graph});
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
-  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, graphs));
+  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded, graphs));
   return step;
 }
 
 // Of a stage of a pipeline.
 Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& fused_eval, const StepSpec& spec,
-                           const PlacedStep& placed, GradSync sync) {
+                           const ShardedStep& sharded, GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -289,7 +289,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole.back(), cut, nullptr));
   std::vector<const Graph*> graphs;
   for (const Graph& graph : whole) graphs.push_back(&graph);
-  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, placed, graphs));
+  TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded, graphs));
   TEMPER_RETURN_IF_ERROR(Verify(step.pipeline->gathers));
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
   step.update = BuildUpdate(uses.graph, spec.adamw, mesh, update_stage);
@@ -343,11 +343,11 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   std::vector<Decision> made;
   StepSpec spec = given;
   if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
-  TEMPER_ASSIGN_OR_RETURN(const PlacedStep placed, PlaceStep(forward, spec.mesh));
-  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, placed, &made));
-  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, placed, spec.mesh.rank, &made));
-  TEMPER_ASSIGN_OR_RETURN(Graph local_eval, LocalPart(eval_forward, spec, placed, spec.mesh.rank, nullptr));
-  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, placed, &made));
+  TEMPER_ASSIGN_OR_RETURN(const ShardedStep sharded, ShardStep(forward, spec.mesh));
+  TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, sharded, &made));
+  TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, spec.mesh.rank, &made));
+  TEMPER_ASSIGN_OR_RETURN(Graph local_eval, LocalPart(eval_forward, spec, sharded, spec.mesh.rank, nullptr));
+  TEMPER_ASSIGN_OR_RETURN(const GradSync sync, SyncOf(forward, local, spec, sharded, &made));
   if (decisions != nullptr) *decisions = std::move(made);
   TEMPER_ASSIGN_OR_RETURN(const std::vector<StepChoice> choices, ChoicesOf(forward, eval_forward, given));
   const bool pipelined = spec.mesh.mesh.size(Axis::kPp) > 1;
@@ -357,14 +357,14 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   const StepMaker make = [&](const StepChoice& choice) -> Result<StepGraphs> {
     spec.recompute = choice.recompute;
     spec.recompute_blocks = choice.recompute_blocks;
-    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, placed, sync)
-                                                       : WholeStep(local, fused_eval, spec, placed, sync, merges));
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined ? StageOf(forward, local, fused_eval, spec, sharded, sync)
+                                                       : WholeStep(local, fused_eval, spec, sharded, sync, merges));
     for (StepGraphs::MicroBatches& some : step.train) CutLoss(choice.loss_chunk, &some.graph.graph);
     CutLoss(choice.loss_chunk, &step.eval.graph);
     return step;
   };
   ChosenMemory chosen;
-  auto programs = PlaceWithin(spec.memory, choices, make, spec.threads, &chosen);
+  auto programs = FitWithin(spec.memory, choices, make, spec.threads, &chosen);
   const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
   if (merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
     // Beside the backward an update takes room of what that keeps, gradients of one micro-batch cannot leave, and moves
@@ -372,7 +372,7 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
     // their order.
     merges = false;
     ChosenMemory behind;
-    auto others = PlaceWithin(spec.memory, choices, make, spec.threads, &behind);
+    auto others = FitWithin(spec.memory, choices, make, spec.threads, &behind);
     if (refused || (others.ok() && behind.stall + behind.compute < chosen.stall + chosen.compute)) {
       programs = std::move(others);
       chosen = std::move(behind);
@@ -391,7 +391,7 @@ Result<std::vector<Program>> CompileForward(const std::vector<NamedGraph>& graph
     fused.push_back(Fuse(*graph.graph));
     named.push_back({graph.name, &fused.back()});
   }
-  return PlaceWithin(memory, named, threads, chosen);
+  return FitWithin(memory, named, threads, chosen);
 }
 
 }  // namespace temper

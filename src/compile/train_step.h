@@ -6,12 +6,12 @@
 #include <optional>
 #include <vector>
 
-#include "compile/memory_policy.h"
-#include "compile/partition.h"
-#include "compile/pipeline.h"
-#include "compile/placement_rules.h"
-#include "compile/recompute.h"
-#include "compile/update.h"
+#include "compile/memory/memory_policy.h"
+#include "compile/memory/recompute.h"
+#include "compile/mesh/partition.h"
+#include "compile/mesh/sharding_rules.h"
+#include "compile/pipeline/pipeline.h"
+#include "compile/step/update.h"
 #include "graph/graph.h"
 #include "program/program.h"
 
@@ -22,11 +22,11 @@ struct MeshSpec {
   Mesh mesh;
   int rank = 0;
   ResidualSplit residual = ResidualSplit::kTokens;
-  std::vector<PlacementRule> rules;  // those of the user, before the default ones
+  std::vector<ShardingRule> rules;  // those of the user, before the default ones
   // The last so many blocks keep gathered weights from their forward to their backward; others gather them again.
   // Unless given, the last one does where collectives are in the background: between its forward and its backward there
-  // is only what stands after the blocks, and its second gather would be issued before that (compile/collectives.h), so
-  // keeping takes no more memory. Of a pipeline: kAllBlocks, or not given.
+  // is only what stands after the blocks, and its second gather would be issued before that
+  // (compile/mesh/collectives.h), so keeping takes no more memory. Of a pipeline: kAllBlocks, or not given.
   std::optional<int> gathered_blocks;
   // Weights are gathered and gradients reduced while neighbouring blocks are computed.
   bool overlap = true;

@@ -10,6 +10,7 @@
 #include "disk/io_team.h"
 #include "format/conversion.h"
 #include "format/quoted.h"
+#include "tensor/tier.h"
 
 namespace temper {
 namespace {
@@ -18,12 +19,12 @@ namespace {
 // O_DIRECT with some MiB in flight (bench/disk_stream.cc measures it); more chunks than cores, because a thread that
 // has read waits for a core that training keeps busy before it can ask again. A chunk is 240 pages, so that it is one
 // request to a virtual disk even where they are scattered: a queue of virtio takes 254 pieces.
-constexpr int kWidth = 8;
+constexpr int kWidth = kDiskChunks;
 constexpr int64_t kBlock = BlockFile::kBlock;
 constexpr int64_t kChunk = 240 * kBlock;
 // A chunk whose ends lie within blocks (border() moves its begin up by less than an element), rounded up so that all
 // are whole huge pages.
-constexpr Bytes kBuffer = MiB(1);
+constexpr Bytes kBuffer = kDiskBuffer;
 static_assert(kChunk + kBlock <= kBuffer.v);
 
 int64_t BlockBegin(int64_t offset) {
@@ -62,10 +63,6 @@ struct DiskTier::Run {
 };
 
 DiskTier::~DiskTier() = default;
-
-Bytes DiskTier::BufferBytes(bool spills) {
-  return kBuffer * kWidth * (spills ? 2 : 1);
-}
 
 Result<std::unique_ptr<DiskTier>> DiskTier::Create(Env& env, Spec spec) {
   std::unique_ptr<DiskTier> tier(new DiskTier());

@@ -10,10 +10,10 @@
 // The spill file has no name: whichever way the process dies, its space is free again, and several runs and ranks may
 // use one folder. All of its space is reserved when it is made: a disk that is too small is found before training.
 //
-// Memory: planned (BufferBytes), allocated and touched by Create; Read and Write allocate nothing where they succeed.
-// Thread rule: any threads at once, on different bytes where one of them writes. Reads share what may be in flight
-// among each other, and so do writes: who calls first is served first, and the next one's chunks follow without a gap
-// (io_team.h). A caller that wants the disk's full rate has two transfers of a kind under way.
+// Memory: planned (tensor/tier.h, DiskBuffers), allocated and touched by Create; Read and Write allocate nothing where
+// they succeed. Thread rule: any threads at once, on different bytes where one of them writes. Reads share what may be
+// in flight among each other, and so do writes: who calls first is served first, and the next one's chunks follow
+// without a gap (io_team.h). A caller that wants the disk's full rate has two transfers of a kind under way.
 #pragma once
 
 #include <atomic>
@@ -53,9 +53,6 @@ class DiskTier final : public Store {
   ~DiskTier() override;
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
-
-  // Host memory that a tier takes: for what it reads, and for what it writes where it has a spill file.
-  static Bytes BufferBytes(bool spills);
 
   // Copies the to.size() bytes from address `at` on. Where memory and file are aligned alike that takes no time of a
   // processor, unless it is awaited: no byte is copied. REQUIRES: they lie in the spill file or in one mapped region;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "disk/model_files_for_test.h"
+#include "tensor/tier.h"
 
 namespace temper {
 namespace {
@@ -242,8 +243,8 @@ TEST(DiskTier, ShardsAndASpillFileAreOneSpace) {
 }
 
 TEST(DiskTier, TakesMemoryForWritesOnlyWhereItSpills) {
-  EXPECT_EQ(DiskTier::BufferBytes(/*spills=*/true), DiskTier::BufferBytes(/*spills=*/false) * 2);
-  EXPECT_LE(DiskTier::BufferBytes(/*spills=*/true), MiB(16));
+  EXPECT_EQ(DiskBuffers(/*spills=*/true), DiskBuffers(/*spills=*/false) * 2);
+  EXPECT_LE(DiskBuffers(/*spills=*/true), MiB(16));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Flow: what an op computes, as far as it matters for how values lie on a mesh: which dims its operands share, which of
-// them it is linear in, what it adds up. From the placements of its operands follow those of its outputs, or that they
-// do not fit together. The verifier of placements (compile/verify_placement.h) goes by it; it is independent of the
+// them it is linear in, what it adds up. From the shardings of its operands follow those of its outputs, or that they
+// do not fit together. The verifier of shardings (compile/mesh/verify_sharding.h) goes by it; it is independent of the
 // sharding rules, which it holds to account.
 #pragma once
 

@@ -12,8 +12,8 @@
 
 #include "graph/attributes.h"
 #include "graph/op.h"
-#include "tensor/placement.h"
 #include "tensor/shape.h"
+#include "tensor/sharding.h"
 #include "tensor/tier.h"
 
 namespace temper {
@@ -32,7 +32,7 @@ enum class Role : uint8_t {
   kActivation,      // lives within a step
   kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
   kOptimizerState,  // f32 master copies and moments
-  kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/gather_once.h)
+  kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/mesh/gather_once.h)
 };
 std::string_view ToString(Role role);
 std::optional<Role> ParseRole(std::string_view text);

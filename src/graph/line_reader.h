@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "graph/attributes.h"
-#include "tensor/placement.h"
 #include "tensor/shape.h"
+#include "tensor/sharding.h"
 #include "tensor/tier.h"
 
 namespace temper {

@@ -63,12 +63,13 @@ enum class Op : unsigned char {
   kAdamw,       // (master, g, m, v, clip_2, scalars) -> master', m', v', [weight']
                 //                                               attrs: beta1, beta2, eps, weight_decay, weight
   // Moves: the same bytes in another tier (Value::tier), towards the device or away from it. With `background` the
-  // executor may run them beside the kernels that follow. compile/residency.h places them.
+  // executor may run them beside the kernels that follow. compile/residency/residency.h places them.
   kFetch,  // (x) -> x
   kEvict,  // (x) -> x
   // Collectives: between the ranks that differ along the mesh axes `axes` (a group of `ranks`). One node may carry many
-  // tensors; n-th output from n-th input. What they do to a gradient: tensor/placement.h. With `background`
-  // (compile/collectives.h) the executor may run them beside the kernels that follow, and with `soon`, too, not behind
+  // tensors; n-th output from n-th input. What they do to a gradient: tensor/sharding.h. With `background`
+  // (compile/mesh/collectives.h) the executor may run them beside the kernels that follow, and with `soon`, too, not
+  // behind
   // others of these.
   kAllGather,  // (part...) -> whole...: parts of dim `dim` side by side; adjoint: reduce_scatter
                //                                              attrs: axes, ranks, dim, sizes (of dim in the outputs)

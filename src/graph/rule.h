@@ -79,21 +79,21 @@ class ShardingSink {
   virtual const Value& value(ValueId id) const = 0;
   virtual const Mesh& mesh() const = 0;
   // How input `i` lies; of a weight: how it is stored.
-  virtual const Placement& placement(int input) const = 0;
+  virtual const Sharding& sharding(int input) const = 0;
   // Where this rank's part of a tensor of that shape lies.
-  virtual Box box(const Shape& global, const Placement& placement) const = 0;
+  virtual Box box(const Shape& global, const Sharding& sharding) const = 0;
   // How the tokens of packed rows are dealt over cp, to this rank. REQUIRES: cp is an axis of the mesh.
   virtual ContextPart context() const = 0;
-  // Input `i` in another placement. What can be had: a split dim gathered (then varying), a sum settled, a whole value
+  // Input `i` in another sharding. What can be had: a split dim gathered (then varying), a sum settled, a whole value
   // made varying; else the run is refused.
-  virtual ValueId Use(int input, const Placement& wanted) = 0;
-  // The placement of `p` with its partial sums added up: into whole values, or split as the residual stream is.
-  virtual Placement Settled(const Placement& p) const = 0;
+  virtual ValueId Use(int input, const Sharding& wanted) = 0;
+  // The sharding of `p` with its partial sums added up: into whole values, or split as the residual stream is.
+  virtual Sharding Settled(const Sharding& p) const = 0;
   // Emits an op on local values. `outputs`: how its outputs lie, which have the global shapes of the node's outputs.
   virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes,
-                                    const std::vector<Placement>& outputs) = 0;
-  // A value that Emit returned, in another placement.
-  virtual ValueId Convert(ValueId local, const Placement& wanted) = 0;
+                                    const std::vector<Sharding>& outputs) = 0;
+  // A value that Emit returned, in another sharding.
+  virtual ValueId Convert(ValueId local, const Sharding& wanted) = 0;
   // Declares `local` to be output `i` of the node.
   virtual void Deliver(int output, ValueId local) = 0;
   // Whether the second way is to be taken. The sizes must be those of all ranks, so that all decide alike.

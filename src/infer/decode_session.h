@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "compile/memory_policy.h"
+#include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
 #include "model/lora.h"
 #include "model/model.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "compile/residency.h"
+#include "compile/residency/residency.h"
 
 namespace temper {
 

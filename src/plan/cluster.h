@@ -13,8 +13,8 @@
 
 #include "base/env.h"
 #include "base/units.h"
-#include "compile/device_rates.h"
-#include "compile/residency.h"
+#include "compile/rates/device_rates.h"
+#include "compile/residency/residency.h"
 #include "tensor/mesh.h"
 
 namespace temper {

@@ -173,7 +173,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
                            facts.rows * facts.data_ranks, facts.row_tokens, facts.recompute)},
       {"device", on.cluster->device},
       {"memory", FitText(f)},
-      {"placement", facts.placement.empty() ? "everything on the device" : facts.placement},
+      {"placement", facts.tiers.empty() ? "everything on the device" : facts.tiers},
       {"step time", fmt::format("{:.4g} s, {:.4g} tokens/s, MFU {:.2f} %", s.step.v, f.tokens_per_second, 100 * f.mfu)},
       {"bound by", s.Bottleneck()}};
   data["limit"] = f.limit.v;

@@ -208,7 +208,7 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   const Bytes gaps = train.arena_bytes - train.peak.total();
   text += fmt::format("  {:<20} {:>12}\n  {:<20} {:>12}\n", "packing", ToString(gaps), "arena",
                       ToString(train.arena_bytes));
-  if (!f.placement.empty()) text += fmt::format("placement   {}\n", f.placement);
+  if (!f.tiers.empty()) text += fmt::format("placement   {}\n", f.tiers);
   for (const std::string& line : OptionLines(f.options)) text += fmt::format("  {}\n", line);
   text += FarText(train, f);
   text += LargestText(train);
@@ -269,7 +269,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   for (const LinkTraffic& t : TrafficOfStep(train)) {
     json["bytes_moved"].push_back({{"from", ToString(t.from)}, {"to", ToString(t.to)}, {"bytes", t.bytes.v}});
   }
-  if (!f.placement.empty()) json["placement"] = f.placement;
+  if (!f.tiers.empty()) json["placement"] = f.tiers;
   for (const StepOption& o : f.options) {
     nlohmann::ordered_json option = {{"recompute", o.choice.ToString()}, {"tried", o.placed}, {"fits", o.fits}};
     option["chosen"] = json["alternatives"].empty();

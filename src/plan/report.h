@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "compile/decisions.h"
-#include "compile/memory_policy.h"
+#include "compile/memory/memory_policy.h"
+#include "compile/mesh/decisions.h"
 #include "plan/advice.h"
 #include "plan/cluster.h"
 #include "plan/forecast.h"
@@ -34,7 +34,7 @@ struct PlanFacts {
   int64_t parameters = 0, trainable_parameters = 0;
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   int64_t tokens = 0;                                   // of a step, of full rows unless `fill` knows better
-  std::string placement;                                // what lives in which tier; empty: all on the device
+  std::string tiers;                                    // what lives in which tier; empty: all on the device
   std::vector<StepOption> options;                      // what else was considered; what was chosen first
   std::string mesh;                                     // empty: one rank
   std::string mesh_note;                                // what else to know of it; may be empty

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "compile/rank_clock.h"
+#include "compile/estimate/rank_clock.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {

@@ -16,7 +16,7 @@
 
 #include "graph/graph.h"
 #include "graph/rule.h"
-#include "tensor/placement.h"
+#include "tensor/sharding.h"
 
 namespace temper {
 

@@ -1,7 +1,7 @@
 // Mesh: the ranks of a run as a grid with named axes, in a fixed order; the last varies fastest with the rank. Pure
 // data: a laptop describes a cluster's mesh with it.
 //
-// What the axes do to a step (compile/partition.h):
+// What the axes do to a step (compile/mesh/partition.h):
 //   pp     pipeline: blocks are dealt to stages
 //   dp     data: every rank has its own rows and all weights
 //   fsdp   data: every rank has its own rows and a share of each weight, gathered for use

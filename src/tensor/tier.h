@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/units.h"
+
 namespace temper {
 
 enum class Tier : uint8_t {
@@ -13,6 +15,15 @@ enum class Tier : uint8_t {
   kDisk,    // a file: kernels cannot touch what lies there
 };
 inline constexpr int kNumTiers = 3;
+
+// Chunks in flight between the host and the disk, of reads and of writes each, and the buffer of one: a plan counts
+// them, disk/disk_tier.cc says why so many.
+inline constexpr int kDiskChunks = 8;
+inline constexpr Bytes kDiskBuffer = MiB(1);
+// Host memory that they take, for what is read, and for what is written where something is.
+constexpr Bytes DiskBuffers(bool spills) {
+  return kDiskBuffer * kDiskChunks * (spills ? 2 : 1);
+}
 
 std::string_view ToString(Tier tier);  // "device"
 std::optional<Tier> ParseTier(std::string_view text);

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "config/run_config.h"
 #include "runtime/trace.h"
 #include "train/metrics.h"
 #include "train/progress.h"
-#include "train/run_config.h"
 #include "train/tensorboard.h"
 #include "train/trainer.h"
 #include "train/utilisation.h"

@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "config/schedule.h"
 #include "data/batch.h"
 #include "data/sampler.h"
 #include "runtime/executor.h"
 #include "train/peers.h"
-#include "train/schedule.h"
 
 namespace temper {
 

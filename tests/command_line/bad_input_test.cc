@@ -319,7 +319,7 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
   ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
 }
 
-TEST_F(BadInput, PlacementRulesThatDoNotFitAreNamed) {
+TEST_F(BadInput, ShardingRulesThatDoNotFitAreNamed) {
   const auto expect = [&](const char* rules, const std::vector<std::string>& parts) {
     for (const char* command : {"train", "plan"}) {
       Arguments run = Train({"--model", kModel, "--mesh", "fsdp=2", "--nprocs", "2", "--placement", rules});

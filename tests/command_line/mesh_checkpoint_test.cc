@@ -100,7 +100,7 @@ TEST_F(MeshCheckpoint, KeepsWhatTensorRanksExchange) {
 }
 
 // Where a tensor's parts lie is no setting of the run: it may change from one start to the next.
-TEST_F(MeshCheckpoint, GoesOnWithOtherPlacementRules) {
+TEST_F(MeshCheckpoint, GoesOnWithOtherShardingRules) {
   for (const char* method : {"full", "lora"}) {
     SCOPED_TRACE(method);
     ASSERT_TRUE(PosixEnv().RemoveTree(Path("out")).ok());

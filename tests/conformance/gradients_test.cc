@@ -9,7 +9,7 @@
 
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
-#include "compile/differentiate.h"
+#include "compile/step/differentiate.h"
 #include "graph/builder.h"
 #include "op_case.h"
 #include "program/buffer_names.h"

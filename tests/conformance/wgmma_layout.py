@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How Triton lays out tiles of 64 x 128 bf16 for Hopper's matrix units, and describes them: what the test of
-src/backend/gpu/warpgroup_unit.h has as goldens. Needs triton (3.9 made them), no GPU: compiles a loop of attention for
+src/backend/gpu/units/warpgroup_unit.h has as goldens. Needs triton (3.9 made them), no GPU: compiles a loop of attention for
 sm_90 and evaluates the integer instructions of its PTX.
   python3 tests/conformance/wgmma_layout.py
 """

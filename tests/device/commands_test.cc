@@ -6,7 +6,7 @@
 
 #define TEMPER_PROGRAM "/proc/self/exe"
 #include "../command_line/temper_program.h"
-#include "cli/machine_limits.h"
+#include "run/machine_limits.h"
 
 namespace temper::program {
 namespace {
@@ -180,7 +180,7 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
 class RoomOnDevice {
  public:
   explicit RoomOnDevice(Bytes room) {
-    const Bytes beside = GiB(1) - RoomOnGpu(Program(), {.free = GiB(1)});
+    const Bytes beside = GiB(1) - RoomOnGpu(Program(), GiB(1));
     setenv("APART_GPU_FREE", std::to_string((room + beside).v).c_str(), 1);
     setenv("APART_GPU_HOLDERS", "python3 (process 4711) holds 79.00 GiB", 1);
   }

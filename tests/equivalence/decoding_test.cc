@@ -131,7 +131,7 @@ TEST_P(Decoding, WhereWeightsLiveChangesNoBit) {
     tiny::TinyRun run({.config = f.config, .method = f.method, .dtype = dtype, .row = 32, .micro_batches = 1});
     Decoder everywhere(f.config, run, TargetsOf(f), dtype, 128);
     const Bytes most = everywhere.device_bytes * 4 / 5;
-    for (const MemorySpec& memory : {MemorySpec{.placement = MemoryPlacement::kHost},
+    for (const MemorySpec& memory : {MemorySpec{.policy = TierPolicy::kHost},
                                      {.weights = Tier::kDisk},
                                      {.device = most},
                                      {.device = most, .host = KiB(64), .disk = true}}) {

@@ -53,8 +53,8 @@ TEST(Device, LoraWithDropoutAndRecomputationGivesTheBitsOfTheHost) {
 std::vector<MemorySpec> Placements(const RunSpec& spec) {
   const Bytes everything = TinyRun(spec).train().arena_bytes;
   const Bytes limit{everything.v * 8 / 10};
-  return {{.placement = MemoryPlacement::kHost},
-          {.placement = MemoryPlacement::kHost, .activations = Tier::kHost},
+  return {{.policy = TierPolicy::kHost},
+          {.policy = TierPolicy::kHost, .activations = Tier::kHost},
           {.optimizer = Tier::kHost},
           {.optimizer = Tier::kDisk},
           {.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk},
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, DeviceMemory, testing::Range(0, 3));
 // In a process of its own: a kernel whose scratch is overwritten under it may follow a wrong index anywhere.
 TEST(Device, AWaitThatIsMissingShowsAsWrongBytes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const RunSpec spec{.memory = {.placement = MemoryPlacement::kHost, .activations = Tier::kHost}};
+  const RunSpec spec{.memory = {.policy = TierPolicy::kHost, .activations = Tier::kHost}};
   for (const auto& waits :
        {std::pair(StreamUse::kCompute, Timing::kLate), std::pair(StreamUse::kEvictions, Timing::kKernelsLate),
         std::pair(StreamUse::kFetches, Timing::kKernelsLate)}) {

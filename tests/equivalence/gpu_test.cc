@@ -4,10 +4,10 @@
 
 #include "../apart_device.h"
 #include "../device_run.h"
+#include "backend/gpu/attention/packed_attention.h"
 #include "backend/gpu/gpu_device.h"
-#include "backend/gpu/packed_attention.h"
 #ifdef TEMPER_GPU_EMULATED
-#include "backend/gpu/cudnn_under_test.h"
+#include "backend/gpu/attention/cudnn_under_test.h"
 #include "backend/gpu/emulator/emulated_kernels.h"
 #endif
 

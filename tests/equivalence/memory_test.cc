@@ -112,8 +112,8 @@ class MemoryEquivalence : public testing::TestWithParam<Case> {
 };
 
 TEST_P(MemoryEquivalence, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
-  ExpectSameBits({.placement = MemoryPlacement::kHost}, "host");
-  ExpectSameBits({.placement = MemoryPlacement::kHost, .activations = Tier::kHost}, "host, activations too");
+  ExpectSameBits({.policy = TierPolicy::kHost}, "host");
+  ExpectSameBits({.policy = TierPolicy::kHost, .activations = Tier::kHost}, "host, activations too");
   ExpectSameBits({.optimizer = Tier::kHost}, "optimizer at the host");
   ExpectSameBits({.optimizer = Tier::kDisk}, "optimizer on the disk");
   ExpectSameBits({.gradients = Tier::kHost}, "gradients at the host");
@@ -224,7 +224,7 @@ TEST(MemoryOfAStep, ThatIsNotClippedUpdatesWeightsWhileOthersHaveNoGradientYet) 
 // A checkpoint that is being written reads weights and states where they live.
 TEST(MemoryOfAStep, ChangesWhatACheckpointHoldsOnlyOnceItHasSaidSo) {
   const MemorySpec memories[] = {{},
-                                 {.placement = MemoryPlacement::kHost},
+                                 {.policy = TierPolicy::kHost},
                                  {.optimizer = Tier::kDisk, .update_part = 333},
                                  {.weights = Tier::kDisk, .optimizer = Tier::kHost}};
   for (const MemorySpec& memory : memories) {
@@ -388,8 +388,8 @@ TEST_P(MemoryOnMeshes, EveryPlacementGivesTheBitsOfOneWithoutLimits) {
   const auto same = [&](const MemorySpec& memory, const std::string& what) {
     ExpectSameBits(everything, memory, /*all_move=*/true, what);
   };
-  same({.placement = MemoryPlacement::kHost}, "host");
-  same({.placement = MemoryPlacement::kHost, .activations = Tier::kHost}, "host, activations too");
+  same({.policy = TierPolicy::kHost}, "host");
+  same({.policy = TierPolicy::kHost, .activations = Tier::kHost}, "host, activations too");
   same({.activations = Tier::kHost}, "activations at the host");
   same({.weights = Tier::kHost}, "weights at the host");
   same({.weights = Tier::kDisk, .gradients = Tier::kDisk, .optimizer = Tier::kDisk}, "all on the disk");

@@ -66,7 +66,7 @@ MeshSpec MeshOf(std::initializer_list<std::pair<Axis, int>> sizes, ResidualSplit
   return spec;
 }
 
-MeshSpec WithRules(MeshSpec spec, std::vector<PlacementRule> rules) {
+MeshSpec WithRules(MeshSpec spec, std::vector<ShardingRule> rules) {
   spec.rules = std::move(rules);
   return spec;
 }

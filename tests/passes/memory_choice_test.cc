@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"
-#include "compile/step_estimate.h"
+#include "compile/estimate/rank_clock.h"
 
 namespace temper {
 namespace {

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "../tiny_run.h"
-#include "compile/collectives.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
+#include "compile/mesh/collectives.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 #include "compile/train_step.h"
 #include "graph/rule.h"
 #include "program/buffer_names.h"

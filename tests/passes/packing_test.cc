@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"
-#include "compile/collectives.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/layout.h"
-#include "compile/ring.h"
+#include "compile/layout/layout.h"
+#include "compile/mesh/collectives.h"
+#include "compile/mesh/ring.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 #include "graph/rule.h"
 
 namespace temper {
@@ -261,8 +261,8 @@ std::vector<Whole> Wholes() {
       {.name = "full_pp2_block", .recompute = kBlock, .mesh = {{Axis::kPp, 2}}},
       {.name = "lora_pp4", .lora = true, .mesh = {{Axis::kPp, 4}}},
       {.name = "full_pp2_gpipe_fsdp2", .mesh = {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, .pipeline = PipelineKind::kGpipe},
-      {.name = "full_at_host", .memory = {.placement = MemoryPlacement::kHost}},
-      {.name = "full_block_at_host", .recompute = kBlock, .memory = {.placement = MemoryPlacement::kHost}},
+      {.name = "full_at_host", .memory = {.policy = TierPolicy::kHost}},
+      {.name = "full_block_at_host", .recompute = kBlock, .memory = {.policy = TierPolicy::kHost}},
       {.name = "full_optimizer_at_host", .memory = {.optimizer = Tier::kHost}},
       {.name = "full_activations_at_host", .memory = {.activations = Tier::kHost}},
       {.name = "lora_weights_on_disk", .lora = true, .memory = {.weights = Tier::kDisk}},

@@ -1,6 +1,6 @@
 // A partitioned, differentiated model computes on every mesh what one rank does: losses and gradients of all models,
 // with the ranks' graphs in lockstep.
-#include "compile/partition.h"
+#include "compile/mesh/partition.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/philox.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/placement_rules.h"
-#include "compile/ring.h"
+#include "compile/mesh/ring.h"
+#include "compile/mesh/sharding_rules.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 #include "lockstep.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -159,7 +159,7 @@ int64_t PlaceIn(const Shape& whole, const Box& box, int64_t i) {
 
 // Rows [begin, ...) of the batch that a rank has.
 Box RowsOf(const Mesh& mesh, int rank) {
-  Placement rows;
+  Sharding rows;
   rows.dims[0] = DataAxes(mesh).axes();
   return BoxOf({kTokens}, rows, mesh, rank);
 }
@@ -215,10 +215,10 @@ struct Whole {
   }
 };
 
-using Placements = std::map<std::string, Placement>;
+using Shardings = std::map<std::string, Sharding>;
 
-// Partitions for every rank, runs all, and compares; returns the error where the placements are refused.
-Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual, const Placements& weights) {
+// Partitions for every rank, runs all, and compares; returns the error where the shardings are refused.
+Status CheckOnMesh(const Whole& whole, const Mesh& mesh, ResidualSplit residual, const Shardings& weights) {
   std::vector<Graph> graphs;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     auto local = Partition(whole.forward, {.mesh = mesh, .rank = rank, .residual = residual, .weights = &weights});
@@ -283,9 +283,9 @@ TEST_P(PartitionedModels, HaveTheLossesAndGradientsOfOneRank) {
     for (Training training : {Training::kFull, Training::kLora, Training::kLoraAndHead}) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
-      const auto weights = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
+      const auto weights = ShardWeights(whole.forward, mesh, DefaultShardingRules(c.residual));
       ASSERT_TRUE(weights.ok()) << weights.status().message();
-      const Status status = CheckOnMesh(whole, mesh, c.residual, weights->placements);
+      const Status status = CheckOnMesh(whole, mesh, c.residual, weights->shardings);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_FALSE(HasFailure());
     }
@@ -301,19 +301,19 @@ TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
     if (mesh.size(Axis::kCopy) > 1 && std::string(model.config).find("OPT") != std::string::npos) continue;
     for (Training training : {Training::kFull, Training::kLoraAndHead}) {
       const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
-      const auto defaults = PlaceWeights(whole.forward, mesh, DefaultPlacementRules(c.residual));
+      const auto defaults = ShardWeights(whole.forward, mesh, DefaultShardingRules(c.residual));
       ASSERT_TRUE(defaults.ok()) << defaults.status().message();
       std::vector<std::string> names;
-      for (const auto& [name, p] : defaults->placements) names.push_back(name);
+      for (const auto& [name, p] : defaults->shardings) names.push_back(name);
       const bool tensor = !(mesh.axes() & kTensorAxes).empty();  // else nothing is refused
       for (uint32_t seed = 0; seed < (tensor ? 20u : 5u); ++seed) {
         std::mt19937 engine(seed);
         const auto draw = [&](int n) { return static_cast<int>(engine() % static_cast<uint32_t>(n)); };
-        Placements weights = defaults->placements;
+        Shardings weights = defaults->shardings;
         std::string changed;
         for (int changes = 1 + draw(3); changes > 0; --changes) {
           const std::string& name = names[static_cast<size_t>(draw(static_cast<int>(names.size())))];
-          Placement& p = weights.at(name);
+          Sharding& p = weights.at(name);
           const int rank = whole.forward.value(whole.forward.FindSource(name)).type.shape.rank();
           for (const Axis axis : mesh.axes().axes()) {
             if (draw(3) == 0) continue;
@@ -344,8 +344,8 @@ TEST(PartitionedModel, NormsAndResidualsAreOfAPartOfTheTokens) {
     for (Training training : {Training::kFull, Training::kLoraAndHead}) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Graph forward = ForwardOf(model, training);
-      const auto weights = PlaceWeights(forward, mesh, DefaultPlacementRules(ResidualSplit::kTokens));
-      const auto part = Partition(forward, {.mesh = mesh, .weights = &weights->placements});
+      const auto weights = ShardWeights(forward, mesh, DefaultShardingRules(ResidualSplit::kTokens));
+      const auto part = Partition(forward, {.mesh = mesh, .weights = &weights->shardings});
       ASSERT_TRUE(part.ok()) << part.status().message();
       int checked = 0;
       for (const Node& node : part->nodes()) {

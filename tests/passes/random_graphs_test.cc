@@ -11,12 +11,12 @@
 
 #include "backend/cpu/reference/reference.h"
 #include "base/philox.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/memory_spec.h"
-#include "compile/place.h"
-#include "compile/recompute.h"
-#include "compile/residency.h"
+#include "compile/layout/addresses.h"
+#include "compile/memory/memory_spec.h"
+#include "compile/memory/recompute.h"
+#include "compile/residency/residency.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 #include "graph/builder.h"
 #include "runtime/executor.h"
 
@@ -138,7 +138,7 @@ class SlowStore final : public Store {
 // filled with rubbish; returns losses and gradients. `seed`: of how long the disk takes.
 Buffers Execute(const Graph& graph, uint64_t seed = 0) {
   TEMPER_CHECK(Verify(graph).ok()) << Verify(graph).message();
-  auto programs = Place(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 1);
+  auto programs = AssignAddresses(std::vector<ProgramPlan>{{"step", {{&graph, 0, 1}}}}, 1);
   TEMPER_CHECK(programs.ok()) << programs.status().message();
   const Program& program = (*programs)[0];
   auto arena = Arena::Create(program.arena_bytes);

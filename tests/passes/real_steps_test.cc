@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "../tiny_run.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/place.h"
+#include "compile/layout/addresses.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 
 namespace temper {
 namespace {
@@ -98,7 +98,8 @@ TEST(RealSteps, ProgramsReadBackToThemselves) {
       const auto model = tiny::MakeModel(config);
       const Graph first = StepGraph(*model, lora, false, Recompute::kBlock),
                   rest = StepGraph(*model, lora, true, Recompute::kBlock);
-      const auto programs = Must(Place(std::vector<ProgramPlan>{{"step", {{&first, 0, 1}, {&rest, 1, 8}}}}, 2));
+      const auto programs =
+          Must(AssignAddresses(std::vector<ProgramPlan>{{"step", {{&first, 0, 1}, {&rest, 1, 8}}}}, 2));
       const std::string text = PrintProgram(programs[0]);
       const auto back = ReadProgram(text);
       ASSERT_TRUE(back.ok()) << back.status().message();

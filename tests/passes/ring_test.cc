@@ -1,12 +1,12 @@
 // Attention as a ring of steps is attention: in double, outputs and gradients of all ranks are those of one kernel on
 // whole rows, and the gradients are the slopes of what the ring itself computes.
-#include "compile/ring.h"
+#include "compile/mesh/ring.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "compile/verify_ring.h"
+#include "compile/mesh/verify_ring.h"
 #include "graph/builder.h"
 #include "lockstep.h"
 #include "tensor/context_part.h"

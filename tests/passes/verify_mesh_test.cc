@@ -6,14 +6,14 @@
 #include <string>
 
 #include "../tiny_run.h"
-#include "compile/collectives.h"
-#include "compile/differentiate.h"
-#include "compile/fuse.h"
-#include "compile/grad_sync.h"
-#include "compile/ring.h"
-#include "compile/verify_agreement.h"
-#include "compile/verify_placement.h"
-#include "compile/verify_ring.h"
+#include "compile/mesh/collectives.h"
+#include "compile/mesh/grad_sync.h"
+#include "compile/mesh/ring.h"
+#include "compile/mesh/verify_agreement.h"
+#include "compile/mesh/verify_ring.h"
+#include "compile/mesh/verify_sharding.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
 
 namespace temper::tiny {
 namespace {
@@ -60,12 +60,12 @@ Graph ForwardOf(const std::string& config, Method method) {
 // What CompileTraining makes of a forward graph on one rank, before it is placed.
 struct Step {
   MeshSpec spec;
-  std::map<std::string, Placement> weights;
+  std::map<std::string, Sharding> weights;
   std::vector<Graph> graphs;  // first micro-batch, last one, update
 
   Step(const MeshSpec& mesh, const Graph& forward, bool once = false) : spec(mesh) {
     const auto rules = WithDefaults(mesh.rules, mesh.residual);
-    weights = Must(PlaceWeights(forward, mesh.mesh, rules)).placements;
+    weights = Must(ShardWeights(forward, mesh.mesh, rules)).shardings;
     const Graph local = Must(PartitionByRules(forward, {.mesh = mesh.mesh, .residual = mesh.residual}, rules));
     const Graph fused = Fuse(local);
     for (const bool accumulate : {false, true}) {
@@ -80,7 +80,7 @@ struct Step {
   }
   Status Check() const {
     for (const Graph& graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(graph));
-    return VerifyPlacements(spec.mesh, weights, std::vector{&graphs[0], &graphs[1], &graphs[2]});
+    return VerifyShardings(spec.mesh, weights, std::vector{&graphs[0], &graphs[1], &graphs[2]});
   }
 };
 
@@ -183,7 +183,7 @@ void ExpectRefused(const Step& step, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
 }
 
-TEST(PlacementVerifier, NamesTheGradientWhoseSumOverDepthIsMissing) {
+TEST(ShardingVerifier, NamesTheGradientWhoseSumOverDepthIsMissing) {
   Step step = StepOn("depth2_row2_tp2");
   Graph& last = step.graphs[1];
   for (size_t i = 0; i < last.nodes().size(); ++i) {
@@ -196,7 +196,7 @@ TEST(PlacementVerifier, NamesTheGradientWhoseSumOverDepthIsMissing) {
                        "is terms of a sum over depth, but is used as if it were the sum"});
 }
 
-TEST(PlacementVerifier, NamesWhatAddsTermsToAWhole) {
+TEST(ShardingVerifier, NamesWhatAddsTermsToAWhole) {
   Step step = StepOn("tp2_whole");
   Graph& graph = step.graphs[0];
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -208,7 +208,7 @@ TEST(PlacementVerifier, NamesWhatAddsTermsToAWhole) {
   ExpectRefused(step, {"the forward node add of block 1", "terms of a sum over tp", "a whole value"});
 }
 
-TEST(PlacementVerifier, RefusesASumThatIsMadeTwice) {
+TEST(ShardingVerifier, RefusesASumThatIsMadeTwice) {
   Step step = StepOn("dp2_fsdp2");
   Graph& update = step.graphs[2];
   Graph twice;
@@ -227,13 +227,13 @@ TEST(PlacementVerifier, RefusesASumThatIsMadeTwice) {
   ExpectRefused(step, {"all_reduce", "where it is no term of a sum: it would be counted once per rank"});
 }
 
-TEST(PlacementVerifier, RefusesWeightsThatLieOtherwiseThanTheStepThinks) {
+TEST(ShardingVerifier, RefusesWeightsThatLieOtherwiseThanTheStepThinks) {
   Step step = StepOn("fsdp2_tp2");
-  Placement& p = step.weights.at("model.layers.0.self_attn.q_proj.weight");
+  Sharding& p = step.weights.at("model.layers.0.self_attn.q_proj.weight");
   std::swap(p.dims[0], p.dims[1]);
   ExpectRefused(step, {"model.layers.0.self_attn.q_proj.weight is split over"});
   Step embedding = StepOn("fsdp2_tp2");
-  Placement& table = embedding.weights.at("model.embed_tokens.weight");
+  Sharding& table = embedding.weights.at("model.embed_tokens.weight");
   std::swap(table.dims[0][0], table.dims[0][1]);
   ExpectRefused(embedding, {"model.embed_tokens.weight is split over 'fsdp+tp'"});
 }

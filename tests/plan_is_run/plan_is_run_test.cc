@@ -235,8 +235,8 @@ struct Placed {
 std::vector<Placed> Placements() {
   constexpr Tier kHost = Tier::kHost, kDisk = Tier::kDisk;
   return {{"device", {}},
-          {"host", {.placement = MemoryPlacement::kHost}},
-          {"host_and_activations", {.placement = MemoryPlacement::kHost, .activations = kHost}},
+          {"host", {.policy = TierPolicy::kHost}},
+          {"host_and_activations", {.policy = TierPolicy::kHost, .activations = kHost}},
           {"weights_on_disk", {.weights = kDisk}},
           {"states_on_disk", {.optimizer = kDisk}},
           {"all_on_disk", {.weights = kDisk, .gradients = kDisk, .optimizer = kDisk}},
@@ -421,8 +421,8 @@ TEST(Disk, TransfersAllocateNothingAndATierTakesWhatItPlans) {
   const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
   // A thread's stack, its part of the C library and the pages that its first instructions touch.
   const Bytes threads = MiB(2);
-  EXPECT_GE(ResidentMemory(), resident + DiskTier::BufferBytes(/*spills=*/true));
-  EXPECT_LE(ResidentMemory(), resident + DiskTier::BufferBytes(/*spills=*/true) + threads);
+  EXPECT_GE(ResidentMemory(), resident + DiskBuffers(/*spills=*/true));
+  EXPECT_LE(ResidentMemory(), resident + DiskBuffers(/*spills=*/true) + threads);
 
   const auto all = [&] {
     Must(tier->Write(Bytes{0}, memory));

@@ -10,12 +10,12 @@
 #include <sstream>
 
 #include "base/scratch_folder.h"
-#include "cli/plan_search.h"
-#include "cli/planner.h"
+#include "config/command_line.h"
+#include "config/run_options.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
-#include "train/command_line.h"
-#include "train/run_options.h"
+#include "plan/plan_search.h"
+#include "plan/planner.h"
 
 // gcc 12 at -O1 believes that a Result<Cluster> on the stack is deleted.
 #pragma GCC diagnostic ignored "-Wfree-nonheap-object"
@@ -126,7 +126,7 @@ TEST(PublishedRuns, Llama70BInFullOnSixteenA100) {
   Setting s = Fsdp70B();
   // 18 bytes per parameter: bf16 weight 2, f32 gradient 4, master 4, two moments 8. The published run had bf16
   // gradients: 16, or 69 GB of each GPU.
-  s.config.memory.placement = MemoryPlacement::kDevice;
+  s.config.memory.policy = TierPolicy::kDevice;
   const PlannedRun plain = s.Plan();
   // In all; a step of one micro-batch has not all of its gradients at once with all else.
   Bytes state{};
@@ -196,7 +196,7 @@ TEST(PublishedRuns, ASmallCardTakesAdaptersOfWhatItCannotTrainInFull) {
   Setting s("opt-1.3b", "RTX2060-6");
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
-  s.config.memory.placement = MemoryPlacement::kDevice;
+  s.config.memory.policy = TierPolicy::kDevice;
   EXPECT_TRUE(s.Plan().forecast.fits);
   s.config.model.method = TrainMethod::kFull;
   const PlannedRun full = s.Plan();
@@ -393,7 +393,7 @@ TEST(Page, ShowsTiersTheirMovesAndTheirQueuesBesideAMeasuredStep) {
   const std::string trace = folder / "trace.json";
   ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), trace, TraceText(p.forecast.simulation)).ok());
   const std::vector<TraceRow> measured = Must(ReadMeasuredStep(PosixEnv(), trace));
-  const std::string page = PlanPage(p.run.train(), {.model = "opt", .placement = p.run.MemoryText()},
+  const std::string page = PlanPage(p.run.train(), {.model = "opt", .tiers = p.run.MemoryText()},
                                     {.cluster = &s.cluster, .forecast = &p.forecast}, measured);
   const size_t begin = page.find("application/json\">") + 18;
   const Json data = Must(ParseJson(page.substr(begin, page.find("</script>", begin) - begin), "page"));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes goldens.json: learning rates of transformers' schedules, driven by torch's LambdaLR.
 
-usage: make_goldens.py OUTPUT     (pip install torch transformers; src/train/schedule_test.cc reads the result)
+usage: make_goldens.py OUTPUT     (pip install torch transformers; src/config/schedule_test.cc reads the result)
 """
 import json
 import sys

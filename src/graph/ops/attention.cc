@@ -58,12 +58,11 @@ void Gradient(GradientSink& sink) {
 }
 
 // Heads are dealt to tensor ranks; where there are fewer KV heads than ranks, ranks along the axes that only queries
-// are split over share one. Tokens dealt over cp stay where they are: keys and values pass by (compile/ring.h).
-void Sharding(ShardingSink& sink) {
+// are split over share one. Tokens dealt over cp stay where they are: keys and values pass by (compile/mesh/ring.h).
+void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement q = sink.Settled(sink.placement(0)), k = sink.Settled(sink.placement(1)),
-            v = sink.Settled(sink.placement(2));
-  for (Placement* p : {&q, &k, &v}) {
+  Sharding q = sink.Settled(sink.sharding(0)), k = sink.Settled(sink.sharding(1)), v = sink.Settled(sink.sharding(2));
+  for (Sharding* p : {&q, &k, &v}) {
     for (const Axis axis : (p->split(0) & kTensorAxes).axes()) *p = Gathered(*p, 0, axis);
   }
   const std::vector<Axis>&of_q = q.dims[1], &of_k = k.dims[1];
@@ -91,7 +90,7 @@ void Sharding(ShardingSink& sink) {
     attributes.Set("ranks", part.ranks);
     attributes.Set("index", part.index);
   }
-  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.placement(3))};
+  const std::vector<ValueId> inputs = {sink.Use(0, q), sink.Use(1, k), sink.Use(2, v), sink.Use(3, sink.sharding(3))};
   const auto outputs = sink.Emit(Op::kAttention, inputs, std::move(attributes), {q, q});
   sink.Deliver(0, outputs[0]);
   sink.Deliver(1, outputs[1]);
@@ -154,7 +153,7 @@ constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_h
 // H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};
 constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3})}}, {"TH", {Factors({0, 1, 2, 3})}}};
-// Dealt tokens see each other in steps (compile/ring.h), never here.
+// Dealt tokens see each other in steps (compile/mesh/ring.h), never here.
 constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .together = Axis::kCp};
 constexpr FlowOperand kBackwardIn[] = {LinearIn("TH"), {"TH"}, SharedBy("TH"), SharedBy("TH"), {"TH"}, {"TH"}, {"T"}};
 constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 1},
@@ -167,7 +166,7 @@ constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .tog
 const OpRule kAttentionRule = {.attributes = kDealtAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
-                               .shard = Sharding,
+                               .shard = ShardOperands,
                                .flow = &kForwardFlow,
                                .cost = ForwardCost,
                                .workspace = ForwardWorkspace};

@@ -1,5 +1,5 @@
 // One step of ring attention: this rank's queries against the keys and values of one rank of a context-parallel group
-// (Liu 2023, Ring Attention; compile/ring.h puts the steps together). Attributes say which tokens both have
+// (Liu 2023, Ring Attention; compile/mesh/ring.h puts the steps together). Attributes say which tokens both have
 // (tensor/context_part.h), so that a kernel leaves out what causality excludes.
 //
 // Forward, o and lse are those of all keys seen so far: a step takes those before it as one more key that scores lse
@@ -96,7 +96,7 @@ constexpr AttributeSpec kAttributes[] = {Size("heads"),          Size("kv_heads"
                                          OptionalSize("window"), Size("row"),      Size("ranks"),
                                          Size("index"),          Size("origin"),   Flag("acc")};
 
-// As of attention (graph/ops/attention.cc); that the steps of a ring see all keys is for compile/verify_ring.h.
+// As of attention (graph/ops/attention.cc); that the steps of a ring see all keys is for compile/mesh/verify_ring.h.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),
                                       {"T"},  {"TH", false, "acc"}, {"TH", false, "acc"}};
 constexpr FlowOutput kForwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5})}}, {"TH", {Factors({0, 1, 2, 3, 4, 5})}}};

@@ -45,11 +45,11 @@ void Gradient(GradientSink& sink) {
 
 // A rank draws for its part of x what one rank would have drawn there: `row` and `column` say where the part begins,
 // `columns` how wide the whole is. Rows are counted from the first that this rank's batch holds (kRngFirstToken).
-void Sharding(ShardingSink& sink) {
+void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
-  const Placement p = sink.placement(0);
+  const Sharding p = sink.sharding(0);
   const Shape& global = sink.value(node.inputs[0]).type.shape;
-  Placement batch;  // as the host deals rows
+  Sharding batch;  // as the host deals rows
   for (const Axis axis : p.dims[0]) {
     if (!kTensorAxes.Has(axis)) batch.dims[0].push_back(axis);
   }
@@ -65,7 +65,7 @@ void Sharding(ShardingSink& sink) {
     attributes.Set("index", dealt.index);
   }
   const ValueId x = sink.Use(0, p);
-  sink.Deliver(0, sink.Emit(Op::kDropout, {x, sink.Use(1, sink.placement(1))}, std::move(attributes), {p})[0]);
+  sink.Deliver(0, sink.Emit(Op::kDropout, {x, sink.Use(1, sink.sharding(1))}, std::move(attributes), {p})[0]);
 }
 
 constexpr AttributeSpec kAttributes[] = {Double("p"),
@@ -86,7 +86,7 @@ constexpr FlowRule kDropoutFlow = {.in = kDropoutIn, .out = kDropoutOut};
 const OpRule kDropoutRule = {.attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
-                             .shard = Sharding,
+                             .shard = ShardOperands,
                              .flow = &kDropoutFlow,
                              .cost = DropoutCost,
                              .in_place_input = 0};

@@ -29,10 +29,10 @@ void AddGradient(GradientSink& sink) {
 void ShardAdd(ShardingSink& sink) {
   const Node& node = sink.node();
   const bool alike = sink.value(node.inputs[0]).type == sink.value(node.inputs[1]).type;
-  Placement p = sink.placement(0);
-  if (!alike || !(p == sink.placement(1))) p = sink.Settled(p);
-  if (alike) p.varying |= sink.placement(1).varying - p.split() - p.partial;
-  const Placement second = alike ? p : VectorBeside(p, 1, sink.mesh());
+  Sharding p = sink.sharding(0);
+  if (!alike || !(p == sink.sharding(1))) p = sink.Settled(p);
+  if (alike) p.varying |= sink.sharding(1).varying - p.split() - p.partial;
+  const Sharding second = alike ? p : VectorBeside(p, 1, sink.mesh());
   const ValueId a = sink.Use(0, p), b = sink.Use(1, second);
   sink.Deliver(0, sink.Emit(Op::kAdd, {a, b}, {}, {p})[0]);
 }

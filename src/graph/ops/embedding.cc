@@ -61,7 +61,7 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes& a) {
 // The axes that deal rows of the batch to ranks and rows of the table, too, if there every rank is to look all tokens
 // up in its part of the table instead of gathering it: where that moves less, which it does where a micro-batch has
 // fewer tokens than the vocabulary has words. Outermost first.
-std::vector<Axis> AxesOfRows(ShardingSink& sink, const Placement& table, const Placement& index) {
+std::vector<Axis> AxesOfRows(ShardingSink& sink, const Sharding& table, const Sharding& index) {
   // Looked-up rows can be dealt again over the innermost axes only, and parts of the table gathered from the inside.
   std::vector<Axis> axes;
   for (const Axis axis : index.dims[0]) {
@@ -78,9 +78,7 @@ std::vector<Axis> AxesOfRows(ShardingSink& sink, const Placement& table, const P
   const Value& tokens = sink.value(sink.node().inputs[1]);
   const int64_t ranks = sink.mesh().size(over);
   // Of what the ranks of these axes have together.
-  const auto part = [&](int64_t elements, const Placement& p) {
-    return elements * ranks / sink.mesh().size(p.split());
-  };
+  const auto part = [&](int64_t elements, const Sharding& p) { return elements * ranks / sink.mesh().size(p.split()); };
   const int64_t indices = part(tokens.type.shape[0], index);
   const Bytes rows{indices * whole.type.shape[1] * SizeOf(whole.type.dtype)};
   const int64_t elements = part(whole.type.shape.elements(), table);
@@ -98,10 +96,10 @@ std::vector<Axis> AxesOfRows(ShardingSink& sink, const Placement& table, const P
 
 // Where rows of the table are split along tensor axes, each rank looks up those it holds (attribute `begin`: the first
 // of them) and gives zeros for the others: terms of a sum. Columns may be split: so is x then.
-void Sharding(ShardingSink& sink) {
+void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement index = sink.placement(1);
-  Placement table = sink.placement(0), x;
+  Sharding index = sink.sharding(1);
+  Sharding table = sink.sharding(0), x;
   const std::vector<Axis> looked_up = AxesOfRows(sink, table, index);
   for (const Axis axis : looked_up) index = Gathered(index, 0, axis);
   x.dims[0] = index.dims[0];
@@ -152,7 +150,7 @@ constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .par
 const OpRule kEmbeddingRule = {.attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
-                               .shard = Sharding,
+                               .shard = ShardOperands,
                                .flow = &kForwardFlow,
                                .cost = ForwardCost};
 const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,

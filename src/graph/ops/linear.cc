@@ -54,9 +54,9 @@ void Gradient(GradientSink& sink) {
 // Along each axis, one of: rows of x are split (then w is gathered, along tensor axes only where that is decided); the
 // output dim of w is split (then x is made to vary); the input dim of both is split (then y is a term of a sum);
 // neither is.
-void Sharding(ShardingSink& sink) {
+void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement x = sink.placement(0), w = sink.placement(1), y;
+  Sharding x = sink.sharding(0), w = sink.sharding(1), y;
   // Tokens that tensor ranks share are gathered among all of them, also those that hold copies of KV heads.
   const bool whole_weight = sink.TakesWholeWeight();
   if (!whole_weight && !(w.split(0) & kTensorAxes).empty()) {
@@ -104,7 +104,7 @@ void Sharding(ShardingSink& sink) {
   // A bias is added once, so not to terms of a sum; neither is what lies otherwise than the terms do.
   const bool bias_later = has_bias && !y.partial.empty();
   const bool acc_later =
-      has_acc && (bias_later || !(sink.placement(static_cast<int>(node.inputs.size()) - 1) == y)) && !y.partial.empty();
+      has_acc && (bias_later || !(sink.sharding(static_cast<int>(node.inputs.size()) - 1) == y)) && !y.partial.empty();
   std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w)};
   Attributes attributes = node.attributes;
   if (has_bias && !bias_later) inputs.push_back(sink.Use(2, VectorBeside(y, 1, sink.mesh())));
@@ -113,7 +113,7 @@ void Sharding(ShardingSink& sink) {
   attributes.Set("acc", int64_t{has_acc && !acc_later});
   ValueId product = sink.Emit(Op::kLinear, std::move(inputs), std::move(attributes), {y})[0];
   if (bias_later || acc_later) {
-    const Placement settled = sink.Settled(y);
+    const Sharding settled = sink.Settled(y);
     product = sink.Convert(product, settled);
     if (bias_later) {
       const ValueId bias = sink.Use(2, VectorBeside(settled, 1, sink.mesh()));
@@ -204,7 +204,7 @@ constexpr FlowRule kSumRowsFlow = {.in = kSumRowsIn, .out = kSumRowsOut};
 const OpRule kLinearRule = {.attributes = kAttributes,
                             .infer = Infer,
                             .gradient = Gradient,
-                            .shard = Sharding,
+                            .shard = ShardOperands,
                             .flow = &kLinearFlow,
                             .cost = LinearCost,
                             .workspace = LinearWorkspace,

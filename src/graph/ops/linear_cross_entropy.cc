@@ -90,10 +90,10 @@ void Gradient(GradientSink& sink) {
 
 // The vocabulary may be split along tensor axes (attribute `axes`; `begin`: the first word of this rank's part): ranks
 // then exchange the maximum and the sum of exponentials of every row. Else rows are dealt as they lie.
-void Sharding(ShardingSink& sink) {
+void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   const bool pair2 = node.attributes.Flag("pair2");
-  Placement x = sink.Settled(sink.placement(0)), w = sink.placement(1), target = sink.placement(2), loss = target;
+  Sharding x = sink.Settled(sink.sharding(0)), w = sink.sharding(1), target = sink.sharding(2), loss = target;
   for (const Axis axis : x.split(1).axes()) x = Gathered(x, 1, axis);
   for (const Axis axis : sink.mesh().axes().axes()) {
     const int dim = w.DimOf(axis);
@@ -179,7 +179,7 @@ constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .pa
 const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
                                         .infer = Infer,
                                         .gradient = Gradient,
-                                        .shard = Sharding,
+                                        .shard = ShardOperands,
                                         .flow = &kLossFlow,
                                         .cost = LossCost,
                                         .workspace = Workspace,

@@ -1,6 +1,6 @@
-// Scratch of attention where a vendor's library attends within packed documents (backend/gpu/packed_attention.h): a
-// part of the workspace rules of attention and its backward, so that a run that is planned where no GPU is holds on
-// one.
+// Scratch of attention where a vendor's library attends within packed documents
+// (backend/gpu/attention/packed_attention.h): a part of the workspace rules of attention and its backward, so that a
+// run that is planned where no GPU is holds on one.
 //
 // Rows are taken a piece at a time: documents do not cross them, and what a pass needs grows with its tokens. A piece
 // of 4096 tokens is 512 blocks of 128 queries for 16 heads: more than the 148 multiprocessors of a B200 do at once.

@@ -39,13 +39,13 @@ void RopeGradient(GradientSink& sink) {
 }
 // The table is made from the positions of this rank's rows, as long as x has whole rows.
 void ShardTable(ShardingSink& sink) {
-  const Placement p = sink.placement(0);
+  const Sharding p = sink.sharding(0);
   sink.Deliver(0, sink.Emit(Op::kRopeTable, {sink.Use(0, p)}, sink.node().attributes, {p})[0]);
 }
 // Whole heads on each rank, of all the tokens that the table has.
 void ShardRope(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement p = sink.Settled(sink.placement(0));
+  Sharding p = sink.Settled(sink.sharding(0));
   for (const Axis axis : (p.split(0) & kTensorAxes).axes()) p = Gathered(p, 0, axis);
   const int64_t columns = sink.box(sink.value(node.inputs[0]).type.shape, p).shape[1];
   const int64_t head_dim = node.attributes.Int("head_dim");
@@ -54,7 +54,7 @@ void ShardRope(ShardingSink& sink) {
                                    sink.value(node.inputs[0]).type.shape[1] / head_dim, sink.mesh().size(p.split(1)),
                                    p.split(1).ToString()));
   }
-  Placement table = p;
+  Sharding table = p;
   table.varying |= table.split(1);
   table.dims[1].clear();
   const ValueId x = sink.Use(0, p);

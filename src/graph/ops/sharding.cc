@@ -5,9 +5,9 @@
 namespace temper {
 
 void ShardElementwise(ShardingSink& sink) {
-  Placement p = sink.Settled(sink.placement(0));
+  Sharding p = sink.Settled(sink.sharding(0));
   for (int i = 1; i < static_cast<int>(sink.node().inputs.size()); ++i) {
-    p.varying |= sink.placement(i).varying - p.split();
+    p.varying |= sink.sharding(i).varying - p.split();
   }
   std::vector<ValueId> inputs;
   for (int i = 0; i < static_cast<int>(sink.node().inputs.size()); ++i) inputs.push_back(sink.Use(i, p));
@@ -16,18 +16,18 @@ void ShardElementwise(ShardingSink& sink) {
 
 void ShardNorm(ShardingSink& sink) {
   const Node& node = sink.node();
-  Placement p = sink.Settled(sink.placement(0));
+  Sharding p = sink.Settled(sink.sharding(0));
   for (const Axis axis : p.split(1).axes()) p = Gathered(p, 1, axis);
   std::vector<ValueId> inputs = {sink.Use(0, p)};
-  const Placement vector = VectorBeside(p, 1, sink.mesh());
+  const Sharding vector = VectorBeside(p, 1, sink.mesh());
   for (int i = 1; i < static_cast<int>(node.inputs.size()); ++i) inputs.push_back(sink.Use(i, vector));
-  const std::vector<Placement> placements(node.outputs.size(), p);
-  const auto outputs = sink.Emit(node.op, std::move(inputs), node.attributes, placements);
+  const std::vector<Sharding> shardings(node.outputs.size(), p);
+  const auto outputs = sink.Emit(node.op, std::move(inputs), node.attributes, shardings);
   for (size_t i = 0; i < outputs.size(); ++i) sink.Deliver(static_cast<int>(i), outputs[i]);
 }
 
-Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh) {
-  Placement v;
+Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh) {
+  Sharding v;
   v.dims[0] = p.dims[static_cast<size_t>(dim)];
   for (const Axis axis : mesh.axes().axes()) {
     const bool whole = p.DimOf(axis) < 0 && !p.partial.Has(axis) && !p.varying.Has(axis);
@@ -36,19 +36,19 @@ Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh) {
   return v;
 }
 
-void UseAlike(std::initializer_list<Placement*> operands, const Mesh& mesh) {
+void UseAlike(std::initializer_list<Sharding*> operands, const Mesh& mesh) {
   for (const Axis axis : mesh.axes().axes()) {
-    const auto is_whole = [axis](const Placement* p) {
+    const auto is_whole = [axis](const Sharding* p) {
       return p->DimOf(axis) < 0 && !p->varying.Has(axis) && !p->partial.Has(axis);
     };
     if (std::all_of(operands.begin(), operands.end(), is_whole)) continue;
-    for (Placement* p : operands) {
+    for (Sharding* p : operands) {
       if (is_whole(p)) p->varying |= axis;
     }
   }
 }
 
-Placement Gathered(Placement p, int dim, Axis axis) {
+Sharding Gathered(Sharding p, int dim, Axis axis) {
   auto& axes = p.dims[static_cast<size_t>(dim)];
   axes.erase(std::remove(axes.begin(), axes.end(), axis), axes.end());
   p.varying |= axis;

@@ -13,13 +13,13 @@ void ShardElementwise(ShardingSink& sink);
 void ShardNorm(ShardingSink& sink);
 
 // How a vector along dim `dim` of a value that lies like `p` must lie to be used beside it: biases, weights of norms.
-Placement VectorBeside(const Placement& p, int dim, const Mesh& mesh);
+Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh);
 
 // `p` without `axis` among the splits of dim `dim`: whole along that axis, each rank doing something else with it.
-Placement Gathered(Placement p, int dim, Axis axis);
+Sharding Gathered(Sharding p, int dim, Axis axis);
 
 // Along every axis where one operand of an op is split or varying the others that are whole become varying: what ranks
 // do with them differs. (An operand that varies where the op is the same on all ranks makes the result varying.)
-void UseAlike(std::initializer_list<Placement*> operands, const Mesh& mesh);
+void UseAlike(std::initializer_list<Sharding*> operands, const Mesh& mesh);
 
 }  // namespace temper

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/gpu/cudnn_api.h"
+#include "backend/gpu/attention/cudnn_api.h"
 #include "tensor/dtype.h"
 
 namespace {

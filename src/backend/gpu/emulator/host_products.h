@@ -1,7 +1,7 @@
 // Matrix products for tests, by the host, as f32 sums in the order of k: what a vendor's library does on a GPU.
 #pragma once
 
-#include "backend/gpu/matrix_product.h"
+#include "backend/gpu/products/matrix_product.h"
 
 namespace temper::gpu {
 

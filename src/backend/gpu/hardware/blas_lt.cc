@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include "backend/gpu/hardware/vendor_products.h"
-#include "backend/gpu/lt_products.h"
-#include "backend/gpu/tile_products.h"
+#include "backend/gpu/products/lt_products.h"
+#include "backend/gpu/products/tile_products.h"
 #include "device/vendor_library.h"
 
 namespace temper::gpu {

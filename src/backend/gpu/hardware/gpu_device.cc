@@ -6,14 +6,14 @@
 #include <array>
 #include <cstdlib>
 
-#include "backend/gpu/column_sums.h"
-#include "backend/gpu/cudnn_attention.h"
+#include "backend/gpu/attention/cudnn_attention.h"
 #include "backend/gpu/gpu_api.h"
-#include "backend/gpu/gpu_inventory.h"
 #include "backend/gpu/gpu_kernels.h"
+#include "backend/gpu/hardware/gpu_inventory.h"
 #include "backend/gpu/hardware/gpu_stream.h"
+#include "backend/gpu/hardware/memory_holders.h"
 #include "backend/gpu/hardware/vendor_products.h"
-#include "backend/gpu/memory_holders.h"
+#include "backend/gpu/pointwise/column_sums.h"
 #include "base/log.h"
 
 namespace temper {

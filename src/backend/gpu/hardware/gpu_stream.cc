@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "backend/gpu/progress.h"
+#include "backend/gpu/hardware/progress.h"
 
 namespace temper::gpu {
 namespace {

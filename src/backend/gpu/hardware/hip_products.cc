@@ -1,8 +1,8 @@
 // hipBLASLt where it is there, and the HIP that this program runs with is of its time: an older runtime (Debian's 5.2)
 // and the one that the library brings would not know each other's streams.
 #include "backend/gpu/hardware/vendor_products.h"
-#include "backend/gpu/hipblas_lt.h"
-#include "backend/gpu/tile_products.h"
+#include "backend/gpu/products/hipblas_lt.h"
+#include "backend/gpu/products/tile_products.h"
 
 namespace temper::gpu {
 namespace {

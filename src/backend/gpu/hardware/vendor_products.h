@@ -7,7 +7,7 @@
 #include <string>
 
 #include "backend/gpu/gpu_api.h"
-#include "backend/gpu/matrix_product.h"
+#include "backend/gpu/products/matrix_product.h"
 
 namespace temper::gpu {
 

@@ -1,0 +1,13 @@
+// Attention and its backward where a library attends within documents (packed_attention.h).
+#pragma once
+
+#include "backend/gpu/attention/attention_operands.h"
+
+namespace temper::gpu {
+
+// The kernel of the instruction: by the context's library for batches whose documents it is made for, else `own`, which
+// computes the same. `own` itself where the context has no library, or it is not for such operands at all.
+std::unique_ptr<Kernel> WithPackedAttention(const KernelSpec& spec, const Context& context,
+                                            std::unique_ptr<Kernel> own);
+
+}  // namespace temper::gpu

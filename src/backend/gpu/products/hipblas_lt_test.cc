@@ -1,0 +1,85 @@
+// What is asked of hipBLASLt, by a library of its functions (tests/device/hipblaslt): no AMD GPU is needed.
+#include "backend/gpu/products/hipblas_lt.h"
+
+#include <cstdlib>
+
+#include "backend/gpu/products/product_under_test.h"
+
+#ifdef TEMPER_GPU_EMULATED
+#include "backend/gpu/products/tile_products.h"
+
+namespace temper::gpu {
+namespace {
+
+constexpr char kLibrary[] = TEMPER_BINARY_DIR "/test_hipblaslt/libhipblaslt.so.0";
+
+// Counts what is asked of it, and makes nothing.
+class Refused final : public MatrixProducts {
+ public:
+  explicit Refused(int* asked) : asked_(*asked) {}
+  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape&) override {
+    ++asked_;
+    return Unsupported("asked");
+  }
+
+ private:
+  int& asked_;
+};
+
+TEST(GpuHipblasLt, GivesTheSumsOfAnyShapeAndLayoutAndLeavesToOthersWhatTheLibraryHasNot) {
+  std::vector<std::byte> scratch(4096);
+  const simt::Machine machine;
+  int missing = 0;
+  for (const ProductCase& c : kProductCases) {
+    const auto products = MakeHipblasLtProducts(nullptr, scratch, MakeTileProducts(&machine), kLibrary);
+    ASSERT_TRUE(products.ok()) << products.status().message();
+    CheckProduct(c, **products);
+    int asked = 0;
+    const auto alone = MakeHipblasLtProducts(nullptr, scratch, std::make_unique<Refused>(&asked), kLibrary);
+    ASSERT_TRUE(alone.ok());
+    (void)(*alone)->Make({.m = c.m, .n = c.n, .k = c.k, .dtype = c.dtype, .out_dtype = c.out_dtype, .bias = c.bias});
+    EXPECT_EQ(asked, c.m == 7 || c.k == 0 ? 1 : 0) << c.m << " x " << c.n << " x " << c.k;
+    missing += asked;
+  }
+  EXPECT_EQ(missing, 2);
+}
+
+// Whether others are asked for the product of (m, 4) and (4, 4), by one with so much scratch.
+bool IsLeftToOthers(int64_t m, size_t scratch_bytes) {
+  std::vector<std::byte> scratch(scratch_bytes);
+  int asked = 0;
+  const auto products = MakeHipblasLtProducts(nullptr, scratch, std::make_unique<Refused>(&asked), kLibrary);
+  TEMPER_CHECK(products.ok()) << products.status().message();
+  const bool made = (*products)->Make({.m = m, .n = 4, .k = 4}).ok();
+  EXPECT_EQ(made, asked == 0);
+  return asked == 1;
+}
+
+TEST(GpuHipblasLt, AsksForNoMoreScratchThanItHas) {
+  EXPECT_TRUE(IsLeftToOthers(4, 512));
+  EXPECT_FALSE(IsLeftToOthers(4, 4096));
+}
+
+TEST(GpuHipblasLt, WhatTheLibraryDoesNotSupportIsLeftToOthers) {
+  EXPECT_TRUE(IsLeftToOthers(11, 4096));
+  EXPECT_TRUE(IsLeftToOthers(13, 4096)) << "its choice is invalid";
+}
+
+TEST(GpuHipblasLt, ALibraryThatIsMissingOrTooOldIsToldInALine) {
+  const auto missing = HipblasLtVersion("libhipblaslt.so.none");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.status().message().find("libhipblaslt.so.none could not be loaded"), std::string::npos);
+  EXPECT_NE(missing.status().message().find("install"), std::string::npos);
+  ASSERT_TRUE(HipblasLtVersion(kLibrary).ok());
+  EXPECT_EQ(*HipblasLtVersion(kLibrary), "hipBLASLt 0.10.0");
+  setenv("TEST_HIPBLASLT_VERSION", "300", 1);
+  const auto old = HipblasLtVersion(kLibrary);
+  unsetenv("TEST_HIPBLASLT_VERSION");
+  ASSERT_FALSE(old.ok());
+  EXPECT_NE(old.status().message().find("hipBLASLt 0.3.0: 0.6.0 or newer is needed"), std::string::npos)
+      << old.status().message();
+}
+
+}  // namespace
+}  // namespace temper::gpu
+#endif

@@ -1,0 +1,386 @@
+// The head and its loss: chunks of supervised rows pass through logits, softmax and the gradients' products; only a
+// chunk of logits ever exists, and d_logits overwrite it.
+//
+// A chunk always has layout.chunk rows, those beyond the last supervised one being zero, so that products have one
+// shape. How many chunks there are the host counts in the targets that it has loaded: products of rows that are not
+// supervised are none. Only where it has not loaded them it waits for the device to tell. Floor: the products' flops;
+// beside them each logit is read twice and written once.
+//
+// Where ranks share the vocabulary, they gather the statistics of a chunk's rows between its logits and its gradients
+// (graph/ops/loss_scratch.h), on the same stream.
+#include <algorithm>
+
+#include "backend/gpu/copy.h"
+#include "backend/gpu/faults.h"
+#include "backend/gpu/products/matrix_product.h"
+#include "device/device.h"
+#include "graph/ops/loss_scratch.h"
+
+namespace temper::gpu {
+namespace {
+
+// row_T: the supervised tokens in their order; *count: how many. One block, whose threads take runs of tokens.
+__global__ void CompactRows(const int* target_T, int64_t tokens, int64_t words, int* row_T, int64_t* count,
+                            int64_t* fault) {
+  TEMPER_SHARED(int, counts, kBlockThreads);
+  const int64_t run = (tokens + kBlockThreads - 1) / kBlockThreads;
+  const int64_t begin = int64_t{threadIdx.x} * run, end = begin + run < tokens ? begin + run : tokens;
+  int mine = 0;
+  for (int64_t t = begin; t < end; ++t) {
+    if (target_T[t] >= words) *fault = 1 + t;
+    mine += target_T[t] >= 0;
+  }
+  counts[threadIdx.x] = mine;
+  __syncthreads();
+  int64_t at = 0;
+  for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) at += counts[i];
+  for (int64_t t = begin; t < end; ++t) {
+    if (target_T[t] >= 0) row_T[at++] = static_cast<int>(t);
+  }
+  if (threadIdx.x == kBlockThreads - 1) *count = at;
+}
+
+// Row i of the chunk: x of its token, zero beyond the last. A block per row.
+template <class T>
+__global__ void GatherRows(const T* x_TI, const int* rows, int64_t n, int64_t I, T* gathered_NI) {
+  const int64_t i = blockIdx.x;
+  for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) {
+    Put(gathered_NI + i * I + c, i < n ? Get(x_TI + int64_t{rows[i]} * I + c) : 0.0f);
+  }
+}
+template <class T>
+__global__ void ScatterRows(const T* d_x_NI, const int* rows, int64_t I, T* d_x_TI) {
+  const int64_t i = blockIdx.x;
+  for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) d_x_TI[int64_t{rows[i]} * I + c] = d_x_NI[i * I + c];
+}
+
+// What no supervised row will write. A block per token; d_x may be nullptr.
+template <class T>
+__global__ void ClearUnsupervised(const int* target_T, int64_t I, float* loss_T, T* d_x_TI) {
+  const int64_t t = blockIdx.x;
+  if (target_T[t] >= 0) return;
+  if (threadIdx.x == 0) loss_T[t] = 0;
+  if (d_x_TI == nullptr) return;
+  for (int64_t c = threadIdx.x; c < I; c += kBlockThreads) Put(d_x_TI + t * I + c, 0.0f);
+}
+
+// From here on a thread looks at kCount neighbours of a row of logits at a time: at 16 bytes where rows begin at
+// multiples of them, since with less a multiprocessor has too little on its way to fill the memory's.
+template <int kCount>
+__device__ int64_t FirstOfThread() {
+  return int64_t{threadIdx.x} * kCount;
+}
+template <int kCount>
+inline constexpr int64_t kNextOfThread = int64_t{kBlockThreads} * kCount;
+
+// Of a row of logits, which the block looks at together: the largest, and the sum of exp(logit - largest).
+template <class T, int kCount>
+__device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, float* most, float* total) {
+  float largest = -INFINITY, sum = 0;  // of this thread
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
+    float x[kCount], here = largest;
+    Load(logits_V + v, x);
+    for (int k = 0; k < kCount; ++k) here = Max()(x[k], here);
+    if (here > largest) {
+      sum *= Exp(largest - here);
+      largest = here;
+    }
+    for (int k = 0; k < kCount; ++k) sum += Exp(x[k] - largest);
+  }
+  *most = ReduceBlock<Max, float>(largest, scratch);
+  const float mine = largest > -INFINITY ? sum * Exp(largest - *most) : sum;  // NaN stays; no word is no sum
+  *total = ReduceBlock<Sum, float>(mine, scratch);
+}
+
+// What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
+template <class T, int kCount>
+__global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
+                              float* statistics_N3) {
+  TEMPER_SHARED(float, scratch, kMostWarps);
+  const int64_t i = blockIdx.x;
+  const T* const logits = logits_NV + i * V;
+  float most, total;
+  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
+  if (threadIdx.x != 0) return;
+  const int64_t own = target_T[rows[i]] - begin;
+  float* const out = statistics_N3 + i * kLossStatistics;
+  out[kLossLargest] = most;
+  out[kLossSum] = total;
+  out[kLossTarget] = own >= 0 && own < V ? Get(logits + own) : -INFINITY;
+}
+
+template <class T, int kCount>
+__device__ void ClearRow(T* row, int64_t V) {
+  const float zero[kCount] = {};
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) Store(row + v, zero);
+}
+
+// A row of logits becomes its gradient: softmax, of which scale is 1 / sum, less one at the target.
+template <class T, int kCount>
+__device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, int64_t target) {
+  for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
+    float x[kCount];
+    Load(logits_V + v, x);
+    for (int k = 0; k < kCount; ++k) x[k] = Exp(x[k] - most) * scale - (v + k == target ? 1.0f : 0.0f);
+    Store(logits_V + v, x);
+  }
+}
+
+// As SoftmaxLoss, with the statistics of all ranks; the arithmetic is that of backend/cpu/loss_statistics.cc, alike on
+// all of them.
+template <class T, int kCount>
+__global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
+                                 int64_t begin, const float* all_RN3, int64_t ranks, bool gradient, float* loss_T) {
+  const int64_t i = blockIdx.x;
+  T* const logits = logits_NV + i * V;
+  if (i >= n) {
+    if (gradient) ClearRow<T, kCount>(logits, V);
+    return;
+  }
+  const int64_t t = rows[i], target = target_T[t] - begin;
+  double largest = -INFINITY, at_target = -INFINITY, sum = 0;
+  // A NaN is not larger than anything: it comes back through the sum.
+  for (int64_t r = 0; r < ranks; ++r) {
+    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    if (of[kLossLargest] > largest) largest = of[kLossLargest];
+    if (of[kLossTarget] > at_target) at_target = of[kLossTarget];
+  }
+  for (int64_t r = 0; r < ranks; ++r) {
+    const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
+    sum += of[kLossSum] * exp(of[kLossLargest] - largest);
+  }
+  if (threadIdx.x == 0) loss_T[t] = static_cast<float>(log(sum) + (largest - at_target));
+  if (!gradient) return;
+  GradientOfRow<T, kCount>(logits, V, static_cast<float>(largest), static_cast<float>(1 / sum), target);
+}
+
+// Row i of the chunk's logits, a block each: its loss, and (`gradient`) d_logits = softmax - onehot over them. Rows
+// beyond n become zeros.
+template <class T, int kCount>
+__global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, bool gradient,
+                            float* loss_T) {
+  TEMPER_SHARED(float, scratch, kMostWarps);
+  const int64_t i = blockIdx.x;
+  T* const logits = logits_NV + i * V;
+  if (i >= n) {
+    if (gradient) ClearRow<T, kCount>(logits, V);
+    return;
+  }
+  const int64_t t = rows[i], target = target_T[t];
+  const float at_target = target < V ? Get(logits + target) : 0;  // a target beyond has been reported
+  float most, total;
+  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
+  if (threadIdx.x == 0) loss_T[t] = Log(total) + (most - at_target);
+  if (!gradient) return;
+  GradientOfRow<T, kCount>(logits, V, most, 1 / total, target);
+}
+
+// logits += x w^T, and where its gradients go. Operand indices, -1 where absent.
+struct Pair {
+  int x, w;
+  int d_x = -1, d_w = -1, acc = -1;
+  int64_t depth = 0;  // columns of x and w
+  std::unique_ptr<MatrixProduct> logits, d_x_product;
+  std::unique_ptr<MatrixProduct> first_d_w, next_d_w;  // the next add to what the first wrote
+};
+
+template <class T>
+class LossKernel final : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const Context& context) {
+    auto made = std::make_unique<LossKernel>(spec, context);
+    if (spec.attributes.Has("axes")) {
+      if (context.exchange == nullptr) return Unsupported("linear_cross_entropy over a vocabulary that ranks share");
+      TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
+      TEMPER_ASSIGN_OR_RETURN(made->exchange_, context.exchange(axes));
+      TEMPER_CHECK(made->exchange_->size() == spec.attributes.Int("ranks")) << made->exchange_->size() << " ranks";
+    }
+    TEMPER_RETURN_IF_ERROR(made->PlanPairs(spec, *context.products));
+    return std::unique_ptr<Kernel>(std::move(made));
+  }
+  LossKernel(const KernelSpec& spec, const Context& context)
+      : stream_(context.stream),
+        copies_(*context.copies),
+        layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
+        tokens_(spec.inputs[0].shape[0]),
+        V_(spec.inputs[1].shape[0]),
+        first_word_(spec.attributes.IntOr("begin", 0)),
+        all_words_(spec.attributes.IntOr("whole", V_)) {
+    TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
+    fault_ = context.faults->Register([V = all_words_](int64_t word) {
+      return "the target of row " + std::to_string(word - 1) + " is outside of the vocabulary of " + std::to_string(V);
+    });
+  }
+
+  bool replayable() const override { return false; }  // there are as many chunks as the rows of this run need
+  Status Run(const KernelArgs& args) override {
+    const int* const target = In<const int>(args, 2);
+    int* const row_T = reinterpret_cast<int*>(args.workspace + layout_.rows.v);
+    int64_t supervised = 0;
+    if (tokens_ > 0) {
+      // The count lies where chunks have yet to put something.
+      auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.logits.v);
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_,
+                                           all_words_, row_T, count, fault_.get()));
+      if (args.loaded != nullptr && args.loaded[2] != nullptr) {
+        const std::span loaded(reinterpret_cast<const int*>(args.loaded[2]), static_cast<size_t>(tokens_));
+        supervised = std::count_if(loaded.begin(), loaded.end(), [](int t) { return t >= 0; });
+      } else {
+        TEMPER_RETURN_IF_ERROR(copies_.CopyToHost(reinterpret_cast<const std::byte*>(count),
+                                                  std::as_writable_bytes(std::span(&supervised, 1))));
+        TEMPER_RETURN_IF_ERROR(copies_.Synchronize());
+      }
+    }
+    TEMPER_RETURN_IF_ERROR(Clear(args, supervised));
+    for (int64_t begin = 0; begin < supervised; begin += layout_.chunk) {
+      TEMPER_RETURN_IF_ERROR(RunChunk(args, row_T + begin, std::min(layout_.chunk, supervised - begin), begin == 0));
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status PlanPairs(const KernelSpec& spec, MatrixProducts& products) {
+    const Attributes& a = spec.attributes;
+    const DType dtype = spec.inputs[0].dtype;
+    const bool two = a.Flag("pair2");
+    pairs_.resize(two ? 2 : 1);
+    int next_in = two ? 5 : 3, next_out = 1;
+    const char* const grad_x[] = {"grad_x", "grad_x2"};
+    const char* const grad_w[] = {"grad_w", "grad_w2"};
+    const char* const acc_w[] = {"acc_w", "acc_w2"};
+    const int64_t N = layout_.chunk;
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      Pair& pair = pairs_[p];
+      pair.x = p == 0 ? 0 : 3;
+      pair.w = pair.x + 1;
+      pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
+      const int64_t I = pair.depth;
+      // The second pair comes first: the base product, added last in f32, is then rounded once.
+      TEMPER_ASSIGN_OR_RETURN(
+          pair.logits,
+          products.Make({.m = N, .n = V_, .k = I, .dtype = dtype, .out_dtype = dtype, .acc = p + 1 < pairs_.size()}));
+      if (a.Flag(grad_x[p])) {
+        pair.d_x = next_out++;
+        TEMPER_ASSIGN_OR_RETURN(
+            pair.d_x_product,
+            products.Make({.m = N, .n = I, .k = V_, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false}));
+      }
+      if (!a.Flag(grad_w[p])) continue;
+      pair.d_w = next_out++;
+      if (a.Flag(acc_w[p])) pair.acc = next_in++;
+      ProductShape d_w = {.m = V_,
+                          .n = I,
+                          .k = N,
+                          .dtype = dtype,
+                          .a_k_contiguous = false,
+                          .b_k_contiguous = false,
+                          .acc = pair.acc >= 0};
+      TEMPER_ASSIGN_OR_RETURN(pair.first_d_w, products.Make(d_w));
+      d_w.acc = true;
+      TEMPER_ASSIGN_OR_RETURN(pair.next_d_w, products.Make(d_w));
+    }
+    gradient_ = next_out > 1;
+    return OkStatus();
+  }
+
+  Status Clear(const KernelArgs& args, int64_t supervised) {
+    constexpr unsigned kThreads = kBlockThreads;
+    for (const Pair& pair : pairs_) {
+      T* const d_x = pair.d_x >= 0 ? Out<T>(args, pair.d_x) : nullptr;
+      if (tokens_ > 0) {
+        TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ClearUnsupervised<T>), static_cast<unsigned>(tokens_), kThreads, stream_,
+                                             In<const int>(args, 2), pair.depth, Out<float>(args, 0), d_x));
+      }
+      if (supervised > 0 || pair.d_w < 0) continue;
+      const int64_t n = V_ * pair.depth;
+      TEMPER_RETURN_IF_ERROR(pair.acc < 0 ? gpu::Clear(Out<float>(args, pair.d_w), n, stream_)
+                                          : Copy(args.inputs[pair.acc], args.outputs[pair.d_w], Bytes{n * 4}, stream_));
+    }
+    return OkStatus();
+  }
+
+  // `rows`: the n tokens of this chunk.
+  Status RunChunk(const KernelArgs& args, const int* rows, int64_t n, bool first) {
+    constexpr unsigned kThreads = kBlockThreads;
+    const auto chunk = static_cast<unsigned>(layout_.chunk);
+    std::byte* const logits = args.workspace + layout_.logits.v;
+    for (size_t p = pairs_.size(); p-- > 0;) {
+      const Pair& pair = pairs_[p];
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((GatherRows<T>), chunk, kThreads, stream_, In<T>(args, pair.x), rows, n,
+                                           pair.depth, Gathered(args, p)));
+      TEMPER_RETURN_IF_ERROR(pair.logits->Run({.a = Bytes_(Gathered(args, p)),
+                                               .b = args.inputs[pair.w],
+                                               .acc = p + 1 < pairs_.size() ? logits : nullptr,
+                                               .bias = nullptr,
+                                               .out = logits}));
+    }
+    TEMPER_RETURN_IF_ERROR(V_ % kPack<T> == 0 ? Losses<kPack<T>>(args, rows, n) : Losses<1>(args, rows, n));
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      const Pair& pair = pairs_[p];
+      std::byte* const gathered = Bytes_(Gathered(args, p));
+      if (pair.d_w >= 0) {
+        std::byte* const d_w = args.outputs[pair.d_w];
+        const bool takes_acc = first && pair.acc >= 0;
+        TEMPER_RETURN_IF_ERROR((first ? pair.first_d_w : pair.next_d_w)
+                                   ->Run({.a = logits,
+                                          .b = gathered,
+                                          .acc = takes_acc ? args.inputs[pair.acc]
+                                                 : first   ? nullptr
+                                                           : d_w,
+                                          .bias = nullptr,
+                                          .out = d_w}));
+      }
+      if (pair.d_x < 0) continue;
+      // Over the gathered rows, which nothing needs any more.
+      TEMPER_RETURN_IF_ERROR(pair.d_x_product->Run(
+          {.a = logits, .b = args.inputs[pair.w], .acc = nullptr, .bias = nullptr, .out = gathered}));
+      TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ScatterRows<T>), static_cast<unsigned>(n), kThreads, stream_,
+                                           Gathered(args, p), rows, pair.depth, Out<T>(args, pair.d_x)));
+    }
+    return OkStatus();
+  }
+
+  // Of the chunk's rows; logits become d_logits.
+  template <int kCount>
+  Status Losses(const KernelArgs& args, const int* rows, int64_t n) {
+    constexpr unsigned kThreads = kBlockThreads;
+    const auto chunk = static_cast<unsigned>(layout_.chunk);
+    T* const logits = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
+    const int* const target = In<const int>(args, 2);
+    if (exchange_ == nullptr) {
+      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, gradient_,
+                           Out<float>(args, 0));
+    }
+    std::byte* const own = args.workspace + layout_.statistics.v;
+    std::byte* const all = args.workspace + layout_.all_statistics.v;
+    TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
+                                         logits, rows, target, V_, first_word_, reinterpret_cast<float*>(own)));
+    TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
+    return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
+                         first_word_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()}, gradient_,
+                         Out<float>(args, 0));
+  }
+
+  T* Gathered(const KernelArgs& args, size_t p) const {
+    return reinterpret_cast<T*>(args.workspace + layout_.gathered[p].v);
+  }
+  static std::byte* Bytes_(T* x) { return reinterpret_cast<std::byte*>(x); }
+
+  const gpuStream_t stream_;
+  Stream& copies_;
+  const LossScratch layout_;
+  const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
+  std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr
+  Faults::Word fault_;
+  bool gradient_ = false;
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> MakeLinearCrossEntropy(const KernelSpec& spec, const Context& context) {
+  if (!IsCompute(spec.inputs[0])) return Unsupported("linear_cross_entropy of " + spec.inputs[0].ToString());
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() { return LossKernel<T>::Make(spec, context); });
+}
+
+}  // namespace temper::gpu

@@ -1,0 +1,173 @@
+// Matrix products by a library with cuBLASLt's interface, of which AMD's hipBLASLt is one: planned once, with the
+// library's choice of a kernel. `Lt` is what differs: its types, its constants and pointers to its functions, under the
+// names that are used here (hardware/blas_lt.cc, hipblas_lt.cc).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "backend/gpu/products/matrix_product.h"
+#include "base/log.h"
+
+namespace temper::gpu {
+
+inline constexpr uintptr_t kProductOperandAlignment = 64;  // of every address of an arena (program/program.h)
+
+// What both of them call fine.
+template <class Lt, class Code>
+Status StatusOfLt(Code code, const char* what) {
+  const int number = static_cast<int>(code);
+  if (number == 0) return OkStatus();
+  return IoError(std::string(Lt::kName) + ": " + what + " failed with status " + std::to_string(number));
+}
+
+// The library is column-major: it computes out^T[n, m] = B[n, k] A^T[k, m], our B first.
+template <class Lt>
+class LtProduct final : public MatrixProduct {
+ public:
+  LtProduct(const Lt& lt, typename Lt::Handle handle, typename Lt::Stream stream, std::span<std::byte> scratch,
+            const ProductShape& shape)
+      : lt_(lt),
+        handle_(handle),
+        stream_(stream),
+        scratch_(scratch),
+        shape_(shape),
+        scale_(static_cast<float>(shape.scale)) {}
+  ~LtProduct() override {
+    if (product_ != nullptr) (void)lt_.drop_product(product_);
+    for (const typename Lt::Layout layout : {b_, a_, out_}) {
+      if (layout != nullptr) (void)lt_.drop_layout(layout);
+    }
+  }
+
+  // kUnsupported: the library has no such product.
+  Status Plan() {
+    const auto transposed = [](bool yes) { return yes ? Lt::kTransposed : Lt::kAsItIs; };
+    const auto in = TypeOf(shape_.dtype);
+    TEMPER_RETURN_IF_ERROR(Check(lt_.make_product(&product_, Lt::kF32Sums, Lt::kF32), "a product"));
+    TEMPER_RETURN_IF_ERROR(Set(Lt::kOfFirst, transposed(shape_.b_k_contiguous)));
+    TEMPER_RETURN_IF_ERROR(Set(Lt::kOfSecond, transposed(!shape_.a_k_contiguous)));
+    if (shape_.bias) {
+      TEMPER_RETURN_IF_ERROR(Set(Lt::kEpilogue, Lt::kAddBias));
+      TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasType, in));
+      // Never followed, but as aligned as the biases to come: from it cuBLASLt takes how aligned they are, and
+      // hipBLASLt before ROCm 6.2 has no kernel where there is none (its pull request 748).
+      TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, reinterpret_cast<const std::byte*>(kProductOperandAlignment)));
+    }
+    TEMPER_RETURN_IF_ERROR(MakeLayout(&b_, in, shape_.n, shape_.k, shape_.b_k_contiguous));
+    TEMPER_RETURN_IF_ERROR(MakeLayout(&a_, in, shape_.m, shape_.k, shape_.a_k_contiguous));
+    TEMPER_RETURN_IF_ERROR(MakeLayout(&out_, TypeOf(shape_.out_dtype), shape_.n, shape_.m, false));
+    return Choose();
+  }
+
+  Status Run(const ProductOperands& o) override {
+    if (shape_.bias) TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, o.bias));
+    const float beta = shape_.acc ? 1.0f : 0.0f;
+    return Check(lt_.matmul(handle_, product_, &scale_, o.b, b_, o.a, a_, &beta, shape_.acc ? o.acc : o.out, out_,
+                            o.out, out_, &algorithm_, scratch_.data(), scratch_.size(), stream_),
+                 "a product");
+  }
+
+ private:
+  static auto TypeOf(DType t) { return t == DType::kF32 ? Lt::kF32 : Lt::kBf16; }
+  template <class Code>
+  static Status Check(Code code, const char* what) {
+    return StatusOfLt<Lt>(code, what);
+  }
+  template <class Attribute, class T>
+  Status Set(Attribute attribute, const T& value) {
+    return Check(lt_.set_product(product_, attribute, &value, sizeof(value)), "an attribute");
+  }
+  // Of a matrix that is [lines, k] row by row where `by_rows`, else [k, lines].
+  template <class Type>
+  Status MakeLayout(typename Lt::Layout* layout, Type type, int64_t lines, int64_t k, bool by_rows) {
+    const int64_t rows = by_rows ? k : lines, columns = by_rows ? lines : k;
+    return Check(lt_.make_layout(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
+                 "a layout");
+  }
+  Status Choose() {
+    typename Lt::Preference preference = nullptr;
+    TEMPER_RETURN_IF_ERROR(Check(lt_.make_preference(&preference), "a preference"));
+    Status status = lt_.Prefer(preference, scratch_.size());
+    typename Lt::Choice chosen = {};
+    int found = 0;
+    if (status.ok()) {
+      const auto code = lt_.choose(handle_, product_, b_, a_, out_, out_, preference, 1, &chosen, &found);
+      if (code == Lt::kNotSupported) {
+        found = 0;
+      } else {
+        status = Check(code, "a choice");
+      }
+      if (static_cast<int>(chosen.state) != 0) found = 0;
+    }
+    (void)lt_.drop_preference(preference);
+    TEMPER_RETURN_IF_ERROR(status);
+    if (found == 0) {
+      const auto matrix = [](int64_t rows, int64_t columns) {
+        return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
+      };
+      return Unsupported(std::string(Lt::kName) + " has no product " + matrix(shape_.m, shape_.k) + " x " +
+                         matrix(shape_.n, shape_.k) + " of " + std::string(ToString(shape_.dtype)) + " into " +
+                         std::string(ToString(shape_.out_dtype)) + " within " + std::to_string(scratch_.size()) +
+                         " bytes");
+    }
+    algorithm_ = chosen.algo;
+    return OkStatus();
+  }
+
+  const Lt& lt_;
+  const typename Lt::Handle handle_;
+  const typename Lt::Stream stream_;
+  const std::span<std::byte> scratch_;
+  const ProductShape shape_;
+  const float scale_;
+  typename Lt::Product product_ = nullptr;
+  typename Lt::Layout b_ = nullptr, a_ = nullptr, out_ = nullptr;
+  typename Lt::Algorithm algorithm_ = {};
+};
+
+// `lt` outlives it and what it makes, and so do `stream` and `scratch`. Owns `handle`.
+template <class Lt>
+class LtProducts final : public MatrixProducts {
+ public:
+  LtProducts(const Lt& lt, typename Lt::Handle handle, typename Lt::Stream stream, std::span<std::byte> scratch)
+      : lt_(lt), handle_(handle), stream_(stream), scratch_(scratch) {}
+  ~LtProducts() override { (void)lt_.destroy(handle_); }
+  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) override {
+    for (const DType t : {shape.dtype, shape.out_dtype}) {
+      if (t != DType::kF32 && t != DType::kBF16) return Unsupported("a matrix product in " + std::string(ToString(t)));
+    }
+    if (shape.k == 0) return Unsupported("a matrix product over no terms");
+    auto product = std::make_unique<LtProduct<Lt>>(lt_, handle_, stream_, scratch_, shape);
+    TEMPER_RETURN_IF_ERROR(product->Plan());
+    return std::unique_ptr<MatrixProduct>(std::move(product));
+  }
+
+ private:
+  const Lt& lt_;
+  const typename Lt::Handle handle_;
+  const typename Lt::Stream stream_;
+  const std::span<std::byte> scratch_;
+};
+
+// Of the library where it has a kernel, else of another, which is slower: a line says so.
+class ProductsOrElse final : public MatrixProducts {
+ public:
+  ProductsOrElse(std::unique_ptr<MatrixProducts> library, std::unique_ptr<MatrixProducts> otherwise)
+      : library_(std::move(library)), otherwise_(std::move(otherwise)) {}
+  Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) override {
+    auto made = library_->Make(shape);
+    if (made.ok() || made.status().code() != StatusCode::kUnsupported) return made;
+    auto other = otherwise_->Make(shape);
+    if (other.ok()) LogWarning(made.status().message() + ": Temper's own kernel does it, far from the peak");
+    return other;
+  }
+
+ private:
+  const std::unique_ptr<MatrixProducts> library_, otherwise_;
+};
+
+}  // namespace temper::gpu

@@ -1,0 +1,87 @@
+#include "compile/estimate/move_lanes.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace temper {
+
+MoveLanes::MoveLanes(const LinkRates& links) {
+  for (size_t lane = kFirstMoveLane; lane < kBackgroundLanes; ++lane) {
+    LaneAt(lane).contention = IsDiskLane(lane) ? links.disk : links.copies;
+  }
+}
+
+void MoveLanes::Issue(size_t lane, Seconds alone) {
+  Lane& own = LaneAt(lane);
+  own.spans.push_back({.begin = {now_}});
+  own.left.push_back(alone.v);
+  own.left_in_all += alone.v;
+  Pass({0}, /*computing=*/false);  // one that takes no time is done at once
+}
+
+void MoveLanes::Pass(Seconds seconds, bool computing) {
+  for (Lane& lane : lanes_) {
+    const double slower = computing ? 1 + lane.contention.slowed : 1;
+    double at = now_, budget = seconds.v;
+    while (lane.done < lane.left.size()) {
+      double& left = lane.left[lane.done];
+      const double takes = left * slower;
+      Span& span = lane.spans[lane.done];
+      if (takes > budget) {
+        left -= budget / slower;
+        lane.left_in_all -= budget / slower;
+        break;
+      }
+      at += takes;
+      budget -= takes;
+      lane.left_in_all -= left;
+      left = 0;
+      span.end = {at};
+      if (++lane.done < lane.left.size())
+        lane.spans[lane.done].begin = std::max(lane.spans[lane.done].begin, Seconds{at});
+    }
+    if (lane.done == lane.left.size()) lane.left_in_all = 0;  // what rounding left
+  }
+  now_ += seconds.v;
+}
+
+Seconds MoveLanes::Compute(Seconds alone) {
+  double left = alone.v, taken = 0;
+  while (left > 0) {
+    double slower = 1, until = std::numeric_limits<double>::infinity();  // until one of those that slow has ended
+    for (const Lane& lane : lanes_) {
+      if (lane.done == lane.left.size() || lane.contention.slows <= 0) continue;
+      slower += lane.contention.slows;
+      until = std::min(until, lane.left_in_all * (1 + lane.contention.slowed));
+    }
+    // A lane whose rest is nothing but rounding must not hold this up.
+    const double step = std::min(left * slower, std::max(until, 1e-9));
+    Pass({step}, /*computing=*/true);
+    left = step == left * slower ? 0 : left - step / slower;
+    taken += step;
+  }
+  return {taken};
+}
+
+Seconds MoveLanes::Wait(size_t lane, size_t count) {
+  const Lane& own = LaneAt(lane);
+  TEMPER_CHECK(count <= own.left.size()) << "waits for " << count << " of " << own.left.size() << " moves";
+  if (own.done >= count) return {};
+  double left = 0;
+  for (size_t n = own.done; n < count; ++n) left += own.left[n];
+  const Seconds waited{left};
+  Pass(waited, /*computing=*/false);
+  // Rounding may have left a trace of the last.
+  Lane& mine = LaneAt(lane);
+  for (; mine.done < count; ++mine.done) {
+    mine.left_in_all -= mine.left[mine.done];
+    mine.left[mine.done] = 0;
+    mine.spans[mine.done].end = {now_};
+    if (mine.done + 1 < mine.left.size()) mine.spans[mine.done + 1].begin = {now_};
+  }
+  return waited;
+}
+
+}  // namespace temper

@@ -1,0 +1,60 @@
+#include "compile/estimate/move_lanes.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+constexpr size_t kFetches = kFirstMoveLane, kEvictions = kFirstMoveLane + 1, kDiskReads = kFirstMoveLane + 2;
+
+TEST(MoveLanes, WithoutContentionMovesGoOnBesideKernelsAtTheirOwnPace) {
+  MoveLanes lanes{LinkRates()};
+  lanes.Issue(kFetches, {2});
+  lanes.Issue(kFetches, {3});
+  EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1);
+  EXPECT_DOUBLE_EQ(lanes.Wait(kFetches, 1).v, 1);
+  EXPECT_DOUBLE_EQ(lanes.Compute({10}).v, 10);
+  EXPECT_DOUBLE_EQ(lanes.Wait(kFetches, 2).v, 0);
+  EXPECT_DOUBLE_EQ(lanes.SpanOf(kFetches, 0).end.v, 2);
+  EXPECT_DOUBLE_EQ(lanes.SpanOf(kFetches, 1).begin.v, 2);
+  EXPECT_DOUBLE_EQ(lanes.SpanOf(kFetches, 1).end.v, 5);
+}
+
+// A copy of 2 s takes 3 beside kernels, which take 1.6 times as long for that time.
+TEST(MoveLanes, WhileBothRunKernelsAndMovesTakeLonger) {
+  MoveLanes lanes{LinkRates{.copies = {.slows = 0.6, .slowed = 0.5}}};
+  lanes.Issue(kEvictions, {2});
+  // 3 s beside the copy do what kernels do alone in 1.875; the rest takes what it takes.
+  EXPECT_NEAR(lanes.Compute({5}).v, 3 + (5 - 3 / 1.6), 1e-12);
+  EXPECT_NEAR(lanes.SpanOf(kEvictions, 0).end.v, 3, 1e-12);
+}
+
+// Half of a copy is done beside kernels, the rest while nothing runs.
+TEST(MoveLanes, AMoveThatIsWaitedForGoesOnAlone) {
+  MoveLanes lanes{LinkRates{.copies = {.slows = 0.6, .slowed = 0.5}}};
+  lanes.Issue(kFetches, {2});
+  EXPECT_NEAR(lanes.Compute({1.5 / 1.6}).v, 1.5, 1e-12);
+  EXPECT_NEAR(lanes.Wait(kFetches, 1).v, 1, 1e-12);
+  EXPECT_NEAR(lanes.SpanOf(kFetches, 0).end.v, 2.5, 1e-12);
+  EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1) << "nothing is under way any more";
+}
+
+TEST(MoveLanes, WhatSeveralLanesTakeFromKernelsAddsUp) {
+  MoveLanes lanes{LinkRates{.copies = {.slows = 0.5}, .disk = {.slows = 0.25}}};
+  lanes.Issue(kFetches, {2});
+  lanes.Issue(kEvictions, {2});
+  lanes.Issue(kDiskReads, {100});
+  EXPECT_NEAR(lanes.Compute({1}).v, 2 + (1 - 2 / 2.25) * 1.25, 1e-12);
+  lanes.Idle({90});
+  EXPECT_NEAR(lanes.Wait(kDiskReads, 1).v, 100 - 90 - 2 - (1 - 2 / 2.25) * 1.25, 1e-9);
+}
+
+TEST(MoveLanes, AMoveWithoutBytesIsDoneWhenItIsIssued) {
+  MoveLanes lanes{LinkRates{.copies = {.slows = 1, .slowed = 1}}};
+  lanes.Issue(kFetches, {0});
+  EXPECT_DOUBLE_EQ(lanes.Wait(kFetches, 1).v, 0);
+  EXPECT_DOUBLE_EQ(lanes.Compute({1}).v, 1);
+}
+
+}  // namespace
+}  // namespace temper

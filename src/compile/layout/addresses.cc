@@ -1,0 +1,483 @@
+#include "compile/layout/addresses.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "base/env.h"
+#include "base/philox.h"
+#include "compile/layout/layout.h"
+#include "compile/layout/step_layout.h"
+
+namespace temper {
+namespace {
+
+Bytes& ClassOf(MemoryByClass& m, Role role) {
+  switch (role) {
+    case Role::kWeight:
+    case Role::kConstant:
+      return m.weights;
+    case Role::kAdapter:
+      return m.adapters;
+    case Role::kGradient:
+      return m.gradients;
+    case Role::kOptimizerState:
+      return m.optimizer;
+    case Role::kCache:
+      return m.caches;
+    case Role::kInput:
+    case Role::kOutput:
+      return m.inputs_outputs;
+    case Role::kActivation:
+      break;
+  }
+  return m.activations;
+}
+
+// Inputs and outputs of another size are another buffer (decoding steps take more or fewer tokens); everything else has
+// one buffer per name.
+std::string BufferKey(const Value& root) {
+  const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
+  return by_type ? root.name + " " + root.type.ToString() : root.name;
+}
+
+// The persistent region. Buffers of whole blocks of a disk come first and each begins at one, from where a checkpoint
+// goes to the disk without a copy (WriteMode::kDirect); else the order is that of first appearance.
+class BufferTable {
+ public:
+  Status Add(const Graph& graph) {
+    const auto [of_graph, unknown] = of_.try_emplace(&graph, static_cast<size_t>(graph.num_values()), size_t{0});
+    if (!unknown) return OkStatus();
+    std::vector<bool> seen(of_graph->second.size(), false);  // roots
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      const auto at = static_cast<size_t>(graph.Root(id));
+      if (seen[at] || !IsPersistent(graph, id)) continue;
+      seen[at] = true;
+      const Value& root = graph.value(graph.Root(id));
+      const auto [it, fresh] = index_.try_emplace(BufferKey(root), buffers_.size());
+      if (fresh) {
+        buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
+      }
+      of_graph->second[at] = it->second;
+      Buffer& known = buffers_[it->second];
+      known.trainable |= root.trainable;
+      if (!(known.type == root.type) || known.role != root.role || known.tier() != root.tier) {
+        return Corrupt(fmt::format("buffer {} is {} {} in {} memory in one graph and {} {} in {} memory in another",
+                                   root.name, known.type.ToString(), ToString(known.role), ToString(known.tier()),
+                                   root.type.ToString(), ToString(root.role), ToString(root.tier)));
+      }
+    }
+    return OkStatus();
+  }
+  // The buffer lies among the temporaries of its tier, so far from their begin. REQUIRES: it does not yet.
+  void MakeTransient(size_t index, Bytes offset) {
+    TEMPER_CHECK(!buffers_[index].transient) << buffers_[index].name << " would have two places among temporaries";
+    buffers_[index].transient = true;
+    buffers_[index].offset += offset;
+  }
+  // After the last Add. Of the disk: first what the run writes, which is one file, then frozen weights, which the
+  // model's own files hold.
+  void GiveOffsets() {
+    for (const bool whole : {true, false}) {
+      for (Buffer& buffer : buffers_) {
+        if (buffer.tier() == Tier::kDisk || buffer.transient) continue;
+        if ((buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
+        Bytes& end = end_[static_cast<size_t>(buffer.tier())];
+        buffer.offset += end;
+        end = AlignUp(end + buffer.type.bytes(), kAlignment);
+      }
+    }
+    Bytes next{};
+    for (const bool frozen : {false, true}) {
+      for (Buffer& buffer : buffers_) {
+        if (buffer.tier() != Tier::kDisk || IsFrozen(buffer) != frozen) continue;
+        buffer.offset += next;
+        end_[static_cast<size_t>(Tier::kDisk)] = next + buffer.type.bytes();
+        next = AlignUp(next + buffer.type.bytes(), kDirectBlock);
+      }
+    }
+    for (Buffer& buffer : buffers_) {
+      if (buffer.transient) buffer.offset += end(buffer.tier());
+    }
+  }
+
+  // REQUIRES: a persistent value of a graph that was added.
+  size_t IndexOf(const Graph& graph, ValueId id) const { return of_.at(&graph)[static_cast<size_t>(graph.Root(id))]; }
+  const Buffer& operator[](size_t index) const { return buffers_[index]; }
+  Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
+
+  // Those that the graphs use, in order.
+  std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
+    std::vector<bool> used(buffers_.size(), false);
+    for (const Graph* graph : graphs) {
+      for (const Node& node : graph->nodes()) {
+        for (const auto* list : {&node.inputs, &node.outputs}) {
+          for (ValueId id : *list) {
+            if (IsPersistent(*graph, id)) used[IndexOf(*graph, id)] = true;
+          }
+        }
+      }
+    }
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < used.size(); ++i) {
+      if (used[i]) buffers.push_back(buffers_[i]);
+    }
+    return buffers;
+  }
+
+ private:
+  std::vector<Buffer> buffers_;
+  std::unordered_map<std::string, size_t> index_;
+  std::map<const Graph*, std::vector<size_t>> of_;  // per root of a persistent value: its buffer
+  std::array<Bytes, kNumTiers> end_ = {};
+};
+
+using PerTier = std::array<Bytes, kNumTiers>;
+constexpr Tier kTiers[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+
+// The regions of one Program above the persistent ones, per tier.
+struct Regions {
+  PerTier temporaries;  // addresses
+  // Of a pipeline: where the first slot lies and how large each is.
+  std::array<SlotSizes, kNumTiers> slots, slot_sizes;
+
+  Bytes At(const Home& home, Tier tier, const Slots& slots_of_call) const {
+    const auto t = static_cast<size_t>(tier);
+    if (home.chunk < 0) return temporaries[t] + home.offset;
+    const auto chunk = static_cast<size_t>(home.chunk), kind = static_cast<size_t>(home.kind);
+    return slots[t][chunk][kind] + slot_sizes[t][chunk][kind] * slots_of_call[kind] + home.offset;
+  }
+};
+
+// Cuts graphs into segments at changes of (phase, block), shares segments of equal structure, and binds them.
+class SegmentWriter {
+ public:
+  SegmentWriter(Program* program, const BufferTable& table) : program_(*program), table_(table) {}
+
+  // Binding indices that execute the nodes [begin, end) of `graph` once.
+  std::vector<int> Write(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
+                         const Slots& slots = {}) {
+    std::vector<int> bindings;
+    const auto& nodes = graph.nodes();
+    while (begin < end) {
+      size_t next = begin + 1;
+      while (next < end && nodes[next].phase == nodes[begin].phase && nodes[next].block == nodes[begin].block) ++next;
+      bindings.push_back(WriteSegment(graph, begin, next, layout, regions, slots));
+      begin = next;
+    }
+    return bindings;
+  }
+
+ private:
+  int WriteSegment(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
+                   const Slots& slots) {
+    const auto offset_of = [&](ValueId root) {
+      return IsPersistent(graph, root)
+                 ? table_[table_.IndexOf(graph, root)].offset
+                 : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
+    };
+    const Node& first = graph.nodes()[begin];
+    Segment segment{.phase = first.phase};
+    Binding binding{.block = first.block};
+    std::unordered_map<ValueId, int> operand_of;  // by root: values that share an address are one operand
+    const auto operand = [&](ValueId id) {
+      const ValueId root = graph.Root(id);
+      const auto [it, fresh] = operand_of.try_emplace(root, static_cast<int>(segment.operands.size()));
+      if (fresh) {
+        segment.operands.push_back(graph.value(root).type);
+        binding.offsets.push_back(offset_of(root));
+      }
+      return it->second;
+    };
+    for (size_t i = begin; i < end; ++i) {
+      const Node& node = graph.nodes()[i];
+      Instruction instruction{.op = node.op, .attributes = node.attributes};
+      for (ValueId id : node.inputs) instruction.inputs.push_back(operand(id));
+      for (ValueId id : node.outputs) instruction.outputs.push_back(operand(id));
+      segment.instructions.push_back(std::move(instruction));
+      binding.rng_hashes.push_back(node.rng_name.empty() ? 0 : HashName(node.rng_name));
+      const std::optional<Bytes> scratch = layout.scratch[i];
+      binding.scratch.push_back(scratch ? regions.At({.offset = *scratch}, TierOf(graph, node), slots) : Bytes{});
+    }
+    std::vector<Tier> tiers;
+    for (const Bytes address : binding.offsets) tiers.push_back(TierOf(address));
+    binding.segment = FindEqual(segment, tiers);
+    if (binding.segment == static_cast<int>(program_.segments.size())) {
+      segment.name = fmt::format("{} {}", ToString(segment.phase), NameOfBlock(first.block));
+      program_.segments.push_back(std::move(segment));
+      tiers_.push_back(std::move(tiers));
+    }
+    program_.bindings.push_back(std::move(binding));
+    return static_cast<int>(program_.bindings.size()) - 1;
+  }
+
+  // The segment that does the same with operands of the same types in the same tiers, or how many there are. A step has
+  // some ten.
+  int FindEqual(const Segment& segment, const std::vector<Tier>& tiers) const {
+    const auto same = [](const Instruction& a, const Instruction& b) {
+      return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
+    };
+    size_t k = 0;
+    for (; k < program_.segments.size(); ++k) {
+      const Segment& known = program_.segments[k];
+      if (known.phase == segment.phase && known.operands == segment.operands && tiers_[k] == tiers &&
+          std::equal(known.instructions.begin(), known.instructions.end(), segment.instructions.begin(),
+                     segment.instructions.end(), same)) {
+        break;
+      }
+    }
+    return static_cast<int>(k);
+  }
+
+  Program& program_;
+  const BufferTable& table_;
+  std::vector<std::vector<Tier>> tiers_;  // per segment: of its operands
+};
+
+// What the layouts of all graphs come to.
+class Placer {
+ public:
+  Placer(std::span<const ProgramPlan> plans, int threads) : plans_(plans), threads_(threads) {}
+
+  Result<std::vector<Program>> Run() {
+    for (const ProgramPlan& plan : plans_) {
+      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
+      if (plan.pipeline) {
+        PerTier span = {};
+        for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+          TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
+        }
+        const PerTier kept = PlaceSlots(plan, {}).second;
+        for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], kept[t] + span[t]);
+      }
+      if (IsWholeStep(plan)) {
+        TEMPER_RETURN_IF_ERROR(AddWholeStep(*plan.stages[0].graph, *plan.stages[1].graph));
+        continue;
+      }
+      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
+    }
+    table_.GiveOffsets();
+    std::vector<Program> programs;
+    for (const ProgramPlan& plan : plans_) {
+      programs.push_back(Write(plan));
+      TEMPER_RETURN_IF_ERROR(Verify(programs.back()).WithContext("placing " + plan.name));
+    }
+    return programs;
+  }
+
+ private:
+  // Each once.
+  static std::vector<const PipelinedGraph*> GraphsOf(const PipelinedStep& step) {
+    std::vector<const PipelinedGraph*> graphs = step.graphs;
+    graphs.erase(std::unique(graphs.begin(), graphs.end()), graphs.end());
+    return graphs;
+  }
+
+  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
+    TEMPER_RETURN_IF_ERROR(table_.Add(graph));
+    const auto [it, fresh] = layouts_.try_emplace(&graph);
+    if (fresh) it->second = LayOut(graph, parts, threads_, {}, *span);
+    for (size_t tier = 0; tier < kNumTiers; ++tier) {
+      const TierLayout& layout = it->second.tiers[tier];
+      (*span)[tier] = std::max((*span)[tier], layout.span);
+    }
+    return OkStatus();
+  }
+
+  static bool IsUpdate(const Graph& graph) {
+    return !graph.nodes().empty() && graph.nodes().front().phase == Phase::kUpdate;
+  }
+  static bool Updates(const Segment& segment) {
+    return std::any_of(segment.instructions.begin(), segment.instructions.end(),
+                       [](const Instruction& i) { return i.op == Op::kAdamw; });
+  }
+  // One micro-batch and its update. REQUIRES: no other plan has gradients.
+  static bool IsWholeStep(const ProgramPlan& plan) {
+    const std::vector<Stage>& stages = plan.stages;
+    return !plan.pipeline && plan.before == nullptr && stages.size() == 2 && !IsUpdate(*stages[0].graph) &&
+           stages[0].micro_batch_end - stages[0].micro_batch_begin == 1 && IsUpdate(*stages[1].graph);
+  }
+
+  Status AddWholeStep(const Graph& micro_batch, const Graph& update) {
+    for (const Graph* graph : {&micro_batch, &update}) TEMPER_RETURN_IF_ERROR(table_.Add(*graph));
+    StepLayout step = LayOutStep(micro_batch, update, threads_);
+    for (const ValueId id : step.gradients) {
+      table_.MakeTransient(table_.IndexOf(micro_batch, id), step.micro_batch.home[static_cast<size_t>(id)].offset);
+    }
+    for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], step.micro_batch.tiers[t].span);
+    layouts_.emplace(&micro_batch, std::move(step.micro_batch));
+    layouts_.emplace(&update, std::move(step.update));
+    return OkStatus();
+  }
+
+  // The slots of a pipeline from `begin` on, and where they end: the micro-batches that are in flight at once, each
+  // with room for what any of the plan's graphs keeps.
+  std::pair<Regions, PerTier> PlaceSlots(const ProgramPlan& plan, PerTier begin) const {
+    Regions regions;
+    const std::vector<Slots>& counts = plan.pipeline->calls.slots;
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      SlotSizes &first = regions.slots[t], &sizes = regions.slot_sizes[t];
+      first.resize(counts.size());
+      sizes.resize(counts.size());
+      for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+        const SlotSizes& slots = layouts_.at(&graph->graph).tiers[t].slots;
+        for (size_t chunk = 0; chunk < slots.size(); ++chunk) {
+          for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+            sizes[chunk][kind] = std::max(sizes[chunk][kind], slots[chunk][kind]);
+          }
+        }
+      }
+      for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) {
+          first[chunk][kind] = begin[t];
+          begin[t] += sizes[chunk][kind] * counts[chunk][kind];
+        }
+      }
+    }
+    return {regions, begin};
+  }
+
+  Program Write(const ProgramPlan& plan) {
+    Program program{.name = plan.name, .threads = threads_};
+    program.arena_bytes = table_.end(Tier::kDevice) + reach_[0];
+    for (const auto& [tier, far] : {std::pair(Tier::kHost, &program.host), std::pair(Tier::kDisk, &program.disk)}) {
+      far->bytes = table_.end(tier) + reach_[static_cast<size_t>(tier)];
+    }
+    std::vector<const Graph*> graphs;
+    if (plan.before != nullptr) graphs.push_back(plan.before);
+    if (plan.pipeline) {
+      for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) graphs.push_back(&graph->graph);
+    }
+    for (const Stage& stage : plan.stages) graphs.push_back(stage.graph);
+    program.buffers = table_.UsedBy(graphs);
+    for (const Buffer& b : program.buffers) {
+      TEMPER_CHECK(!b.transient || IsWholeStep(plan)) << b.name << " is used by another Program, too";
+      if (b.transient) continue;  // NotePeak counts those that are there by then
+      ClassOf(PeakIn(b.tier(), &program), b.role) += AlignUp(b.type.bytes(), kAlignment);
+    }
+    SegmentWriter writer(&program, table_);
+    PerTier peak_live = {};
+    const Regions whole = {.temporaries = EndsOfBuffers()};
+    if (plan.before != nullptr) {
+      const Graph& graph = *plan.before;
+      for (const int b : writer.Write(graph, 0, graph.nodes().size(), layouts_.at(&graph), whole)) {
+        program.schedule.push_back({.binding = b});
+      }
+    }
+    if (plan.pipeline) WritePipeline(plan, &program, &writer, &peak_live);
+    for (const Stage& stage : plan.stages) {
+      const Layout& layout = layouts_.at(stage.graph);
+      NotePeak(*stage.graph, layout, {}, &program, &peak_live);
+      const std::vector<int> bindings = writer.Write(*stage.graph, 0, stage.graph->nodes().size(), layout, whole);
+      const bool per_micro_batch = !IsUpdate(*stage.graph);
+      const auto first_update = std::find_if(bindings.begin(), bindings.end(), [&](int b) {
+        const Binding& binding = program.bindings[static_cast<size_t>(b)];
+        return Updates(program.segments[static_cast<size_t>(binding.segment)]);
+      });
+      for (int m = stage.micro_batch_begin; m < stage.micro_batch_end; ++m) {
+        if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});
+        for (auto b = bindings.begin(); b != bindings.end(); ++b) {
+          if (b == first_update) program.schedule.push_back({.kind = Call::Kind::kBeforeUpdate, .micro_batch = m});
+          program.schedule.push_back({.binding = *b, .micro_batch = m});
+        }
+        if (per_micro_batch) program.schedule.push_back({.kind = Call::Kind::kStoreOutputs, .micro_batch = m});
+      }
+    }
+    return program;
+  }
+
+  // Addresses, from which on temporaries lie, or slots.
+  PerTier EndsOfBuffers() const {
+    PerTier ends = {};
+    for (const Tier tier : kTiers) ends[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
+    return ends;
+  }
+
+  static MemoryByClass& PeakIn(Tier tier, Program* program) {
+    return tier == Tier::kDevice ? program->peak : tier == Tier::kHost ? program->host.peak : program->disk.peak;
+  }
+
+  // `kept`: bytes of slots, which are there all the time that a pipeline runs.
+  static void NotePeak(const Graph& graph, const Layout& layout, const PerTier& kept, Program* program,
+                       PerTier* peak_live) {
+    for (const Tier tier : kTiers) {
+      const TierLayout& here = layout.in(tier);
+      const Bytes slots = kept[static_cast<size_t>(tier)];
+      Bytes& most = (*peak_live)[static_cast<size_t>(tier)];
+      if (here.peak_live + slots <= most) continue;
+      most = here.peak_live + slots;
+      MemoryByClass& peak = PeakIn(tier, program);
+      peak.in_flight = slots;
+      peak.activations = here.peak_activations;
+      peak.staged = here.peak_staged;
+      peak.gradients += here.peak_gradients;  // of one layout of a Program at most
+      peak.workspace = here.peak_live - here.peak_activations - here.peak_staged - here.peak_gradients;
+      if (tier != Tier::kDevice) continue;
+      const Node& node = graph.nodes()[here.peak_node];
+      program->peak_instruction =
+          fmt::format("{} {}: {}", ToString(node.phase), NameOfBlock(node.block), ToString(node.op));
+    }
+  }
+
+  void WritePipeline(const ProgramPlan& plan, Program* program, SegmentWriter* writer, PerTier* peak_live) const {
+    const PerTier begin = EndsOfBuffers();
+    auto [regions, end] = PlaceSlots(plan, begin);
+    regions.temporaries = end;
+    PerTier slots = {};
+    for (size_t t = 0; t < kNumTiers; ++t) slots[t] = end[t] - begin[t];
+    for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
+      NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, peak_live);
+    }
+    // By graph, part and slots: a binding serves every micro-batch that has its slots.
+    std::map<std::tuple<const PipelinedGraph*, size_t, Slots>, std::vector<int>> bindings;
+    int loaded = -1;
+    for (const PipelineCall& call : plan.pipeline->calls.calls) {
+      const PipelinedGraph* const graph = plan.pipeline->graphs[static_cast<size_t>(call.micro_batch)];
+      const auto part = std::find_if(graph->parts.begin(), graph->parts.end(), [&](const PipelinePart& p) {
+        return p.kind == call.part && p.chunk == call.chunk;
+      });
+      TEMPER_CHECK(part != graph->parts.end()) << "the schedule calls a part of chunk " << call.chunk;
+      const auto [it, fresh] = bindings.try_emplace({graph, part - graph->parts.begin(), call.slots});
+      if (fresh) {
+        it->second =
+            writer->Write(graph->graph, part->begin, part->end, layouts_.at(&graph->graph), regions, call.slots);
+      }
+      if (call.micro_batch != loaded && Touches(*graph, *part, Role::kInput)) {
+        loaded = call.micro_batch;
+        program->schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = loaded});
+      }
+      for (int b : it->second) program->schedule.push_back({.binding = b, .micro_batch = call.micro_batch});
+      if (Touches(*graph, *part, Role::kOutput)) {
+        program->schedule.push_back({.kind = Call::Kind::kStoreOutputs, .micro_batch = call.micro_batch});
+      }
+    }
+  }
+
+  static bool Touches(const PipelinedGraph& graph, const PipelinePart& part, Role role) {
+    for (size_t i = part.begin; i < part.end; ++i) {
+      const Node& node = graph.graph.nodes()[i];
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (ValueId id : *list) {
+          if (graph.graph.value(graph.graph.Root(id)).role == role) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  const std::span<const ProgramPlan> plans_;
+  const int threads_;
+  BufferTable table_;
+  std::map<const Graph*, Layout> layouts_;
+  PerTier reach_ = {};  // of all Programs: how far slots and temporaries go
+};
+
+}  // namespace
+
+Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads) {
+  return Placer(plans, threads).Run();
+}
+
+}  // namespace temper

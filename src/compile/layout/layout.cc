@@ -1,0 +1,223 @@
+#include "compile/layout/layout.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "compile/layout/pack.h"
+#include "graph/rule.h"
+#include "program/program.h"
+
+namespace temper {
+namespace {
+
+// Per node: the last one beside which it may still run. What a background node reads, and its scratch, stays until the
+// segment after its own has ended, so that it has that long; or until something waits for what it gives, where that is
+// earlier. (One in the background that takes what another gives waits for it, too: of two that a disk's lane has under
+// way at once as FindWaits says, which goes by bytes.) All that within its part, whose memory others then take over.
+std::vector<int> EndsOfNodes(const Graph& graph, const std::vector<PipelinePart>& parts) {
+  const auto& nodes = graph.nodes();
+  std::vector<int> ends(nodes.size());
+  std::iota(ends.begin(), ends.end(), 0);
+  // From the last node on: where each one's segment ends, and who next takes each value.
+  std::vector<size_t> segment_ends(nodes.size()), takers(static_cast<size_t>(graph.num_values()), nodes.size());
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    for (size_t i = part->end; i-- > part->begin;) {
+      const bool last =
+          i + 1 == part->end || nodes[i + 1].phase != nodes[i].phase || nodes[i + 1].block != nodes[i].block;
+      const size_t own = segment_ends[i] = last ? i + 1 : segment_ends[i + 1];
+      if (nodes[i].attributes.Flag("background")) {
+        size_t end = own < part->end ? segment_ends[own] : own;
+        for (const ValueId id : nodes[i].outputs) end = std::min(end, takers[static_cast<size_t>(id)]);
+        ends[i] = static_cast<int>(end) - 1;
+      }
+      for (const ValueId id : nodes[i].inputs) takers[static_cast<size_t>(id)] = i;
+    }
+  }
+  return ends;
+}
+
+class LayoutMaker {
+ public:
+  LayoutMaker(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,
+              const std::array<Bytes, kNumTiers>& enough)
+      : graph_(graph), parts_(parts), threads_(threads), enough_(enough), ends_(EndsOfNodes(graph, parts)) {
+    lasts_.assign(static_cast<size_t>(graph.num_values()), false);
+    for (const ValueId id : lasting) lasts_[At(id)] = true;
+  }
+
+  Layout Run() {
+    layout_.home.resize(static_cast<size_t>(graph_.num_values()));
+    layout_.scratch.resize(graph_.nodes().size());
+    begin_.assign(static_cast<size_t>(graph_.num_values()), -1);
+    end_ = begin_;
+    sent_.assign(begin_.size(), false);
+    for (const PipelinePart& part : parts_) {
+      for (size_t i = part.begin; i < part.end; ++i) part_of_.push_back(static_cast<int>(&part - parts_.data()));
+    }
+    TEMPER_CHECK(part_of_.size() == graph_.nodes().size()) << "parts of " << part_of_.size() << " nodes";
+    FindLifetimes();
+    FindStaged();
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      PackTemporaries(tier);
+      FindPeak(tier);
+      PackSlots(tier);
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  static size_t At(ValueId id) { return static_cast<size_t>(id); }
+  const PipelinePart& PartAt(int node) const {
+    return parts_[static_cast<size_t>(part_of_[static_cast<size_t>(node)])];
+  }
+
+  void FindLifetimes() {
+    for (int i = 0; i < static_cast<int>(graph_.nodes().size()); ++i) {
+      const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (ValueId id : *list) {
+          const size_t root = At(graph_.Root(id));
+          if (begin_[root] < 0) begin_[root] = i;
+          end_[root] = std::max(end_[root], list == &node.inputs ? ends_[static_cast<size_t>(i)] : i);
+          // Transfers in a part of their own, and what has been sent when its part has ended, are on their way beside
+          // other parts. In an update there are none.
+          sent_[root] = sent_[root] || (IsTransfer(node.op) && node.phase != Phase::kUpdate);
+        }
+      }
+    }
+    for (size_t root = 0; root < end_.size(); ++root) {
+      if (lasts_[root]) end_[root] = static_cast<int>(graph_.nodes().size()) - 1;
+    }
+  }
+
+  // Copies of values of other tiers or of parts of theirs, and what is on its way to become one.
+  void FindStaged() {
+    staged_.assign(begin_.size(), false);
+    const auto lives = [&](ValueId root) { return IsPersistent(graph_, root) || lasts_[At(root)]; };
+    for (const Node& node : graph_.nodes()) {
+      if (!IsMove(node.op)) continue;
+      const ValueId from = graph_.Root(node.inputs[0]), to = graph_.Root(node.outputs[0]);
+      if (node.op == Op::kFetch || lives(from)) staged_[At(to)] = true;
+      if (lives(to)) staged_[At(from)] = true;
+    }
+  }
+
+  bool IsActivation(ValueId id) const {
+    return graph_.Root(id) == id && !IsPersistent(graph_, id) && begin_[At(id)] >= 0;
+  }
+  bool IsTemporary(ValueId id) const { return !sent_[At(id)] && &PartAt(begin_[At(id)]) == &PartAt(end_[At(id)]); }
+  Interval IntervalOf(ValueId id) const {
+    return {begin_[At(id)], end_[At(id)], AlignUp(graph_.value(id).type.bytes(), kAlignment), {}};
+  }
+
+  // Parts do not share a step, so one packing serves all.
+  void PackTemporaries(Tier tier) {
+    std::vector<Interval> intervals;
+    std::vector<ValueId> owners;
+    std::vector<size_t> nodes;  // that take scratch: theirs are the intervals after those of the owners
+    for (auto* change : {&live_change_, &staged_change_, &lasting_change_, &scratch_change_})
+      change->assign(graph_.nodes().size() + 1, 0);
+    const auto count = [&](std::vector<int64_t>* change) {
+      (*change)[static_cast<size_t>(intervals.back().begin)] += intervals.back().size.v;
+      (*change)[static_cast<size_t>(intervals.back().end) + 1] -= intervals.back().size.v;
+    };
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (!IsActivation(id) || !IsTemporary(id) || graph_.value(id).tier != tier) continue;
+      intervals.push_back(IntervalOf(id));
+      owners.push_back(id);
+      count(lasts_[At(id)] ? &lasting_change_ : staged_[At(id)] ? &staged_change_ : &live_change_);
+    }
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const Node& node = graph_.nodes()[i];
+      const Bytes size = TierOf(graph_, node) == tier ? WorkspaceOf(graph_, node, threads_) : Bytes{};
+      if (size.v == 0) continue;
+      intervals.push_back({static_cast<int>(i), ends_[i], AlignUp(size, kAlignment), {}});
+      nodes.push_back(i);
+      count(&scratch_change_);
+    }
+    const auto t = static_cast<size_t>(tier);
+    layout_.tiers[t].span = PackIntervals(intervals, enough_[t]);
+    for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
+    for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
+  }
+
+  void PackSlots(Tier tier) {
+    SlotSizes& sizes = layout_.tiers[static_cast<size_t>(tier)].slots;
+    std::map<int, int> last;  // per chunk: its last node
+    for (const PipelinePart& part : parts_) {
+      if (part.begin < part.end) last[part.chunk] = static_cast<int>(part.end) - 1;
+      sizes.resize(std::max(sizes.size(), static_cast<size_t>(part.chunk) + 1));
+    }
+    std::map<std::pair<int, SlotKind>, std::pair<std::vector<Interval>, std::vector<ValueId>>> groups;
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (!IsActivation(id) || IsTemporary(id) || graph_.value(id).tier != tier) continue;
+      const PipelinePart& part = PartAt(begin_[At(id)]);
+      const SlotKind kind = part.kind == PartKind::kReceiveForward    ? SlotKind::kReceivedForward
+                            : part.kind == PartKind::kReceiveBackward ? SlotKind::kReceivedBackward
+                                                                      : SlotKind::kKept;
+      auto& [intervals, owners] = groups[{part.chunk, kind}];
+      intervals.push_back(IntervalOf(id));
+      if (sent_[At(id)]) intervals.back().end = last.at(part.chunk);
+      owners.push_back(id);
+      layout_.home[At(id)] = {part.chunk, kind, {}};
+    }
+    for (auto& [key, group] : groups) {
+      auto& [intervals, owners] = group;
+      sizes[static_cast<size_t>(key.first)][static_cast<size_t>(key.second)] = PackIntervals(intervals);
+      for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
+    }
+  }
+
+  void FindPeak(Tier tier) {
+    TierLayout& layout = layout_.tiers[static_cast<size_t>(tier)];
+    Bytes live{}, staged{}, lasting{}, scratch{};
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      live += Bytes{live_change_[i]};
+      staged += Bytes{staged_change_[i]};
+      lasting += Bytes{lasting_change_[i]};
+      scratch += Bytes{scratch_change_[i]};
+      if (live + staged + lasting + scratch > layout.peak_live) {
+        layout.peak_live = live + staged + lasting + scratch;
+        layout.peak_activations = live;
+        layout.peak_staged = staged;
+        layout.peak_gradients = lasting;
+        layout.peak_node = i;
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<PipelinePart>& parts_;
+  const int threads_;
+  const std::array<Bytes, kNumTiers> enough_;
+  const std::vector<int> ends_;  // per node
+  Layout layout_;
+  std::vector<int> part_of_;      // per node
+  std::vector<int> begin_, end_;  // per root: the nodes that first and last touch it
+  std::vector<bool> sent_;        // per root
+  std::vector<bool> staged_;      // per root
+  std::vector<bool> lasts_;       // per root
+  // By how much the bytes of a tier's temporaries change, per node: of those that are no copies, of those that are, of
+  // those that last, and of scratch.
+  std::vector<int64_t> live_change_, staged_change_, lasting_change_, scratch_change_;
+};
+
+}  // namespace
+
+Tier TierOf(const Graph& graph, const Node& node) {
+  const std::vector<ValueId>& operands = node.outputs.empty() ? node.inputs : node.outputs;
+  return operands.empty() ? Tier::kDevice : graph.value(operands[0]).tier;
+}
+
+bool IsPersistent(const Graph& graph, ValueId id) {
+  return graph.value(graph.Root(id)).role != Role::kActivation;
+}
+
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, std::span<const ValueId> lasting,
+              const std::array<Bytes, kNumTiers>& enough) {
+  const std::vector<PipelinePart> whole = {{.begin = 0, .end = graph.nodes().size()}};
+  return LayoutMaker(graph, parts.empty() ? whole : parts, threads, lasting, enough).Run();
+}
+
+}  // namespace temper

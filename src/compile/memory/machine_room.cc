@@ -1,0 +1,175 @@
+#include "compile/memory/machine_room.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "compile/residency/touches.h"
+
+namespace temper {
+namespace {
+
+// What a process takes beside its arenas: code and libraries, tokenizer, data, what a save needs. Whole runs are held
+// to it by tests/command_line/memory_test.cc.
+constexpr Bytes kBesideArenas = MiB(150);
+// Page tables take 1/512 of what is mapped in small pages; some pages of files are always in use.
+constexpr int64_t kShareOfKernel = 64;
+
+// Pinned memory cannot be swapped out, nor lent to files that are read: the rest is for these.
+constexpr Bytes Pinnable(Bytes room) {
+  return room / 4 * 3;
+}
+
+// AdamW on states that live on the disk works on copies at the host: the states of a weight, its gradient and the
+// weight itself (18 bytes per parameter where states are 12, 16 where they are 8), and what is packed around them. With
+// copies of the neighbours, too, reading and writing go on beside it.
+constexpr double kLeastStaging = 2.25, kMostStaging = 4;
+
+// States of the weight that has most of them.
+Bytes LargestStates(const Program& program) {
+  std::map<std::string, Bytes> states;
+  Bytes largest{};
+  for (const Buffer& b : program.buffers) {
+    if (b.role != Role::kOptimizerState) continue;
+    Bytes& of_weight = states[b.name.substr(b.name.find(':') + 1)];
+    of_weight += AlignUp(b.type.bytes(), kAlignment);
+    largest = std::max(largest, of_weight);
+  }
+  return largest;
+}
+
+Bytes Times(Bytes bytes, double factor) {
+  return {static_cast<int64_t>(static_cast<double>(bytes.v) * factor)};
+}
+
+// Where a disk holds only what is read from the model's own files, adapters stay in memory.
+Bytes Adapters(const Program& program) {
+  Bytes sum{};
+  for (const Buffer& b : program.buffers) {
+    if (b.role == Role::kAdapter) sum += AlignUp(b.type.bytes(), kAlignment);
+  }
+  return sum;
+}
+
+// The least of which RoomForArenas leaves `arenas`.
+Bytes AvailableFor(Bytes arenas) {
+  return {((arenas + kBesideArenas).v * kShareOfKernel + kShareOfKernel - 2) / (kShareOfKernel - 1)};
+}
+
+}  // namespace
+
+Bytes RoomForArenas(Bytes available) {
+  return std::max(available - available / kShareOfKernel - kBesideArenas, Bytes{});
+}
+
+std::vector<Bytes> SharesOfStages(const RankMemory& memory, const std::vector<Bytes>& needs, int ranks) {
+  const int per_stage = ranks / static_cast<int>(needs.size()), here = memory.ranks_per_machine;
+  if (here == 0) return std::vector<Bytes>(needs.size(), memory.each.bytes);
+  std::vector<Bytes> shares(needs.size(), kNoLimit);
+  for (int begin = 0; begin < ranks; begin += here) {
+    std::vector<size_t> stages;  // of the machine's ranks
+    for (int rank = begin; rank < std::min(begin + here, ranks); ++rank) {
+      stages.push_back(static_cast<size_t>(rank / per_stage));
+    }
+    std::stable_sort(stages.begin(), stages.end(), [&](size_t a, size_t b) { return needs[a] < needs[b]; });
+    Bytes left = memory.each.bytes * here;
+    for (size_t k = 0; k < stages.size(); ++k) {
+      const Bytes share = left / static_cast<int64_t>(stages.size() - k);
+      shares[stages[k]] = std::min(shares[stages[k]], share);
+      left = left - std::min(share, AvailableFor(needs[stages[k]]));
+    }
+  }
+  return shares;
+}
+
+namespace {
+
+Bytes RoomOnGpu(const Program& program, const ProcessMemory& available) {
+  return available.gpu->for_arena(program, available.gpu->free, available.stages);
+}
+bool FitsOnGpu(const Program& program, const ProcessMemory& available) {
+  return program.arena_bytes <= RoomOnGpu(program, available);
+}
+bool FitsBehindGpu(const Program& program, const ProcessMemory& available) {
+  return program.host.bytes <= Pinnable(RoomForArenas(available.host.bytes));
+}
+
+// A GPU has the host's memory behind its own.
+MemorySpec LimitsOfGpu(const Program& as_asked, const MemorySpec& asked, const ProcessMemory& available) {
+  const Bytes host = Pinnable(RoomForArenas(available.host.bytes)) - DiskBuffers(/*spills=*/true);
+  MemorySpec limits = asked;
+  limits.device = std::min(asked.device, RoomOnGpu(as_asked, available));
+  limits.host = std::min(asked.host, std::max(host, Bytes{}));
+  return limits;
+}
+
+// Whether what was compiled without limits has room.
+bool Fits(const Program& program, const ProcessMemory& available) {
+  if (available.gpu) return FitsOnGpu(program, available) && FitsBehindGpu(program, available);
+  return program.arena_bytes + program.host.bytes <= RoomForArenas(available.host.bytes);
+}
+
+}  // namespace
+
+std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemorySpec& asked,
+                                          const ProcessMemory& available) {
+  const bool open = asked.device == kNoLimit || asked.host == kNoLimit;
+  if (asked.policy != TierPolicy::kAuto || !open || Fits(as_asked, available)) return std::nullopt;
+  if (available.gpu) return LimitsOfGpu(as_asked, asked, available);
+  Bytes room = RoomForArenas(available.host.bytes);
+  room = std::max(room - DiskBuffers(/*spills=*/true), Bytes{});
+  MemorySpec limits = asked;
+  if (asked.device != kNoLimit && asked.device < room) {
+    limits.host = room - asked.device;
+  } else if (asked.host != kNoLimit) {
+    limits.host = std::min(asked.host, room / 2);
+    limits.device = room - limits.host;
+  } else {
+    // What waits at the host waits in the same memory: there lie only copies of what goes to the disk and back.
+    const Bytes states = StatesAtHost(LargestStates(as_asked));
+    const Bytes least = std::min(Times(states, kLeastStaging), room * 3 / 4);
+    limits.host = std::clamp(room / 4, least, std::max(least, Times(states, kMostStaging))) + Adapters(as_asked);
+    limits.device = std::max(room - limits.host, Bytes{});
+    if (!limits.activations) limits.activations = Tier::kDevice;
+  }
+  return limits;
+}
+
+Result<std::vector<Program>> CompileForwardWithin(const ProcessMemory& available, const MemorySpec& asked,
+                                                  const ForwardCompiler& compile) {
+  ChosenMemory chosen;
+  std::string because;
+  TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, compile(asked, &chosen));
+  if (const auto limits = LimitsOfMachine(programs[0], asked, available)) {
+    because = DescribeLimits(programs[0], available);
+    auto within = compile(*limits, &chosen);
+    if (!within.ok()) return within.status().WithContext(because);
+    programs = std::move(*within);
+    because += ": ";
+  }
+  if (!chosen.text.empty()) LogInfo("memory      " + because + chosen.ToString());
+  return programs;
+}
+
+std::string DescribeLimits(const Program& as_asked, const ProcessMemory& available) {
+  if (!available.gpu) {
+    return fmt::format("everything in memory takes {}, and of {} available {} are left for it",
+                       ToString(as_asked.arena_bytes + as_asked.host.bytes), available.host.ToString(),
+                       ToString(RoomForArenas(available.host.bytes)));
+  }
+  if (FitsOnGpu(as_asked, available) && !FitsBehindGpu(as_asked, available)) {
+    return fmt::format("everything at the host takes {}, and of {} available {} can be pinned for it",
+                       ToString(as_asked.host.bytes), available.host.ToString(),
+                       ToString(Pinnable(RoomForArenas(available.host.bytes))));
+  }
+  const GpuRoom& gpu = *available.gpu;
+  const std::string holders = gpu.holders ? gpu.holders() : "";
+  return fmt::format("everything on the GPU takes {}, and of {} free there ({} in all{}) {} are left for it",
+                     ToString(as_asked.arena_bytes), ToString(gpu.free), ToString(gpu.total),
+                     holders.empty() ? "" : "; " + holders, ToString(RoomOnGpu(as_asked, available)));
+}
+
+}  // namespace temper

@@ -1,0 +1,104 @@
+#include "compile/memory/machine_room.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+constexpr Bytes kFree = GiB(10), kLibraries = MiB(512);
+
+// A GPU that has 10 of 12 GiB free, of which libraries take a part.
+GpuRoom Gpu() {
+  return {
+      .total = GiB(12), .free = kFree, .for_arena = [](const Program&, Bytes free, int) { return free - kLibraries; }};
+}
+
+// A Program that takes `arena` of the device and `host` of the host.
+Program ProgramOf(Bytes arena, Bytes host = {}) {
+  Program program{.name = "train", .arena_bytes = arena};
+  program.host.bytes = host;
+  return program;
+}
+
+TEST(MachineRoom, OfAGpuAreWhatIsFreeThereAndTheHostsMemoryBehindIt) {
+  const ProcessMemory available{.host = {GiB(16)}, .gpu = Gpu()};
+  const Bytes room = kFree - kLibraries;
+  EXPECT_FALSE(LimitsOfMachine(ProgramOf(room), {}, available)) << "it fits";
+  const Program large = ProgramOf(room + Bytes{64});
+  const auto limits = LimitsOfMachine(large, {}, available);
+  ASSERT_TRUE(limits);
+  EXPECT_EQ(limits->device, room);
+  EXPECT_GT(limits->host, GiB(8));
+  EXPECT_LT(limits->host, GiB(13)) << "pinned memory leaves some for files";
+  EXPECT_FALSE(LimitsOfMachine(large, {.policy = TierPolicy::kDevice}, available)) << "it was asked for";
+  EXPECT_FALSE(LimitsOfMachine(large, {.device = GiB(1), .host = GiB(1)}, available)) << "both were";
+  const auto with_host = LimitsOfMachine(large, {.host = GiB(1)}, available);
+  ASSERT_TRUE(with_host);
+  EXPECT_EQ(with_host->host, GiB(1));
+  const std::string why = DescribeLimits(large, available);
+  EXPECT_NE(why.find("everything on the GPU takes"), std::string::npos) << why;
+  EXPECT_NE(why.find("of 10.00 GiB free there (12.00 GiB in all)"), std::string::npos) << why;
+}
+
+TEST(MachineRoom, NameTheTierThatLacksRoom) {
+  const ProcessMemory available{.host = {GiB(16)}, .gpu = Gpu()};
+  // More than may be pinned, less than there is.
+  const Program at_host = ProgramOf(MiB(1), GiB(14));
+  ASSERT_TRUE(LimitsOfMachine(at_host, {}, available));
+  const std::string why = DescribeLimits(at_host, available);
+  EXPECT_NE(why.find("everything at the host takes 14.00 GiB"), std::string::npos) << why;
+  EXPECT_EQ(why.find("GPU"), std::string::npos) << why;
+}
+
+RankMemory Memory(Bytes each, int ranks_per_machine) {
+  return {.each = {each}, .ranks_per_machine = ranks_per_machine};
+}
+// Enough for arenas of so much.
+bool Suffices(Bytes share, Bytes arenas) {
+  return RoomForArenas(share) >= arenas;
+}
+
+TEST(SharesOfStages, WhatOneStageLeavesIsTheOthers) {
+  // Alike, each would have 2 GiB: the second could not run in memory though both together fit.
+  const auto shares = SharesOfStages(Memory(GiB(2), 2), {GiB(1), MiB(2400)}, 2);
+  EXPECT_TRUE(Suffices(shares[0], GiB(1)));
+  EXPECT_TRUE(Suffices(shares[1], MiB(2400)));
+  EXPECT_FALSE(Suffices(SharesOfStages(Memory(GiB(2), 2), {GiB(1), MiB(2800)}, 2)[1], MiB(2800)));
+}
+
+TEST(SharesOfStages, TogetherTakeNoMoreThanThereIs) {
+  for (const int64_t large : {1, 2, 3, 5, 8}) {
+    for (const int ranks : {3, 6}) {
+      const std::vector<Bytes> needs = {GiB(large), GiB(1), GiB(2)};
+      const auto shares = SharesOfStages(Memory(GiB(2), ranks), needs, ranks);
+      Bytes taken{};
+      for (size_t stage = 0; stage < needs.size(); ++stage) {
+        const Bytes room = RoomForArenas(shares[stage]);
+        EXPECT_GE(shares[stage], GiB(2)) << "nobody has less than where all take alike";
+        taken += (std::min(room, needs[stage]) + MiB(150)) * (ranks / 3);
+      }
+      EXPECT_LE(taken, GiB(2) * ranks);
+    }
+  }
+}
+
+TEST(SharesOfStages, AreTheSameOnAllMachinesOfAStage) {
+  // Stages of two ranks on machines of three: the second stage has a rank beside two of the first, and one beside two
+  // of the third.
+  const auto shares = SharesOfStages(Memory(GiB(2), 3), {GiB(1), GiB(4), GiB(3)}, 6);
+  EXPECT_EQ(shares[1], GiB(2)) << "on the second machine nobody leaves anything";
+  EXPECT_EQ(shares[0], GiB(2));
+}
+
+TEST(SharesOfStages, AreAlikeWhereItIsNotKnownWhoSharesAMachine) {
+  EXPECT_EQ(SharesOfStages(Memory(GiB(2), 0), {GiB(1), GiB(4)}, 2), (std::vector<Bytes>{GiB(2), GiB(2)}));
+}
+
+TEST(SharesOfStages, OfOneStageAreWhatEachRankHas) {
+  for (const Bytes need : {GiB(1), GiB(9)}) {
+    EXPECT_EQ(SharesOfStages(Memory(GiB(2), 4), {need}, 4), std::vector<Bytes>{GiB(2)});
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,324 @@
+#include "compile/memory/memory_policy.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "compile/layout/addresses.h"
+#include "compile/memory/tier_search.h"
+#include "compile/step/fuse.h"
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+// Blocks that are computed again whole are considered in so many steps: the first quarter of them, the first half, ...
+constexpr int kPartsOfBlocks = 4;
+
+// Choices within this of the fastest are placed in all ways.
+constexpr double kNear = 1.25;
+
+constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
+constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len)";
+
+Result<std::vector<PipelinedGraph>> InPlace(const std::vector<PartedGraph>& graphs) {
+  std::vector<PipelinedGraph> ready;
+  ready.reserve(graphs.size());
+  for (const PartedGraph& of : graphs) {
+    ready.push_back({UpdateInPlace(*of.graph), *of.parts});
+    TEMPER_RETURN_IF_ERROR(Verify(ready.back().graph));
+  }
+  return ready;
+}
+
+Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, int threads, Effort effort,
+                             const std::string& remedies) {
+  const auto* const pipeline = step.pipeline ? &*step.pipeline : nullptr;
+  const auto parted = [](const PipelinedGraph& graph) { return PartedGraph{&graph.graph, &graph.parts}; };
+  const std::vector<Slots>* const slots = pipeline != nullptr ? &pipeline->train.slots : nullptr;
+  const std::vector<Slots>* const eval_slots = pipeline != nullptr ? &pipeline->eval.slots : nullptr;
+  const std::vector<PipelinePart> whole;
+  StepUses uses;
+  int micro_batches = 0;
+  for (const StepGraphs::MicroBatches& some : step.train) {
+    uses.graphs.push_back({parted(some.graph), some.count, slots});
+    micro_batches += some.count;
+  }
+  uses.gradients_last = micro_batches == 1 && pipeline == nullptr;
+  const size_t update = uses.graphs.size();
+  const bool updates = !step.update.nodes().empty();
+  if (updates) uses.graphs.push_back({{&step.update, &whole}, 1});
+  const size_t evaluation = uses.graphs.size();
+  uses.graphs.push_back({parted(step.eval), 0, eval_slots});
+  const bool gathers = pipeline != nullptr && !pipeline->gathers.nodes().empty();
+  if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
+  const MakePrograms place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+    ProgramPlan train{.name = "train"}, eval{.name = "eval"};
+    if (pipeline != nullptr) {
+      train.pipeline = PipelinedStep{{}, pipeline->train};
+      for (size_t k = 0; k < update; ++k) {
+        train.pipeline->graphs.insert(train.pipeline->graphs.end(), static_cast<size_t>(step.train[k].count),
+                                      &ready[k]);
+      }
+      train.before = gathers ? &ready.back().graph : nullptr;
+      eval.pipeline = PipelinedStep{{&ready[evaluation]}, pipeline->eval};
+    } else {
+      int begin = 0;
+      for (size_t k = 0; k < update; ++k) {
+        const int end = begin + step.train[k].count;
+        train.stages.push_back({&ready[k].graph, begin, end});
+        begin = end;
+      }
+      eval.stages = {{&ready[evaluation].graph, 0, 1}};
+    }
+    if (updates) train.stages.push_back({&ready[update].graph, 0, 1});
+    return AssignAddresses(std::vector<ProgramPlan>{train, eval}, threads);
+  };
+  return SearchTiers(memory, std::move(uses), threads, place, effort, remedies);
+}
+
+// What the micro-batches take at least, wherever anything lives: their kernels alone.
+Seconds ComputingAlone(const StepGraphs& step, const DeviceRates& rates) {
+  const auto seconds = [&](const Graph& graph) {
+    Seconds sum{};
+    for (const Node& node : graph.nodes()) {
+      if (IsCollective(node.op)) continue;
+      sum +=
+          rates.SecondsOf(node.op, TypesOf(graph, node.inputs), TypesOf(graph, node.outputs), node.attributes).total();
+    }
+    return sum.v;
+  };
+  double sum = 0;
+  for (const StepGraphs::MicroBatches& some : step.train) sum += some.count * seconds(some.graph.graph);
+  return {sum};
+}
+
+std::string Describe(const Program& program) {
+  std::map<std::pair<std::string_view, Tier>, Bytes> by_class;
+  for (const Buffer& b : program.buffers) {
+    const std::string_view what = b.role == Role::kWeight           ? "weights"
+                                  : b.role == Role::kOptimizerState ? "optimizer"
+                                  : b.role == Role::kAdapter        ? "adapters"
+                                                                    : "";
+    if (!what.empty()) by_class[{what, b.tier()}] += b.type.bytes();
+  }
+  // They may come as activations go: what is there at the fullest moment.
+  for (const auto& [tier, peak] : {std::pair(Tier::kDevice, &program.peak), std::pair(Tier::kHost, &program.host.peak),
+                                   std::pair(Tier::kDisk, &program.disk.peak)}) {
+    if (peak->gradients.v > 0) by_class[{"gradients", tier}] = peak->gradients;
+  }
+  std::string text;
+  for (const auto& [key, bytes] : by_class) {
+    text +=
+        fmt::format("{}{} {} on the {}", text.empty() ? "" : ", ", key.first, ToString(bytes), ToString(key.second));
+  }
+  return text;
+}
+
+// Goes through the choices and keeps the fastest that fits: each is placed in one way, the best ones then in all, the
+// best of these with the loss cut finer, too.
+class StepChooser {
+ public:
+  StepChooser(const MemorySpec& memory, std::span<const StepChoice> choices, const StepMaker& make, int threads)
+      : memory_(memory), choices_(choices), make_(make), threads_(threads), remedies_(kRemedies) {
+    const bool auto_recompute = std::any_of(
+        choices.begin(), choices.end(), [&](const StepChoice& c) { return c.recompute != choices.front().recompute; });
+    if (!auto_recompute) remedies_ += ", or memory.recompute: auto";
+  }
+
+  Result<std::vector<Program>> Run(ChosenMemory* chosen) {
+    Status refused = OkStatus();
+    for (const StepChoice& choice : choices_) {
+      if (best_ && choice.loss_chunk < options_[best_option_].choice.loss_chunk) break;
+      const Status status = Look(choice, Effort::kOne);
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      if (!status.ok()) refused = status;  // of the last, which needs the least
+      // Later ones compute more: where nothing is waited for, they have nothing to win.
+      if (best_ && best_seconds_.stall.v <= 0) break;
+    }
+    if (!best_) return refused;
+    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(Refine());
+    if (!best_->all_on_device) TEMPER_RETURN_IF_ERROR(CutLossFiner());
+    if (chosen != nullptr) Describe(chosen);
+    return std::move(best_->programs);
+  }
+
+ private:
+  Status Look(const StepChoice& choice, Effort effort) {
+    TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
+    StepOption& option = options_.emplace_back(StepOption{.choice = choice});
+    const bool alone = options_.size() == 1;
+    if (!alone) option.step = ComputingAlone(step, memory_.rates);
+    if (best_ && option.step >= best_seconds_.total()) return OkStatus();
+    option.placed = true;
+    TEMPER_ASSIGN_OR_RETURN(FoundTiers found, FindTiers(memory_, step, threads_, effort, remedies_));
+    // The first that has everything on the device is the fastest there is: nobody asks what it takes.
+    const bool fastest = found.all_on_device && alone;
+    const StepSeconds seconds = fastest ? StepSeconds() : EstimateOn(memory_, found.programs[0]);
+    Note(found.programs[0], seconds, &option);
+    if (!best_ || seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, options_.size() - 1);
+    return OkStatus();
+  }
+
+  // Places what came near the best in all ways: where links are slow, one way of each does not tell choices apart
+  // better.
+  Status Refine() {
+    const Seconds near{best_seconds_.total().v * kNear};
+    for (size_t k = 0; k < options_.size(); ++k) {
+      const StepOption& o = options_[k];
+      if (!o.fits || o.step > near || o.host + o.disk == Bytes{}) continue;
+      TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
+      Result<FoundTiers> others = FindTiers(memory_, step, threads_, Effort::kOthers, remedies_);
+      if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the one way fits
+      TEMPER_ASSIGN_OR_RETURN(FoundTiers found, std::move(others));
+      const StepSeconds seconds = EstimateOn(memory_, found.programs[0]);
+      if (seconds.total() < options_[k].step) Note(found.programs[0], seconds, &options_[k]);
+      if (seconds.total() < best_seconds_.total()) Keep(std::move(found), seconds, k);
+    }
+    return OkStatus();
+  }
+
+  // The head is the fullest moment of many steps, and smaller chunks of its loss leave more of the device to residents:
+  // halves them while that is faster. Each more goes over the head's weight and gradient again, which the estimate
+  // counts.
+  Status CutLossFiner() {
+    for (bool faster = memory_.loss_chunks_keep_bits; faster && best_seconds_.stall.v > 0;) {
+      const StepChoice best = options_[best_option_].choice;
+      const auto finer = std::find_if(choices_.begin(), choices_.end(), [&](const StepChoice& c) {
+        return c.recompute == best.recompute && c.recompute_blocks == best.recompute_blocks &&
+               c.loss_chunk < best.loss_chunk;
+      });
+      if (finer == choices_.end()) break;
+      const size_t before = best_option_;
+      const Status status = Look(*finer, Effort::kAll);
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      faster = best_option_ != before;
+    }
+    return OkStatus();
+  }
+
+  static void Note(const Program& train, const StepSeconds& seconds, StepOption* option) {
+    option->fits = true;
+    option->step = seconds.total();
+    option->device = train.arena_bytes;
+    option->host = train.host.bytes;
+    option->disk = train.disk.bytes;
+    option->moved = {};
+    for (const LinkTraffic& t : TrafficOfStep(train)) option->moved += t.bytes;
+  }
+
+  void Keep(FoundTiers found, const StepSeconds& seconds, size_t option) {
+    best_ = std::move(found);
+    best_seconds_ = seconds;
+    best_option_ = option;
+  }
+
+  void Describe(ChosenMemory* chosen) {
+    std::rotate(options_.begin(), options_.begin() + static_cast<std::ptrdiff_t>(best_option_),
+                options_.begin() + static_cast<std::ptrdiff_t>(best_option_) + 1);
+    *chosen = {.choice = options_.front().choice, .stall = best_seconds_.stall, .compute = best_seconds_.compute};
+    if (!best_->all_on_device) chosen->text = temper::Describe(best_->programs[0]);
+    if (best_->all_on_device && options_.size() > 1) chosen->text = "everything on the device";
+    if (options_.size() > 1) chosen->options = std::move(options_);
+  }
+
+  const MemorySpec& memory_;
+  const std::span<const StepChoice> choices_;
+  const StepMaker& make_;
+  const int threads_;
+  std::string remedies_;
+  std::vector<StepOption> options_;
+  std::optional<FoundTiers> best_;
+  StepSeconds best_seconds_;
+  size_t best_option_ = 0;
+};
+
+}  // namespace
+
+std::string StepChoice::ToString() const {
+  std::string text(temper::ToString(recompute));
+  if (recompute != Recompute::kNone && recompute_blocks != kAllBlocks) {
+    text += fmt::format(" in the first {} blocks", recompute_blocks);
+  }
+  if (loss_chunk != kDefaultLossChunk) text += fmt::format(", loss in chunks of {} rows", loss_chunk);
+  return text;
+}
+
+std::vector<StepChoice> ChoicesWithin(Recompute recompute, int recompute_blocks, int blocks, int64_t tokens) {
+  std::vector<StepChoice> ways = {{recompute, recompute_blocks}};
+  if (recompute == Recompute::kAuto) {
+    ways = {{Recompute::kNone}, {Recompute::kSelective}};
+    for (int part = 1; part < kPartsOfBlocks; ++part) {
+      const int some = blocks * part / kPartsOfBlocks;
+      if (some > 0 && ways.back().recompute_blocks != some) ways.push_back({Recompute::kBlock, some});
+    }
+    ways.push_back({Recompute::kBlock});
+  }
+  std::vector<StepChoice> choices;
+  for (int64_t chunk = kDefaultLossChunk; chunk >= kLeastLossChunk; chunk /= 2) {
+    if (chunk < kDefaultLossChunk && chunk >= tokens) continue;  // the same as all at once
+    for (StepChoice way : ways) {
+      way.loss_chunk = chunk;
+      choices.push_back(way);
+    }
+  }
+  return choices;
+}
+
+std::string ChosenMemory::ToString() const {
+  const double slower = compute.v > 0 ? 100 * stall.v / compute.v : 0;
+  const std::string again = options.empty() ? "" : fmt::format("; recompute {}", choice.ToString());
+  return fmt::format("{}{}; waiting for moves is put at {:.0f} % of computing", text, again, slower);
+}
+
+std::vector<std::string> OptionLines(std::span<const StepOption> options) {
+  std::vector<std::string> lines;
+  if (options.empty()) return lines;
+  lines.push_back(
+      fmt::format("{:<48} {:>10} {:>12} {:>12} {:>14}", "recompute", "step", "device", "host, disk", "moved per step"));
+  for (const StepOption& o : options) {
+    const std::string seconds = fmt::format("{:.3g} s", o.step.v);
+    std::string line = fmt::format("{:<48} ", o.choice.ToString());
+    if (o.fits) {
+      line += fmt::format("{:>10} {:>12} {:>12} {:>14}{}", seconds, temper::ToString(o.device),
+                          temper::ToString(o.host + o.disk), temper::ToString(o.moved),
+                          lines.size() == 1 ? "  chosen" : "");
+    } else {
+      line += o.placed ? "does not fit" : fmt::format("not tried: computing alone takes {}", seconds);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
+                                       const StepMaker& make, int threads, ChosenMemory* chosen) {
+  return StepChooser(memory, choices, make, threads).Run(chosen);
+}
+
+Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const NamedGraph> graphs, int threads,
+                                       ChosenMemory* chosen) {
+  StepUses uses;
+  const std::vector<PipelinePart> whole;
+  for (const NamedGraph& named : graphs) uses.graphs.push_back({{named.graph, &whole}, 1});
+  const MakePrograms place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
+    std::vector<ProgramPlan> plans;
+    for (size_t k = 0; k < ready.size(); ++k) {
+      plans.push_back({.name = graphs[k].name, .stages = {{&ready[k].graph, 0, 1}}});
+    }
+    return AssignAddresses(plans, threads);
+  };
+  TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
+                          SearchTiers(memory, std::move(uses), threads, place, Effort::kAll, kForwardRemedies));
+  if (chosen != nullptr && !found.all_on_device) {
+    const StepSeconds seconds = EstimateOn(memory, found.programs[0]);
+    *chosen = {.text = Describe(found.programs[0]), .stall = seconds.stall, .compute = seconds.compute};
+  }
+  return std::move(found.programs);
+}
+
+}  // namespace temper

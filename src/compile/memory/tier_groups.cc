@@ -1,0 +1,132 @@
+#include "compile/memory/tier_groups.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "compile/layout/addresses.h"
+
+namespace temper {
+namespace {
+
+// Of adamw's inputs: the gradient, and the first of the states that it may be away with.
+constexpr size_t kAdamwGradient = 1, kAdamwMoment = 2;
+
+// Of states by the weight that they are of ("adam_m:W"), else by the value's own name.
+std::string KeyOf(const Value& root) {
+  return root.role == Role::kOptimizerState ? "states" + root.name.substr(root.name.find(':')) : root.name;
+}
+
+class GroupFinder {
+ public:
+  GroupFinder(const MemorySpec& memory, const StepUses& uses) : memory_(memory), uses_(uses) {}
+
+  std::vector<TierGroup> Run() {
+    for (const GraphUse& use : uses_.graphs) {
+      AddValues(*use.of.graph);
+      CountMoves(*use.of.graph, use.times);
+    }
+    if (uses_.gradients_last) {
+      for (size_t use = 0; use < uses_.graphs.size(); ++use) FindLasting(use);
+    }
+    return std::move(groups_);
+  }
+
+ private:
+  void AddValues(const Graph& graph) {
+    for (ValueId id = 0; id < graph.num_values(); ++id) {
+      const Value& value = graph.value(id);
+      const bool lives = value.role == Role::kWeight || value.role == Role::kAdapter || value.role == Role::kGradient ||
+                         value.role == Role::kOptimizerState;
+      if (graph.Root(id) != id || !lives) continue;
+      const auto [it, fresh] = index_.try_emplace(KeyOf(value), groups_.size());
+      if (fresh) groups_.push_back({.fixed = FixedTierOf(memory_, value.role)});
+      TierGroup& group = groups_[it->second];
+      if (value.role != Role::kWeight || value.trainable) group.frozen = false;
+      if (!counted_.insert(value.name).second) continue;
+      group.names.push_back(value.name);
+      group.bytes += AlignUp(value.type.bytes(), kAlignment);
+    }
+  }
+
+  // nullptr: of a value that lives nowhere.
+  TierGroup* GroupOf(const Graph& graph, ValueId id) {
+    const auto it = index_.find(KeyOf(graph.value(graph.Root(id))));
+    return it == index_.end() ? nullptr : &groups_[it->second];
+  }
+
+  void CountMoves(const Graph& graph, int times) {
+    for (const Node& node : graph.nodes()) {
+      const bool updates = node.op == Op::kAdamw;
+      if (updates) {
+        // Where the states are far the gradient goes there, and the weight comes back.
+        GroupOf(graph, node.inputs[kAdamwMoment])->moved +=
+            graph.value(node.inputs[kAdamwGradient]).type.bytes() + graph.value(node.outputs.back()).type.bytes();
+      }
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (const ValueId id : *list) {
+          TierGroup* const group = GroupOf(graph, id);
+          if (group == nullptr) continue;
+          group->updated |= updates || node.op == Op::kSumSquares;
+          if (!updates) group->moved += graph.value(graph.Root(id)).type.bytes() * times;
+        }
+      }
+    }
+  }
+
+  void FindLasting(size_t use) {
+    const Graph& graph = *uses_.graphs[use].of.graph;
+    std::vector<size_t> ends;  // of a value that no graph touches
+    for (const GraphUse& any : uses_.graphs) ends.push_back(any.of.graph->nodes().size());
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      const Node& node = graph.nodes()[i];
+      for (const auto* list : {&node.inputs, &node.outputs}) {
+        for (const ValueId id : *list) {
+          if (graph.value(graph.Root(id)).role != Role::kGradient) continue;
+          std::vector<size_t>& from = GroupOf(graph, id)->from;
+          if (from.empty()) from = ends;
+          if (from[use] == ends[use]) from[use] = list == &node.inputs ? 0 : i;
+        }
+      }
+      if (node.op != Op::kAdamw) continue;
+      TierGroup& states = *GroupOf(graph, node.inputs[kAdamwMoment]);
+      TierGroup* const gradient = GroupOf(graph, node.inputs[kAdamwGradient]);
+      // None where the update itself makes what it takes.
+      if (gradient == nullptr || states.fixed || gradient->fixed) continue;
+      states.gradient = static_cast<size_t>(gradient - groups_.data());
+      gradient->follows = true;
+    }
+  }
+
+  const MemorySpec& memory_;
+  const StepUses& uses_;
+  std::vector<TierGroup> groups_;
+  std::map<std::string, size_t> index_;  // by key
+  std::set<std::string> counted_;        // names of values
+};
+
+}  // namespace
+
+std::optional<Tier> FixedTierOf(const MemorySpec& memory, Role role) {
+  const auto fixed = role == Role::kOptimizerState ? memory.optimizer
+                     : role == Role::kGradient     ? memory.gradients
+                     : role == Role::kWeight       ? memory.weights
+                                                   : std::nullopt;
+  if (fixed || memory.policy != TierPolicy::kHost) return fixed;
+  return Tier::kHost;
+}
+
+std::vector<TierGroup> FindTierGroups(const MemorySpec& memory, const StepUses& uses) {
+  return GroupFinder(memory, uses).Run();
+}
+
+std::vector<size_t> ByDensity(const std::vector<TierGroup>& groups) {
+  std::vector<size_t> order(groups.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return groups[a].density() > groups[b].density(); });
+  return order;
+}
+
+}  // namespace temper

@@ -1,0 +1,429 @@
+#include "compile/memory/tier_search.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "compile/estimate/rank_clock.h"
+#include "compile/layout/addresses.h"
+#include "compile/layout/layout.h"
+#include "compile/residency/resident_room.h"
+#include "compile/residency/touches.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+// What copies, activations and scratch get beside residents, in multiples of the least they need, the one that is best
+// as a rule first. More room hides more of the moves; residents spare moves.
+constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
+
+// Packing and what background moves hold on to cost a little over what is alive at once.
+constexpr double kFirstGuess = 0.97;
+constexpr int kTries = 9;
+
+// Ways that are tried at once, at most: each holds graphs and Programs of its own.
+constexpr int kMostAtOnce = 4;
+
+// Calls each(0) .. each(count - 1), so many at once; returns when all are done.
+void ForEach(size_t count, int at_once, const std::function<void(size_t)>& each) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < count;) each(i);
+  };
+  std::vector<std::thread> others;
+  try {
+    for (size_t t = 1; t < std::min(count, static_cast<size_t>(at_once)); ++t) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: those that are there do it.
+  }
+  work();
+  for (std::thread& t : others) t.join();
+}
+
+class Searcher {
+ public:
+  Searcher(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place, Effort effort,
+           const std::string& remedies)
+      : memory_(memory),
+        uses_(std::move(uses)),
+        threads_(threads),
+        place_(place),
+        effort_(effort),
+        remedies_(remedies) {}
+
+  Result<FoundTiers> Run() {
+    if (memory_.IsOpen()) {
+      TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
+      return FoundTiers{.programs = std::move(programs), .all_on_device = true};
+    }
+    if (effort_ != Effort::kOthers && memory_.policy != TierPolicy::kHost && MayAllBeOnDevice()) {
+      TEMPER_ASSIGN_OR_RETURN(auto programs, PlaceAsIs());
+      if (programs[0].arena_bytes <= memory_.device) {
+        return FoundTiers{.programs = std::move(programs), .all_on_device = true};
+      }
+      if (memory_.policy == TierPolicy::kDevice) return TooLarge(programs[0]);
+    }
+    groups_ = FindTierGroups(memory_, uses_);
+    order_ = ByDensity(groups_);
+    std::vector<std::optional<Tier>> activations = {memory_.activations};
+    if (!memory_.activations) {
+      activations = {Tier::kDevice};
+      const bool may_leave = memory_.policy != TierPolicy::kDevice && memory_.IsLimited();
+      if (may_leave) activations.push_back(std::nullopt);
+    }
+    std::vector<Try> tries;
+    Status refused = OkStatus();
+    for (const std::optional<Tier> where : activations) {
+      const Status status = AddTries(where, &tries);
+      if (!status.ok()) refused = status;
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+    }
+    // Of equally fast ones the first, whichever was done first.
+    std::mutex mutex;
+    std::optional<Found> best;
+    size_t best_try = 0;
+    std::vector<Status> statuses(tries.size());
+    ForEach(tries.size(), std::min(threads_, kMostAtOnce), [&](size_t k) {
+      Result<Found> found = FirstThatFits(tries[k]);
+      const std::lock_guard lock(mutex);
+      statuses[k] = found.status();
+      if (!found.ok()) return;
+      if (best && (best->step < found->step || (best->step == found->step && best_try < k))) return;
+      best = *std::move(found);
+      best_try = k;
+    });
+    for (const Status& status : statuses) {
+      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
+      if (!status.ok()) refused = status;  // of the last, which needs the least
+    }
+    if (tries.empty() && refused.ok()) return OutOfMemory("there is no other way to share the device");
+    if (!best) return refused;
+    return FoundTiers{.programs = std::move(best->programs)};
+  }
+
+ private:
+  struct Found {
+    std::vector<Program> programs;
+    Seconds step;  // of the first, by EstimateOn
+  };
+  // One share of the device after the other, until one fits.
+  struct Try {
+    std::optional<Tier> activations;
+    Bytes least, always;                      // of the device: LeastOnDevice's, and what is there beside residents
+    std::vector<std::vector<bool>> resident;  // per share and group
+  };
+
+  // No option says otherwise of anything that the graphs have.
+  bool MayAllBeOnDevice() const {
+    const auto away = [](std::optional<Tier> fixed) { return fixed.value_or(Tier::kDevice) != Tier::kDevice; };
+    return std::none_of(uses_.graphs.begin(), uses_.graphs.end(), [&](const GraphUse& use) {
+      const Graph& graph = *use.of.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        if (away(FixedTierOf(memory_, graph.value(id).role))) return true;
+      }
+      // Activations wait for a backward pass, or not at all.
+      return away(memory_.activations) && std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                                      [](const Node& node) { return node.phase == Phase::kBackward; });
+    });
+  }
+
+  Result<std::vector<Program>> PlaceAsIs() const {
+    std::vector<PartedGraph> graphs;
+    for (const GraphUse& use : uses_.graphs) graphs.push_back(use.of);
+    return place_(graphs);
+  }
+
+  Status TooLarge(const Program& program) const {
+    return OutOfMemory(
+        fmt::format("the run needs {} of device memory, most at {}, and memory.device is {}. {}, or memory.placement: "
+                    "auto, which moves to the host what does not fit",
+                    ToString(program.arena_bytes), program.peak_instruction, ToString(memory_.device), remedies_));
+  }
+
+  // `host`: of its memory, for what lives there and for copies from the disk.
+  ResidencySpec SpecOf(const Homes& homes, std::optional<Tier> activations, Bytes device, Bytes host) const {
+    return {.homes = &homes,
+            .activations = activations,
+            .keep = memory_.policy != TierPolicy::kHost,
+            .device = device,
+            .host = HostStaging(homes, host),
+            .rates = &memory_.rates,
+            .links = memory_.links,
+            .threads = threads_,
+            .update_part = memory_.update_part,
+            .gradients_last = uses_.gradients_last};
+  }
+
+  // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
+  // the host they do not, and what they take more is found when it is placed.
+  Bytes CopiesOf(const TierGroup& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
+
+  // Room at the host for copies from the disk: a few of the largest, one at least.
+  Bytes HostStaging(const Homes& homes, Bytes host) const {
+    Bytes largest{}, at_host{};
+    for (const TierGroup& g : groups_) {
+      const auto it = homes.find(g.names[0]);
+      if (it == homes.end()) continue;
+      if (it->second == Tier::kHost) at_host += g.bytes;
+      if (it->second == Tier::kDisk && g.updated) largest = std::max(largest, CopiesOf(g));
+    }
+    if (memory_.host == kNoLimit) return largest * 3;
+    return std::clamp(host - at_host, largest, largest * 3);
+  }
+
+  // Homes of all groups when those of `resident` live on the device. What the host cannot hold goes to the disk, least
+  // moved first.
+  Result<Homes> HomesOf(const std::vector<bool>& resident, Bytes limit) const {
+    Homes homes;
+    Bytes host{};
+    const auto settle = [&](const TierGroup& g, Tier tier) {
+      for (const std::string& name : g.names) homes[name] = tier;
+    };
+    for (size_t k = 0; k < groups_.size(); ++k) {
+      const TierGroup& g = groups_[k];
+      if (resident[k] || g.fixed == Tier::kDevice) continue;
+      settle(g, g.fixed.value_or(Tier::kHost));
+      if (g.fixed != Tier::kDisk) host += g.bytes;
+    }
+    Bytes copies{};  // at the host, of what it updates for the disk
+    for (auto it = order_.rbegin(); it != order_.rend() && host + copies > limit; ++it) {
+      const TierGroup& g = groups_[*it];
+      if (resident[*it] || g.fixed || !(g.frozen || memory_.disk)) continue;
+      settle(g, Tier::kDisk);
+      host += Bytes{-g.bytes.v};
+      if (g.updated) copies = std::max(copies, CopiesOf(g));
+    }
+    if (host + copies > limit) return HostTooSmall(host + copies);
+    return homes;
+  }
+
+  Status HostTooSmall(Bytes needed) const {
+    return OutOfMemory(fmt::format(
+        "what the device does not hold needs {} of host memory, {} more than memory.host has. {}", ToString(needed),
+        ToString(needed - memory_.host),
+        memory_.disk ? "Raise it" : "Name a folder with memory.disk, to which the rest can go, or raise it"));
+  }
+
+  Status AddTries(std::optional<Tier> activations, std::vector<Try>* tries) const {
+    // What the device needs at least, wherever all else is: whether the host has room for it is asked of each share.
+    std::vector<bool> none(groups_.size(), false);
+    TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
+    const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);
+    std::vector<LeastBytes> of_graphs;
+    for (const GraphUse& use : uses_.graphs) of_graphs.push_back(LeastOnDevice(*use.of.graph, *use.of.parts, far));
+    const auto fullest = std::max_element(of_graphs.begin(), of_graphs.end(),
+                                          [](const LeastBytes& a, const LeastBytes& b) { return a.bytes < b.bytes; });
+    const LeastBytes& least = *fullest;
+    const Graph* const at = uses_.graphs[static_cast<size_t>(fullest - of_graphs.begin())].of.graph;
+    Try one{.activations = activations, .least = least.bytes, .always = AlwaysOnDevice() + SlotsOnDevice(far)};
+    if (!memory_.IsLimited() || memory_.policy != TierPolicy::kAuto) {
+      // Nothing wants residents: all that is left open is parked, or stays.
+      if (effort_ == Effort::kOthers) return OkStatus();
+      std::vector<bool>& resident = one.resident.emplace_back(groups_.size(), memory_.policy != TierPolicy::kHost);
+      for (size_t k = 0; k < groups_.size(); ++k) {
+        if (groups_[k].fixed) resident[k] = groups_[k].fixed == Tier::kDevice;
+      }
+      tries->push_back(std::move(one));
+      return OkStatus();
+    }
+    if (one.always + least.bytes > memory_.device) return TooSmall(least, one.always, at);
+    const Bytes free = memory_.device - one.always;
+    std::vector<std::vector<bool>> shares;
+    bool gave_all = false;  // that is there, for copies
+    for (const double room : kRooms) {
+      const auto wanted = [&](Bytes bytes) { return Bytes{static_cast<int64_t>(static_cast<double>(bytes.v) * room)}; };
+      if (free < wanted(least.bytes) && std::exchange(gave_all, true)) continue;  // the same again
+      std::vector<std::vector<Bytes>> used;
+      for (const LeastBytes& of_graph : of_graphs) {
+        used.emplace_back();
+        for (const Bytes bytes : of_graph.at) used.back().push_back(wanted(bytes));
+      }
+      std::vector<bool> resident = ChooseResidents(ResidentRoom(free, std::move(used)));
+      if (std::find(shares.begin(), shares.end(), resident) == shares.end()) shares.push_back(std::move(resident));
+    }
+    if (effort_ == Effort::kOne) {
+      one.resident = std::move(shares);
+      tries->push_back(std::move(one));
+      return OkStatus();
+    }
+    for (size_t k = effort_ == Effort::kOthers ? 1 : 0; k < shares.size(); ++k) {
+      one.resident = {std::move(shares[k])};
+      tries->push_back(one);
+    }
+    return OkStatus();
+  }
+
+  // Those that spare most per byte, as far as there is room.
+  std::vector<bool> ChooseResidents(ResidentRoom room) const {
+    std::vector<bool> resident(groups_.size(), false);
+    for (const size_t k : order_) {
+      const TierGroup& g = groups_[k];
+      if (g.fixed || g.follows) continue;
+      const TierGroup* const lasting = g.lasts() ? &g : g.gradient ? &groups_[*g.gradient] : nullptr;
+      const LastingBytes part = lasting != nullptr ? LastingBytes{lasting->bytes, lasting->from} : LastingBytes();
+      if (!room.Take(g.lasts() ? Bytes{} : g.bytes, part)) continue;
+      resident[k] = true;
+      if (g.gradient) resident[*g.gradient] = true;
+    }
+    return resident;
+  }
+
+  Status TooSmall(const LeastBytes& least, Bytes always, const Graph* graph) const {
+    const Node& node = graph->nodes()[least.node];
+    std::string largest;
+    Bytes most{};
+    for (const auto* list : {&node.inputs, &node.outputs}) {
+      for (ValueId id : *list) {
+        if (graph->value(id).type.bytes() <= most) continue;
+        most = graph->value(id).type.bytes();
+        largest = fmt::format("{} {}", graph->value(id).name, graph->value(id).type.ToString());
+      }
+    }
+    return OutOfMemory(
+        fmt::format("memory.device is {}, and {} {} {} alone needs {} on the device (largest operand {}), "
+                    "beside {} that are always there. {}",
+                    ToString(memory_.device), ToString(node.phase), ToString(node.op), OfBlock(node.block),
+                    ToString(least.bytes), largest, ToString(always), remedies_));
+  }
+
+  // Inputs, outputs, constants and caches, and what an option says.
+  Bytes AlwaysOnDevice() const {
+    Bytes sum{};
+    std::set<std::string> seen;
+    for (const GraphUse& use : uses_.graphs) {
+      const Graph& graph = *use.of.graph;
+      for (ValueId id = 0; id < graph.num_values(); ++id) {
+        const Value& v = graph.value(id);
+        const bool always =
+            v.role == Role::kInput || v.role == Role::kOutput || v.role == Role::kConstant || v.role == Role::kCache;
+        if (graph.Root(id) != id || !always || !seen.insert(v.name + v.type.ToString()).second) continue;
+        sum += AlignUp(v.type.bytes(), kAlignment);
+      }
+    }
+    for (const TierGroup& g : groups_) {
+      if (g.fixed == Tier::kDevice && !g.lasts()) sum += g.bytes;
+    }
+    return sum;
+  }
+
+  // What a pipeline keeps there of micro-batches in flight.
+  Bytes SlotsOnDevice(const ResidencySpec& spec) const {
+    Bytes most{};
+    for (const GraphUse& use : uses_.graphs) {
+      if (use.slots == nullptr) continue;
+      const PipelinedGraph placed = Reside(*use.of.graph, *use.of.parts, spec);
+      const SlotSizes sizes = LayOut(placed.graph, placed.parts, threads_).in(Tier::kDevice).slots;
+      Bytes sum{};
+      for (size_t chunk = 0; chunk < sizes.size(); ++chunk) {
+        for (size_t kind = 0; kind < kNumSlotKinds; ++kind) sum += sizes[chunk][kind] * (*use.slots)[chunk][kind];
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+
+  Result<Found> FirstThatFits(const Try& given) const {
+    Status refused = OkStatus();
+    for (const std::vector<bool>& resident : given.resident) {
+      Result<Found> found = PlaceResidents(given, resident);
+      if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
+      refused = found.status();
+    }
+    return refused;
+  }
+
+  Result<Found> PlaceResidents(const Try& given, std::vector<bool> resident) const {
+    const bool limited = memory_.IsLimited();
+    double scale = kFirstGuess;
+    Bytes host = memory_.host;  // of which packing takes some
+    Status refused = OkStatus();
+    for (int attempt = 0; attempt < kTries; ++attempt) {
+      // At last, the least: nothing lives on the device that need not, and no copy is there before or after its use.
+      const bool last = attempt + 1 == kTries;
+      if (last && memory_.policy == TierPolicy::kAuto) resident.assign(resident.size(), false);
+      TEMPER_ASSIGN_OR_RETURN(const Homes homes, HomesOf(resident, host));
+      Bytes held = given.always;
+      for (size_t k = 0; k < groups_.size(); ++k) {
+        const TierGroup& g = groups_[k];
+        if (resident[k] && !g.fixed && !g.lasts()) held += g.bytes;
+      }
+      const Bytes room = !limited ? memory_.device
+                         : last   ? Bytes{}
+                                  : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
+      std::vector<PipelinedGraph> graphs;
+      const ResidencySpec spec = SpecOf(homes, given.activations, room, host);
+      for (const GraphUse& use : uses_.graphs) graphs.push_back(Reside(*use.of.graph, *use.of.parts, spec));
+      std::vector<PartedGraph> placed;
+      for (const PipelinedGraph& graph : graphs) placed.push_back({&graph.graph, &graph.parts});
+      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, place_(placed));
+      const Program& program = programs[0];
+      if (program.host.bytes > memory_.host) {
+        refused = HostTooSmall(program.host.bytes);
+        host = host - (program.host.bytes - memory_.host);
+        continue;
+      }
+      if (!limited || program.arena_bytes <= memory_.device) {
+        const Seconds step = EstimateOn(memory_, program).total();
+        return Found{.programs = std::move(programs), .step = step};
+      }
+      refused = OutOfMemory(fmt::format("memory.device is {}, and the step takes {} of the device, most at {}. {}",
+                                        ToString(memory_.device), ToString(program.arena_bytes),
+                                        program.peak_instruction, remedies_));
+      const Bytes over = program.arena_bytes - memory_.device;
+      const bool drops = room - over <= given.least && memory_.policy == TierPolicy::kAuto;
+      if (drops && DropResidents(over, &resident)) continue;
+      if (room.v <= 0) break;  // no copy is there before or after its use
+      // Copies and activations take more than their sum: packing, and what moves hold on to.
+      scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
+    }
+    return refused;
+  }
+
+  // Those that spare the least, until `over` bytes are free. False where there are none.
+  bool DropResidents(Bytes over, std::vector<bool>* resident) const {
+    Bytes dropped{};
+    for (auto it = order_.rbegin(); it != order_.rend() && dropped < over; ++it) {
+      const TierGroup& g = groups_[*it];
+      if (!(*resident)[*it] || g.fixed || g.follows) continue;
+      (*resident)[*it] = false;
+      if (g.gradient) (*resident)[*g.gradient] = false;
+      dropped += g.bytes;
+    }
+    return dropped.v > 0;
+  }
+
+  const MemorySpec& memory_;
+  const StepUses uses_;
+  const int threads_;
+  const MakePrograms& place_;
+  const Effort effort_;
+  const std::string& remedies_;
+  std::vector<TierGroup> groups_;
+  std::vector<size_t> order_;  // of groups: what spares most per byte of the device first
+};
+
+}  // namespace
+
+StepSeconds EstimateOn(const MemorySpec& memory, const Program& program) {
+  const StepEstimate step =
+      EstimateStep(program, {.device = &memory.rates, .host = &memory.host_rates, .links = memory.links});
+  const Seconds stall = step.moves + step.stalled;
+  return {.stall = stall, .compute = {step.step.v - stall.v}};
+}
+
+Result<FoundTiers> SearchTiers(const MemorySpec& memory, StepUses uses, int threads, const MakePrograms& place,
+                               Effort effort, const std::string& remedies) {
+  return Searcher(memory, std::move(uses), threads, place, effort, remedies).Run();
+}
+
+}  // namespace temper

@@ -1,0 +1,176 @@
+#include "compile/memory/tier_search.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "compile/layout/addresses.h"
+#include "compile/residency/resident_room.h"
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
+#include "compile/step/update.h"
+#include "graph/builder.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t kTokens = 64, kWide = 256, kVocab = 512;
+constexpr int kLayers = 8;
+
+// A chain of trained products.
+Graph Layers() {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId token = build.Source("token", {DType::kI32, {kTokens}}, Role::kInput);
+  const ValueId target = build.Source("target", {DType::kI32, {kTokens}}, Role::kInput);
+  const auto weight = [&](const std::string& name, int64_t rows) {
+    const ValueId id = build.Source(name, {DType::kF32, {rows, kWide}}, Role::kWeight);
+    graph.value(id).trainable = true;
+    return id;
+  };
+  ValueId x = build.Add(Op::kEmbedding, {weight("embedding", kVocab), token}, {}, "x")[0];
+  for (int layer = 0; layer < kLayers; ++layer) {
+    build.EnterBlock(layer, "", Phase::kForward);
+    x = build.Add(Op::kLinear, {x, weight("w" + std::to_string(layer), kWide)}, {}, "y" + std::to_string(layer))[0];
+  }
+  build.EnterBlock(kBlockAfter, "", Phase::kForward);
+  build.Add(Op::kLinearCrossEntropy, {x, weight("head", kVocab), target}, {}, "loss", Role::kOutput);
+  return graph;
+}
+
+// A step of one micro-batch, whose gradients place puts among temporaries.
+class OneMicroBatch : public testing::Test {
+ protected:
+  Result<std::vector<Program>> Placed(const std::vector<PartedGraph>& graphs) const {
+    const Graph micro_batch = UpdateInPlace(*graphs[0].graph), update = UpdateInPlace(*graphs[1].graph);
+    return AssignAddresses(
+        std::vector<ProgramPlan>{{.name = "train", .stages = {{&micro_batch, 0, 1}, {&update, 0, 1}}}}, 1);
+  }
+
+  // `knows`: whether the search is told what place does with gradients. `threads`: that look.
+  Result<Program> Within(Bytes device, bool knows, int threads = 1) const {
+    const std::vector<PipelinePart> whole;
+    StepUses uses{.graphs = {{{&micro_batch_, &whole}, 1}, {{&update_, &whole}, 1}}, .gradients_last = knows};
+    TEMPER_ASSIGN_OR_RETURN(
+        FoundTiers found,
+        SearchTiers(
+            {.device = device}, std::move(uses), threads,
+            [this](const std::vector<PartedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, ""));
+    return std::move(found.programs[0]);
+  }
+
+  static Bytes Moved(const Program& program) {
+    const std::vector<LinkTraffic> traffic = TrafficOfStep(program);
+    return std::accumulate(traffic.begin(), traffic.end(), Bytes{},
+                           [](Bytes sum, const LinkTraffic& t) { return sum + t.bytes; });
+  }
+
+  Bytes Everything() const {
+    const std::vector<PipelinePart> whole;
+    const auto programs = Placed({{&micro_batch_, &whole}, {&update_, &whole}});
+    TEMPER_CHECK(programs.ok()) << programs.status().message();
+    return (*programs)[0].arena_bytes;
+  }
+
+  const Graph layers_ = Layers();
+  const Graph micro_batch_ = Differentiate(layers_, /*accumulate=*/false);
+  const Graph update_ = BuildUpdate(layers_, {}, Mesh());
+};
+
+// Gradients of half the layers are made when activations of the others have gone: room that is kept for all of them
+// from the start is room that states do not have.
+TEST_F(OneMicroBatch, WithinALimitMovesLessWhereTheSearchKnowsThatGradientsAreMadeLate) {
+  const Bytes everything = Everything();
+  for (const int percent : {97, 90, 80}) {
+    SCOPED_TRACE(percent);
+    const Bytes limit = everything * percent / 100;
+    const auto knowing = Within(limit, true), unknowing = Within(limit, false);
+    ASSERT_TRUE(knowing.ok()) << knowing.status().message();
+    ASSERT_TRUE(unknowing.ok()) << unknowing.status().message();
+    EXPECT_LE(knowing->arena_bytes, limit);
+    EXPECT_LT(Moved(*knowing), Moved(*unknowing));
+  }
+}
+
+// Some shares of the device come to the same step: of these the first is taken, whichever was done first.
+TEST_F(OneMicroBatch, IsPlacedAlikeWhicheverThreadIsTheFirstToHaveLooked) {
+  for (const int percent : {97, 80, 60, 45}) {
+    SCOPED_TRACE(percent);
+    const Bytes limit = Everything() * percent / 100;
+    const auto first = Within(limit, true, 4);
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    for (int repeat = 0; repeat < 8; ++repeat) {
+      const auto again = Within(limit, true, 4);
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      EXPECT_EQ(PrintProgram(*again), PrintProgram(*first));
+    }
+  }
+}
+
+// States that leave take their gradient along; no other bytes move for a limit that lacks a little.
+TEST_F(OneMicroBatch, MovesNoMoreThanTheStatesThatDoNotFitAskFor) {
+  const Bytes everything = Everything();
+  const auto program = Within(everything * 97 / 100, true);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  // Of a weight in f32 that is its own master: the gradient goes to the host and the weight comes back, 8 bytes for
+  // every 8 of states; beside what lacks, the search keeps room for copies and for packing.
+  EXPECT_LE(Moved(*program), everything * 15 / 100);
+  for (const Buffer& b : program->buffers) {
+    if (b.role != Role::kGradient) continue;
+    const std::string weight = b.name.substr(b.name.find(':') + 1);
+    const int state = program->FindBuffer("adam_m:" + weight);
+    ASSERT_GE(state, 0);
+    EXPECT_EQ(b.tier(), program->buffers[static_cast<size_t>(state)].tier()) << b.name;
+  }
+}
+
+TEST(ResidentRoom, GivesAByteOnceAtEveryNode) {
+  // Two graphs; in the first, a value made at node 2, in the second one that is there from the start.
+  const std::vector<size_t> from = {2, 0};
+  ResidentRoom room(Bytes{100}, {{Bytes{60}, Bytes{90}, Bytes{10}}, {Bytes{20}}});
+  EXPECT_FALSE(room.Take(Bytes{11})) << "node 1 has 10 left";
+  EXPECT_TRUE(room.Take(Bytes{10}));
+  EXPECT_FALSE(room.Take(Bytes{}, {Bytes{71}, from})) << "the second graph has 70 left";
+  EXPECT_TRUE(room.Take(Bytes{}, {Bytes{70}, from}));
+  EXPECT_FALSE(room.Take(Bytes{1}));
+}
+
+// The loss of relu(x w), with w trained.
+Graph Net() {
+  constexpr int64_t T = 64, D = 32, V = 48;
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
+  const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+  const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
+  const ValueId w = build.Source("w", {DType::kF32, {D, D}}, Role::kWeight);
+  graph.value(w).trainable = true;
+  const ValueId x = build.Embedding(table, token, 0, "x");
+  const ValueId h = build.Add(Op::kRelu, {build.Linear(x, w, kNoValue, "y")}, {}, "relu")[0];
+  build.Add(Op::kLinearCrossEntropy, {h, table, target}, {}, "loss", Role::kOutput);
+  return graph;
+}
+
+bool AllOnDevice(const Graph& graph, const MemorySpec& memory) {
+  const std::vector<PipelinePart> whole;
+  const MakePrograms place = [](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
+    const Graph ready = UpdateInPlace(*placed[0].graph);
+    return AssignAddresses(std::vector<ProgramPlan>{{.name = "net", .stages = {{&ready, 0, 1}}}}, 1);
+  };
+  const auto found = SearchTiers(memory, {.graphs = {{{&graph, &whole}, 1}}}, 1, place, Effort::kOne, "");
+  TEMPER_CHECK(found.ok()) << found.status().message();
+  return found->all_on_device;
+}
+
+TEST(SearchTiers, OptionsAboutWhatNoGraphHasMoveNothing) {
+  const Graph forward = Fuse(Net()), step = Differentiate(forward, false);
+  EXPECT_TRUE(AllOnDevice(forward, {.optimizer = Tier::kDisk}));
+  EXPECT_TRUE(AllOnDevice(forward, {.gradients = Tier::kHost, .activations = Tier::kHost}));
+  EXPECT_FALSE(AllOnDevice(forward, {.weights = Tier::kHost}));
+  EXPECT_TRUE(AllOnDevice(step, {.optimizer = Tier::kDisk}));
+  EXPECT_FALSE(AllOnDevice(step, {.gradients = Tier::kHost}));
+  EXPECT_FALSE(AllOnDevice(step, {.activations = Tier::kHost}));
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,72 @@
+#include "compile/mesh/feed_forward.h"
+
+#include <vector>
+
+namespace temper {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Graph& forward, const std::map<std::string, Sharding>& weights) : graph_(forward), weights_(weights) {
+    maker_.assign(static_cast<size_t>(graph_.num_values()), nullptr);
+    for (const Node& node : graph_.nodes()) {
+      for (const ValueId id : node.outputs) maker_[static_cast<size_t>(id)] = &node;
+    }
+  }
+
+  std::set<const Node*> Run() {
+    std::set<const Node*> products;
+    for (const Node& node : graph_.nodes()) {
+      if (!SplitsDim(node, 1)) continue;
+      std::set<const Node*> columns;
+      if (!FindColumns(node.inputs[0], &columns)) continue;
+      products.insert(&node);
+      products.merge(columns);
+    }
+    return products;
+  }
+
+ private:
+  // Of a linear: whether tensor ranks split that dim of its weight [out, in].
+  bool SplitsDim(const Node& node, int dim) const {
+    if (node.op != Op::kLinear) return false;
+    const auto it = weights_.find(graph_.value(node.inputs[1]).name);
+    return it != weights_.end() && !(it->second.split(dim) & kTensorAxes).empty();
+  }
+
+  // Goes back from `id` to the products that make its columns. False where something else comes first.
+  bool FindColumns(ValueId id, std::set<const Node*>* columns) const {
+    const Node* const node = maker_[static_cast<size_t>(id)];
+    if (node == nullptr) return false;
+    switch (node->op) {
+      case Op::kSwiglu:
+      case Op::kGelu:
+      case Op::kRelu:
+      case Op::kDropout:
+      case Op::kCast: {
+        for (const ValueId input : node->inputs) {
+          if (graph_.value(input).role == Role::kActivation && !FindColumns(input, columns)) return false;
+        }
+        return true;
+      }
+      case Op::kLinear:
+        if (!SplitsDim(*node, 0)) return false;
+        columns->insert(node);
+        return !node->attributes.Flag("acc") || FindColumns(node->inputs.back(), columns);
+      default:
+        return false;
+    }
+  }
+
+  const Graph& graph_;
+  const std::map<std::string, Sharding>& weights_;
+  std::vector<const Node*> maker_;  // per value
+};
+
+}  // namespace
+
+std::set<const Node*> FeedForwardProducts(const Graph& forward, const std::map<std::string, Sharding>& weights) {
+  return Finder(forward, weights).Run();
+}
+
+}  // namespace temper

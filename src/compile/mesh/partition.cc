@@ -1,0 +1,418 @@
+#include "compile/mesh/partition.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "compile/mesh/feed_forward.h"
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+// A value of the local graph with the global shape that it is a part of.
+struct Local {
+  ValueId id = kNoValue;
+  Shape global;
+  Sharding sharding;
+};
+
+bool IsInput(Role role) {
+  return role == Role::kInput || role == Role::kOutput;
+}
+
+// "96, 98": those on both sides of `size`.
+std::string MultiplesNear(int64_t size, int64_t unit) {
+  const int64_t below = size / unit * unit;
+  return fmt::format("{}{}", below > 0 ? fmt::format("{}, ", below) : "", below + unit);
+}
+
+// Of `size`, on both sides of `ranks`, which is none.
+std::string DivisorsNear(int64_t size, int64_t ranks) {
+  int64_t below = std::min(ranks, size), above = ranks;
+  while (size % below != 0) --below;
+  while (above < size && size % above != 0) ++above;
+  return fmt::format("{}{}", below, above <= size ? fmt::format(", {}", above) : "");
+}
+
+class Partitioner final : public ShardingSink {
+ public:
+  Partitioner(const Graph& forward, const PartitionSpec& spec)
+      : graph_(forward), spec_(spec), axes_(spec.mesh.axes()), tokens_(TokenAxes(spec.mesh)) {
+    local_.nodes().reserve(forward.nodes().size() * 3 / 2);
+    if (spec.options.mlp == MlpMove::kWeights) whole_weights_ = FeedForwardProducts(forward, *spec.weights);
+  }
+
+  Result<Graph> Run() {
+    TEMPER_RETURN_IF_ERROR(DealRows());
+    MarkDifferentiable();
+    for (const Node& node : graph_.nodes()) {
+      node_ = &node;
+      for (ValueId id : node.inputs) TEMPER_RETURN_IF_ERROR(AddSource(id));
+      void (*rule)(ShardingSink&) = RuleOf(node.op).shard;
+      TEMPER_CHECK(rule != nullptr) << ToString(node.op) << " has no sharding rule";
+      rule(*this);
+      if (!refused_.ok()) return refused_;
+    }
+    for (const auto& [id, axes] : gradient_axes_) {
+      Value& weight = local_.value(id);
+      weight.shard->partial = axes;
+      // Its gradient would be whole from one use and partial from another.
+      if (const auto whole = whole_uses_.find(id); whole != whole_uses_.end() && !(whole->second & axes).empty()) {
+        return InvalidArgument(
+            fmt::format("mesh {}: {} is used in different ways along {}: give it a placement that splits it there, or "
+                        "none of the two that share it{}",
+                        spec_.mesh.ToString(), weight.name, (whole->second & axes).ToString(),
+                        GivenRules([&](const Node&, ValueId used) { return graph_.value(used).name == weight.name; })));
+      }
+    }
+    return std::move(local_);
+  }
+
+  const Node& node() const override { return *node_; }
+  const Value& value(ValueId id) const override { return graph_.value(id); }
+  const Mesh& mesh() const override { return spec_.mesh; }
+  ContextPart context() const override { return context_; }
+  const Sharding& sharding(int input) const override { return OfInput(input).sharding; }
+  Box box(const Shape& global, const Sharding& p) const override { return BoxOf(global, p, spec_.mesh, spec_.rank); }
+
+  ValueId Use(int input, const Sharding& wanted) override {
+    const ValueId id = node_->inputs[static_cast<size_t>(input)];
+    return Reach(id, OfInput(input), wanted);
+  }
+
+  Sharding Settled(const Sharding& p) const override {
+    Sharding settled = p;
+    settled.partial = {};
+    for (const Axis axis : p.partial.axes()) {
+      if (spec_.residual == ResidualSplit::kTokens) settled.dims[0].push_back(axis);
+      if (spec_.residual == ResidualSplit::kHidden) settled.dims[1].push_back(axis);
+    }
+    return settled;
+  }
+
+  std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes,
+                            const std::vector<Sharding>& outputs) override {
+    std::vector<ValueId> ids;
+    if (!refused_.ok()) {
+      ids.assign(outputs.size(), inputs[0]);
+      return ids;
+    }
+    Result<Types> types = InferTypes(op, TypesOf(local_, inputs), attributes);
+    if (!types.ok()) {
+      Refuse(types.status().message());
+      ids.assign(outputs.size(), inputs[0]);
+      return ids;
+    }
+    TEMPER_CHECK(types->size() == outputs.size()) << ToString(op) << " placements";
+    Node node{.op = op,
+              .inputs = std::move(inputs),
+              .attributes = std::move(attributes),
+              .block = node_->block,
+              .phase = node_->phase,
+              .rng_name = node_->rng_name};
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Value& like = graph_.value(node_->outputs[i]);
+      const Shape expected = box(like.type.shape, outputs[i]).shape;
+      TEMPER_CHECK((*types)[i].shape == expected)
+          << ToString(op) << " " << like.name << " gives " << (*types)[i].ToString() << ", its placement "
+          << outputs[i].ToString(expected.rank()) << " says " << expected.ToString();
+      ids.push_back(local_.AddValue({.name = like.name, .type = (*types)[i]}));
+      locals_[ids.back()] = {ids.back(), like.type.shape, outputs[i]};
+    }
+    node.outputs = ids;
+    local_.AddNode(std::move(node));
+    return ids;
+  }
+
+  ValueId Convert(ValueId local, const Sharding& wanted) override {
+    if (!refused_.ok()) return local;
+    return Reach(node_->outputs[0], locals_.at(local), wanted);
+  }
+
+  void Deliver(int output, ValueId local) override {
+    if (!refused_.ok()) return;
+    const ValueId id = node_->outputs[static_cast<size_t>(output)];
+    Value& v = local_.value(local);
+    v.name = graph_.value(id).name;
+    v.role = graph_.value(id).role;
+    of_[id] = locals_.at(local);
+  }
+
+  bool TakesSecond(const Alternatives& ways) override {
+    bool second = ways.sent_second < ways.sent_first;
+    std::string reason = "it moves less";
+    const auto earlier = spec_.options.kept.find(ways.what);
+    if (spec_.options.embedding != EmbeddingMove::kAuto) {
+      second = spec_.options.embedding == EmbeddingMove::kRows;
+      reason = "as asked for";
+    } else if (earlier != spec_.options.kept.end()) {
+      second = earlier->second == ways.second;
+      reason = "as in the run so far";
+    }
+    if (spec_.decisions != nullptr) {
+      const Bytes taken = (second ? ways.sent_second : ways.sent_first) * spec_.micro_batches;
+      const Bytes other = (second ? ways.sent_first : ways.sent_second) * spec_.micro_batches;
+      spec_.decisions->push_back({.what = ways.what,
+                                  .chosen = second ? ways.second : ways.first,
+                                  .rejected = second ? ways.first : ways.second,
+                                  .sent = taken,
+                                  .sent_otherwise = other,
+                                  .time = LinkTime(taken, ways.axes),
+                                  .time_otherwise = LinkTime(other, ways.axes),
+                                  .reason = std::move(reason)});
+    }
+    return second;
+  }
+
+  bool TakesWholeWeight() const override { return whole_weights_.contains(node_); }
+
+  void Refuse(std::string why) override {
+    if (refused_.ok()) {
+      refused_ = InvalidArgument(
+          fmt::format("mesh {}: {} {}: {}{}", spec_.mesh.ToString(), ToString(node_->op), OfBlock(node_->block), why,
+                      GivenRules([&](const Node& node, ValueId) { return node.block == node_->block; })));
+    }
+  }
+
+ private:
+  // "; of your rules, X places ...": those for weights that nodes selected by `concerned` use. "" where there are none.
+  template <class Concerned>
+  std::string GivenRules(const Concerned& concerned) const {
+    std::map<std::string, std::string> weight_of;  // by the rule's name: one that it places
+    for (const Node& node : graph_.nodes()) {
+      for (const ValueId id : node.inputs) {
+        if (spec_.given_rules == nullptr || !concerned(node, id)) continue;
+        const auto it = spec_.given_rules->find(graph_.value(id).name);
+        if (it != spec_.given_rules->end()) weight_of.try_emplace(it->second, it->first);
+      }
+    }
+    std::string text;
+    for (const auto& [rule, weight] : weight_of) {
+      text += fmt::format("{}{} places {}", text.empty() ? "; what you asked for: " : ", ", rule, weight);
+    }
+    return text;
+  }
+
+  const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
+
+  // The length of packed rows is what attention says.
+  Status DealRows() {
+    const int ranks = spec_.mesh.size(Axis::kCp);
+    if (ranks == 1) return OkStatus();
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::kAttention) context_.row = node.attributes.IntOr("row", 0);
+    }
+    context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);
+    if (ContextPart::Divides(context_.row, ranks)) return OkStatus();
+    return InvalidArgument(
+        fmt::format("mesh {}: rows of {} tokens (max_seq_len) do not divide into {} chunks, two for each rank of cp; "
+                    "lengths near it that do: {}",
+                    spec_.mesh.ToString(), context_.row, 2 * ranks, MultiplesNear(context_.row, 2 * ranks)));
+  }
+
+  // Values whose gradient will be asked for: the others may be used in any way without a node that says so.
+  void MarkDifferentiable() {
+    differentiable_.assign(static_cast<size_t>(graph_.num_values()), false);
+    for (ValueId id = 0; id < graph_.num_values(); ++id)
+      differentiable_[static_cast<size_t>(id)] = graph_.value(id).trainable;
+    for (const Node& node : graph_.nodes()) {
+      const bool reaches = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                       [&](ValueId id) { return differentiable_[static_cast<size_t>(id)]; });
+      for (ValueId id : node.outputs) differentiable_[static_cast<size_t>(id)] = reaches;
+    }
+  }
+
+  // Inputs hold this rank's tokens; weights lie as the rules say.
+  Status AddSource(ValueId id) {
+    if (of_.contains(id)) return OkStatus();
+    Value v = graph_.value(id);
+    Sharding p;
+    if (IsInput(v.role)) {
+      const bool per_token = v.type.shape.rank() == 1 && v.type.dtype == DType::kI32;
+      if (per_token) {
+        p.dims[0] = tokens_.axes();
+        if (v.type.shape[0] % spec_.mesh.size(tokens_) != 0) {
+          return InvalidArgument(
+              fmt::format("mesh {}: {} tokens per micro-batch (rows x max_seq_len) of {} do not divide among {} "
+                          "ranks; numbers near it that do: {}",
+                          spec_.mesh.ToString(), v.type.shape[0], v.name, spec_.mesh.size(tokens_),
+                          MultiplesNear(v.type.shape[0], spec_.mesh.size(tokens_))));
+        }
+      } else {
+        p.varying = tokens_;
+      }
+    } else if (v.role == Role::kConstant) {
+      // The same everywhere, and made by every rank: it may be used in any way.
+    } else {
+      const auto it = spec_.weights->find(v.name);
+      TEMPER_CHECK(it != spec_.weights->end()) << "no placement for " << v.name;
+      p = it->second;
+    }
+    const Shape global = v.type.shape;
+    const Box part = box(global, p);
+    v.type.shape = part.shape;
+    if (!IsInput(v.role) && v.role != Role::kConstant) v.shard = Shard{global, part.begin, p.split(), {}};
+    of_[id] = {local_.AddValue(std::move(v)), global, p};
+    locals_[of_[id].id] = of_[id];
+    return OkStatus();
+  }
+
+  // `from` in the sharding `wanted`, through collectives made once per (value, sharding).
+  ValueId Reach(ValueId global_id, const Local from, const Sharding& wanted) {
+    if (!refused_.ok()) return from.id;
+    Local at = from;
+    whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.sharding.split();
+    if (at.sharding == wanted) return at.id;
+    // Weights are gathered anew by every block that uses them, so that no gathered one lives longer than a block.
+    const int block = local_.value(at.id).shard ? node_->block : kBlockBefore;
+    const auto key = std::make_tuple(at.id, block, wanted.ToString(Shape::kMaxRank));
+    if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
+
+    // Sums first. What is split along an axis varies along it once it is gathered.
+    if (const AxisSet sums = at.sharding.partial - wanted.partial; !sums.empty()) {
+      at = AddUp(at, sums, wanted);
+      // A sum that is made is what all later uses find: the residual stream is one, not terms that live on.
+      if (const auto it = of_.find(global_id); it != of_.end() && it->second.id == from.id) it->second = at;
+      return converted_[key] = Reach(global_id, at, wanted);
+    }
+    const AxisSet vary = wanted.varying - at.sharding.varying - at.sharding.split();
+    if (!vary.empty()) at = Vary(global_id, at, vary);
+    for (int dim = 0; dim < Shape::kMaxRank && refused_.ok(); ++dim) {
+      const AxisSet gather = at.sharding.split(dim) - wanted.split(dim);
+      if (!gather.empty()) at = GatherDim(at, dim, gather);
+    }
+    if (refused_.ok() && !(at.sharding == wanted)) {
+      const int rank = at.global.rank();
+      Refuse(fmt::format("{} lies '{}' and cannot be had as '{}'", graph_.value(global_id).name,
+                         from.sharding.ToString(rank), wanted.ToString(rank)));
+    }
+    return converted_[key] = at.id;
+  }
+
+  // `at` with its sums over these axes made: split where `wanted` is, or, where that gathers them in the end, as the
+  // residual stream is (a reduce_scatter and an all_gather move what an all_reduce does); else whole.
+  Local AddUp(Local at, AxisSet sums, const Sharding& wanted) {
+    const Sharding settled = Settled(at.sharding);
+    for (int dim = 0; dim < at.global.rank(); ++dim) {
+      const AxisSet scattered = (wanted.split(dim) | (settled.split(dim) & wanted.varying)) & sums;
+      if (scattered.empty()) continue;
+      Sharding p = at.sharding;
+      p.partial = p.partial - scattered;
+      for (const Axis axis : scattered.axes()) p.dims[static_cast<size_t>(dim)].push_back(axis);
+      if (!CheckDivides(at, dim, scattered)) return at;
+      at = Collective(Op::kReduceScatter, at, p, dim, scattered);
+      sums = sums - scattered;
+    }
+    if (sums.empty()) return at;
+    Sharding p = at.sharding;
+    p.partial = p.partial - sums;
+    return Collective(Op::kAllReduce, at, p, -1, sums);
+  }
+
+  Local GatherDim(Local at, int dim, AxisSet gather) {
+    const std::vector<Axis>& axes = at.sharding.dims[static_cast<size_t>(dim)];
+    // Parts lie side by side in the order of a group's ranks only where the gathered axes are the innermost, in mesh
+    // order: else in several steps, from the inside.
+    while (!gather.empty()) {
+      AxisSet together;
+      size_t n = axes.size();
+      while (n > 0 && gather.Has(axes[n - 1]) && (together.empty() || axes[n - 1] < axes[n])) together |= axes[--n];
+      if (together.empty()) {
+        Refuse(fmt::format("{} cannot be gathered over {}: it is split {}", local_.value(at.id).name, gather.ToString(),
+                           at.sharding.ToString(at.global.rank())));
+        return at;
+      }
+      Sharding p = at.sharding;
+      p.dims[static_cast<size_t>(dim)].resize(n);
+      p.varying |= together;
+      at = Collective(Op::kAllGather, at, p, dim, together);
+      gather = gather - together;
+    }
+    return at;
+  }
+
+  Local Vary(ValueId global_id, const Local& at, AxisSet axes) {
+    Sharding p = at.sharding;
+    p.varying |= axes;
+    const Value& v = local_.value(at.id);
+    if (v.shard && v.trainable) {
+      // Gradients of a weight are added up once per step (compile/mesh/grad_sync.h).
+      gradient_axes_[at.id] |= axes;
+    } else if (differentiable_[static_cast<size_t>(global_id)]) {
+      return Collective(Op::kBroadcast, at, p, -1, axes);
+    }
+    return {at.id, at.global, p};
+  }
+
+  bool CheckDivides(const Local& at, int dim, AxisSet axes) {
+    const Value& v = local_.value(at.id);
+    const int64_t size = v.type.shape[dim], ranks = spec_.mesh.size(axes);
+    if (size % ranks == 0) return true;
+    // Tokens are the run's to choose; columns are the model's.
+    Refuse(dim == 0
+               ? fmt::format("{} tokens per micro-batch (rows x max_seq_len) of {} do not divide among {} ranks of {}; "
+                             "numbers near it that do: {}",
+                             size, v.name, ranks, axes.ToString(), MultiplesNear(size, ranks))
+               : fmt::format("{} columns of {} do not divide among {} ranks of {}; sizes of {} near it that do: {}",
+                             size, v.name, ranks, axes.ToString(), axes.ToString(), DivisorsNear(size, ranks)));
+    return false;
+  }
+
+  Local Collective(Op op, const Local& at, const Sharding& to, int dim, AxisSet axes) {
+    Attributes attributes = {{"axes", axes.ToString()}, {"ranks", int64_t{spec_.mesh.size(axes)}}};
+    TensorType type = local_.value(at.id).type;
+    type.shape = box(at.global, to).shape;
+    if (dim >= 0) {
+      attributes.Set("dim", int64_t{dim});
+      attributes.Set("sizes", std::vector<double>{static_cast<double>(type.shape[dim])});
+    }
+    if (op == Op::kReduceScatter) attributes.Set("acc", int64_t{0});
+    const std::string name = local_.value(at.id).name + "." + std::string(ToString(op));
+    const ValueId out = local_.AddValue({.name = name, .type = type});
+    local_.AddNode({.op = op,
+                    .inputs = {at.id},
+                    .outputs = {out},
+                    .attributes = std::move(attributes),
+                    .block = node_->block,
+                    .phase = node_->phase});
+    locals_[out] = {out, at.global, to};
+    return locals_[out];
+  }
+
+  const Graph& graph_;
+  const PartitionSpec& spec_;
+  const AxisSet axes_, tokens_;
+  std::set<const Node*> whole_weights_;  // feed-forward products that take their weight whole
+  ContextPart context_;
+  const Node* node_ = nullptr;
+  Graph local_;
+  std::vector<bool> differentiable_;                                    // per global value
+  std::map<ValueId, Local> of_;                                         // per global value
+  std::map<ValueId, Local> locals_;                                     // per local value
+  std::map<std::tuple<ValueId, int, std::string>, ValueId> converted_;  // per (local value, block, sharding)
+  std::map<ValueId, AxisSet> gradient_axes_, whole_uses_;               // per local value: axes it is used along so
+  Status refused_;
+};
+
+}  // namespace
+
+AxisSet DataAxes(const Mesh& mesh) {
+  return mesh.axes() & AxisSet{Axis::kDp, Axis::kFsdp, Axis::kDepth, Axis::kRow};
+}
+
+AxisSet TokenAxes(const Mesh& mesh) {
+  return DataAxes(mesh) | (mesh.axes() & AxisSet(Axis::kCp));
+}
+
+ContextPart ContextPartOf(const Mesh& mesh, int rank, int64_t row) {
+  return {.row = row, .ranks = mesh.size(Axis::kCp), .index = mesh.Coordinate(rank, Axis::kCp)};
+}
+
+Result<Graph> Partition(const Graph& forward, const PartitionSpec& spec) {
+  return Partitioner(forward, spec).Run();
+}
+
+}  // namespace temper

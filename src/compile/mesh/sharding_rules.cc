@@ -1,0 +1,180 @@
+#include "compile/mesh/sharding_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/edit_distance.h"
+#include "base/pattern.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kAxisWords[] = {"fsdp", "tp", "kv", "dp", "cp", "depth", "row"};
+
+// One word of a spec as axes: "tp" and "kv" are names for what tensor parallelism is made of.
+Result<std::vector<Axis>> AxesOf(std::string_view word) {
+  if (word == "tp") return std::vector<Axis>{Axis::kTp, Axis::kCopy};
+  if (word == "kv") return std::vector<Axis>{Axis::kTp};
+  if (std::find(std::begin(kAxisWords), std::end(kAxisWords), word) != std::end(kAxisWords)) {
+    return std::vector<Axis>{*ParseAxis(word)};
+  }
+  const auto nearest = std::min_element(std::begin(kAxisWords), std::end(kAxisWords),
+                                        [&](auto a, auto b) { return EditDistance(word, a) < EditDistance(word, b); });
+  return InvalidArgument(fmt::format("'{}' is no axis that weights are split over; the nearest is '{}', all are {}",
+                                     word, *nearest, fmt::join(kAxisWords, ", ")));
+}
+
+// Cuts `text` at `separator`; "" has one part.
+std::vector<std::string_view> Cut(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t n = text.find(separator);
+    parts.push_back(text.substr(0, n));
+    if (n == text.npos) return parts;
+    text.remove_prefix(n + 1);
+  }
+}
+
+// "fsdp,-" for a matrix.
+std::string ExampleSpec(int rank) {
+  std::string text = "fsdp";
+  for (int d = 1; d < rank; ++d) text += ",-";
+  return text;
+}
+
+// The axes of each dim, whatever their sizes; "replicate" has no dims.
+Result<std::vector<std::vector<Axis>>> ParseSpec(const std::string& spec) {
+  std::vector<std::vector<Axis>> axes_of_dims;
+  if (spec == "replicate") return axes_of_dims;
+  AxisSet seen;
+  for (const std::string_view dim : Cut(spec, ',')) {
+    std::vector<Axis>& axes_of_dim = axes_of_dims.emplace_back();
+    if (dim == "-") continue;
+    for (const std::string_view word : Cut(dim, '+')) {
+      TEMPER_ASSIGN_OR_RETURN(const std::vector<Axis> axes, AxesOf(word));
+      for (const Axis axis : axes) {
+        if (seen.Has(axis)) return InvalidArgument(fmt::format("the spec names {} twice", ToString(axis)));
+        seen |= axis;
+        axes_of_dim.push_back(axis);
+      }
+    }
+  }
+  return axes_of_dims;
+}
+
+// `spec`, of at least one dim, for a tensor. Axes of one rank vanish.
+Result<Sharding> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh, const Value& v) {
+  const int rank = v.type.shape.rank();
+  if (static_cast<int>(spec.size()) != rank) {
+    return InvalidArgument(fmt::format("the spec has {} dim{}, but {} is {}: write {}, such as '{}', or 'replicate'",
+                                       spec.size(), spec.size() == 1 ? "" : "s", v.name, v.type.ToString(), rank,
+                                       ExampleSpec(rank)));
+  }
+  Sharding p;
+  for (size_t d = 0; d < spec.size(); ++d) {
+    std::copy_if(spec[d].begin(), spec[d].end(), std::back_inserter(p.dims[d]),
+                 [&](Axis axis) { return mesh.size(axis) > 1; });
+  }
+  return p;
+}
+
+}  // namespace
+
+std::vector<ShardingRule> DefaultShardingRules(ResidualSplit residual) {
+  if (residual == ResidualSplit::kHidden) {
+    return {{R"(\.lora_A\.)", "fsdp+cp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,row"},
+            {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"}, {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+            {R"(\.bias$)", "tp+fsdp+cp"},           {R"(\.lora_B\.)", "tp+fsdp+cp,-"},
+            {R"(\.weight$)", "tp+fsdp+cp,row"}};
+  }
+  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp+cp,-"},
+          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,-"},
+          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp+cp"},
+          {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"},
+          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp+cp,tp"},
+          {R"(embed_(tokens|positions)\.)", "tp+fsdp+cp,-"},
+          {R"(project_(in|out)\.)", "fsdp+cp,-"},
+          {R"(\.lora_(A|B)\.)", "fsdp+cp,-"},
+          {R"(norm\.(weight|bias)$)", "fsdp+cp"},
+          {R"(\.bias$)", "fsdp+cp"}};
+}
+
+std::vector<ShardingRule> WithDefaults(std::span<const ShardingRule> given, ResidualSplit residual) {
+  std::vector<ShardingRule> rules(given.begin(), given.end());
+  for (ShardingRule& rule : rules) rule.given = true;
+  for (ShardingRule& rule : DefaultShardingRules(residual)) rules.push_back(std::move(rule));
+  return rules;
+}
+
+std::string NameOfRule(std::span<const ShardingRule> rules, size_t index) {
+  const ShardingRule& rule = rules[index];
+  return fmt::format("{}placement rule {} ['{}', '{}']", rule.given ? "" : "default ", index + 1, rule.pattern,
+                     rule.spec);
+}
+
+std::vector<std::string> IdleRules(std::span<const ShardingRule> rules, const ShardedWeights& placed) {
+  std::vector<bool> decides(rules.size(), false);
+  for (const auto& [name, rule] : placed.rule_of) decides[rule] = true;
+  std::vector<std::string> idle;
+  for (size_t r = 0; r < rules.size(); ++r) {
+    if (!rules[r].given || decides[r]) continue;
+    idle.push_back(NameOfRule(rules, r) + " decides nothing: no tensor that is left to it has that in its name");
+  }
+  return idle;
+}
+
+Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules) {
+  std::vector<Pattern> patterns;
+  std::vector<std::vector<std::vector<Axis>>> specs;
+  for (size_t r = 0; r < rules.size(); ++r) {
+    auto pattern = Pattern::Compile(".*(?:" + rules[r].pattern + ").*");
+    if (!pattern.ok()) return pattern.status().WithContext(NameOfRule(rules, r));
+    patterns.push_back(std::move(*pattern));
+    auto spec = ParseSpec(rules[r].spec);
+    if (!spec.ok()) return spec.status().WithContext(NameOfRule(rules, r));
+    specs.push_back(std::move(*spec));
+  }
+  ShardedWeights placed;
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& v = forward.value(id);
+    if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
+    size_t r = 0;
+    for (; r < rules.size(); ++r) {
+      TEMPER_ASSIGN_OR_RETURN(const bool matches, patterns[r].Matches(v.name));
+      if (matches) break;
+    }
+    if (r < rules.size()) {
+      Result<Sharding> sharding = specs[r].empty() ? Sharding() : Apply(specs[r], mesh, v);
+      if (!sharding.ok()) return sharding.status().WithContext(NameOfRule(rules, r));
+      placed.shardings[v.name] = *sharding;
+      placed.rule_of[v.name] = r;
+    } else if (v.type.shape.elements() > 1) {
+      return InvalidArgument(fmt::format("no placement rule matches {} {}: give one, such as placement: [['{}', '{}']]",
+                                         v.name, v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
+    } else {
+      placed.shardings[v.name] = {};
+    }
+  }
+  return placed;
+}
+
+Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const ShardingRule> rules) {
+  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, spec.mesh, rules));
+  return PartitionAsSharded(forward, spec, placed, rules);
+}
+
+Result<Graph> PartitionAsSharded(const Graph& forward, const PartitionSpec& spec, const ShardedWeights& placed,
+                                 std::span<const ShardingRule> rules) {
+  std::map<std::string, std::string> given;
+  for (const auto& [name, rule] : placed.rule_of) {
+    if (rules[rule].given) given[name] = NameOfRule(rules, rule);
+  }
+  PartitionSpec with = spec;
+  with.weights = &placed.shardings;
+  with.given_rules = &given;
+  return Partition(forward, with);
+}
+
+}  // namespace temper

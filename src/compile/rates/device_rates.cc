@@ -1,0 +1,155 @@
+#include "compile/rates/device_rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/ops/loss_scratch.h"
+
+namespace temper {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Whose rate serves an op that is measured as another.
+Op MeasuredAs(Op op) {
+  if (op == Op::kAttentionStep) return Op::kAttention;
+  return op == Op::kAttentionStepBackward ? Op::kAttentionBackward : op;
+}
+
+// What the loss reads and writes anew because its chunks are smaller than the default, whose traffic measured rates
+// have in them: every chunk goes over the weight for its logits and for d_x, and adds to all of d_w.
+Bytes LossBytesAgain(const Types& in, const Attributes& a) {
+  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
+  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
+  const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
+  const int64_t products = a.Flag("grad_x") ? 2 : 1;
+  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+}
+
+size_t IsNarrow(OpClass op_class) {
+  return op_class == OpClass::kNarrow ? 1 : 0;
+}
+
+// The same rates for all ops of a class.
+DeviceRates UniformRates(Seconds launch, double bandwidth, double f32_peak, double bf16_peak) {
+  DeviceRates rates;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const OpClass c : {OpClass::kProduct, OpClass::kNarrow, OpClass::kAttention, OpClass::kMemory}) {
+      OpRate rate{.launch = launch, .bandwidth = {{KiB(1), bandwidth}}};
+      if (c == OpClass::kProduct || c == OpClass::kAttention) {
+        rate.flops_per_second = dtype == DType::kBF16 ? bf16_peak : f32_peak;
+      }
+      rates.SetClass(c, dtype, std::move(rate));
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
+DeviceRates TypicalHost() {
+  return UniformRates({1e-6}, /*bandwidth=*/1e10, /*f32_peak=*/1e11, /*bf16_peak=*/5e11);
+}
+
+DeviceRates TypicalGpu() {
+  return UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, /*f32_peak=*/0.6 * 19.5e12, /*bf16_peak=*/0.6 * 312e12);
+}
+
+ProductDims ProductDimsOf(Op op, const Types& in) {
+  const Shape &a = in[0].shape, &b = in[1].shape;
+  if (op == Op::kLinearDx) return {a[0], b[1], a[1]};
+  if (op == Op::kLinearDw) return {a[1], b[1], a[0]};
+  return {a[0], b[0], a[1]};  // linear, linear_cross_entropy
+}
+
+OpClass ClassOf(Op op, const Types& inputs) {
+  if (IsCollective(op)) return OpClass::kCollective;
+  switch (op) {
+    case Op::kLinear:
+    case Op::kLinearDx:
+    case Op::kLinearDw:
+    case Op::kLinearCrossEntropy: {
+      const ProductDims d = ProductDimsOf(op, inputs);
+      return std::min({d.rows, d.columns, d.inner}) <= kNarrowSide ? OpClass::kNarrow : OpClass::kProduct;
+    }
+    case Op::kAttention:
+    case Op::kAttentionCached:
+    case Op::kAttentionBackward:
+    case Op::kAttentionStep:
+    case Op::kAttentionStepBackward:
+      return OpClass::kAttention;
+    default:
+      return OpClass::kMemory;
+  }
+}
+
+double OpRate::BytesPerSecond(Bytes bytes) const {
+  if (bytes <= bandwidth.front().bytes) return bandwidth.front().bytes_per_second;
+  if (bytes >= bandwidth.back().bytes) return bandwidth.back().bytes_per_second;
+  const auto above =
+      std::upper_bound(bandwidth.begin(), bandwidth.end(), bytes, [](Bytes b, const Point& p) { return b < p.bytes; });
+  const Point &low = *(above - 1), &high = *above;
+  const double at = std::log(static_cast<double>(bytes.v) / static_cast<double>(low.bytes.v)) /
+                    std::log(static_cast<double>(high.bytes.v) / static_cast<double>(low.bytes.v));
+  return low.bytes_per_second * std::pow(high.bytes_per_second / low.bytes_per_second, at);
+}
+
+Flops WithIdleUnits(const TileShape& tile, const ProductDims& d, Flops flops) {
+  if (tile.units == 0 || flops.v == 0) return flops;
+  const int64_t tiles = CeilDiv(d.rows, tile.rows) * CeilDiv(d.columns, tile.columns);
+  // Fewer tiles than units: each is cut along the inner dim, as far as that goes.
+  const int64_t pieces = std::clamp<int64_t>(tile.units / tiles, 1, CeilDiv(d.inner, tile.shortest_inner));
+  const int64_t waves = CeilDiv(tiles * pieces, tile.units);
+  const double per_piece =
+      2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(d.inner) / static_cast<double>(pieces);
+  const double of_result =
+      2.0 * static_cast<double>(d.rows) * static_cast<double>(d.columns) * static_cast<double>(d.inner);
+  // `flops` may be those of several products of these dims (the loss and its gradients).
+  return {std::max(flops.v, flops.v / of_result * static_cast<double>(waves * tile.units) * per_piece)};
+}
+
+void DeviceRates::SetOp(Op op, OpClass op_class, DType dtype, OpRate rate) {
+  ops_[static_cast<size_t>(op)][IsNarrow(op_class)][Column(dtype)] = std::move(rate);
+}
+
+void DeviceRates::SetClass(OpClass op_class, DType dtype, OpRate rate) {
+  TEMPER_CHECK(op_class != OpClass::kCollective) << "a collective is not a device's alone";
+  classes_[static_cast<size_t>(op_class)][Column(dtype)] = std::move(rate);
+}
+
+const OpRate* DeviceRates::Own(Op op, OpClass op_class, DType dtype) const {
+  const bool product = op == Op::kLinear || op == Op::kLinearDx || op == Op::kLinearDw || op == Op::kLinearCrossEntropy;
+  const bool attention = op == Op::kAttention || op == Op::kAttentionBackward || op == Op::kAttentionCached;
+  const bool fits = product     ? op_class == OpClass::kProduct || op_class == OpClass::kNarrow
+                    : attention ? op_class == OpClass::kAttention
+                                : op_class == OpClass::kMemory;
+  const OpRate& rate = ops_[static_cast<size_t>(op)][IsNarrow(op_class)][Column(dtype)];
+  return fits && rate.known() ? &rate : nullptr;
+}
+
+const OpRate& DeviceRates::Of(Op op, OpClass op_class, DType dtype) const {
+  const OpRate& own = ops_[static_cast<size_t>(MeasuredAs(op))][IsNarrow(op_class)][Column(dtype)];
+  return own.known() ? own : classes_[static_cast<size_t>(op_class)][Column(dtype)];
+}
+
+OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& outputs, const Attributes& attributes) const {
+  const OpClass op_class = ClassOf(op, inputs);
+  TEMPER_CHECK(op_class != OpClass::kCollective) << ToString(op) << " takes other ranks";
+  const DType dtype = (inputs.empty() ? outputs : inputs)[0].dtype;  // sum_scalars adds up none on some stages
+  const OpRate& rate = Of(op, op_class, dtype);
+  if (!rate.known()) return {};
+  const Cost cost = RuleOf(op).cost(inputs, outputs, attributes);
+  Bytes bytes = cost.read + cost.written;
+  if (op == Op::kLinearCrossEntropy) bytes += LossBytesAgain(inputs, attributes);
+  OpSeconds seconds{.launch = rate.launch, .memory = {static_cast<double>(bytes.v) / rate.BytesPerSecond(bytes)}};
+  if (rate.flops_per_second > 0) {
+    const bool product = op_class == OpClass::kProduct || op_class == OpClass::kNarrow;
+    const Flops flops = product ? WithIdleUnits(tile_, ProductDimsOf(op, inputs), cost.flops) : cost.flops;
+    seconds.arithmetic = {flops.v * (op_class == OpClass::kAttention ? attended_ : 1.0) / rate.flops_per_second};
+  }
+  return seconds;
+}
+
+}  // namespace temper

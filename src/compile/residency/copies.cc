@@ -1,0 +1,254 @@
+#include "compile/residency/copies.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compile/layout/layout.h"
+#include "compile/residency/eviction.h"
+#include "compile/step/fuse.h"
+#include "graph/rule.h"
+#include "program/program.h"
+
+namespace temper {
+namespace {
+
+// Fetches are issued ahead by this many times what they and those before them take: estimates err.
+constexpr double kAhead = 1.5;
+
+Bytes SizeOf(const Graph& graph, ValueId id) {
+  return AlignUp(graph.value(id).type.bytes(), kAlignment);
+}
+
+class WindowCutter {
+ public:
+  WindowCutter(const Graph& graph, const Touches& touches, const ResidencySpec& spec)
+      : graph_(graph), touches_(touches), spec_(spec), used_(MeasureWorkingSets(graph, touches, spec)) {}
+
+  std::vector<Window> Run() {
+    MakeWindows();
+    IssueFetches();
+    return std::move(windows_);
+  }
+
+ private:
+  const Node& NodeAt(int i) const { return graph_.nodes()[static_cast<size_t>(i)]; }
+  int num_nodes() const { return static_cast<int>(graph_.nodes().size()); }
+  std::vector<Bytes>& UsedOn(Tier tier) { return used_[static_cast<size_t>(tier)]; }
+
+  // Between touch k of a root and the next: whether a copy may stay, and what dropping it costs.
+  struct Between {
+    ValueId root;
+    size_t touch;
+  };
+
+  void MakeWindows() {
+    std::vector<Gap> gaps;
+    std::vector<Between> betweens;
+    for (ValueId root = 0; root < graph_.num_values(); ++root) {
+      if (!touches_.IsTouched(root) || !touches_.IsAway(root)) continue;
+      FindGaps(root, &gaps, &betweens);
+    }
+    std::vector<bool> chosen(gaps.size(), false);
+    if (spec_.keep) chosen = ChooseKept(gaps, UsedOn(Tier::kDevice), spec_.device);
+    std::map<std::pair<ValueId, size_t>, bool> kept;
+    for (size_t k = 0; k < gaps.size(); ++k) {
+      const bool next_to_each_other = gaps[k].end == gaps[k].begin + 1;
+      const bool keep = (chosen[k] || next_to_each_other) && !MustLeave(betweens[k].root, gaps[k]);
+      kept[{betweens[k].root, betweens[k].touch}] = keep;
+      if (!keep) continue;
+      for (int i = gaps[k].begin + 1; i < gaps[k].end; ++i) {
+        UsedOn(Tier::kDevice)[static_cast<size_t>(i)] += gaps[k].size;
+      }
+    }
+    for (ValueId root = 0; root < graph_.num_values(); ++root) {
+      if (touches_.IsTouched(root) && touches_.IsAway(root)) CutWindows(root, kept);
+    }
+    std::stable_sort(windows_.begin(), windows_.end(),
+                     [](const Window& a, const Window& b) { return a.first < b.first; });
+    for (Window& w : windows_) {
+      if (w.writes_back) w.holds = Reserve(w, w.last + 1, EndOfNextSegment(w.last));
+    }
+  }
+
+  // An activation between the forward and the backward pass, where an option says that it waits at the host.
+  bool MustLeave(ValueId root, const Gap& gap) const {
+    return spec_.activations == Tier::kHost && touches_.Leaves(root) && NodeAt(gap.begin).phase == Phase::kForward &&
+           NodeAt(gap.end).phase == Phase::kBackward;
+  }
+
+  // What moves in the background reads stays until then (compile/layout/layout.cc).
+  int EndOfNextSegment(int node) const {
+    const int limit = touches_.PartEnd(node);
+    const auto end_of = [&](int i) {
+      int end = i + 1;
+      while (end < limit && NodeAt(end).phase == NodeAt(i).phase && NodeAt(end).block == NodeAt(i).block) ++end;
+      return end;
+    };
+    const int own = end_of(node);
+    return own < limit ? end_of(own) : own;
+  }
+
+  // On the device only: copies on the host are there for a moment, or small.
+  void FindGaps(ValueId root, std::vector<Gap>* gaps, std::vector<Between>* betweens) const {
+    const std::vector<Touch>& touches = touches_.Of(root);
+    bool written = false;
+    for (size_t k = 0; k + 1 < touches.size(); ++k) {
+      const Touch &here = touches[k], &next = touches[k + 1];
+      written |= here.writes;
+      if (here.on != Tier::kDevice || next.on != Tier::kDevice || touches_.HomeOf(root) == Tier::kDevice ||
+          !touches_.SamePart(here.node, next.node)) {
+        written = false;
+        continue;
+      }
+      const Tier home = touches_.HomeOf(root);
+      Seconds reload{};
+      if (next.reads) reload += spec_.links.SecondsOf(home, Tier::kDevice, SizeOf(graph_, root));
+      const bool only_here = !IsPersistent(graph_, root);
+      const bool again = std::any_of(touches.begin() + static_cast<std::ptrdiff_t>(k) + 1, touches.end(),
+                                     [](const Touch& t) { return t.writes; });
+      if (written && (only_here || again)) reload += spec_.links.SecondsOf(Tier::kDevice, home, SizeOf(graph_, root));
+      gaps->push_back({here.node, next.node, SizeOf(graph_, root), reload});
+      betweens->push_back({root, k});
+    }
+  }
+
+  void CutWindows(ValueId root, const std::map<std::pair<ValueId, size_t>, bool>& kept) {
+    const std::vector<Touch>& touches = touches_.Of(root);
+    const Tier home = touches_.HomeOf(root);
+    std::vector<Window> of_root;
+    bool open = false;
+    int home_since = 0;  // what is at home is there from this node on
+    for (size_t k = 0; k < touches.size(); ++k) {
+      const Touch& touch = touches[k];
+      const Tier on = touch.on;
+      if (on == home) {
+        if (open && (of_root.back().writes || touch.writes)) open = false;
+        if (touch.writes) home_since = touch.node + 1;
+        continue;
+      }
+      if (open && of_root.back().on == on) {
+        const auto gap = kept.find({root, k - 1});
+        const bool stays = gap != kept.end() ? gap->second : home == Tier::kDevice;
+        open = stays && touches_.SamePart(of_root.back().last, touch.node);
+      } else {
+        open = false;
+      }
+      if (!open) {
+        if (!of_root.empty() && of_root.back().writes) home_since = std::max(home_since, of_root.back().last + 1);
+        of_root.push_back({.root = root,
+                           .on = on,
+                           .first = touch.node,
+                           .reads = touch.reads,
+                           .earliest = std::max(home_since, touches_.PartBegin(touch.node))});
+        open = true;
+      }
+      of_root.back().last = touch.node;
+      of_root.back().writes |= touch.writes;
+    }
+    // An activation is written back where another window, or a kernel at home, needs it.
+    for (size_t w = 0; w < of_root.size(); ++w) {
+      const bool needed_later = touches.back().node > of_root[w].last;
+      of_root[w].writes_back = of_root[w].writes && (IsPersistent(graph_, root) || needed_later);
+      windows_.push_back(of_root[w]);
+    }
+  }
+
+  // Walks the graph as the executor would, with a queue per link, and issues the next fetches when they must be on
+  // their way or the link is idle, where there is room until they are needed.
+  void IssueFetches() {
+    std::vector<Seconds> starts(graph_.nodes().size() + 1);
+    for (int i = 0; i < num_nodes(); ++i) {
+      const Node& node = NodeAt(i);
+      Seconds takes{};
+      if (!IsCollective(node.op)) {
+        takes = spec_.rates
+                    ->SecondsOf(node.op, TypesOf(graph_, node.inputs), TypesOf(graph_, node.outputs), node.attributes)
+                    .total();
+      }
+      starts[static_cast<size_t>(i) + 1] = starts[static_cast<size_t>(i)] + takes;
+    }
+    std::map<std::pair<Tier, Tier>, std::vector<Window*>> queues;
+    for (Window& w : windows_) {
+      w.issue = w.first;
+      if (w.reads) queues[{touches_.HomeOf(w.root), w.on}].push_back(&w);
+    }
+    for (auto& [link, queue] : queues) {
+      Seconds stalled{};  // by how much the walk is behind `starts`
+      Seconds free_at{};  // when the link has done what it was given
+      size_t next = 0;
+      for (int i = 0; i < num_nodes() && next < queue.size(); ++i) {
+        for (; next < queue.size(); ++next) {
+          const Seconds now = starts[static_cast<size_t>(i)] + stalled;
+          Window& w = *queue[next];
+          const Seconds takes = spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
+          const Seconds begins = std::max(now, free_at);
+          const double until_needed = (starts[static_cast<size_t>(w.first)] + stalled).v - now.v;
+          const bool due = until_needed <= kAhead * (begins.v + takes.v - now.v) || w.first <= i;
+          if (!due || w.earliest > i || (w.first > i && !Reserve(w, i, w.first))) break;
+          w.issue = std::min(i, w.first);
+          free_at = begins + takes;
+          if (w.first <= i) stalled += Seconds{std::max(0.0, free_at.v - now.v)};
+        }
+      }
+    }
+  }
+
+  // Takes room for a copy at nodes [begin, end), where there is so much.
+  bool Reserve(const Window& w, int begin, int end) {
+    std::vector<Bytes>& used = UsedOn(w.on);
+    const Bytes limit = w.on == Tier::kDevice ? spec_.device : spec_.host;
+    for (int k = begin; k < end; ++k) {
+      if (used[static_cast<size_t>(k)] + SizeOf(graph_, w.root) > limit) return false;
+    }
+    for (int k = begin; k < end; ++k) used[static_cast<size_t>(k)] += SizeOf(graph_, w.root);
+    return true;
+  }
+
+  const Graph& graph_;
+  const Touches& touches_;
+  const ResidencySpec& spec_;
+  WorkingSets used_;
+  std::vector<Window> windows_;
+};
+
+}  // namespace
+
+WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec) {
+  WorkingSets sets;
+  for (auto& used : sets) used.assign(graph.nodes().size(), Bytes{});
+  const auto used_on = [&](Tier tier) -> std::vector<Bytes>& { return sets[static_cast<size_t>(tier)]; };
+  // An output that will overwrite an input begins when that ends.
+  const Graph in_place = UpdateInPlace(graph);
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (!touches.IsTouched(id)) continue;
+    const std::vector<Touch>& of_value = touches.Of(id);
+    const Bytes size = SizeOf(graph, id);
+    for (const Touch& t : of_value) {
+      if (t.on != touches.HomeOf(id)) used_on(t.on)[static_cast<size_t>(t.node)] += size;
+    }
+    if (spec.gradients_last && graph.value(id).role == Role::kGradient && touches.HomeOf(id) == Tier::kDevice) {
+      std::vector<Bytes>& used = used_on(Tier::kDevice);
+      const Touch& first = of_value.front();
+      const int made = first.reads ? 0 : first.node;
+      for (size_t i = static_cast<size_t>(made); i < used.size(); ++i) used[i] += size;
+    }
+    if (IsPersistent(graph, id) || touches.Leaves(id) || touches.IsInSlot(id)) continue;
+    const bool takes_over = in_place.value(id).updates != kNoValue;
+    std::vector<Bytes>& used = used_on(touches.HomeOf(id));
+    for (int i = of_value.front().node + (takes_over ? 1 : 0); i <= of_value.back().node; ++i) {
+      used[static_cast<size_t>(i)] += size;
+    }
+  }
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    used_on(touches.ProcessorOf(static_cast<int>(i)))[i] +=
+        AlignUp(WorkspaceOf(graph, graph.nodes()[i], spec.threads), kAlignment);
+    if (touches.IsCut(static_cast<int>(i))) used_on(Tier::kHost)[i] += touches.CopiesOfCut(static_cast<int>(i));
+  }
+  return sets;
+}
+
+std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec) {
+  return WindowCutter(graph, touches, spec).Run();
+}
+
+}  // namespace temper

@@ -1,0 +1,236 @@
+#include "compile/residency/residency.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compile/layout/layout.h"
+#include "compile/residency/copies.h"
+#include "compile/residency/touches.h"
+
+namespace temper {
+namespace {
+
+// Inserts the moves of the windows, and lets nodes work on the copies.
+class Rewriter {
+ public:
+  Rewriter(const Graph& graph, const Touches& touches, const std::vector<Window>& windows, int64_t update_part)
+      : graph_(graph), touches_(touches), windows_(windows), update_part_(update_part) {}
+
+  PipelinedGraph Run(const std::vector<PipelinePart>& parts) {
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      result_.AddValue(graph_.value(id));
+      result_.value(id).tier = touches_.HomeOf(graph_.Root(id));
+    }
+    std::vector<std::vector<const Window*>> issued(graph_.nodes().size()), begun = issued, ended = issued;
+    for (const Window& w : windows_) {
+      if (w.reads) issued[static_cast<size_t>(w.issue)].push_back(&w);
+      begun[static_cast<size_t>(w.first)].push_back(&w);
+      ended[static_cast<size_t>(w.last)].push_back(&w);
+    }
+    at_home_.assign(static_cast<size_t>(graph_.num_values()), kNoValue);
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      // Sources are at home from the start; what nodes make, once they have.
+      if (touches_.IsTouched(id) && !MadeByItsFirstTouch(id)) at_home_[At(id)] = id;
+    }
+    std::map<const Window*, ValueId> fetched;
+    std::map<ValueId, const Window*> open;  // by root
+    std::map<ValueId, ValueId> copy;        // of roots with an open window: what it holds now
+    std::vector<size_t> begin;              // per node: where it and its moves begin
+    for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
+      const auto n = static_cast<size_t>(i);
+      begin.push_back(result_.nodes().size());
+      for (const Window* w : issued[n]) fetched[w] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
+      for (const Window* w : begun[n]) {
+        open[w->root] = w;
+        copy[w->root] = w->reads ? fetched.at(w) : kNoValue;
+      }
+      if (touches_.IsCut(i)) {
+        AddInParts(NodeAt(i), open, copy);
+      } else {
+        AddNode(NodeAt(i), touches_.ProcessorOf(i), open, &copy);
+      }
+      for (const Window* w : ended[n]) {
+        if (w->writes_back) WriteBack(*w, copy.at(w->root), NodeAt(i));
+        open.erase(w->root);
+        copy.erase(w->root);
+      }
+    }
+    begin.push_back(result_.nodes().size());
+    PipelinedGraph result{.graph = std::move(result_)};
+    for (const PipelinePart& part : parts) {
+      result.parts.push_back({part.kind, part.chunk, begin[part.begin], begin[part.end]});
+    }
+    return result;
+  }
+
+ private:
+  static size_t At(ValueId id) { return static_cast<size_t>(id); }
+  const Node& NodeAt(int i) const { return graph_.nodes()[static_cast<size_t>(i)]; }
+
+  bool MadeByItsFirstTouch(ValueId root) const {
+    const Node& node = NodeAt(touches_.Of(root).front().node);
+    return std::find(node.outputs.begin(), node.outputs.end(), root) != node.outputs.end();
+  }
+
+  // A copy of `from` on `tier`, made by a node in the phase and block of `place`.
+  ValueId Copy(ValueId from, ValueId root, Tier tier, const Node& place) {
+    TEMPER_CHECK(from != kNoValue) << graph_.value(root).name << " is fetched before it is there";
+    const ValueId to =
+        result_.AddValue({.name = graph_.value(root).name, .type = graph_.value(root).type, .tier = tier});
+    AddMove(from, to, /*background=*/true, place);
+    return to;
+  }
+
+  void AddMove(ValueId from, ValueId to, bool background, const Node& place) {
+    result_.AddNode({.op = result_.value(to).tier < result_.value(from).tier ? Op::kFetch : Op::kEvict,
+                     .inputs = {from},
+                     .outputs = {to},
+                     .attributes = background ? Attributes{{"background", int64_t{1}}} : Attributes(),
+                     .block = place.block,
+                     .phase = place.phase});
+  }
+
+  void AddNode(Node node, Tier processor, const std::map<ValueId, const Window*>& open,
+               std::map<ValueId, ValueId>* copy) {
+    const auto window_of = [&](ValueId root) -> const Window* {
+      const auto it = open.find(root);
+      return it != open.end() && it->second->on == processor ? it->second : nullptr;
+    };
+    for (ValueId& id : node.inputs) {
+      const ValueId root = graph_.Root(id);
+      if (window_of(root) != nullptr) {
+        id = copy->at(root);
+      } else if (at_home_[At(root)] != kNoValue) {
+        id = at_home_[At(root)];
+      }
+    }
+    for (ValueId& id : node.outputs) {
+      const ValueId root = graph_.Root(id), updated = graph_.value(id).updates;
+      if (window_of(root) == nullptr) {
+        if (updated != kNoValue) result_.value(id).updates = at_home_[At(root)];
+        at_home_[At(root)] = id;
+        continue;
+      }
+      last_made_[root] = id;
+      result_.value(id).updates = kNoValue;  // it stands at home if it is written back
+      const Value& value = graph_.value(id);
+      const ValueId fresh = result_.AddValue({.name = value.name,
+                                              .type = value.type,
+                                              .tier = processor,
+                                              .updates = updated != kNoValue ? copy->at(root) : kNoValue});
+      (*copy)[root] = fresh;
+      id = fresh;
+    }
+    result_.AddNode(std::move(node));
+  }
+
+  // adamw on states that live on the disk, a part at a time: the next is fetched while one is updated and the one
+  // before is written back.
+  void AddInParts(const Node& adamw, const std::map<ValueId, const Window*>& open,
+                  const std::map<ValueId, ValueId>& copy) {
+    const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+    std::vector<ValueId> whole;  // clipping factor and scalars
+    for (size_t k = kAdamwTensors; k < adamw.inputs.size(); ++k) {
+      const ValueId root = graph_.Root(adamw.inputs[k]);
+      const auto window = open.find(root);
+      const bool copied = window != open.end() && window->second->on == Tier::kHost;
+      whole.push_back(copied ? copy.at(root) : at_home_[At(root)]);
+    }
+    std::vector<ValueId> next = FetchPart(adamw, 0, elements);
+    for (int64_t begin = 0; begin < elements; begin += update_part_) {
+      const std::vector<ValueId> part = std::exchange(next, {});
+      const bool last = begin + update_part_ >= elements;
+      if (!last) next = FetchPart(adamw, begin + update_part_, elements);
+      Node update = adamw;
+      update.inputs = part;
+      update.inputs.insert(update.inputs.end(), whole.begin(), whole.end());
+      for (size_t k = 0; k < update.outputs.size(); ++k) {
+        // Master and moments over those that were fetched, which stand around the gradient.
+        const ValueId over = k >= kAdamwStates ? kNoValue : part[k == 0 ? 0 : k + 1];
+        const Value& value = graph_.value(adamw.outputs[k]);
+        update.outputs[k] = result_.AddValue({.name = value.name,
+                                              .type = {value.type.dtype, result_.value(part[0]).type.shape},
+                                              .tier = Tier::kHost,
+                                              .updates = over});
+      }
+      const std::vector<ValueId> made = update.outputs;
+      result_.AddNode(std::move(update));
+      for (size_t k = 0; k < made.size(); ++k) WritePart(made[k], adamw.outputs[k], begin, last, adamw);
+    }
+  }
+
+  std::vector<ValueId> FetchPart(const Node& adamw, int64_t begin, int64_t elements) {
+    std::vector<ValueId> part;
+    const int64_t count = std::min(update_part_, elements - begin);
+    for (size_t k = 0; k < kAdamwTensors; ++k) {
+      const ValueId from = at_home_[At(graph_.Root(adamw.inputs[k]))];
+      const Value& value = result_.value(from);
+      part.push_back(result_.AddValue({.name = value.name, .type = {value.type.dtype, {count}}, .tier = Tier::kHost}));
+      AddMoveOfPart({from}, part.back(), {{"background", int64_t{1}}, {"begin", begin}, {"count", count}}, adamw);
+    }
+    return part;
+  }
+
+  // `output`: of the given graph; what stands at home once the last part is written.
+  void WritePart(ValueId part, ValueId output, int64_t begin, bool last, const Node& place) {
+    const ValueId root = graph_.Root(output), before = at_home_[At(root)];
+    ValueId made = output;
+    if (!last) made = result_.AddValue({.name = graph_.value(output).name, .type = graph_.value(output).type});
+    result_.value(made).tier = touches_.HomeOf(root);
+    result_.value(made).updates = before;
+    AddMoveOfPart({part, before}, made, {{"background", int64_t{1}}, {"begin", begin}}, place);
+    at_home_[At(root)] = made;
+  }
+
+  void AddMoveOfPart(std::vector<ValueId> inputs, ValueId to, Attributes attributes, const Node& place) {
+    result_.AddNode({.op = result_.value(to).tier < result_.value(inputs[0]).tier ? Op::kFetch : Op::kEvict,
+                     .inputs = std::move(inputs),
+                     .outputs = {to},
+                     .attributes = std::move(attributes),
+                     .block = place.block,
+                     .phase = place.phase});
+  }
+
+  // The value that the window's last write made in the given graph is what stands at home from here on.
+  void WriteBack(const Window& w, ValueId from, const Node& place) {
+    const ValueId made = last_made_.at(w.root);
+    Value& value = result_.value(made);
+    value.updates = at_home_[At(w.root)];
+    if (value.updates == kNoValue) {
+      value = graph_.value(w.root);
+      value.updates = kNoValue;
+      value.tier = touches_.HomeOf(w.root);
+    }
+    AddMove(from, made, w.holds, place);
+    at_home_[At(w.root)] = made;
+  }
+
+  const Graph& graph_;
+  const Touches& touches_;
+  const std::vector<Window>& windows_;
+  const int64_t update_part_;
+  Graph result_;
+  std::vector<ValueId> at_home_;          // per root: the value of the result that stands at home
+  std::map<ValueId, ValueId> last_made_;  // per root: the value of the given graph that was made last
+};
+
+}  // namespace
+
+LeastBytes LeastOnDevice(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  const Touches touches(graph, parts, spec);
+  WorkingSets used = MeasureWorkingSets(graph, touches, spec);
+  LeastBytes least{.at = std::move(used[static_cast<size_t>(Tier::kDevice)])};
+  for (size_t i = 0; i < least.at.size(); ++i) {
+    if (least.at[i] <= least.bytes) continue;
+    least.bytes = least.at[i];
+    least.node = i;
+  }
+  return least;
+}
+
+PipelinedGraph Reside(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec) {
+  const Touches touches(graph, parts, spec);
+  return Rewriter(graph, touches, FindWindows(graph, touches, spec), spec.update_part).Run(parts);
+}
+
+}  // namespace temper

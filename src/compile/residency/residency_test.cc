@@ -1,0 +1,117 @@
+#include "compile/residency/residency.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compile/step/differentiate.h"
+#include "compile/step/fuse.h"
+#include "graph/builder.h"
+
+namespace temper {
+namespace {
+
+constexpr int64_t kTokens = 64, kWide = 256;
+constexpr int kLayers = 4;
+
+// Layers of one trained product each, and their backward.
+Graph Layers() {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId token = build.Source("token", {DType::kI32, {kTokens}}, Role::kInput);
+  const ValueId target = build.Source("target", {DType::kI32, {kTokens}}, Role::kInput);
+  const TensorType square{DType::kF32, {kWide, kWide}};
+  const auto weight = [&](const std::string& name) {
+    const ValueId id = build.Source(name, square, Role::kWeight);
+    graph.value(id).trainable = true;
+    return id;
+  };
+  ValueId x = build.Add(Op::kEmbedding, {weight("embedding"), token}, {}, "x")[0];
+  for (int layer = 0; layer < kLayers; ++layer) {
+    build.EnterBlock(layer, "", Phase::kForward);
+    x = build.Add(Op::kLinear, {x, weight("w" + std::to_string(layer))}, {}, "y" + std::to_string(layer))[0];
+  }
+  build.EnterBlock(kBlockAfter, "", Phase::kForward);
+  build.Add(Op::kLinearCrossEntropy, {x, weight("head"), target}, {}, "loss", Role::kOutput);
+  return graph;
+}
+
+int Count(const Graph& graph, Op op) {
+  return static_cast<int>(
+      std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; }));
+}
+
+class ResidencyTest : public testing::Test {
+ protected:
+  ResidencySpec Spec(const Homes& homes, Bytes device) const {
+    return {.homes = &homes,
+            .device = device,
+            .host = GiB(1),
+            .rates = &rates_,
+            .links = {.host_to_device = 1e9, .device_to_host = 1e9, .disk_read = 1e8, .disk_write = 1e8},
+            .threads = 1};
+  }
+  const DeviceRates rates_ = TypicalHost();
+};
+
+TEST_F(ResidencyTest, LeavesAGraphAloneThatHasEverythingAtHome) {
+  const Graph step = Differentiate(Layers(), false);
+  const Homes homes;
+  const Graph resided = Reside(step, {}, Spec(homes, GiB(1))).graph;
+  EXPECT_EQ(PrintGraph(resided), PrintGraph(step));
+}
+
+TEST_F(ResidencyTest, FetchesAWeightForEachPassWhereThereIsNoRoomToKeepIt) {
+  const Graph step = Differentiate(Layers(), false);
+  Homes homes;
+  for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
+  const ResidencySpec least = Spec(homes, GiB(1));
+  const Graph tight = Reside(step, {}, Spec(homes, LeastOnDevice(step, {}, least).bytes)).graph;
+  ASSERT_TRUE(Verify(tight).ok()) << Verify(tight).message();
+  // Forward and backward of all; the last layer's copy serves both where they meet, if it fits.
+  EXPECT_GE(Count(tight, Op::kFetch), 2 * kLayers - 1);
+  EXPECT_EQ(Count(tight, Op::kEvict), 0) << "a weight that is only read has nothing to write back";
+  const Graph roomy = Reside(step, {}, Spec(homes, GiB(1))).graph;
+  EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "what fits is kept from the forward to the backward";
+}
+
+TEST_F(ResidencyTest, WritesAGradientToWhereItLivesAndAddsToItFromThere) {
+  Homes homes;
+  for (int layer = 0; layer < kLayers; ++layer) homes["grad:w" + std::to_string(layer)] = Tier::kHost;
+  const Graph first = Reside(Differentiate(Layers(), false), {}, Spec(homes, GiB(1))).graph;
+  EXPECT_EQ(Count(first, Op::kFetch), 0);
+  EXPECT_EQ(Count(first, Op::kEvict), kLayers);
+  const Graph rest = UpdateInPlace(Reside(Differentiate(Layers(), true), {}, Spec(homes, GiB(1))).graph);
+  ASSERT_TRUE(Verify(rest).ok()) << Verify(rest).message();
+  EXPECT_EQ(Count(rest, Op::kFetch), kLayers);
+  EXPECT_EQ(Count(rest, Op::kEvict), kLayers);
+  for (const Node& node : rest.nodes()) {
+    if (node.op != Op::kEvict) continue;
+    EXPECT_EQ(rest.value(node.outputs[0]).tier, Tier::kHost);
+    EXPECT_EQ(rest.value(rest.Root(node.outputs[0])).role, Role::kGradient);
+  }
+}
+
+TEST_F(ResidencyTest, IssuesFetchesAheadOfTheirUse) {
+  const Graph step = Differentiate(Layers(), false);
+  Homes homes;
+  for (int layer = 0; layer < kLayers; ++layer) homes["w" + std::to_string(layer)] = Tier::kHost;
+  const Graph resided = Reside(step, {}, Spec(homes, GiB(1))).graph;
+  int ahead = 0;
+  const auto& nodes = resided.nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].op != Op::kFetch) continue;
+    for (size_t k = i + 1; k < nodes.size(); ++k) {
+      const auto& in = nodes[k].inputs;
+      if (std::find(in.begin(), in.end(), nodes[i].outputs[0]) == in.end()) continue;
+      ahead +=
+          std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(i), nodes.begin() + static_cast<std::ptrdiff_t>(k),
+                      [](const Node& n) { return n.op == Op::kLinear; });
+      break;
+    }
+  }
+  EXPECT_GE(ahead, kLayers - 1) << "all but the first have something to hide behind";
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,168 @@
+#include "compile/residency/touches.h"
+
+#include <algorithm>
+
+namespace temper {
+namespace {
+
+// Of adamw's inputs the first moment.
+constexpr size_t kAdamwMoment = 2;
+static_assert(kAdamwMoment < kAdamwTensors);
+
+size_t At(ValueId id) {
+  return static_cast<size_t>(id);
+}
+
+Tier HomeByName(const Graph& graph, const Homes& homes, ValueId id) {
+  const auto it = homes.find(graph.value(graph.Root(id)).name);
+  return it == homes.end() ? Tier::kDevice : it->second;
+}
+
+}  // namespace
+
+Touches::Touches(const Graph& graph, const std::vector<PipelinePart>& parts, const ResidencySpec& spec)
+    : graph_(graph),
+      activations_(spec.activations),
+      update_part_(spec.update_part),
+      part_begin_(graph.nodes().size(), 0),
+      part_end_(graph.nodes().size(), static_cast<int>(graph.nodes().size())) {
+  TEMPER_CHECK(update_part_ > 0);
+  for (const PipelinePart& part : parts) {
+    for (size_t i = part.begin; i < part.end; ++i) {
+      part_begin_[i] = static_cast<int>(part.begin);
+      part_end_[i] = static_cast<int>(part.end);
+    }
+  }
+  FindProcessors(*spec.homes);
+  FindCut(spec);
+  FindTouches(*spec.homes);
+  FindHomes(*spec.homes);
+}
+
+// States are updated where they are, by the host where that is not the device; so are sums over what lies there.
+void Touches::FindProcessors(const Homes& homes) {
+  const auto& nodes = graph_.nodes();
+  processor_.assign(nodes.size(), Tier::kDevice);
+  bool all_on_host = true, sums_only = true;
+  std::optional<size_t> clip;
+  std::vector<bool> is_sum(static_cast<size_t>(graph_.num_values()), false);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    if (node.op != Op::kAdamw && node.op != Op::kSumSquares && node.op != Op::kClip) continue;
+    if (node.op == Op::kClip) {
+      clip = i;
+      for (size_t k = 0; k + 1 < node.inputs.size(); ++k) sums_only &= is_sum[At(node.inputs[k])];
+      continue;
+    }
+    const Tier home = HomeByName(graph_, homes, node.inputs[node.op == Op::kAdamw ? kAdamwMoment : 0]);
+    // A gradient on the disk is summed up on the device, which has room for it: it was made there.
+    const bool at_host = node.op == Op::kAdamw ? home != Tier::kDevice : home == Tier::kHost;
+    if (at_host) processor_[i] = Tier::kHost;
+    if (node.op == Op::kAdamw) all_on_host &= home != Tier::kDevice;
+    if (node.op == Op::kSumSquares) is_sum[At(node.outputs[0])] = true;
+  }
+  if (clip && all_on_host && sums_only) processor_[*clip] = Tier::kHost;
+}
+
+// What is at the host is not touched in parts: kernels work on whole values there.
+void Touches::FindCut(const ResidencySpec& spec) {
+  cut_.assign(processor_.size(), false);
+  for (size_t i = 0; i < cut_.size(); ++i) {
+    const Node& node = graph_.nodes()[i];
+    if (node.op != Op::kAdamw || HomeByName(graph_, *spec.homes, node.inputs[kAdamwMoment]) != Tier::kDisk) continue;
+    const auto whole = [&](ValueId id) { return HomeByName(graph_, *spec.homes, id) == Tier::kHost; };
+    cut_[i] = graph_.value(node.inputs[kAdamwMoment]).type.shape.elements() > spec.update_part &&
+              std::none_of(node.inputs.begin(), node.inputs.begin() + kAdamwTensors, whole) &&
+              std::none_of(node.outputs.begin(), node.outputs.end(), whole);
+  }
+}
+
+void Touches::FindTouches(const Homes& homes) {
+  touches_.resize(static_cast<size_t>(graph_.num_values()));
+  for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+    const auto touch = [&](ValueId id, bool in_parts, bool writes) {
+      std::vector<Touch>& list = touches_[At(graph_.Root(id))];
+      const Tier on = in_parts ? HomeByName(graph_, homes, id) : ProcessorOf(i);
+      if (list.empty() || list.back().node != i) list.push_back({.node = i, .on = on});
+      (writes ? list.back().writes : list.back().reads) = true;
+    };
+    for (size_t k = 0; k < node.inputs.size(); ++k) touch(node.inputs[k], IsCut(i) && k < kAdamwTensors, false);
+    for (ValueId id : node.outputs) touch(id, IsCut(i), true);
+  }
+}
+
+void Touches::FindHomes(const Homes& homes) {
+  home_.assign(touches_.size(), Tier::kDevice);
+  for (ValueId id = 0; id < graph_.num_values(); ++id) {
+    const std::vector<Touch>& touches = touches_[At(id)];
+    if (graph_.Root(id) != id) continue;
+    switch (graph_.value(id).role) {
+      case Role::kWeight:
+      case Role::kAdapter:
+      case Role::kGradient:
+      case Role::kOptimizerState:
+        home_[At(id)] = HomeByName(graph_, homes, id);
+        break;
+      case Role::kActivation:
+      case Role::kOutput:
+        if (!touches.empty()) home_[At(id)] = touches[0].on;
+        break;
+      case Role::kInput:
+      case Role::kConstant:
+      case Role::kCache:
+        if (!touches.empty() &&
+            std::all_of(touches.begin(), touches.end(), [&](const Touch& t) { return t.on == Tier::kHost; }))
+          home_[At(id)] = Tier::kHost;
+        break;
+    }
+    if (!touches.empty() && Leaves(id)) home_[At(id)] = Tier::kHost;
+  }
+}
+
+Bytes Touches::CopiesOfCut(int node) const {
+  const Node& adamw = graph_.nodes()[static_cast<size_t>(node)];
+  Bytes of_element{};
+  const auto add = [&](ValueId id) { of_element += Bytes{SizeOf(graph_.value(id).type.dtype)}; };
+  std::for_each(adamw.inputs.begin(), adamw.inputs.begin() + kAdamwTensors, add);
+  // The new weight, beside the states that are updated in place.
+  std::for_each(adamw.outputs.begin() + kAdamwStates, adamw.outputs.end(), add);
+  const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+  return UpdateAtHost(of_element * elements, of_element, update_part_);
+}
+
+bool Touches::IsTransferred(ValueId root) const {
+  return std::any_of(Of(root).begin(), Of(root).end(), [&](const Touch& t) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(t.node)];
+    return IsTransfer(node.op) && node.phase != Phase::kUpdate;
+  });
+}
+
+bool Touches::IsInSlot(ValueId root) const {
+  return !SamePart(Of(root).front().node, Of(root).back().node) || IsTransferred(root);
+}
+
+bool Touches::Leaves(ValueId id) const {
+  if (activations_ == Tier::kDevice || graph_.value(id).role != Role::kActivation || IsTransferred(id)) return false;
+  const std::vector<Touch>& touches = touches_[At(id)];
+  const auto phase = [&](const Touch& t) { return graph_.nodes()[static_cast<size_t>(t.node)].phase; };
+  // What is touched in parts stands at home for that.
+  const auto needs_it_there = [&](const Touch& t) { return t.on != Tier::kDevice || IsCut(t.node); };
+  return std::none_of(touches.begin(), touches.end(), needs_it_there) && phase(touches.front()) == Phase::kForward &&
+         phase(touches.back()) == Phase::kBackward;
+}
+
+bool Touches::IsAway(ValueId root) const {
+  return std::any_of(touches_[At(root)].begin(), touches_[At(root)].end(),
+                     [&](const Touch& t) { return t.on != home_[At(root)]; });
+}
+
+Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {
+  return std::min(whole, of_element * update_part * kPartsAtHost);
+}
+
+Bytes StatesAtHost(Bytes states, int64_t update_part) {
+  return UpdateAtHost(states, Bytes{SizeOf(DType::kF32)} * kAdamwStates, update_part);
+}
+
+}  // namespace temper

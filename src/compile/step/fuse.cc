@@ -1,0 +1,105 @@
+#include "compile/step/fuse.h"
+
+#include <algorithm>
+
+#include "graph/rule.h"
+
+namespace temper {
+namespace {
+
+std::vector<int> CountUses(const Graph& graph) {
+  std::vector<int> uses(graph.num_values(), 0);
+  for (const Node& node : graph.nodes()) {
+    for (ValueId id : node.inputs) ++uses[id];
+  }
+  return uses;
+}
+
+bool IsPersistent(Role role) {
+  return role != Role::kActivation;
+}
+
+// The linear node into which `residual` can be folded so that `product` becomes product + residual: the maker of
+// `product`, or, where that already accumulates (a LoRA branch on its base product), the maker of what it accumulates.
+// -1 where there is none.
+class ResidualFolder {
+ public:
+  explicit ResidualFolder(const Graph& graph)
+      : graph_(graph), uses_(CountUses(graph)), maker_(graph.num_values(), -1), folded_(graph.nodes().size(), false) {}
+
+  void Made(ValueId id, size_t node) { maker_[id] = static_cast<int>(node); }
+  int MakerOf(ValueId id) const { return maker_[id]; }
+  void NoteFolded(int linear) { folded_[static_cast<size_t>(linear)] = true; }
+
+  int Target(ValueId product, ValueId residual, int block) const {
+    const int at = maker_[product];
+    if (at < 0 || uses_[product] != 1 || IsPersistent(graph_.value(product).role)) return -1;
+    const Node& linear = graph_.nodes()[static_cast<size_t>(at)];
+    if (linear.op != Op::kLinear || linear.block != block || folded_[static_cast<size_t>(at)]) return -1;
+    if (linear.attributes.Flag("acc")) return Target(linear.inputs.back(), residual, block);
+    return maker_[residual] < at ? at : -1;
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<int> uses_;
+  std::vector<int> maker_;
+  std::vector<bool> folded_;  // per node: a linear that took a residual
+};
+
+}  // namespace
+
+Graph Fuse(Graph graph) {
+  std::vector<Node>& nodes = graph.nodes();
+  ResidualFolder folder(graph);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node& add = nodes[i];
+    for (ValueId id : add.outputs) folder.Made(id, i);
+    if (add.op != Op::kAdd) continue;
+    if (!(graph.value(add.inputs[0]).type == graph.value(add.inputs[1]).type)) continue;  // a vector for every row
+    for (size_t side = 0; side < 2; ++side) {
+      const ValueId product = add.inputs[side], residual = add.inputs[1 - side];
+      const int at = folder.Target(product, residual, add.block);
+      if (at < 0) continue;
+      Node& linear = nodes[static_cast<size_t>(at)];
+      linear.inputs.push_back(residual);
+      linear.attributes.Set("acc", int64_t{1});
+      folder.NoteFolded(at);
+      // The product's maker (the linear itself, or the branch that adds to it) now writes the sum.
+      nodes[static_cast<size_t>(folder.MakerOf(product))].outputs = std::move(add.outputs);
+      add.outputs.clear();
+      break;
+    }
+  }
+  std::erase_if(nodes, [](const Node& node) { return node.outputs.empty(); });
+  return graph;
+}
+
+Graph UpdateInPlace(Graph graph) {
+  std::vector<int> last_use(graph.num_values(), -1);
+  std::vector<bool> made(graph.num_values(), false), taken(graph.num_values(), false);
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    for (ValueId id : graph.nodes()[i].inputs) last_use[id] = static_cast<int>(i);
+    for (ValueId id : graph.nodes()[i].outputs) made[id] = true;
+  }
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (graph.value(id).updates != kNoValue) taken[graph.value(id).updates] = true;
+  }
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const int position = OverwritableInput(node.op, node.attributes, static_cast<int>(node.inputs.size()), 0);
+    if (position < 0) continue;
+    const ValueId in = node.inputs[static_cast<size_t>(position)], out = node.outputs[0];
+    const bool twice = std::count(node.inputs.begin(), node.inputs.end(), in) > 1;
+    Value& value = graph.value(out);
+    if (twice || taken[in] || !made[in] || IsPersistent(graph.value(graph.Root(in)).role) || IsPersistent(value.role) ||
+        value.updates != kNoValue || last_use[in] != static_cast<int>(i) || !(graph.value(in).type == value.type)) {
+      continue;
+    }
+    value.updates = in;
+    taken[in] = true;
+  }
+  return graph;
+}
+
+}  // namespace temper

@@ -1,0 +1,192 @@
+#include "compile/step/update.h"
+
+#include <map>
+#include <set>
+
+#include "graph/builder.h"
+#include "program/buffer_names.h"
+
+namespace temper {
+namespace {
+
+// Tags of gradients that stages give each other, above those of activations.
+constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
+
+class UpdateBuilder {
+ public:
+  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage)
+      : forward_(forward), spec_(spec), mesh_(mesh), stage_(stage), build_(&graph_) {}
+
+  Graph Run() {
+    scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
+    AddGradients();
+    AddUpBetweenStages();
+    if (spec_.max_norm > 0) {
+      for (Trainable& t : trainables_) SumSquares(&t);
+      const ValueId clip = Clip();
+      for (const Trainable& t : trainables_) Adamw(t, clip);
+    } else {
+      // The norm is for people to see: no weight waits for it.
+      build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
+      const ValueId factor = build_.Add(Op::kClip, {scalars_}, {{"max_norm", 0.0}}, "factor")[0];
+      for (Trainable& t : trainables_) {
+        SumSquares(&t);
+        Adamw(t, factor);
+      }
+      Clip();
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  struct Trainable {
+    ValueId forward_id;
+    int block;
+    ValueId gradient, sum = kNoValue;
+    const Value& in(const Graph& graph) const { return graph.value(forward_id); }
+  };
+
+  void AddGradients() {
+    std::map<ValueId, int> blocks;  // of the node that first uses each source
+    for (const Node& node : forward_.nodes()) {
+      for (ValueId id : node.inputs) blocks.try_emplace(id, node.block);
+    }
+    std::set<std::string> seen;  // a weight that several stages hold is in the graph of all of them once for each
+    for (ValueId id = 0; id < forward_.num_values(); ++id) {
+      const Value& weight = forward_.value(id);
+      if (!weight.trainable || !seen.insert(weight.name).second) continue;
+      const auto block = blocks.find(id);
+      TEMPER_CHECK(block != blocks.end()) << weight.name << " is trainable but nothing uses it";
+      const TensorType type{DType::kF32, weight.type.shape};
+      trainables_.push_back({id, block->second, build_.Source(GradientName(weight.name), type, Role::kGradient)});
+    }
+  }
+
+  // A weight that two stages use: each sends its gradient and adds the other's. IEEE addition commutes, so both get the
+  // same bits. By name, which is an order that both have.
+  void AddUpBetweenStages() {
+    std::map<std::string, Trainable*> shared;
+    for (Trainable& t : trainables_) {
+      if (stage_.holders.contains(t.in(forward_).name)) shared[t.in(forward_).name] = &t;
+    }
+    int64_t tag = kFirstGradientTag;
+    for (const auto& [name, holders] : stage_.holders) {
+      const int64_t own_tag = tag++;
+      const auto it = shared.find(name);
+      if (it == shared.end()) continue;
+      TEMPER_CHECK(holders.size() == 2) << name << " is shared by " << holders.size() << " stages";
+      Trainable& t = *it->second;
+      const Attributes transfer = {{"axes", AxisSet(Axis::kPp).ToString()},
+                                   {"peer", int64_t{holders[0] == stage_.stage ? holders[1] : holders[0]}},
+                                   {"tag", own_tag},
+                                   {"background", int64_t{1}}};
+      build_.EnterBlock(t.block, "", Phase::kUpdate);
+      build_.Add(Op::kSend, {t.gradient}, transfer, "");
+      const TensorType type = graph_.value(t.gradient).type;
+      Attributes receive = transfer;
+      receive.Set("dtype", std::string(ToString(type.dtype)));
+      std::vector<double> shape;
+      for (int d = 0; d < type.shape.rank(); ++d) shape.push_back(static_cast<double>(type.shape[d]));
+      receive.Set("shape", std::move(shape));
+      const ValueId theirs = build_.Add(Op::kRecv, {}, receive, "theirs:" + name)[0];
+      const ValueId sum = build_.Add(Op::kAdd, {t.gradient, theirs}, {}, "")[0];
+      graph_.value(sum).name = graph_.value(t.gradient).name;
+      graph_.value(sum).role = Role::kGradient;
+      graph_.value(sum).updates = t.gradient;
+      t.gradient = sum;
+    }
+  }
+
+  // Of weights that several stages have the first counts.
+  bool Counts(const std::string& name) const {
+    const auto it = stage_.holders.find(name);
+    return it == stage_.holders.end() || it->second[0] == stage_.stage;
+  }
+
+  void SumSquares(Trainable* t) {
+    const std::string& name = t->in(forward_).name;
+    if (!Counts(name)) return;
+    build_.EnterBlock(t->block, "", Phase::kUpdate);
+    t->sum = build_.Add(Op::kSumSquares, {t->gradient}, {}, "sum_squares:" + name)[0];
+  }
+
+  ValueId Clip() {
+    std::map<AxisSet, std::vector<Trainable*>> groups;
+    for (Trainable& t : trainables_) {
+      const auto& shard = t.in(forward_).shard;
+      if (t.sum != kNoValue && shard && !shard->split.empty()) groups[shard->split].push_back(&t);
+    }
+    build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
+    for (const auto& [axes, members] : groups) {
+      std::vector<ValueId> terms;
+      for (const Trainable* t : members) terms.push_back(t->sum);
+      const auto sums = AllReduce(terms, axes, "sums_of_squares");
+      for (size_t i = 0; i < members.size(); ++i) {
+        graph_.value(sums[i]).updates = terms[i];
+        members[i]->sum = sums[i];
+      }
+    }
+    std::vector<ValueId> inputs;
+    for (const Trainable& t : trainables_) {
+      if (t.sum != kNoValue) inputs.push_back(t.sum);
+    }
+    if (mesh_.size(Axis::kPp) > 1) {
+      const ValueId own = build_.Add(Op::kSumScalars, inputs, {}, "stage_sum")[0];
+      inputs = AllReduce({own}, Axis::kPp, "sum");
+    }
+    inputs.push_back(scalars_);
+    return build_.Add(Op::kClip, inputs, {{"max_norm", spec_.max_norm}}, kClipBuffer, Role::kOutput)[0];
+  }
+
+  std::vector<ValueId> AllReduce(const std::vector<ValueId>& terms, AxisSet axes, const std::string& name) {
+    return build_.Add(Op::kAllReduce, terms, {{"axes", axes.ToString()}, {"ranks", int64_t{mesh_.size(axes)}}}, name);
+  }
+
+  ValueId State(const std::string& name, const Value& weight) {
+    const ValueId id = build_.Source(name, {DType::kF32, weight.type.shape}, Role::kOptimizerState);
+    graph_.value(id).shard = weight.shard;
+    return id;
+  }
+
+  void Adamw(const Trainable& t, ValueId clip) {
+    const Value& weight = t.in(forward_);
+    build_.EnterBlock(t.block, "", Phase::kUpdate);
+    const bool has_master = weight.type.dtype != DType::kF32;
+    const ValueId own = build_.Source(weight.name, weight.type, weight.role);
+    graph_.value(own).trainable = true;
+    graph_.value(own).shard = weight.shard;
+    const ValueId master = has_master ? State(MasterName(weight.name), weight) : own;
+    const ValueId m = State(AdamMName(weight.name), weight);
+    const ValueId v = State(AdamVName(weight.name), weight);
+    const double decay = weight.type.shape.rank() >= 2 ? spec_.weight_decay : 0.0;
+    Attributes attributes = {{"beta1", spec_.beta1},
+                             {"beta2", spec_.beta2},
+                             {"eps", spec_.eps},
+                             {"weight_decay", decay},
+                             {"weight", int64_t{has_master}}};
+    if (has_master) attributes.Set("dtype", std::string(ToString(weight.type.dtype)));
+    const auto outputs = build_.Add(Op::kAdamw, {master, t.gradient, m, v, clip, scalars_}, std::move(attributes),
+                                    "updated:" + weight.name);
+    graph_.value(outputs[0]).updates = master;
+    graph_.value(outputs[1]).updates = m;
+    graph_.value(outputs[2]).updates = v;
+    if (has_master) graph_.value(outputs[3]).updates = own;
+  }
+
+  const Graph& forward_;
+  const AdamwSpec& spec_;
+  const Mesh& mesh_;
+  const UpdateStage& stage_;
+  Graph graph_;
+  GraphBuilder build_;
+  ValueId scalars_ = kNoValue;
+  std::vector<Trainable> trainables_;
+};
+
+}  // namespace
+
+Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage) {
+  return UpdateBuilder(forward, spec, mesh, stage).Run();
+}
+
+}  // namespace temper

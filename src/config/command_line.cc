@@ -1,0 +1,235 @@
+#include "config/command_line.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config/option_yaml.h"
+
+namespace temper {
+namespace {
+
+const char* const kWhere = "command line";
+
+bool IsFlag(const Option& option) {
+  return std::holds_alternative<bool*>(option.target);
+}
+
+// Words for true and false, those among them that are answered with the right ones. No YAML file is called so.
+bool IsTruthValue(std::string_view text) {
+  for (const std::string_view word : {"true", "True", "false", "False", "yes", "no", "on", "off", "1", "0"}) {
+    if (text == word) return true;
+  }
+  return false;
+}
+
+// The option that --no-NAME turns off, or nullptr.
+const Option* Negated(std::string_view name, const OptionSet& options) {
+  if (!name.starts_with("no-") && !name.starts_with("no_")) return nullptr;
+  const Option* option = options.Find(name.substr(3));
+  return option && IsFlag(*option) ? option : nullptr;
+}
+
+Status UnknownArgument(const std::string& name, const OptionSet& options) {
+  return InvalidArgument(fmt::format("{}: unknown option --{}; {}", kWhere, name, options.Advice(name)));
+}
+
+class Reader {
+ public:
+  Reader(std::span<const std::string> arguments, const OptionSet& options) : arguments_(arguments), options_(options) {}
+
+  Result<CommandLine> Read() {
+    while (next_ < arguments_.size()) {
+      const std::string& argument = arguments_[next_++];
+      if (argument == "--help" || argument == "-h") {
+        result_.help = true;
+      } else if (argument.starts_with("--") && argument.size() > 2) {
+        TEMPER_RETURN_IF_ERROR(ReadOption(argument.substr(2)));
+      } else if (argument.starts_with('-') && argument.size() > 1) {
+        return InvalidArgument(fmt::format("{}: '{}' is no option; options begin with two dashes{}", kWhere, argument,
+                                           options_.Find(Name(argument.substr(1))) ? ": -" + argument : ""));
+      } else {
+        result_.positional.push_back(argument);
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  static std::string Name(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+  Status ReadOption(const std::string& argument) {
+    const std::string name = Name(argument);
+    const bool has_value = name.size() < argument.size();
+    const std::string value = has_value ? argument.substr(name.size() + 1) : "";
+    const Option* option = options_.Find(name);
+    if (option == nullptr) {
+      if (options_.IsSection(name)) return ReadSection(name, has_value, value);
+      const Option* negated = Negated(name, options_);
+      if (negated == nullptr) return UnknownArgument(name, options_);
+      if (has_value) return InvalidArgument(fmt::format("{}: --{} takes no value", kWhere, name));
+      return Add(negated->name, "false");
+    }
+    if (has_value) return Add(option->name, value);
+    // Without '=': a flag may stand alone (only a truth value is taken for its value), and so does an
+    // optional text, whose value would otherwise be taken for a positional argument or the other way round.
+    if (IsFlag(*option)) return Add(option->name, Peek() && IsTruthValue(*Peek()) ? arguments_[next_++] : "true");
+    if (std::holds_alternative<OptionalText>(option->target)) return Add(option->name, "");
+    if (Peek() == nullptr || Peek()->starts_with("--")) {
+      return InvalidArgument(fmt::format("{}: --{} needs a value: --{} {}", kWhere, name, name, ValueHint(*option)));
+    }
+    return Add(option->name, arguments_[next_++]);
+  }
+
+  Status ReadSection(const std::string& name, bool has_value, const std::string& value) {
+    std::string text = value;
+    if (!has_value && Peek() && Peek()->starts_with('{')) text = arguments_[next_++];
+    // mesh fsdp=4,tp=2: several keys of one section, without quotes.
+    if (!has_value && text.empty() && Peek() && Peek()->find('=') != Peek()->npos && !Peek()->starts_with('-')) {
+      text = arguments_[next_++];
+    }
+    if (!text.starts_with('{') && text.find('=') != text.npos) {
+      if (text[text.find_last_not_of(' ')] == ',') {  // which YAML passes over
+        return InvalidArgument(fmt::format(
+            "{}: --{} '{}' ends in a comma; leave it out, or write a KEY=VALUE behind it", kWhere, name, text));
+      }
+      std::string mapping = "{";
+      for (const char c : text)
+        mapping += c == '=' ? std::string(": ") : c == ',' ? std::string(", ") : std::string(1, c);
+      text = mapping + "}";
+    }
+    if (!text.starts_with('{')) {
+      return InvalidArgument(
+          fmt::format("{}: --{} is a section: name a key of it, --{}.KEY VALUE, or give "
+                      "several, --{} KEY=VALUE,KEY=VALUE",
+                      kWhere, name, name, name));
+    }
+    result_.settings.push_back({name, text, /*is_section=*/true});
+    return OkStatus();
+  }
+
+  Status Add(const std::string& name, const std::string& text) {
+    result_.settings.push_back({name, text});
+    return OkStatus();
+  }
+
+  const std::string* Peek() const { return next_ < arguments_.size() ? &arguments_[next_] : nullptr; }
+
+  const std::span<const std::string> arguments_;
+  const OptionSet& options_;
+  size_t next_ = 0;
+  CommandLine result_;
+};
+
+Status ApplySection(const CommandLine::Setting& setting, const OptionSet& options) {
+  std::string section = setting.name;
+  std::replace(section.begin(), section.end(), '-', '_');
+  TEMPER_ASSIGN_OR_RETURN(const OrderedJson keys,
+                          ParseYamlValue(setting.text, fmt::format("{}, --{}", kWhere, section)));
+  if (!keys.is_object()) {
+    return InvalidArgument(fmt::format("{}: --{} should be a mapping, such as {{KEY: VALUE}}", kWhere, section));
+  }
+  for (auto it = keys.begin(); it != keys.end(); ++it) {
+    const std::string name = section + "." + it.key();
+    const Option* option = options.Find(name);
+    if (option == nullptr) return UnknownArgument(name, options);
+    // In a file that is an option left out, for which there is no reason here.
+    if (it.value().is_null()) {
+      return InvalidArgument(fmt::format("{}: --{}: '{}' has no value; write --{} KEY=VALUE,KEY=VALUE", kWhere, section,
+                                         it.key(), section));
+    }
+    TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), kWhere));
+  }
+  return OkStatus();
+}
+
+// Text in lines of at most `width`, each after the first indented by `indent`. `column`: where the first one starts.
+std::string Wrapped(std::string_view text, size_t column, size_t indent, size_t width) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t space = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, space);
+    if (!out.empty() && column + 1 + word.size() > width) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+    text.remove_prefix(std::min(space + 1, text.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options) {
+  return Reader(arguments, options).Read();
+}
+
+Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options) {
+  for (const CommandLine::Setting& setting : command_line.settings) {
+    if (setting.is_section) {
+      TEMPER_RETURN_IF_ERROR(ApplySection(setting, options));
+    } else {
+      TEMPER_RETURN_IF_ERROR(SetFromText(*options.Find(setting.name), setting.text, kWhere));
+    }
+  }
+  return OkStatus();
+}
+
+Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& options) {
+  if (!command_line.positional.empty()) {
+    const std::string& path = command_line.positional[0];
+    if (const size_t equals = path.find('='); equals != path.npos && options.Find(path.substr(0, equals))) {
+      return InvalidArgument(fmt::format("{}: '{}' lacks its dashes: --{}", kWhere, path, path));
+    }
+    if (command_line.positional.size() > 1) {
+      return InvalidArgument(
+          fmt::format("{}: '{}' is left over: one YAML file at most, and options begin with two dashes", kWhere,
+                      command_line.positional[1]));
+    }
+    if (env.IsFolder(path)) {
+      return InvalidArgument(fmt::format("{}: '{}' is a folder, not a YAML file{}", kWhere, path,
+                                         options.Find("resume") ? "; to go on from it, write --resume=" + path : ""));
+    }
+    // A configuration is written by hand: a megabyte of it is some other file.
+    const auto text = ReadTextFile(env, path, MiB(1));
+    const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
+    if (!read.ok()) return InvalidArgument(read.message());  // a mistake in the settings, whatever it is of the file
+  }
+  return ApplyCommandLine(command_line, options);
+}
+
+std::string HelpText(std::string_view usage, const OptionSet& options) {
+  constexpr size_t kHelpColumn = 42;
+  constexpr size_t kWidth = 120;
+  std::string out(usage);
+  for (const OptionGroup& group : options.groups()) {
+    out += fmt::format("\n{}:\n", group.title);
+    for (const Option& option : group.options) {
+      const bool attached = std::holds_alternative<OptionalText>(option.target);
+      const std::string hint = ValueHint(option);
+      const bool on = IsFlag(option) && ValueAsYaml(option) == "true";
+      std::string line =
+          fmt::format("  --{}{}{}{}", on ? "[no-]" : "", option.name, attached || hint.empty() ? "" : " ", hint);
+      if (line.size() + 2 > kHelpColumn) {
+        out += line + '\n';
+        line.clear();
+      }
+      line.resize(kHelpColumn, ' ');
+      std::string text = option.help;
+      const std::string value = option.default_text.empty() ? ValueAsYaml(option) : option.default_text;
+      if (value != "null" && value != "[]" && value != "{}" && !(IsFlag(option) && value == "false")) {
+        text += fmt::format(" (default: {})", value);
+      }
+      out += line + Wrapped(text, kHelpColumn, kHelpColumn, kWidth) + '\n';
+    }
+  }
+  return out;
+}
+
+}  // namespace temper

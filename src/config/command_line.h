@@ -1,0 +1,42 @@
+// The command line of one command, read by its OptionSet:
+//   --key value   --key=value   --lora.r 16   --flag   --no-flag   --resume[=CKPT]   --lora '{r: 8}'
+// '-' and '_' are the same in names. What is no option is a positional argument. The last of two settings counts.
+//
+// Reading is in two steps, because the command line wins over a file that it names itself: ReadCommandLine finds both,
+// ApplyCommandLine sets.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/env.h"
+#include "base/status.h"
+#include "config/option_set.h"
+
+namespace temper {
+
+struct CommandLine {
+  struct Setting {
+    std::string name;  // an option's, or a section's with its keys in `text`
+    std::string text;
+    bool is_section = false;
+  };
+  bool help = false;  // --help or -h
+  std::vector<std::string> positional;
+  std::vector<Setting> settings;  // in the order given
+};
+
+// `arguments`: after the command's name. Nothing is set.
+Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options);
+
+Status ApplyCommandLine(const CommandLine& command_line, const OptionSet& options);
+
+// The YAML file that is the only positional argument, if there is one, then the command line over it.
+Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& options);
+
+// --help of a command: `usage`, then every option by group with its type, help and default.
+std::string HelpText(std::string_view usage, const OptionSet& options);
+
+}  // namespace temper

@@ -1,0 +1,180 @@
+#include "config/mesh_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+namespace temper {
+namespace {
+
+// Sizes of tp that a model can be split into, of those up to `most`.
+std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& works) {
+  std::string text;
+  for (int64_t n = 2; n <= most; ++n) {
+    if (works(n)) text += fmt::format("{}{}", text.empty() ? "" : ", ", n);
+  }
+  return text.empty() ? "none" : text;
+}
+
+// The product of all sizes given; exact where it is no more than any mesh has.
+double RanksGiven(const RunConfig::Mesh& m) {
+  double ranks = static_cast<double>(m.pp);
+  for (const std::optional<int64_t>& size : {m.dp, m.fsdp, m.cp, m.tp}) ranks *= static_cast<double>(size.value_or(1));
+  return ranks;
+}
+
+// q of q x q x depth ranks; 0 where there is none.
+int64_t SideOf(int64_t tp, int64_t depth) {
+  const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tp) / static_cast<double>(depth))));
+  return side * side * depth == tp ? side : 0;
+}
+
+// Of an axis whose size and the `others` do not make up the ranks: the nearest sizes that do, fsdp being left out.
+std::vector<std::string> SizesNear(const char* name, int64_t size, int64_t others, int64_t ranks) {
+  int64_t below = 0, above = 0;
+  for (int64_t n = 1; n <= ranks; ++n) {
+    if (ranks % (others * n) != 0) continue;
+    if (n < size) below = n;
+    if (n > size && above == 0) above = n;
+  }
+  std::vector<std::string> near;
+  for (const int64_t n : {below, above}) {
+    if (n > 0) near.push_back(fmt::format("mesh.{}={}", name, n));
+  }
+  return near;
+}
+
+// `others`: the product of all axes but tp and fsdp.
+Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others, int ranks, const HeadCounts& h,
+                     MeshSpec* spec) {
+  if (options.tp_mode == TensorMode::k1d) {
+    spec->residual = options.sequence_parallel ? ResidualSplit::kTokens : ResidualSplit::kWhole;
+    const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
+    if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
+      const auto divides = [&](int64_t n) { return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0); };
+      const std::string work = TensorSizes(std::max<int64_t>(ranks, h.heads), divides),
+                        here = TensorSizes(ranks, [&](int64_t n) { return divides(n) && ranks % (others * n) == 0; });
+      return InvalidArgument(fmt::format(
+          "mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that work: {}{}", h.heads,
+          h.kv_heads, tp, work, here == work ? "" : fmt::format("; on {} ranks: {}", ranks, here)));
+    }
+    spec->mesh.set_size(Axis::kTp, static_cast<int>(shares ? h.kv_heads : tp));
+    spec->mesh.set_size(Axis::kCopy, static_cast<int>(shares ? tp / h.kv_heads : 1));
+    return OkStatus();
+  }
+  spec->residual = ResidualSplit::kHidden;
+  const int64_t depth = options.tp_mode == TensorMode::k25d ? options.tp_depth : 1;
+  const int64_t side = SideOf(tp, depth);
+  if (side == 0) {
+    return InvalidArgument(fmt::format("mesh.tp: {} ranks are no {}; tp should be {}, such as {} or {}", tp,
+                                       depth == 1 ? "square" : fmt::format("{} squares", depth),
+                                       depth == 1 ? "q x q" : "depth x q x q", depth * 4, depth * 9));
+  }
+  if (h.heads % side != 0 || h.kv_heads % side != 0) {
+    return InvalidArgument(fmt::format(
+        "mesh.tp: {} heads and {} KV heads do not divide among {} columns of ranks; sizes of tp that work: {}", h.heads,
+        h.kv_heads, side, TensorSizes(std::max<int64_t>(ranks, tp), [&](int64_t n) {
+          const int64_t q = SideOf(n, depth);
+          return q > 1 && h.heads % q == 0 && h.kv_heads % q == 0;
+        })));
+  }
+  spec->mesh.set_size(Axis::kDepth, static_cast<int>(depth));
+  spec->mesh.set_size(Axis::kRow, static_cast<int>(side));
+  spec->mesh.set_size(Axis::kTp, static_cast<int>(side));
+  return OkStatus();
+}
+
+Status SetGatheredBlocks(const RunConfig::Mesh& options, MeshSpec* spec) {
+  if (!options.reshard_after_forward) spec->gathered_blocks = kAllBlocks;
+  if (!options.gathered_blocks) return OkStatus();
+  const auto refused = [&](const char* why) {
+    return InvalidArgument(fmt::format("mesh.gathered_blocks is {}: {}", *options.gathered_blocks, why));
+  };
+  if (!options.reshard_after_forward) return refused("mesh.reshard_after_forward false keeps those of all blocks");
+  if (options.pp > 1) return refused("a pipeline's stages cannot keep those of some; leave it out, or take mesh.pp=1");
+  spec->gathered_blocks = static_cast<int>(std::min<int64_t>(*options.gathered_blocks, kAllBlocks));
+  return OkStatus();
+}
+
+Status SetPipeline(const RunConfig::Mesh& options, MeshSpec* spec) {
+  const bool interleaved = options.pp_schedule == PipelineKind::kInterleaved;
+  if (options.pp_chunks && !interleaved) {
+    return InvalidArgument(
+        fmt::format("mesh.pp_chunks is {}: it belongs to mesh.pp_schedule interleaved", *options.pp_chunks));
+  }
+  if (options.pp == 1 && !options.pp_layers.empty()) {
+    return InvalidArgument("mesh.pp_layers says what the stages of a pipeline have: give mesh.pp, too");
+  }
+  if (options.pp == 1) return OkStatus();
+  spec->mesh.set_size(Axis::kPp, static_cast<int>(options.pp));
+  spec->pipeline.kind = options.pp_schedule;
+  spec->pipeline.chunks_per_stage = static_cast<int>(options.pp_chunks.value_or(interleaved ? 2 : 1));
+  spec->pipeline.layers.assign(options.pp_layers.begin(), options.pp_layers.end());
+  return OkStatus();
+}
+
+}  // namespace
+
+int RanksNamed(const RunConfig& config) {
+  const double named = std::max(static_cast<double>(config.machine.nprocs), RanksGiven(config.mesh));
+  return static_cast<int>(std::min(named, kMostRanks + 1.0));
+}
+
+Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
+  const RunConfig::Mesh& options = config.mesh;
+  if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
+    return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));
+  }
+  if (const double given = RanksGiven(options); given > kMostRanks || ranks > kMostRanks) {
+    return InvalidArgument(fmt::format("mesh: {:.0f} ranks are more than the {} that a mesh can have",
+                                       std::max(given, static_cast<double>(ranks)), kMostRanks));
+  }
+  const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
+  const int64_t others = tp * dp * cp * pp;
+  const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
+  if (others * fsdp != ranks) {
+    std::vector<std::string> work;
+    if (ranks == 1) {  // nobody has started any
+      work.push_back(fmt::format("start them on this machine by --nprocs {}", others * fsdp));
+    } else if (ranks % others == 0) {
+      work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));
+    } else {
+      work.push_back(fmt::format("{} ranks would do", others * fsdp));
+      const std::pair<const char*, int64_t> axes[] = {{"pp", pp}, {"dp", dp}, {"cp", cp}, {"tp", tp}};
+      for (const auto& [name, size] : axes) {
+        if (size == 1) continue;
+        const auto near = SizesNear(name, size, others / size, ranks);
+        work.insert(work.end(), near.begin(), near.end());
+      }
+      work.push_back(fmt::format("mesh.fsdp={} alone", ranks));
+    }
+    return InvalidArgument(fmt::format(
+        "mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} rank(s) (nprocs, mpirun or "
+        "srun say how many): {}",
+        pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, ranks, fmt::join(work, ", or ")));
+  }
+  MeshSpec spec{.rank = rank,
+                .overlap = options.overlap,
+                .decisions = {.grad_sync = options.grad_sync, .embedding = options.embedding, .mlp = options.mlp}};
+  TEMPER_RETURN_IF_ERROR(SetGatheredBlocks(options, &spec));
+  TEMPER_RETURN_IF_ERROR(SetPipeline(options, &spec));
+  for (const auto& [pattern, sharding] : options.sharding) spec.rules.push_back({pattern, sharding});
+  spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
+  spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
+  spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));
+  TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, others / tp, ranks, heads, &spec));
+  return spec;
+}
+
+std::string NoteOn(const Mesh& mesh) {
+  const int copies = mesh.size(Axis::kCopy);
+  if (copies == 1) return "";
+  return fmt::format("there are fewer KV heads than tensor-parallel ranks: each of the {} is on {} ranks",
+                     mesh.size(Axis::kTp), copies);
+}
+
+}  // namespace temper

@@ -1,0 +1,111 @@
+#include "config/option_set.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/edit_distance.h"
+
+namespace temper {
+namespace {
+
+std::string Normalised(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+std::string_view LastPart(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
+}  // npos + 1 == 0
+
+}  // namespace
+
+OptionSet::OptionSet(std::vector<OptionGroup> groups, std::vector<ForeignName> foreign) : groups_(std::move(groups)) {
+  for (ForeignName& name : foreign) {
+    if (name.ours.empty() || Find(name.ours) != nullptr) foreign_.push_back(name);
+  }
+}
+
+const Option* OptionSet::Find(std::string_view name) const {
+  const std::string wanted = Normalised(name);
+  for (const OptionGroup& group : groups_) {
+    for (const Option& option : group.options) {
+      if (option.name == wanted) return &option;
+    }
+  }
+  return nullptr;
+}
+
+bool OptionSet::IsSection(std::string_view name) const {
+  const std::string prefix = Normalised(name) + ".";
+  for (const OptionGroup& group : groups_) {
+    for (const Option& option : group.options) {
+      if (option.name.starts_with(prefix)) return true;
+    }
+  }
+  return false;
+}
+
+std::string OptionSet::Advice(std::string_view unknown) const {
+  // Nobody mistypes a name into one much longer; the distance below costs length times length.
+  constexpr size_t kLongest = 64;
+  if (unknown.size() > kLongest) return "--help lists all names";
+  const std::string name = Normalised(unknown);
+  // The whole name first: in `lora.rank` the section adds nothing, in `lora.bias` it tells which bias.
+  for (const std::string_view wanted : {std::string_view(name), LastPart(name)}) {
+    for (const ForeignName& foreign : foreign_) {
+      if (foreign.foreign != wanted) continue;
+      if (foreign.ours.empty()) return std::string(foreign.note);
+      return fmt::format("its name here is '{}'{}{}", foreign.ours, foreign.note.empty() ? "" : ": ", foreign.note);
+    }
+  }
+  const Option* nearest = nullptr;
+  // A third of the letters may be wrong; beyond that a suggestion is noise.
+  // Of names whose last parts are equally near, the one whose section is: memory.devise is memory.device, not device.
+  std::pair<size_t, size_t> least{std::max<size_t>(1, LastPart(name).size() / 3) + 1, 0};
+  for (const OptionGroup& group : groups_) {
+    for (const Option& option : group.options) {
+      const size_t whole = EditDistance(name, option.name);
+      const std::pair distance{std::min(whole, EditDistance(LastPart(name), LastPart(option.name))), whole};
+      if (distance < least) {
+        least = distance;
+        nearest = &option;
+      }
+    }
+  }
+  if (nearest == nullptr) return "--help lists all names";
+  return fmt::format("did you mean '{}'?", nearest->name);
+}
+
+Status OptionSet::CheckRanges() const {
+  const auto check = [](const Option& option, double value) {
+    if (option.range.Contains(value)) return OkStatus();
+    return InvalidArgument(fmt::format("{} should be {}, but is {}", option.name, option.range.ToString(), value));
+  };
+  for (const OptionGroup& group : groups_) {
+    for (const Option& option : group.options) {
+      std::vector<double> values;
+      std::visit(Overloaded{[&](int64_t* v) { values.push_back(static_cast<double>(*v)); },
+                            [&](double* v) { values.push_back(*v); },
+                            [&](std::optional<int64_t>* v) {
+                              if (*v) values.push_back(static_cast<double>(**v));
+                            },
+                            [&](std::optional<double>* v) {
+                              if (*v) values.push_back(**v);
+                            },
+                            [&](IntPatterns* v) {
+                              for (const auto& [name, value] : *v) values.push_back(static_cast<double>(value));
+                            },
+                            [&](NumberPatterns* v) {
+                              for (const auto& [name, value] : *v) values.push_back(value);
+                            },
+                            [](const auto&) {}},
+                 option.target);
+      for (const double value : values) TEMPER_RETURN_IF_ERROR(check(option, value));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace temper

@@ -1,0 +1,103 @@
+#include "config/option_yaml.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "format/quoted.h"
+#include "format/yaml.h"
+
+namespace temper {
+namespace {
+
+// Escapes a key for a JSON pointer (RFC 6901).
+std::string Escaped(std::string_view key) {
+  std::string out;
+  for (const char c : key) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+class Reader {
+ public:
+  Reader(const YamlDocument& document, const std::string& file, const OptionSet& options)
+      : document_(document), file_(file), options_(options) {}
+
+  // `section` is "" or "lora."; `pointer` the place of `object` in the document.
+  Status ReadMapping(const OrderedJson& object, const std::string& section, const std::string& pointer) {
+    for (auto it = object.begin(); it != object.end(); ++it) {
+      const std::string name = section + it.key();
+      const std::string place = pointer + "/" + Escaped(it.key());
+      const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
+      if (const Option* option = options_.Find(name)) {
+        if (!seen_.insert(option->name).second) {
+          return InvalidArgument(fmt::format("{}: {} was given before; keep one of the two", where, option->name));
+        }
+        TEMPER_RETURN_IF_ERROR(SetFromJson(*option, it.value(), where));
+      } else if (options_.IsSection(name)) {
+        if (it->is_null()) continue;  // a heading whose lines are all commented out
+        if (!it->is_object()) {
+          return InvalidArgument(fmt::format("{}: {} is a section: its keys follow, indented", where, name));
+        }
+        TEMPER_RETURN_IF_ERROR(ReadMapping(it.value(), name + ".", place));
+      } else {
+        return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
+      }
+    }
+    return OkStatus();
+  }
+
+ private:
+  const YamlDocument& document_;
+  const std::string& file_;
+  const OptionSet& options_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options) {
+  TEMPER_ASSIGN_OR_RETURN(const auto document, ParseYaml(text, file));
+  const OrderedJson& root = document.value;
+  if (root.is_null()) return OkStatus();  // an empty file, or comments only
+  if (!root.is_object()) {
+    return InvalidArgument(fmt::format("{}: should be lines of 'key: value', but is {}", file,
+                                       root.is_array() ? "a list" : "a single value"));
+  }
+  return Reader(document, file, options).ReadMapping(root, "", "");
+}
+
+std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes) {
+  std::string out;
+  std::string section;
+  for (const OptionGroup& group : options.groups()) {
+    out += fmt::format("{}# {}\n", out.empty() ? "" : "\n", group.title);
+    for (const Option& option : group.options) {
+      const size_t dot = option.name.find('.');
+      const std::string own_section = dot == std::string::npos ? "" : option.name.substr(0, dot);
+      if (own_section != section && !own_section.empty()) out += own_section + ":\n";
+      section = own_section;
+      out += section.empty() ? option.name : "  " + option.name.substr(dot + 1);
+      out += ": " + ValueAsYaml(option);
+      if (const auto note = notes.find(option.name); note != notes.end()) out += "  # " + note->second;
+      out += '\n';
+    }
+  }
+  return out;
+}
+
+Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where) {
+  auto document = ParseYaml(text, where);
+  if (!document.ok()) return InvalidArgument(document.status().message());  // a mistake of the command line
+  return std::move(document->value);
+}
+
+}  // namespace temper

@@ -1,0 +1,24 @@
+// Options in YAML: a run.yaml read into an OptionSet, and an OptionSet printed as the YAML that reads back to it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "config/option_set.h"
+
+namespace temper {
+
+// Sets every option that `text` names. `file` is its path, for messages: "run.yaml line 3: ...". Keys of a section may
+// be nested ("lora: {r: 8}") or dotted ("lora.r: 8"). The first error stops; options before it stay set.
+Status ReadYamlOptions(std::string_view text, const std::string& file, const OptionSet& options);
+
+// All options with their present values, in the table's order, sections nested. Same values, same bytes. `notes`
+// (option name -> reason) become comments at the end of their lines.
+std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes = {});
+
+// A value given as text on the command line: "[q_proj, v_proj]", "{q_proj: 8}".
+Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where);
+
+}  // namespace temper

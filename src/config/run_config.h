@@ -1,0 +1,215 @@
+// RunConfig: everything that defines a training run, with its defaults. `temper train` and `temper plan` fill one from
+// a YAML file and the command line (config/run_options.h), complete it with Resolve, and save it beside the output.
+//
+// A value type: no file is opened and nothing is computed here. What depends on the model or the machine is an empty
+// optional (or kAuto) until Resolve has chosen it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "compile/memory/memory_spec.h"
+#include "compile/memory/recompute.h"
+#include "compile/mesh/decisions.h"
+#include "compile/pipeline/schedule.h"
+#include "config/option.h"
+#include "config/schedule.h"
+
+namespace temper {
+
+enum class TrainMethod { kLora, kFull };
+enum class ComputeType { kAuto, kBf16, kF32 };
+enum class DeviceChoice { kAuto, kCpu, kGpu };
+enum class TensorMode { k1d, k2d, k25d };
+
+// Where a class of values is to live: left to the policy, or a tier.
+enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
+
+struct RunConfig {
+  struct Model {
+    std::string model;    // a model folder, adapter folder, output folder or checkpoint
+    std::string base;     // of an adapter given as `model`; empty: as its own configuration says
+    std::string adapter;  // to go on training
+    bool from_scratch = false;
+    TrainMethod method = TrainMethod::kLora;
+    ComputeType dtype = ComputeType::kAuto;
+  };
+
+  struct Data {
+    std::string data;
+    std::string eval_data;
+    double eval_fraction = 0;            // of `data`, held out
+    std::optional<int64_t> max_seq_len;  // tokens of a row
+    bool packing = true;
+    bool train_on_prompt = false;
+    bool skip_bad_rows = false;
+    std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
+  };
+
+  struct Lora {
+    int64_t r = 16;
+    double alpha = 32;
+    double dropout = 0;
+    TextOrList target_modules = "all-linear";
+    TextOrList exclude_modules = std::vector<std::string>();
+    bool use_rslora = false;
+    IntPatterns rank_pattern;
+    NumberPatterns alpha_pattern;
+
+    bool operator==(const Lora&) const = default;
+  };
+
+  struct Batch {
+    int64_t per_device_train_batch_size = 1;            // rows of max_seq_len tokens, packed
+    std::optional<int64_t> per_device_eval_batch_size;  // default: as for training
+    int64_t gradient_accumulation_steps = 8;
+  };
+
+  struct Optimizer {
+    std::optional<double> learning_rate;
+    double weight_decay = 0;
+    double max_grad_norm = 1;  // 0: no clipping
+    double adam_beta1 = 0.9;
+    double adam_beta2 = 0.999;
+    double adam_epsilon = 1e-8;
+  };
+
+  // The part of lr_scheduler_kwargs that an lr_scheduler_type takes; the rest must be empty.
+  struct SchedulerKwargs {
+    std::optional<double> num_cycles;
+    std::optional<double> min_lr;
+    std::optional<double> min_lr_rate;
+    std::optional<double> min_lr_ratio;
+    std::optional<int64_t> num_decay_steps;
+    std::optional<int64_t> num_stable_steps;
+    RampShape warmup_type = RampShape::kLinear;
+    RampShape decay_type = RampShape::kCosine;
+
+    bool operator==(const SchedulerKwargs&) const = default;
+  };
+
+  struct Length {
+    double num_train_epochs = 3;
+    std::optional<int64_t> max_steps;  // wins over num_train_epochs
+    ScheduleKind lr_scheduler_type = ScheduleKind::kCosine;
+    std::optional<double> warmup_ratio;
+    std::optional<int64_t> warmup_steps;  // wins over warmup_ratio
+    SchedulerKwargs kwargs;
+  };
+
+  struct Output {
+    std::string output_dir;
+    std::optional<std::string> resume;  // "": the newest checkpoint of output_dir
+    bool overwrite = false;
+    int64_t save_steps = 500;  // 0: only at the end
+    std::optional<int64_t> save_total_limit;
+    bool load_best_model_at_end = false;
+    int64_t logging_steps = 1;
+    std::optional<int64_t> eval_steps;  // default: save_steps, where there is something to evaluate on
+    bool tensorboard = true;
+    bool profile = false;
+  };
+
+  struct Machine {
+    DeviceChoice device = DeviceChoice::kAuto;
+    bool graphs = true;
+    Recompute recompute = Recompute::kAuto;
+    std::optional<int64_t> recompute_blocks;  // the first so many only
+    std::optional<int64_t> threads;           // of a rank
+    int64_t seed = 42;
+    int64_t nprocs = 1;  // ranks to start on this machine
+  };
+
+  // Limits of the memory tiers, and what lives where (compile/memory/memory_spec.h).
+  struct Memory {
+    std::optional<Bytes> device, host;
+    std::string disk;  // a folder for what neither holds
+    TierPolicy policy = TierPolicy::kAuto;
+    TierChoice weights = TierChoice::kAuto, gradients = TierChoice::kAuto, optimizer = TierChoice::kAuto,
+               activations = TierChoice::kAuto;
+  };
+
+  // Sizes of mesh axes (config/mesh_options.h); what is left open follows from the number of ranks.
+  struct Mesh {
+    std::optional<int64_t> dp, fsdp, cp, tp;
+    int64_t pp = 1;
+    PipelineKind pp_schedule = PipelineKind::kOneForwardOneBackward;
+    std::optional<int64_t> pp_chunks;  // default: 2 where interleaved
+    IntList pp_layers;
+    TensorMode tp_mode = TensorMode::k1d;
+    int64_t tp_depth = 1;
+    bool sequence_parallel = true;
+    bool reshard_after_forward = true;
+    std::optional<int64_t> gathered_blocks;
+    bool overlap = true;
+    GradSync grad_sync = GradSync::kAuto;
+    EmbeddingMove embedding = EmbeddingMove::kAuto;
+    MlpMove mlp = MlpMove::kAuto;
+    TextPairs sharding;  // (regular expression, spec): compile/mesh/sharding_rules.h
+  };
+
+  // How long ranks wait for each other (device/communicator.h: Patience).
+  struct Watch {
+    double idle_seconds = 15, busy_seconds = 3600;
+  };
+
+  Model model;
+  Data data;
+  Lora lora;
+  Batch batch;
+  Optimizer optimizer;
+  Length length;
+  Output output;
+  Machine machine;
+  Memory memory;
+  Mesh mesh;
+  Watch watch;
+
+  bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
+};
+
+// What a command has to have been given.
+enum class Purpose {
+  kTrain,  // a model, data and an output folder
+  kPlan,   // a model; `temper plan` needs no data
+};
+
+// Errors in one value or between several, each with its remedy. Holds before and after Resolve.
+Status Validate(const RunConfig& config, Purpose purpose);
+
+// Tokens of a row where nobody has said how many, by those that the model has positions for.
+int64_t DefaultMaxSeqLen(int64_t positions);
+
+// What Resolve must know about the world.
+struct RunFacts {
+  std::string processor = "this CPU";  // in messages; `temper plan` may be asked about another
+  bool has_bf16 = false;
+  DeviceChoice device = DeviceChoice::kCpu;  // what that is
+  int64_t cpu_cores = 1;
+  std::string today;                         // YYYY-MM-DD
+  std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
+  bool positions_are_learned = false;        // a table: no row may be longer (OPT)
+  std::optional<RunConfig::Lora> adapter;    // of the adapter to go on from: its r, alpha, targets
+};
+
+struct ResolvedRun {
+  RunConfig config;                          // complete: no kAuto; only what may stay absent is an empty optional
+  std::map<std::string, std::string> notes;  // option name -> why it has its value
+  std::vector<std::string> warnings;
+};
+
+// Chooses what the user left open. The choice depends on `config` and `facts` alone, and Resolve of its own result
+// changes nothing.
+Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts);
+
+// The learning-rate schedule of a run of `total_steps` steps. REQUIRES: config is resolved.
+Result<Schedule> ScheduleOf(const RunConfig& config, int64_t total_steps);
+
+// A warning with a remedy for a run too short to learn from (fewer than 20 steps), or nothing.
+std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps);
+
+}  // namespace temper

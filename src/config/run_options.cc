@@ -1,0 +1,315 @@
+#include "config/run_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "config/foreign_names.h"
+#include "config/option_yaml.h"
+#include "program/program.h"
+#include "tensor/mesh.h"
+
+namespace temper {
+namespace {
+
+const std::vector<std::string_view> kRamps = {"linear", "cosine", "1-sqrt"};
+
+// Options that say where and how to run; two runs that differ only here compute the same.
+bool IsCircumstance(const std::string& name) {
+  static const std::vector<std::string_view> kNames = {"model",       "base",
+                                                       "adapter",     "data",
+                                                       "eval_data",   "output_dir",
+                                                       "resume",      "overwrite",
+                                                       "save_steps",  "profile",
+                                                       "tensorboard", "logging_steps",
+                                                       "eval_steps",  "save_total_limit",
+                                                       "threads",     "device",
+                                                       "graphs",      "nprocs",
+                                                       "placement",   "per_device_eval_batch_size"};
+  return name.starts_with("mesh.") || name.starts_with("memory.") || name.starts_with("watch.") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+}  // namespace
+
+std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
+  const Range positive = {.at_least = 1};
+  const Range not_negative = {.at_least = 0};
+  const Range fraction = {.at_least = 0, .below = 1};
+  RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
+  return {
+      {"Model",
+       {
+           {"model", &c.model.model, "folder of a model, an adapter, an earlier output or a checkpoint"},
+           {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"},
+           {"adapter", &c.model.adapter, "existing PEFT adapter to go on training"},
+           {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
+           {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
+           {"dtype",
+            ChoiceOf(c.model.dtype, {"auto", "bf16", "f32"}),
+            "type of weights and activations in the step; sums are always f32",
+            {},
+            "bf16 where the processor has it, else f32"},
+       }},
+      {"Data",
+       {
+           {"data", &c.data.data, "training rows: .jsonl, .json or .txt"},
+           {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
+           {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, where there is no eval_data", fraction},
+           {"max_seq_len",
+            &c.data.max_seq_len,
+            "tokens of a row; longer documents are cut",
+            {.at_least = 2},
+            "2048, or the model's if that is less"},
+           {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
+           {"train_on_prompt", &c.data.train_on_prompt, "put the loss on prompts too, not only on completions"},
+           {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           {.name = "template_date",
+            .target = &c.data.template_date,
+            .help = "date that a chat template sees as today",
+            .default_text = "today; saved with the run",
+            .value_hint = "YYYY-MM-DD"},
+       }},
+      {"LoRA (names and meaning as in PEFT)",
+       {
+           {"lora.r", &c.lora.r, "rank", positive},
+           {"lora.alpha", &c.lora.alpha, "scaling: alpha / r times the adapter's output", {.above = 0}},
+           {"lora.dropout", &c.lora.dropout, "dropout of the adapter's input", fraction},
+           {"lora.target_modules", &c.lora.target_modules, "all-linear, a list of names, or a regular expression"},
+           {"lora.exclude_modules", &c.lora.exclude_modules, "names or a regular expression to leave out"},
+           {"lora.use_rslora", &c.lora.use_rslora, "scale by alpha / sqrt(r)"},
+           {"lora.rank_pattern", &c.lora.rank_pattern, "ranks for some modules, such as {q_proj: 8}", positive},
+           {"lora.alpha_pattern", &c.lora.alpha_pattern, "alphas for some modules, such as {q_proj: 16}", {.above = 0}},
+       }},
+      {"Batch and length",
+       {
+           {"per_device_train_batch_size", &c.batch.per_device_train_batch_size, "rows of a micro-batch", positive},
+           {"per_device_eval_batch_size", &c.batch.per_device_eval_batch_size, "rows of a micro-batch in evaluation",
+            positive, "as for training"},
+           {"gradient_accumulation_steps", &c.batch.gradient_accumulation_steps, "micro-batches of a step", positive},
+           {"num_train_epochs",
+            &c.length.num_train_epochs,
+            "passes over the data; a fraction is allowed",
+            {.above = 0}},
+           {"max_steps", &c.length.max_steps, "steps of the run; wins over num_train_epochs", {.at_least = -1}},
+       }},
+      {"Optimizer (AdamW)",
+       {
+           {"learning_rate",
+            &c.optimizer.learning_rate,
+            "the highest learning rate",
+            {.at_least = 0},
+            "2e-4 for LoRA, 2e-5 for full"},
+           {"weight_decay", &c.optimizer.weight_decay, "decoupled; none of biases and norms", not_negative},
+           {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping",
+            not_negative},
+           {"adam_beta1", &c.optimizer.adam_beta1, "decay of the first moment", fraction},
+           {"adam_beta2", &c.optimizer.adam_beta2, "decay of the second moment", fraction},
+           {"adam_epsilon", &c.optimizer.adam_epsilon, "added to the root of the second moment", {.above = 0}},
+       }},
+      {"Learning-rate schedule (as in transformers)",
+       {
+           {"lr_scheduler_type",
+            ChoiceOf(c.length.lr_scheduler_type, {"linear", "cosine", "cosine_with_min_lr", "constant",
+                                                  "constant_with_warmup", "warmup_stable_decay"}),
+            "shape of the schedule"},
+           {"warmup_ratio",
+            &c.length.warmup_ratio,
+            "part of the steps to warm up over",
+            {.at_least = 0, .at_most = 1},
+            "0.03; 0 for constant"},
+           {"warmup_steps", &c.length.warmup_steps, "steps to warm up over; wins over warmup_ratio", not_negative},
+           {"lr_scheduler_kwargs.num_cycles", &kwargs.num_cycles, "waves of the cosine", {.above = 0}, "0.5"},
+           {"lr_scheduler_kwargs.min_lr", &kwargs.min_lr, "cosine_with_min_lr: the lowest learning rate", not_negative},
+           {"lr_scheduler_kwargs.min_lr_rate",
+            &kwargs.min_lr_rate,
+            "the same as a part of learning_rate",
+            {.at_least = 0, .at_most = 1}},
+           {"lr_scheduler_kwargs.min_lr_ratio",
+            &kwargs.min_lr_ratio,
+            "warmup_stable_decay: the lowest, as a part",
+            {.at_least = 0, .at_most = 1},
+            "0"},
+           {"lr_scheduler_kwargs.num_decay_steps", &kwargs.num_decay_steps, "warmup_stable_decay: steps of the decay",
+            not_negative},
+           {"lr_scheduler_kwargs.num_stable_steps", &kwargs.num_stable_steps,
+            "warmup_stable_decay: steps at learning_rate", not_negative, "what warmup and decay leave"},
+           {"lr_scheduler_kwargs.warmup_type", ChoiceOf(kwargs.warmup_type, kRamps), "warmup_stable_decay: rise"},
+           {"lr_scheduler_kwargs.decay_type", ChoiceOf(kwargs.decay_type, kRamps), "warmup_stable_decay: fall"},
+       }},
+      {"Output",
+       {
+           {"output_dir", &c.output.output_dir, "folder for checkpoints, metrics and the result"},
+           {"resume", OptionalText{&c.output.resume},
+            "go on from the newest checkpoint of output_dir, or from this one"},
+           {"overwrite", &c.output.overwrite, "delete what an earlier run left in output_dir"},
+           {"logging_steps", &c.output.logging_steps, "steps between rows of metrics.jsonl", positive},
+           {"eval_steps", &c.output.eval_steps, "steps between evaluations (one more comes at the end)", positive,
+            "save_steps"},
+           {"save_steps", &c.output.save_steps, "steps between checkpoints; 0 for one at the end only", not_negative},
+           {"save_total_limit", &c.output.save_total_limit, "checkpoints to keep; the best one is always kept",
+            positive},
+           {"load_best_model_at_end", &c.output.load_best_model_at_end,
+            "the result is the checkpoint with the lowest eval_loss, not the last"},
+           {"tensorboard", &c.output.tensorboard, "write TensorBoard events to output_dir/runs"},
+           {"profile", &c.output.profile, "write a Chrome trace of instructions to output_dir"},
+       }},
+      {"Machine",
+       {
+           {"device",
+            ChoiceOf(c.machine.device, {"auto", "cpu", "gpu"}),
+            "what to compute on",
+            {},
+            "gpu where one is found, else cpu"},
+           {"graphs", &c.machine.graphs,
+            "device: gpu: hand over a segment's kernels as one recorded graph, not one by one"},
+           {"memory.recompute", ChoiceOf(c.machine.recompute, {"auto", "none", "selective", "block"}),
+            "compute activations again in the backward pass, to save memory: what is cheap (norms, activations, "
+            "dropout), or all that a block makes; auto: whatever is fastest within memory.device, where that is set"},
+           {"memory.recompute_blocks", &c.machine.recompute_blocks, "blocks that do so, from the first on", positive,
+            "all"},
+           {"memory.device",
+            &c.memory.device,
+            "what the run may take of the device's memory; on a CPU, of the arena that kernels work in",
+            {},
+            "all of it"},
+           {"memory.host",
+            &c.memory.host,
+            "what it may take of the host's memory for what the device does not hold",
+            {},
+            "no limit"},
+           {.name = "memory.disk",
+            .target = &c.memory.disk,
+            .help = "folder for what neither holds; frozen weights are read from the model's own files",
+            .value_hint = "FOLDER"},
+           {"memory.placement", ChoiceOf(c.memory.policy, {"auto", "device", "host"}),
+            "auto: the device holds what it holds best; host: weights, gradients and optimizer states are parked "
+            "there"},
+           {"memory.weights", ChoiceOf(c.memory.weights, {"auto", "device", "host", "disk"}), "where weights live"},
+           {"memory.gradients", ChoiceOf(c.memory.gradients, {"auto", "device", "host", "disk"}),
+            "where gradients live between micro-batches"},
+           {"memory.optimizer", ChoiceOf(c.memory.optimizer, {"auto", "device", "host", "disk"}),
+            "where optimizer states live; away from the device the host updates them"},
+           {"memory.activations", ChoiceOf(c.memory.activations, {"auto", "device", "host"}),
+            "where activations wait for the backward pass"},
+           {"threads",
+            &c.machine.threads,
+            "threads that a rank computes with",
+            {.at_least = 1, .at_most = kMaxThreads},
+            "the cores, shared by nprocs"},
+           {"seed", &c.machine.seed, "of initial weights, order of rows and dropout", not_negative},
+           {"nprocs", &c.machine.nprocs, "ranks to start on this machine", {.at_least = 1, .at_most = kMostRanks}},
+       }},
+      {"Mesh: how ranks share the work (--mesh fsdp=4,tp=2 sets several)",
+       {
+           {"mesh.pp", &c.mesh.pp, "stages of a pipeline: ranks that have some of the blocks each", positive},
+           {"mesh.pp_schedule", ChoiceOf(c.mesh.pp_schedule, {"1f1b", "interleaved", "zero_bubble", "gpipe"}),
+            "in which order stages work on micro-batches; interleaved: on several runs of blocks each; zero_bubble: "
+            "gradients of weights while they would wait"},
+           {"mesh.pp_chunks", &c.mesh.pp_chunks, "interleaved: runs of blocks of each stage", {.at_least = 2}, "2"},
+           {"mesh.pp_layers", &c.mesh.pp_layers, "blocks of each stage (interleaved: of each run), such as [5, 7]",
+            not_negative, "as even as can be"},
+           {"mesh.dp", &c.mesh.dp, "copies of the whole, each with its own rows", positive, "1"},
+           {"mesh.fsdp", &c.mesh.fsdp, "ranks with their own rows that share weights, gradients and optimizer states",
+            positive, "all that the other axes leave"},
+           {"mesh.cp", &c.mesh.cp, "ranks that share the tokens of the same rows (for long ones), and what fsdp shares",
+            positive, "1"},
+           {"mesh.tp", &c.mesh.tp, "ranks that share the heads, the ffn and the vocabulary of the same rows", positive,
+            "1"},
+           {"mesh.tp_mode", ChoiceOf(c.mesh.tp_mode, {"1d", "2d", "2.5d"}),
+            "what tp ranks share: columns or rows of weights; or blocks of both, and of activations"},
+           {"mesh.tp_depth", &c.mesh.tp_depth, "2.5d: layers of tp ranks, each with its own rows", positive},
+           {"mesh.sequence_parallel", &c.mesh.sequence_parallel,
+            "tp 1d: norms and residuals on a part of the tokens on each rank"},
+           {"mesh.reshard_after_forward", &c.mesh.reshard_after_forward,
+            "fsdp: gather weights again for the backward, instead of keeping them"},
+           {"mesh.gathered_blocks", &c.mesh.gathered_blocks,
+            "fsdp: but keep them in the last so many blocks, which moves less for more memory", not_negative,
+            "1; 0 without mesh.overlap"},
+           {"mesh.overlap", &c.mesh.overlap,
+            "move weights, gradients and keys, and of tp what its backward exchanges, while something else is "
+            "computed"},
+           {"mesh.grad_sync", ChoiceOf(c.mesh.grad_sync, {"auto", "micro_batch", "step"}),
+            "fsdp: reduce gradients after every micro-batch, or once per step, for the memory of whole gradients"},
+           {"mesh.embedding", ChoiceOf(c.mesh.embedding, {"auto", "table", "rows"}),
+            "fsdp: gather the embedding's table, or look all tokens up in each part of it and add up"},
+           {"mesh.mlp", ChoiceOf(c.mesh.mlp, {"auto", "activations", "weights"}),
+            "tp 1d: gather tokens for the feed-forward part of a block and add up what comes of it, or gather its "
+            "weights"},
+           {"watch.idle_seconds",
+            &c.watch.idle_seconds,
+            "how long a rank that others wait for may do nothing before the run ends",
+            {.at_least = 1}},
+           {"watch.busy_seconds",
+            &c.watch.busy_seconds,
+            "how long a rank that others wait for may take, whatever it does",
+            {.at_least = 1}},
+           {.name = "placement",
+            .target = &c.mesh.sharding,
+            .help = "how tensors are split, before the default rules (plan --sharding shows all): the first pattern "
+                    "found in a name decides",
+            .value_hint = "[[REGEX, SPEC], ...]"},
+       }},
+  };
+}
+
+OptionSet RunOptions(RunConfig& config) {
+  return OptionSet(RunOptionGroups(config), ForeignNames());
+}
+
+std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes) {
+  RunConfig copy = config;
+  return PrintYamlOptions(RunOptions(copy), notes);
+}
+
+Result<RunConfig> ParseRunConfig(std::string_view yaml, const std::string& file) {
+  RunConfig config;
+  TEMPER_RETURN_IF_ERROR(ReadYamlOptions(yaml, file, RunOptions(config)));
+  return config;
+}
+
+bool operator==(const RunConfig& a, const RunConfig& b) {
+  return PrintRunConfig(a) == PrintRunConfig(b);
+}
+
+namespace {
+
+// Calls body(option of a, the same of b) for all that have another value.
+template <class Body>
+void ForDifferences(const RunConfig& a, const RunConfig& b, const Body& body) {
+  RunConfig first = a, second = b;
+  const OptionSet first_options = RunOptions(first), second_options = RunOptions(second);
+  for (const OptionGroup& group : first_options.groups()) {
+    for (const Option& option : group.options) {
+      const Option& other = *second_options.Find(option.name);
+      if (ValueAsYaml(option) != ValueAsYaml(other)) body(option, other);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<OptionDifference> ResultChangingDifferences(const RunConfig& a, const RunConfig& b) {
+  std::vector<OptionDifference> differences;
+  ForDifferences(a, b, [&](const Option& mine, const Option& theirs) {
+    if (IsCircumstance(mine.name)) return;
+    differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
+  });
+  return differences;
+}
+
+RunConfig SettingsOfAllRanks(const RunConfig& config) {
+  RunConfig common = config;
+  common.machine.threads.reset();
+  return common;
+}
+
+std::string DescribeDifferences(const RunConfig& a, const RunConfig& b) {
+  std::string text;
+  ForDifferences(SettingsOfAllRanks(a), SettingsOfAllRanks(b), [&](const Option& mine, const Option& theirs) {
+    text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", mine.name, ValueAsYaml(mine), ValueAsYaml(theirs));
+  });
+  return text;
+}
+
+}  // namespace temper

@@ -1,0 +1,471 @@
+#include "config/run_options.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+
+#include "base/scratch_folder.h"
+#include "config/command_line.h"
+#include "config/foreign_names.h"
+#include "config/option_yaml.h"
+
+namespace temper {
+namespace {
+
+Status Command(RunConfig& config, const std::vector<std::string>& arguments) {
+  const OptionSet options = RunOptions(config);
+  const Result<CommandLine> line = ReadCommandLine(arguments, options);
+  return line.ok() ? ApplyCommandLine(*line, options) : line.status();
+}
+
+std::string CommandError(const std::vector<std::string>& arguments) {
+  RunConfig config;
+  const Status status = Command(config, arguments);
+  EXPECT_FALSE(status.ok());
+  return status.message();
+}
+
+std::string YamlError(std::string_view text) {
+  const Result<RunConfig> config = ParseRunConfig(text, "run.yaml");
+  EXPECT_FALSE(config.ok()) << text;
+  return config.status().message();
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST(RunOptions, ReadsYamlOfEveryType) {
+  const auto config = ParseRunConfig(R"(
+# a run
+model: /models/llama
+from_scratch: false
+method: lora
+dtype: bf16
+learning_rate: 1e-4
+num_train_epochs: 2
+max_steps: null
+resume: true
+lora:
+  r: 8
+  alpha: 16.5
+  target_modules: [q_proj, v_proj]
+  exclude_modules: '.*\.0\..*'
+  rank_pattern: {o_proj: 4, "layers.1.q_proj": 32}
+lr_scheduler_type: warmup_stable_decay
+lr_scheduler_kwargs:
+  num_decay_steps: 10
+  decay_type: 1-sqrt
+memory:
+  recompute: selective
+  recompute_blocks: 4
+)",
+                                     "run.yaml");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->model.model, "/models/llama");
+  EXPECT_EQ(config->model.dtype, ComputeType::kBf16);
+  EXPECT_EQ(config->optimizer.learning_rate, 1e-4);
+  EXPECT_EQ(config->length.num_train_epochs, 2);
+  EXPECT_EQ(config->length.max_steps, std::nullopt);
+  EXPECT_EQ(config->output.resume, "");
+  EXPECT_EQ(config->lora.r, 8);
+  EXPECT_EQ(config->lora.alpha, 16.5);
+  EXPECT_EQ(std::get<std::vector<std::string>>(config->lora.target_modules),
+            (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(std::get<std::string>(config->lora.exclude_modules), R"(.*\.0\..*)");
+  EXPECT_EQ(config->lora.rank_pattern, (IntPatterns{{"o_proj", 4}, {"layers.1.q_proj", 32}}));
+  EXPECT_EQ(config->length.kwargs.num_decay_steps, 10);
+  EXPECT_EQ(config->length.kwargs.decay_type, RampShape::kOneMinusSqrt);
+  EXPECT_EQ(config->machine.recompute, Recompute::kSelective);
+  EXPECT_EQ(config->machine.recompute_blocks, 4);
+}
+
+TEST(RunOptions, ReadsCommandLinesOfEveryForm) {
+  RunConfig config;
+  const Status status = Command(config, {"--model",
+                                         "m",
+                                         "--learning_rate=3e-5",
+                                         "--lora.r",
+                                         "4",
+                                         "--no-packing",
+                                         "--overwrite",
+                                         "--skip-bad-rows",
+                                         "true",
+                                         "--lora.target_modules",
+                                         "q_proj,k_proj",
+                                         "--lora.alpha_pattern",
+                                         "{q_proj: 8}",
+                                         "--resume=ck",
+                                         "--warmup_steps",
+                                         "none",
+                                         "--lr_scheduler_kwargs",
+                                         "{\"min_lr\": 1e-5}",
+                                         "--seed",
+                                         "7",
+                                         "--seed",
+                                         "8"});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.model.model, "m");
+  EXPECT_EQ(config.optimizer.learning_rate, 3e-5);
+  EXPECT_EQ(config.lora.r, 4);
+  EXPECT_FALSE(config.data.packing);
+  EXPECT_TRUE(config.output.overwrite);
+  EXPECT_TRUE(config.data.skip_bad_rows);
+  EXPECT_EQ(std::get<1>(config.lora.target_modules), (std::vector<std::string>{"q_proj", "k_proj"}));
+  EXPECT_EQ(config.lora.alpha_pattern, (NumberPatterns{{"q_proj", 8}}));
+  EXPECT_EQ(config.output.resume, "ck");
+  EXPECT_EQ(config.length.kwargs.min_lr, 1e-5);
+  EXPECT_EQ(config.machine.seed, 8) << "the last setting counts";
+}
+
+TEST(RunOptions, SeveralKeysOfASectionNeedNoQuotes) {
+  RunConfig config;
+  const Status status =
+      Command(config, {"--mesh", "pp=2,fsdp=4,pp_layers=[5,7]", "--lora=r=4,rank_pattern={q_proj=8}"});
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.mesh.pp, 2);
+  EXPECT_EQ(config.mesh.fsdp, 4);
+  EXPECT_EQ(config.mesh.pp_layers, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(config.lora.r, 4);
+  EXPECT_TRUE(Command(config, {"--lora", "r=2,target_modules='.*(q,)proj'"}).ok()) << "one value, with a comma in it";
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,tp"}), "--mesh: 'tp' has no value; write --mesh KEY=VALUE,KEY=VALUE");
+  EXPECT_HAS(CommandError({"--mesh", "tp=,fsdp=2"}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh=fsdp=2,tp="}), "'tp' has no value");
+  EXPECT_HAS(CommandError({"--mesh", "fsdp=2,"}), "--mesh 'fsdp=2,' ends in a comma");
+  EXPECT_HAS(CommandError({"--mesh=fsdp=2, "}), "ends in a comma");
+}
+
+TEST(RunOptions, CommandLineWinsOverTheFileItNames) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.yaml";
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, "learning_rate: 1\nseed: 5\n").ok());
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const std::vector<std::string> arguments = {"--learning_rate", "2", path, "--resume"};
+  const auto line = ReadCommandLine(arguments, options);
+  ASSERT_TRUE(line.ok());
+  const Status status = ReadOptions(PosixEnv(), *line, options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.optimizer.learning_rate, 2);
+  EXPECT_EQ(config.machine.seed, 5);
+  EXPECT_EQ(config.output.resume, "");
+}
+
+TEST(RunOptions, AFlagNeverSwallowsTheFile) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const std::vector<std::string> arguments = {"--overwrite", "run.yaml"};
+  const auto line = ReadCommandLine(arguments, options);
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(line->positional, std::vector<std::string>{"run.yaml"});
+}
+
+TEST(RunOptions, NegativeNumbersAreValues) {
+  RunConfig config;
+  EXPECT_TRUE(Command(config, {"--max_steps", "-1"}).ok());
+  EXPECT_EQ(config.length.max_steps, -1);
+  EXPECT_HAS(CommandError({"--learning_rate", "-1e-4"}), "learning_rate should be at least 0, but is -0.0001");
+}
+
+TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
+  EXPECT_EQ(YamlError("seed: 1\nlora:\n  r: many\n"),
+            "run.yaml line 3: lora.r should be a whole number, but is 'many'");
+  EXPECT_HAS(YamlError("learning_rate: [1]"), "run.yaml line 1: learning_rate should be a number, but is a list");
+  EXPECT_HAS(YamlError("\n\npacking: 1"), "run.yaml line 3: packing should be true or false, but is '1'");
+  EXPECT_HAS(YamlError("dtype: fp16"), "dtype should be one of auto, bf16, f32, but is 'fp16'");
+  EXPECT_HAS(YamlError("lora.r: 1.5"), "a whole number");
+  EXPECT_HAS(YamlError("lora.r: 0"), "lora.r should be at least 1, but is 0");
+  EXPECT_HAS(YamlError("lora.dropout: 1"), "at least 0 and below 1");
+  EXPECT_HAS(YamlError("seed:"), "seed has no value");
+  EXPECT_HAS(YamlError("output_dir: 17"), "put it in quotes");
+  EXPECT_HAS(YamlError("lora: 16"), "lora is a section");
+  EXPECT_HAS(YamlError("lora: {target_modules: [q_proj, 3]}"), "'3'");
+  EXPECT_HAS(YamlError("lora: {r: 1}\nlora.r: 2"), "given before");
+  EXPECT_HAS(YamlError("- seed"), "is a list");
+  EXPECT_HAS(YamlError("seed: 99999999999999999999"), "run.yaml line 1");
+  EXPECT_HAS(YamlError("seed: 18446744073709551615"), "a whole number");
+  EXPECT_HAS(YamlError("learning_rate: .nan"), "a number");
+  EXPECT_HAS(YamlError("data: \"a\\0b\""), "escape");
+  EXPECT_FALSE(ParseRunConfig("seed: [", "run.yaml").ok());
+}
+
+TEST(RunOptions, UnknownNamesAreAnsweredWithTheNearest) {
+  EXPECT_EQ(YamlError("seed: 1\nlearnig_rate: 1e-4"),
+            "run.yaml line 2: unknown key 'learnig_rate'; did you mean 'learning_rate'?");
+  EXPECT_HAS(YamlError("lora: {alhpa: 3}"), "did you mean 'lora.alpha'?");
+  EXPECT_HAS(CommandError({"--memory.devise", "1GiB"}), "did you mean 'memory.device'?");
+  EXPECT_HAS(CommandError({"--grad_accumulation_steps", "3"}), "did you mean 'gradient_accumulation_steps'?");
+  EXPECT_HAS(YamlError("zzzzzzzzzzzz: 1"), "--help lists all names");
+  EXPECT_HAS(CommandError({"--" + std::string(100000, 'x')}), "--help");
+}
+
+TEST(RunOptions, ForeignNamesAreAnsweredWithOurs) {
+  EXPECT_HAS(YamlError("cutoff_len: 512"), "its name here is 'max_seq_len'");
+  EXPECT_HAS(YamlError("micro_batch_size: 2"), "'per_device_train_batch_size'");
+  EXPECT_HAS(YamlError("lora_r: 2"), "'lora.r'");
+  EXPECT_HAS(YamlError("lora: {lora_alpha: 2}"), "'lora.alpha'");
+  EXPECT_HAS(YamlError("lora: {modules_to_save: [lm_head]}"), "not supported; add lm_head to lora.target_modules");
+  EXPECT_HAS(YamlError("gradient_checkpointing: true"), "memory.recompute: block");
+  EXPECT_HAS(CommandError({"--lr", "1"}), "'learning_rate'");
+  EXPECT_HAS(CommandError({"--load-in-4bit"}), "not supported");
+  EXPECT_HAS(CommandError({"--bf16"}), "dtype: bf16");
+}
+
+TEST(RunOptions, EveryForeignNameLeadsToAnOption) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  for (const ForeignName& name : ForeignNames()) {
+    EXPECT_EQ(options.Find(name.foreign), nullptr) << name.foreign << " is one of ours";
+    EXPECT_TRUE(name.ours.empty() ? !name.note.empty() : options.Find(name.ours) != nullptr) << name.foreign;
+    EXPECT_HAS(options.Advice(name.foreign), name.ours.empty() ? name.note : name.ours);
+  }
+}
+
+TEST(RunOptions, CommandLineMistakesNameTheRemedy) {
+  EXPECT_HAS(CommandError({"--seed"}), "--seed needs a value: --seed N");
+  EXPECT_HAS(CommandError({"--seed", "--overwrite"}), "needs a value");
+  EXPECT_HAS(CommandError({"-seed", "3"}), "two dashes: --seed");
+  EXPECT_HAS(CommandError({"--lora", "16"}), "--lora.KEY VALUE");
+  EXPECT_HAS(CommandError({"--no-packing=true"}), "takes no value");
+  EXPECT_HAS(CommandError({"--packing", "no"}), "packing should be true or false, but is 'no'");
+  EXPECT_HAS(CommandError({"--threads", "2000"}), "threads should be at least 1 and at most 1024, but is 2000");
+  EXPECT_HAS(CommandError({"--no-seed"}), "unknown option --no-seed");
+  EXPECT_HAS(CommandError({"--lora", "{rank: 3}"}), "'lora.r'");
+  EXPECT_HAS(CommandError({"--seed="}), "a whole number");
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  CommandLine line;
+  line.positional = {"seed=3"};
+  EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "--seed=3");
+  line.positional = {"a.yaml", "b.yaml"};
+  EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "'b.yaml' is left over");
+}
+
+TEST(RunOptions, PrintedConfigurationReadsBackEqual) {
+  RunConfig config;
+  config.model.model = "C: # odd \"path\"\\ with\ttabs, \x7f and ümläuts";
+  config.model.adapter = "null";
+  config.data.data = "1e3";
+  config.data.eval_data = "-";
+  config.model.base = "yes";
+  config.output.output_dir = "./out dir";
+  config.output.resume = "true";
+  config.lora.target_modules = R"(.*\.(q|k)_proj{1,2})";
+  config.lora.exclude_modules = std::vector<std::string>{"lm_head", "a,b: c", "true"};
+  config.lora.rank_pattern = {{"layers.0.q_proj", 4}, {"^x: {y}$", 2}};
+  config.lora.alpha_pattern = {{"v", 0.1}};
+  config.lora.alpha = 1.0 / 3;
+  config.optimizer.learning_rate = 0x1.fffffffffffffp-20;
+  config.optimizer.adam_epsilon = 5e-324;
+  config.length.num_train_epochs = 1e300;
+  config.length.kwargs.decay_type = RampShape::kOneMinusSqrt;
+  config.length.kwargs.num_stable_steps = 0;
+  config.machine.recompute = Recompute::kBlock;
+  config.machine.seed = INT64_MAX;
+  const std::string text = PrintRunConfig(config, {{"seed", "a note: with # signs"}});
+  const auto back = ParseRunConfig(text, "saved");
+  ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << text;
+  EXPECT_EQ(PrintRunConfig(*back), PrintRunConfig(config));
+  EXPECT_EQ(back->model.model, config.model.model);
+  EXPECT_EQ(back->model.adapter, config.model.adapter);
+  EXPECT_EQ(back->data.data, config.data.data);
+  EXPECT_EQ(back->model.base, config.model.base);
+  EXPECT_EQ(back->output.resume, config.output.resume);
+  EXPECT_EQ(back->lora, config.lora);
+  EXPECT_EQ(back->optimizer.learning_rate, config.optimizer.learning_rate);
+  EXPECT_EQ(back->optimizer.adam_epsilon, config.optimizer.adam_epsilon);
+  EXPECT_EQ(back->length.kwargs, config.length.kwargs);
+  EXPECT_EQ(back->machine.seed, config.machine.seed);
+}
+
+// Whatever is in a path or a pattern: the characters that YAML gives a meaning to, alone and combined.
+TEST(RunOptions, AnyTextReadsBackEqual) {
+  const std::vector<std::string> pieces = {"a",
+                                           "1",
+                                           ".",
+                                           "-",
+                                           "_",
+                                           "/",
+                                           " ",
+                                           "\t",
+                                           "\n",
+                                           "\r",
+                                           "\"",
+                                           "'",
+                                           ":",
+                                           "#",
+                                           "{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           ",",
+                                           "&",
+                                           "*",
+                                           "!",
+                                           "|",
+                                           ">",
+                                           "%",
+                                           "@",
+                                           "`",
+                                           "\\",
+                                           "~",
+                                           "?",
+                                           "=",
+                                           "<<",
+                                           "null",
+                                           "e5",
+                                           "---",
+                                           "...",
+                                           "ü",
+                                           "\x7f",
+                                           "\x01",
+                                           "\x1b",
+                                           "\xc2\x85",
+                                           "\xc2\xa0",
+                                           "\xe2\x80\xa8",
+                                           "\xef\xbb\xbf",
+                                           "\xf0\x9f\x99\x82",
+                                           "0x1"};
+  uint32_t state = 7;
+  const auto next = [&state] { return state = state * 1664525u + 1013904223u, state >> 8; };
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (uint32_t length = next() % 5; text.size() < length || text.empty();) text += pieces[next() % pieces.size()];
+    RunConfig config;
+    config.data.data = text;
+    config.output.resume = text;
+    config.lora.exclude_modules = std::vector<std::string>{text, "b"};
+    config.lora.rank_pattern = {{text, 2}};
+    config.mesh.sharding = {{text, "fsdp,-"}, {"lm_head", text}};
+    const auto back = ParseRunConfig(PrintRunConfig(config), "saved");
+    ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(config);
+    EXPECT_EQ(back->data.data, text);
+    EXPECT_EQ(back->output.resume, text);
+    EXPECT_EQ(back->lora, config.lora);
+    EXPECT_EQ(back->mesh.sharding, config.mesh.sharding);
+  }
+}
+
+TEST(RunOptions, ShardingRulesAreAListOfPairsInFilesAndOnTheCommandLine) {
+  const TextPairs want = {{"lm_head", "fsdp,tp"}, {"norm", "replicate"}};
+  const auto file = ParseRunConfig("placement: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->mesh.sharding, want);
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& option = *options.Find("placement");
+  ASSERT_TRUE(SetFromText(option, "[[lm_head, \"fsdp,tp\"], [norm, replicate]]", "command line").ok());
+  EXPECT_EQ(config.mesh.sharding, want);
+  for (const char* wrong :
+       {"lm_head", "[lm_head, replicate]", "[[lm_head]]", "[[lm_head, 2]]", "{lm_head: replicate}"}) {
+    const Status status = SetFromText(option, wrong, "command line");
+    EXPECT_HAS(status.message(), "placement should be a list of pairs, such as [[lm_head, \"fsdp,tp\"]]");
+  }
+  EXPECT_EQ(config.mesh.sharding, want) << "a refused value changes nothing";
+}
+
+TEST(RunOptions, DefaultConfigurationReadsBackEqual) {
+  const auto back = ParseRunConfig(PrintRunConfig(RunConfig()), "saved");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_TRUE(*back == RunConfig());
+}
+
+TEST(RunOptions, ReadsListsOfWholeNumbers) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& layers = *options.Find("mesh.pp_layers");
+  for (const char* text : {"[5, 0, 7]", "5,0,7"}) {
+    ASSERT_TRUE(SetFromText(layers, text, "test").ok());
+    EXPECT_EQ(config.mesh.pp_layers, (IntList{5, 0, 7}));
+    EXPECT_EQ(ValueAsYaml(layers), "[5, 0, 7]");
+  }
+  EXPECT_EQ(SetFromText(layers, "[5, -1]", "test").message(), "test: mesh.pp_layers should be at least 0, but is -1");
+  EXPECT_EQ(SetFromText(layers, "5,,7", "test").message(), "test: mesh.pp_layers should be a whole number, but is ''");
+  EXPECT_FALSE(SetFromText(layers, "{a: 2}", "test").ok());
+  EXPECT_EQ(ParseRunConfig("mesh: {pp: 2, pp_layers: [3, 5]}", "run.yaml")->mesh.pp_layers, (IntList{3, 5}));
+  EXPECT_EQ(ParseRunConfig("watch: {idle_seconds: 60}", "run.yaml")->watch.idle_seconds, 60);
+  EXPECT_HAS(ParseRunConfig("watch: {busy_seconds: 0}", "run.yaml").status().message(), "should be at least 1");
+}
+
+// Every option can be set to something else, and that shows in the printed text: no two options share a variable, and
+// none is bound to nothing.
+TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
+  RunConfig names;
+  const OptionSet table = RunOptions(names);
+  std::set<std::string> seen;
+  for (const OptionGroup& group : table.groups()) {
+    for (const Option& option : group.options) {
+      EXPECT_TRUE(seen.insert(option.name).second) << option.name << " is there twice";
+      EXPECT_FALSE(option.help.empty()) << option.name;
+      RunConfig config;
+      const OptionSet options = RunOptions(config);
+      const Option& target = *options.Find(option.name);
+      const std::string before = ValueAsYaml(target);
+      bool changed = false;
+      for (const char* value : {"3", "0.5", "true", "false", "f32", "cpu", "full", "linear", "cosine", "block", "2d",
+                                "gpipe", "step", "rows", "weights", "host", "{a: 2}", "[[a, \"-\"]]"}) {
+        changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
+      }
+      EXPECT_TRUE(changed) << option.name;
+      const auto lines = [](const std::string& text) {
+        std::multiset<std::string> out;
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) out.insert(line);
+        return out;
+      };
+      std::vector<std::string> difference;
+      const auto now = lines(PrintRunConfig(config)), then = lines(PrintRunConfig(RunConfig()));
+      std::set_difference(now.begin(), now.end(), then.begin(), then.end(), std::back_inserter(difference));
+      EXPECT_EQ(difference.size(), 1u) << option.name;
+    }
+  }
+  EXPECT_GE(seen.size(), 50u);
+}
+
+TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const std::string help = HelpText("usage: temper train\n", options);
+  for (const OptionGroup& group : options.groups()) {
+    EXPECT_HAS(help, "\n" + group.title + ":\n");
+    for (const Option& option : group.options) {
+      const bool on = std::holds_alternative<bool*>(option.target) && *std::get<bool*>(option.target);
+      EXPECT_HAS(help, (on ? "  --[no-]" : "  --") + option.name);
+    }
+  }
+  EXPECT_HAS(help, "(default: 2e-4 for LoRA, 2e-5 for full)");
+  EXPECT_HAS(help, "--lora.r N");
+  std::istringstream in(help);
+  for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(RunOptions, TellsWhichDifferencesChangeTheResult) {
+  RunConfig a, b;
+  b.output.output_dir = "elsewhere";
+  b.output.save_steps = 3;
+  b.machine.recompute = Recompute::kBlock;
+  b.watch.idle_seconds = 60;
+  EXPECT_TRUE(ResultChangingDifferences(a, b).empty());
+  b.machine.seed = 1;
+  b.lora.r = 2;
+  const auto differences = ResultChangingDifferences(a, b);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].name + " " + differences[0].a + " " + differences[0].b, "lora.r 16 2");
+  EXPECT_EQ(differences[1].name + " " + differences[1].a + " " + differences[1].b, "seed 42 1");
+}
+
+// Mutations of a valid file: whatever the bytes, an answer and no crash.
+TEST(RunOptions, SurvivesAnyBytes) {
+  const std::string text = PrintRunConfig(RunConfig());
+  uint32_t state = 12345;
+  const auto next = [&state] { return state = state * 1664525u + 1013904223u, state >> 8; };
+  int accepted = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::string bad = text;
+    for (int i = 0; i < 3; ++i) bad[next() % bad.size()] = static_cast<char>(next());
+    accepted += ParseRunConfig(bad, "fuzz").ok();
+  }
+  EXPECT_LT(accepted, 500);
+}
+
+}  // namespace
+}  // namespace temper

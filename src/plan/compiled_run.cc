@@ -1,0 +1,302 @@
+#include "plan/compiled_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "compile/mesh/sharding_rules.h"
+#include "compile/pipeline/balance.h"
+#include "config/mesh_options.h"
+
+namespace temper {
+namespace {
+
+std::optional<Tier> TierOf(TierChoice choice) {
+  switch (choice) {
+    case TierChoice::kAuto:
+      return std::nullopt;
+    case TierChoice::kDevice:
+      return Tier::kDevice;
+    case TierChoice::kHost:
+      return Tier::kHost;
+    case TierChoice::kDisk:
+      return Tier::kDisk;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+MemorySpec MemorySpecOf(const RunConfig& config) {
+  const RunConfig::Memory& m = config.memory;
+  MemorySpec spec = {.policy = m.policy,
+                     .device = m.device.value_or(kNoLimit),
+                     .host = m.host.value_or(kNoLimit),
+                     .disk = !m.disk.empty(),
+                     .weights = TierOf(m.weights),
+                     .gradients = TierOf(m.gradients),
+                     .optimizer = TierOf(m.optimizer),
+                     .activations = TierOf(m.activations)};
+  if (config.machine.device == DeviceChoice::kGpu) {
+    spec.rates = TypicalGpu();
+    spec.links.host_to_device = spec.links.device_to_host = kTypicalGpuLink;
+    spec.links.copies = {};  // by engines of their own
+    spec.loss_chunks_keep_bits = false;
+  } else {
+    spec.links.copies.slows *= 2.0 / static_cast<double>(config.machine.threads.value_or(2));  // one core of so many
+  }
+  return spec;
+}
+
+namespace {
+
+StepSpec StepSpecOf(const RunConfig& config) {
+  return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
+          .recompute = config.machine.recompute,
+          .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
+          .adamw = {.beta1 = config.optimizer.adam_beta1,
+                    .beta2 = config.optimizer.adam_beta2,
+                    .eps = config.optimizer.adam_epsilon,
+                    .weight_decay = config.optimizer.weight_decay,
+                    .max_norm = config.optimizer.max_grad_norm},
+          // A device's kernels are enqueued by one thread; scratch per thread would be planned for nothing.
+          .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
+          .memory = MemorySpecOf(config)};
+}
+
+}  // namespace
+
+DType ComputeDType(const RunConfig& config) {
+  TEMPER_CHECK(config.model.dtype != ComputeType::kAuto) << "dtype is not resolved";
+  return config.model.dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
+  LoraSpec spec{.r = lora.r,
+                .alpha = lora.alpha,
+                .dropout = lora.dropout,
+                .rslora = lora.use_rslora,
+                .rank_pattern = lora.rank_pattern,
+                .alpha_pattern = lora.alpha_pattern};
+  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.target_modules)) {
+    spec.target_modules = *names;
+  } else if (const auto& text = std::get<std::string>(lora.target_modules); text != "all-linear") {
+    spec.target_regex = text;
+  }
+  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.exclude_modules)) {
+    spec.exclude_modules = *names;
+  } else if (const auto& text = std::get<std::string>(lora.exclude_modules); !text.empty()) {
+    spec.exclude_regex = text;
+  }
+  return spec;
+}
+
+Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
+  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(matmul_parameters);
+  return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
+}
+
+std::string CompiledRun::MemoryText() const {
+  if (memory.text.empty()) return "";
+  return limited_because.empty() ? memory.ToString() : limited_because + ": " + memory.ToString();
+}
+
+namespace {
+
+// Counts what the products of a forward pass hold and what its attention costs.
+void CountWork(const Graph& forward, CompiledRun* run) {
+  for (const Node& node : forward.nodes()) {
+    if (node.op == Op::kLinear || node.op == Op::kLinearCrossEntropy) {
+      run->matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();
+    } else if (node.op == Op::kAttention) {
+      // Two products forward, twice that backward; 2 FLOPs per multiply-add.
+      run->attention_flops_per_pair += 12.0 * static_cast<double>(forward.value(node.inputs[0]).type.shape[1]);
+    }
+  }
+}
+
+// With what the method trains: adapters, or all weights.
+Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, std::vector<LoraTarget>* targets) {
+  if (config.model.method != TrainMethod::kLora) {
+    TrainAllWeights(&forward);
+    return forward;
+  }
+  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
+  return AddLora(std::move(forward), *targets, dropout);
+}
+
+Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
+  const PipelineSpec& spec = mesh.pipeline;
+  const int stages = mesh.mesh.size(Axis::kPp);
+  PipelineFacts facts{.schedule = std::string(ToString(spec.kind)), .stages = stages, .micro_batches = micro_batches};
+  facts.layers = spec.layers;
+  TEMPER_ASSIGN_OR_RETURN(const PipelineSchedule schedule,
+                          MakePipelineSchedule(spec.kind, stages, spec.chunks_per_stage, micro_batches));
+  // A forward's three products: itself, the gradient of what goes in, the gradient of the weights.
+  // A block that is computed again adds another forward; what is cheap adds next to nothing.
+  const int blocks = std::accumulate(facts.layers.begin(), facts.layers.end(), 0);
+  const int again = choice.recompute == Recompute::kBlock ? std::min(choice.recompute_blocks, blocks) : 0;
+  const WorkTimes times{.backward = 1.0 + static_cast<double>(again) / blocks, .weights = full ? 1.0 : 0.0};
+  TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline simulated, SimulatePipeline(schedule, times));
+  facts.bubble = simulated.bubble;
+  for (const Slots& slots : CallsOfStage(schedule, simulated, mesh.mesh.Coordinate(mesh.rank, Axis::kPp)).slots) {
+    facts.in_flight += slots[static_cast<size_t>(SlotKind::kKept)];
+  }
+  return facts;
+}
+
+Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
+  std::vector<std::string> notes;
+  if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
+  if (!mesh.rules.empty() && mesh.mesh.ranks() > 1) {
+    const auto rules = WithDefaults(mesh.rules, mesh.residual);
+    TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, mesh.mesh, rules));
+    for (std::string& idle : IdleRules(rules, placed)) notes.push_back(std::move(idle));
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
+}  // namespace
+
+Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
+                               const KeptDecisions& kept, const MemorySpec* memory) {
+  const int64_t row = *config.data.max_seq_len;
+  CompiledRun run;
+  const ModelFacts& facts = model.facts();
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
+  const auto forward_of = [&](int64_t rows, bool training) {
+    return model.Forward(
+        {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
+  };
+  const int64_t rows = config.batch.per_device_train_batch_size;
+  run.parameters = NumParameters(model);
+  Graph plain = forward_of(rows, /*training=*/true);
+  CountWork(plain, &run);
+  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(std::move(plain), config, config.lora.dropout, &run.targets));
+  Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
+  if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
+  run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
+  for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
+  }
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    PipelineSpec& pipeline = run.mesh.pipeline;
+    const int chunks = run.mesh.mesh.size(Axis::kPp) * pipeline.chunks_per_stage;
+    TEMPER_ASSIGN_OR_RETURN(const std::vector<int> chunk_of,
+                            ChunkOfBlocks(CostsOfBlocks(forward), chunks, pipeline.layers));
+    pipeline.layers.assign(static_cast<size_t>(chunks), 0);
+    for (const int chunk : chunk_of) ++pipeline.layers[static_cast<size_t>(chunk)];
+  }
+  StepSpec spec = StepSpecOf(config);
+  spec.mesh = run.mesh;
+  spec.mesh.decisions.kept = kept;
+  if (memory != nullptr) spec.memory = *memory;
+  TEMPER_ASSIGN_OR_RETURN(run.mesh_note, NoteOnMesh(forward, run.mesh));
+  TEMPER_ASSIGN_OR_RETURN(run.programs, CompileTraining(forward, eval, spec, &run.decisions, &run.memory));
+  if (run.mesh.mesh.size(Axis::kPp) > 1) {
+    TEMPER_ASSIGN_OR_RETURN(run.pipeline,
+                            PipelineFactsOf(run.mesh, spec.micro_batches, run.memory.choice, run.targets.empty()));
+  }
+  return run;
+}
+
+namespace {
+
+Bytes NeedOf(const CompiledRun& run) {
+  return run.train().arena_bytes + run.train().host.bytes;
+}
+
+// `asked` of `rank`, compiled again where it is to have `limits`, which `share` sets.
+Result<CompiledRun> Within(std::optional<MemorySpec> limits, const ProcessMemory& share, CompiledRun asked,
+                           const Model& model, const RunConfig& config, int ranks, int rank,
+                           const KeptDecisions& kept = {}) {
+  if (!limits) return asked;
+  limits->disk = true;  // the output folder, where no other is named
+  const std::string because = DescribeLimits(asked.train(), share);
+  auto within = CompileRun(model, config, ranks, rank, kept, &*limits);
+  if (!within.ok()) return within.status().WithContext(because);
+  within->limited_because = because;
+  within->hash_without_limits = ProgramHash(asked.train());
+  return within;
+}
+
+// Of one row.
+Graph OneRow(const Model& model, const RunConfig& config) {
+  const int64_t row = *config.data.max_seq_len;
+  return model.Forward({.dtype = ComputeDType(config), .tokens = row, .row = row, .training = true});
+}
+
+}  // namespace
+
+Result<CompiledRun> CompileWithin(const RankMemory& available, const Model& model, const RunConfig& config, int ranks,
+                                  int rank, const KeptDecisions& kept) {
+  TEMPER_ASSIGN_OR_RETURN(CompiledRun plain, CompileRun(model, config, ranks, rank, kept));
+  const bool on_gpu = config.machine.device == DeviceChoice::kGpu;
+  if (on_gpu && !available.gpu) return plain;
+  // By what the first rank of each stage takes, so that all of a stage decide alike: shards may differ by a row.
+  const int stages = plain.mesh.mesh.size(Axis::kPp), per_stage = ranks / stages, stage = rank / per_stage;
+  std::optional<CompiledRun> own_first;
+  std::vector<Bytes> needs;
+  for (int first = 0; first < ranks; first += per_stage) {
+    if (on_gpu && first / per_stage != stage) continue;  // which has a GPU of its own
+    std::optional<CompiledRun> other;
+    if (first != rank) {
+      TEMPER_ASSIGN_OR_RETURN(other, CompileRun(model, config, ranks, first, kept));
+    }
+    needs.push_back(NeedOf(other ? *other : plain));
+    if (first / per_stage == stage) own_first = std::move(other);
+  }
+  ProcessMemory share{.host = available.each, .gpu = available.gpu, .stages = stages};
+  // Of GPUs each rank has its own.
+  if (!on_gpu) share.host.bytes = SharesOfStages(available, needs, ranks)[static_cast<size_t>(stage)];
+  auto limits = LimitsOfMachine((own_first ? *own_first : plain).train(), MemorySpecOf(config), share);
+  return Within(std::move(limits), share, std::move(plain), model, config, ranks, rank, kept);
+}
+
+Result<std::vector<CompiledRun>> CompileStages(int ranks, const std::function<Result<CompiledRun>(int rank)>& compile) {
+  std::vector<CompiledRun> runs;
+  TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(0));
+  const int stages = runs[0].mesh.mesh.size(Axis::kPp);
+  for (int stage = 1; stage < stages; ++stage) {
+    TEMPER_ASSIGN_OR_RETURN(runs.emplace_back(), compile(stage * (ranks / stages)));
+  }
+  return runs;
+}
+
+Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available, const Model& model,
+                                                     const RunConfig& config, int ranks) {
+  TEMPER_ASSIGN_OR_RETURN(std::vector<CompiledRun> runs,
+                          CompileStages(ranks, [&](int rank) { return CompileRun(model, config, ranks, rank); }));
+  if (config.machine.device == DeviceChoice::kGpu) return runs;  // whose memory is not known
+  const int stages = static_cast<int>(runs.size());
+  std::vector<Bytes> needs;
+  needs.reserve(runs.size());
+  for (const CompiledRun& run : runs) needs.push_back(NeedOf(run));
+  const std::vector<Bytes> shares = SharesOfStages(available, needs, ranks);
+  for (int stage = 0; stage < stages; ++stage) {
+    CompiledRun& run = runs[static_cast<size_t>(stage)];
+    ProcessMemory share{.host = available.each, .stages = stages};
+    share.host.bytes = shares[static_cast<size_t>(stage)];
+    auto limits = LimitsOfMachine(run.train(), MemorySpecOf(config), share);
+    TEMPER_ASSIGN_OR_RETURN(
+        run, Within(std::move(limits), share, std::move(run), model, config, ranks, stage * (ranks / stages)));
+  }
+  return runs;
+}
+
+Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
+  const LoraSpec spec = LoraSpecOf(config.lora);
+  const bool selective = !spec.rank_pattern.empty() || !spec.alpha_pattern.empty() || !spec.exclude_modules.empty() ||
+                         !spec.exclude_regex.empty();
+  if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
+  return IdleLoraSettings(OneRow(model, config), spec);
+}
+
+Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
+  std::vector<LoraTarget> targets;
+  return Adapted(OneRow(model, config), config, config.lora.dropout, &targets);
+}
+
+}  // namespace temper

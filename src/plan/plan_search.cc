@@ -1,0 +1,342 @@
+#include "plan/plan_search.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "base/team.h"
+
+namespace temper {
+namespace {
+
+// Models of so many blocks are compiled in the place of deeper ones: with three there is one that is neither first nor
+// last, and the two more of five show what each such block adds.
+constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
+// The second micro-batch adds to gradients that the first wrote; those after it are like it, but for the last, which
+// may add them up between ranks and update weights.
+constexpr int64_t kFewMicroBatches = 3;
+// Candidates that were compiled whole and fit, at most: fewer where none that was not compiled promises more than the
+// best of them. Those that then do not fit come on top, up to all that are shown.
+constexpr size_t kFinalists = 6;
+constexpr size_t kShown = 10;
+// Lines through the same points differ by roundings.
+constexpr double kSameTime = 1e-6;
+
+// Blocks that keep gathered weights from their forward to their backward: as few as there can be, half, all.
+enum class Kept : uint8_t { kLeast, kHalf, kAll };
+
+struct Setting {
+  int ranks = 1;
+  int64_t pp = 1, dp = 1, fsdp = 1, tp = 1, rows = 1;
+  Recompute recompute = Recompute::kNone;
+  Kept kept = Kept::kLeast;
+  bool overlap = true;
+
+  // mesh.gathered_blocks; nullopt: as is usual. Half: in models of few blocks a line through the same points.
+  std::optional<int64_t> GatheredBlocks(int64_t blocks) const {
+    if (fsdp == 1 || pp > 1 || kept == Kept::kLeast) return std::nullopt;
+    return kept == Kept::kAll ? blocks : (blocks + 1) / 2;
+  }
+  std::string Settings(const RunConfig& config, int64_t rows_of_step, int64_t blocks) const {
+    const std::string stages = pp > 1 ? fmt::format("pp={},", pp) : "";
+    std::string text = ranks == 1 ? "1 device" : fmt::format("--mesh {}dp={},fsdp={},tp={}", stages, dp, fsdp, tp);
+    text += fmt::format(" --per_device_train_batch_size {} --gradient_accumulation_steps {} --memory.recompute {}",
+                        rows, rows_of_step / (rows * dp * fsdp), ToString(recompute));
+    const std::optional<int64_t> gathered = GatheredBlocks(blocks), &given = config.mesh.gathered_blocks;
+    if (fsdp > 1 && !config.mesh.reshard_after_forward) text += " --mesh.reshard_after_forward true";
+    if (fsdp > 1 && gathered != given) {
+      text += fmt::format(" --mesh.gathered_blocks {}", gathered.value_or(overlap ? 1 : 0));
+    }
+    if (ranks > 1 && overlap != config.mesh.overlap) text += fmt::format(" --mesh.overlap {}", overlap);
+    return text;
+  }
+  RunConfig Apply(RunConfig config, int64_t micro_batches, int64_t blocks) const {
+    config.mesh.pp = pp;
+    config.mesh.pp_layers.clear();
+    config.mesh.dp = dp;
+    config.mesh.fsdp = fsdp;
+    config.mesh.tp = tp;
+    config.mesh.reshard_after_forward = true;
+    config.mesh.gathered_blocks = GatheredBlocks(blocks);
+    config.mesh.overlap = overlap;
+    config.machine.nprocs = 1;
+    config.machine.recompute = recompute;
+    config.machine.recompute_blocks.reset();
+    config.batch.per_device_train_batch_size = rows;
+    config.batch.per_device_eval_batch_size = rows;
+    config.batch.gradient_accumulation_steps = micro_batches;
+    return config;
+  }
+  int64_t MicroBatches(int64_t rows_of_step) const { return rows_of_step / (rows * dp * fsdp); }
+  // Alike in all but the rows of a micro-batch: what does not fit with few does not with more.
+  auto WithoutRows() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, recompute, kept, overlap); }
+  // Alike in all but what is computed again: where less of that fits, more is only slower.
+  auto WithoutRecompute() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, kept, overlap); }
+  // Alike in all but what stays gathered: where that saves no time, it only takes memory.
+  auto WithoutKept() const { return std::make_tuple(ranks, pp, dp, fsdp, tp, rows, recompute, overlap); }
+  int OnHost(const Cluster& cluster) const { return std::min(ranks, cluster.devices_per_host); }
+  // One of its stages.
+  Setting Stage() const {
+    Setting stage = *this;
+    stage.ranks = static_cast<int>(ranks / pp);
+    stage.pp = 1;
+    return stage;
+  }
+};
+
+// Every way to compute again, and to gather, of one mesh and micro-batch: those that keep less gathered come first.
+void AddWays(Setting choice, std::vector<Setting>* choices) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kBlock}) {
+    for (const Kept kept : {Kept::kLeast, Kept::kHalf, Kept::kAll}) {
+      for (const bool overlap : {true, false}) {
+        // Neither changes anything where nothing is gathered; what is computed again is gathered again. Of stages the
+        // usual way stands for the others.
+        if ((choice.fsdp == 1 || choice.pp > 1) && !(kept == Kept::kLeast && overlap)) continue;
+        if (recompute == Recompute::kBlock && kept != Kept::kLeast) continue;
+        choice.recompute = recompute;
+        choice.kept = kept;
+        choice.overlap = overlap;
+        choices->push_back(choice);
+      }
+    }
+  }
+}
+
+// `most_stages`: 1 where what a stage takes cannot be told from few blocks.
+std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, int64_t most_stages, SearchGoal goal) {
+  std::vector<Setting> choices;
+  for (int ranks = goal == SearchGoal::kFewestDevices || cluster.shared ? 1 : cluster.devices();
+       ranks <= cluster.devices(); ++ranks) {
+    for (int pp = 1; pp <= std::min<int64_t>(ranks, most_stages); ++pp) {
+      if (ranks % pp != 0) continue;
+      const int each = ranks / pp;
+      for (int tp = 1; tp <= std::min(each, cluster.devices_per_host); ++tp) {
+        for (int fsdp = 1; each % tp == 0 && fsdp <= each / tp; ++fsdp) {
+          if (each / tp % fsdp != 0) continue;
+          const int dp = each / tp / fsdp;
+          for (int64_t rows = 1; rows * dp * fsdp <= rows_of_step; rows *= 2) {
+            if (rows_of_step % (rows * dp * fsdp) != 0) continue;
+            // With fewer micro-batches than stages most stages wait most of the time.
+            if (pp > 1 && rows_of_step / (rows * dp * fsdp) < pp) continue;
+            AddWays({.ranks = ranks, .pp = pp, .dp = dp, .fsdp = fsdp, .tp = tp, .rows = rows}, &choices);
+          }
+        }
+      }
+    }
+  }
+  return choices;
+}
+
+class Searcher {
+ public:
+  Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
+      : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(planner.model().facts().blocks) {}
+
+  Status Shorten(Json model_config) {
+    if (blocks_ <= kMoreBlocks) return OkStatus();
+    for (const auto& [blocks, model] : {std::pair{kFewBlocks, &few_}, std::pair{kMoreBlocks, &more_}}) {
+      model_config["num_hidden_layers"] = blocks;
+      // Lists with an entry per layer say nothing that a plan needs.
+      model_config.erase("layer_types");
+      TEMPER_ASSIGN_OR_RETURN(*model, Model::FromConfig(model_config, "config.json"));
+    }
+    return OkStatus();
+  }
+
+  int64_t most_stages() const {
+    const RunConfig::Mesh& mesh = config_.mesh;
+    const bool open = MemorySpecOf(config_).IsOpen() && mesh.grad_sync != GradSync::kStep && !mesh.gathered_blocks;
+    return few_ == nullptr || !open || planner_.cluster().shared ? 1 : blocks_;
+  }
+
+  // nullopt: this model or its rows cannot be split so.
+  std::optional<Candidate> Look(const Setting& choice) const {
+    Candidate c = Described(choice);
+    StepFigures figures;
+    double flops_per_token = 0;
+    if (few_ == nullptr) {
+      const auto all = Figures(planner_.model(), choice);
+      if (!all) return std::nullopt;
+      figures = *all;
+      flops_per_token = all->flops_per_token;
+    } else {
+      const auto low = Figures(*few_, choice.Stage()), high = Figures(*more_, choice.Stage());
+      if (!low || !high) return std::nullopt;
+      const auto of_blocks = [&](int64_t blocks) { return Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks); };
+      figures = of_blocks((blocks_ + choice.pp - 1) / choice.pp);
+      if (choice.pp > 1) figures = InStages(figures, choice.pp, choice.MicroBatches(rows_of_step_));
+      flops_per_token = of_blocks(blocks_).flops_per_token;
+    }
+    c.bytes = {static_cast<int64_t>(figures.bytes)};
+    c.step = {figures.seconds};
+    c.fits = c.bytes <= c.limit;
+    if (!c.fits) TakeFromHost(choice, figures, &c);
+    c.tokens_per_second = static_cast<double>(rows_of_step_ * *config_.data.max_seq_len) / c.step.v;
+    const double peak =
+        planner_.cluster().ShareOf(choice.OnHost(planner_.cluster())).peak(ComputeDType(config_)) * choice.ranks;
+    c.mfu = flops_per_token * c.tokens_per_second / peak;
+    return c;
+  }
+
+  Result<Candidate> Compile(const Setting& choice) const {
+    Candidate c = Described(choice);
+    TEMPER_ASSIGN_OR_RETURN(
+        const PlannedRun planned,
+        planner_.Plan(choice.Apply(config_, choice.MicroBatches(rows_of_step_), blocks_), choice.ranks));
+    c.bytes = planned.forecast.bytes;
+    c.host = planned.forecast.host_bytes;
+    c.fits = planned.forecast.fits;
+    c.compiled = true;
+    c.step = planned.forecast.simulation.step;
+    c.tokens_per_second = planned.forecast.tokens_per_second;
+    c.mfu = planned.forecast.mfu;
+    return c;
+  }
+
+ private:
+  // What the device does not hold, where the options let the host have it and it has the room.
+  void TakeFromHost(const Setting& choice, const StepFigures& figures, Candidate* c) const {
+    const Cluster& cluster = planner_.cluster();
+    const int on_host = choice.OnHost(cluster);
+    const Bytes excess = c->bytes - c->limit;
+    if (choice.pp > 1 || cluster.shared || config_.memory.policy != TierPolicy::kAuto) return;
+    if (excess > config_.memory.host.value_or(cluster.HostMemoryOf(on_host))) return;
+    c->fits = true;
+    c->bytes = c->limit;
+    c->host = excess;
+    c->step += SecondsOfSpill(figures, static_cast<double>(excess.v), choice.MicroBatches(rows_of_step_),
+                              cluster.LinksOf(on_host), cluster.host_bandwidth / on_host);
+  }
+
+  Candidate Described(const Setting& choice) const {
+    const Cluster& cluster = planner_.cluster();
+    return {.settings = choice.Settings(config_, rows_of_step_, blocks_),
+            .devices = choice.ranks,
+            .limit = config_.memory.device.value_or(cluster.MemoryOf(choice.OnHost(cluster)))};
+  }
+
+  // Of a step with all its micro-batches.
+  std::optional<StepFigures> Figures(const Model& model, const Setting& choice) const {
+    const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
+    RunConfig config = choice.Apply(config_, micro_batches, model.facts().blocks);
+    // What the host takes over is not a line in the blocks, but bounded by one.
+    if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
+    const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
+    if (!planned.ok()) return std::nullopt;
+    const StepEstimate& s = planned->forecast.simulation;
+    double seconds = s.step.v;
+    if (const int64_t more = choice.MicroBatches(rows_of_step_) - kFewMicroBatches; more > 0) {
+      seconds += static_cast<double>(more) * (s.micro_batches[1].v - s.micro_batches[0].v);
+    }
+    const StepFacts& facts = planned->facts;
+    return StepFigures{static_cast<double>(planned->forecast.bytes.v), seconds,
+                       facts.model_flops.v / static_cast<double>(facts.tokens),
+                       static_cast<double>(planned->run.train().peak.activations.v),
+                       static_cast<double>(planned->run.train().peak.optimizer.v)};
+  }
+
+  const Planner& planner_;
+  const RunConfig& config_;
+  const int64_t rows_of_step_, blocks_;
+  std::unique_ptr<Model> few_, more_;  // null where the model itself has few blocks
+};
+
+}  // namespace
+
+Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_config, const RunConfig& config,
+                                 SearchGoal goal) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const Cluster& cluster = planner.cluster();
+  const RunConfig::Mesh& mesh = config.mesh;
+  const int64_t data_ranks = RanksOn(cluster, config) / (mesh.tp.value_or(1) * mesh.pp);
+  const int64_t rows_of_step =
+      config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps * data_ranks;
+  Searcher searcher(planner, config, rows_of_step);
+  TEMPER_RETURN_IF_ERROR(searcher.Shorten(model_config));
+
+  const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, searcher.most_stages(), goal);
+  std::vector<std::optional<Candidate>> found(choices.size());
+  std::atomic<size_t> next{0};
+  std::atomic<int> ruled_out{0};
+  // The fewest rows of a micro-batch with which a choice did not fit.
+  using Key = decltype(Setting().WithoutRows());
+  std::map<Key, int64_t> too_many;
+  std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fitted
+  std::mutex mutex;
+  const auto look = [&] {
+    for (size_t i = next++; i < choices.size(); i = next++) {
+      const Setting& choice = choices[i];
+      {
+        const std::lock_guard lock(mutex);
+        const auto it = too_many.find(choice.WithoutRows());
+        const auto less = enough.find(choice.WithoutRecompute());
+        if ((it != too_many.end() && it->second <= choice.rows) ||
+            (less != enough.end() && less->second < choice.recompute)) {
+          ++ruled_out;
+          continue;
+        }
+      }
+      found[i] = searcher.Look(choice);
+      if (!found[i]) {
+        ++ruled_out;
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      if (found[i]->fits && found[i]->host == Bytes{}) {
+        const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
+        it->second = std::min(it->second, choice.recompute);
+      } else {
+        const auto [it, fresh] = too_many.try_emplace(choice.WithoutRows(), choice.rows);
+        it->second = std::min(it->second, choice.rows);
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < AvailableProcessors(); ++t) others.emplace_back(look);
+  look();
+  for (std::thread& t : others) t.join();
+
+  std::vector<size_t> order;
+  std::map<decltype(Setting().WithoutKept()), double> shortest;  // of those that keep less
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) continue;
+    if (found[i]->fits) {
+      const auto [it, first] = shortest.try_emplace(choices[i].WithoutKept(), found[i]->step.v);
+      if (!first && it->second <= found[i]->step.v * (1 + kSameTime)) continue;
+      it->second = found[i]->step.v;
+    }
+    order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return IsBetter(*found[a], *found[b], goal); });
+  size_t compiled = 0;  // that fit
+  SearchResult result{.goal = goal, .considered = static_cast<int>(choices.size()), .ruled_out = ruled_out};
+  for (size_t k = 0; k < order.size() && k < kShown; ++k) {
+    Candidate candidate = *found[order[k]];
+    const bool promises = std::none_of(result.best.begin(), result.best.end(),
+                                       [&](const Candidate& c) { return c.compiled && IsBetter(c, candidate, goal); });
+    if (compiled < kFinalists && promises) {
+      TEMPER_ASSIGN_OR_RETURN(candidate, searcher.Compile(choices[order[k]]));
+      compiled += candidate.fits ? 1 : 0;
+    }
+    result.best.push_back(std::move(candidate));
+  }
+  // What was compiled and fits, what only promises, what was compiled and does not fit.
+  const auto place_of = [](const Candidate& c) { return c.compiled ? (c.fits ? 0 : 2) : 1; };
+  std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
+    return place_of(a) != place_of(b) ? place_of(a) < place_of(b) : IsBetter(a, b, goal);
+  });
+  result.spent = {std::chrono::duration<double>(Clock::now() - start).count()};
+  return result;
+}
+
+}  // namespace temper

@@ -1,0 +1,260 @@
+#include "plan/planner.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "config/mesh_options.h"
+
+namespace temper {
+
+Planner::Planner(const Model& model, Cluster cluster, const RowFill& rows)
+    : model_(model), cluster_(std::move(cluster)), rows_(rows) {
+  for (auto& [ranks, share] : cluster_.shares) share.rates.set_attended(rows.attended);
+}
+
+StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const RowFill& fill) {
+  const int64_t row = *config.data.max_seq_len;
+  const int64_t rows =
+      config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
+  const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
+  // Tokens of a row that is one document attend to row (row + 1) / 2 pairs.
+  const double pairs =
+      static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2 * fill.attended;
+  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, pairs), .dtype = ComputeDType(config)};
+}
+
+int RanksOn(const Cluster& cluster, const RunConfig& config) {
+  const RunConfig::Mesh& m = config.mesh;
+  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp || m.cp || m.pp > 1;
+  return named || cluster.shared ? RanksNamed(config) : cluster.devices();
+}
+
+namespace {
+
+// What a rank of that run may take of the cluster, and what moves cost there. On a machine that shares its memory: what
+// the run itself goes by, so that the plan is the run.
+MemorySpec MemoryOn(const Cluster& cluster, const RunConfig& config, int ranks) {
+  MemorySpec memory = MemorySpecOf(config);
+  if (cluster.shared) return memory;
+  const int on_host = std::min(ranks, cluster.devices_per_host);
+  memory.rates = cluster.ShareOf(on_host).rates;
+  memory.host_rates = cluster.HostRatesOf(on_host);
+  memory.links = cluster.LinksOf(on_host);
+  memory.loss_chunks_keep_bits = false;  // GPUs
+  // What has to lie on the device is compiled without a limit: what it takes says whether it fits. So are stages, whose
+  // limits are the user's to set.
+  if (config.memory.policy == TierPolicy::kDevice || config.mesh.pp > 1) return memory;
+  if (!config.memory.device) memory.device = cluster.MemoryOf(on_host);
+  if (!config.memory.host) memory.host = cluster.HostMemoryOf(on_host);
+  return memory;
+}
+
+// The run's own options may leave it less than the device and its host have.
+void KeepWithin(const RunConfig::Memory& memory, Forecast* forecast) {
+  forecast->limit = std::min(forecast->limit, memory.device.value_or(forecast->limit));
+  forecast->host_limit = std::min(forecast->host_limit, memory.host.value_or(forecast->host_limit));
+  forecast->fits &= forecast->bytes <= forecast->limit && forecast->host_bytes <= forecast->host_limit;
+}
+
+}  // namespace
+
+Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
+  if (ranks > cluster_.devices()) {
+    return InvalidArgument(
+        fmt::format("the mesh has {} ranks, cluster {} has {} devices: lower mesh, or raise hosts in "
+                    "the cluster's file",
+                    ranks, cluster_.name, cluster_.devices()));
+  }
+  PlannedRun planned;
+  MemorySpec memory = MemoryOn(cluster_, config, ranks);
+  const auto compile = [&](int rank) { return CompileRun(model_, config, ranks, rank, {}, &memory); };
+  Result<std::vector<CompiledRun>> stages =
+      cluster_.shared
+          ? CompileStagesWithin({.each = {cluster_.MemoryOf(ranks)}, .ranks_per_machine = ranks}, model_, config, ranks)
+          : CompileStages(ranks, compile);
+  const bool by_option = cluster_.shared && !memory.IsOpen();
+  if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
+    // Not in any way: the plan says what it would take on devices that are large enough.
+    memory.policy = TierPolicy::kDevice;
+    memory.device = kNoLimit;
+    stages = CompileStages(ranks, compile);
+  }
+  if (!stages.ok()) return stages.status();
+  std::vector<const Program*> programs;
+  for (const CompiledRun& stage : *stages) programs.push_back(&stage.train());
+  planned.facts = StepFactsOf(stages->front(), config, rows_);
+  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events);
+  if (!cluster_.shared) KeepWithin(config.memory, &planned.forecast);
+  planned.run = std::move(stages->front());
+  return planned;
+}
+
+namespace {
+
+// A change of settings, or none where it does not apply.
+struct Change {
+  std::string settings, price;
+  std::function<bool(RunConfig*, int* ranks)> apply;
+  // Not one of several that come together: a later one says the same more strongly, or it is enough by itself.
+  bool alone = false;
+};
+
+std::vector<Change> Changes(const Planner& planner) {
+  return {
+      {"--memory.recompute selective", "",
+       [](RunConfig* c, int*) {
+         if (c->machine.recompute != Recompute::kNone && c->machine.recompute != Recompute::kAuto) return false;
+         c->machine.recompute = Recompute::kSelective;
+         return true;
+       },
+       /*alone=*/true},
+      {"--memory.recompute block", "",
+       [](RunConfig* c, int*) {
+         if (c->machine.recompute == Recompute::kBlock) return false;
+         c->machine.recompute = Recompute::kBlock;
+         c->machine.recompute_blocks.reset();
+         return true;
+       }},
+      {"--memory.placement auto", "what the device does not hold lives in the host's memory",
+       [](RunConfig* c, int*) {
+         if (c->memory.policy != TierPolicy::kDevice) return false;
+         c->memory.policy = TierPolicy::kAuto;
+         return true;
+       }},
+      {"--per_device_train_batch_size 1", "",
+       [](RunConfig* c, int*) {
+         if (c->batch.per_device_train_batch_size == 1) return false;
+         c->batch.gradient_accumulation_steps *= c->batch.per_device_train_batch_size;
+         c->batch.per_device_train_batch_size = 1;
+         c->batch.per_device_eval_batch_size = 1;
+         return true;
+       }},
+      {"--mesh fsdp=ALL", "",
+       [&planner](RunConfig* c, int* ranks) {
+         const int all = planner.cluster().devices();
+         const int64_t data = c->mesh.dp.value_or(1), tp = c->mesh.tp.value_or(1);
+         const bool grows = *ranks < all && all % tp == 0;
+         if ((!grows && data == 1) || planner.cluster().shared) return false;
+         // The same rows in a step, dealt to more ranks.
+         const int64_t before = *ranks / tp, after = (grows ? all : *ranks) / tp;
+         const int64_t rows = c->batch.gradient_accumulation_steps * before;
+         c->batch.gradient_accumulation_steps = std::max<int64_t>(1, rows / after);
+         *ranks = grows ? all : *ranks;
+         c->mesh.dp = 1;
+         c->mesh.fsdp = after;
+         return true;
+       }},
+      {"--mesh.overlap false", "collectives wait for kernels, one block's weights are held instead of two",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks == 1 || !c->mesh.overlap) return false;
+         c->mesh.overlap = false;
+         return true;
+       }},
+      {"--mesh fsdp=HALVES,tp=2", "",
+       [](RunConfig* c, int* ranks) {
+         if (*ranks % 2 != 0 || c->mesh.tp.value_or(1) > 1 || c->mesh.dp.value_or(1) > 1) return false;
+         c->batch.gradient_accumulation_steps *= 2;  // half as many ranks have rows of their own
+         c->mesh.tp = 2;
+         c->mesh.fsdp = *ranks / 2;
+         return true;
+       }},
+      {"--dtype bf16", "weights and activations in bf16",
+       [](RunConfig* c, int*) {
+         if (c->model.dtype == ComputeType::kBf16) return false;
+         c->model.dtype = ComputeType::kBf16;
+         return true;
+       }},
+      {"--method lora", "trains adapters, not the weights",
+       [](RunConfig* c, int*) {
+         if (c->model.method == TrainMethod::kLora) return false;
+         c->model.method = TrainMethod::kLora;
+         return true;
+       }},
+      {"--max_seq_len SHORT", "rows of half the tokens",
+       [](RunConfig* c, int*) {
+         if (*c->data.max_seq_len < 256) return false;
+         *c->data.max_seq_len /= 2;
+         return true;
+       }},
+      // One way to compute again: each is a search of its own for what lives where.
+      {"--memory.disk FOLDER --memory.recompute block", "what neither the device nor the host holds goes to the disk",
+       [&planner](RunConfig* c, int*) {
+         const bool by_itself = planner.cluster().shared;  // the run does so where it must
+         const bool may = c->memory.policy == TierPolicy::kAuto && c->memory.disk.empty() && c->mesh.pp == 1;
+         if (by_itself || !may) return false;
+         c->memory.disk = "FOLDER";
+         c->machine.recompute = Recompute::kBlock;
+         c->machine.recompute_blocks.reset();
+         return true;
+       },
+       /*alone=*/true},
+  };
+}
+
+// "SHORT", "HALVES" and "ALL" as numbers.
+std::string Written(std::string settings, const RunConfig& changed) {
+  const auto put = [&settings](const char* word, int64_t number) {
+    if (const size_t at = settings.find(word); at != std::string::npos) {
+      settings.replace(at, std::string(word).size(), std::to_string(number));
+    }
+  };
+  put("SHORT", *changed.data.max_seq_len);
+  put("HALVES", changed.mesh.fsdp.value_or(1));
+  put("ALL", changed.mesh.fsdp.value_or(1));
+  return settings;
+}
+
+// Micro-batches change with the ranks and rows that share a step's tokens.
+std::string Accumulation(const RunConfig& before, const RunConfig& after) {
+  const int64_t steps = after.batch.gradient_accumulation_steps;
+  return steps == before.batch.gradient_accumulation_steps ? ""
+                                                           : fmt::format(" --gradient_accumulation_steps {}", steps);
+}
+
+Remedy RemedyOf(const std::string& settings, const std::string& price, const PlannedRun& planned) {
+  const Forecast& f = planned.forecast;
+  return {settings, f.bytes, f.limit, f.host_bytes, f.fits, f.tokens_per_second, price};
+}
+
+// How much more the step takes than it may, of the device's memory and of the host's; of one memory, of both together.
+Bytes Excess(const Forecast& f, bool shared) {
+  if (shared) return std::max(f.bytes + f.host_bytes - f.limit, Bytes{});
+  return std::max(f.bytes - f.limit, Bytes{}) + std::max(f.host_bytes - f.host_limit, Bytes{});
+}
+
+}  // namespace
+
+Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
+  const int before = planned.run.mesh.mesh.ranks();
+  const bool shared = planner.cluster().shared;
+  std::vector<Remedy> remedies;
+  RunConfig all = config;
+  int all_ranks = before;
+  std::string all_settings, all_price;
+  bool one_fits = false, all_fits = false;
+  for (const Change& change : Changes(planner)) {
+    RunConfig one = config;
+    int ranks = before;
+    if (!change.apply(&one, &ranks)) continue;
+    const Result<PlannedRun> result = planner.Plan(one, ranks);
+    if (!result.ok()) continue;  // this model cannot be split so
+    const std::string settings = Written(change.settings, one) + Accumulation(config, one);
+    if (Excess(result->forecast, shared) >= Excess(planned.forecast, shared)) continue;
+    remedies.push_back(RemedyOf(settings, change.price, *result));
+    one_fits |= remedies.back().fits;
+    // Together with those before it, until the run fits: cheap ones come first.
+    if (all_fits || change.alone || !change.apply(&all, &all_ranks)) continue;
+    all_settings += (all_settings.empty() ? "" : " ") + Written(change.settings, all);
+    if (!change.price.empty()) all_price += (all_price.empty() ? "" : ", ") + change.price;
+    if (remedies.size() < 2 || one_fits) continue;
+    TEMPER_ASSIGN_OR_RETURN(const PlannedRun together, planner.Plan(all, all_ranks));
+    if (!together.forecast.fits) continue;
+    all_fits = true;
+    remedies.push_back(RemedyOf(all_settings + Accumulation(config, all), all_price, together));
+  }
+  return remedies;
+}
+
+}  // namespace temper

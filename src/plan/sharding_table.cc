@@ -1,0 +1,184 @@
+#include "plan/sharding_table.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace temper {
+namespace {
+
+// Tensors that are drawn as one.
+struct Family {
+  std::string name;  // with {} for the layers' numbers
+  TensorType type;
+  Sharding sharding;
+  std::optional<size_t> rule;  // that placed it
+  std::vector<int> stages;     // of a pipeline
+  bool trainable = false;
+  int64_t count = 0, first_layer = -1, last_layer = -1;
+};
+
+// "model.layers.3.q_proj.weight" -> "model.layers.*.q_proj.weight" and 3; -1 where no part of the name is a number.
+std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
+  for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+    const size_t end = name.find_first_not_of("0123456789", dot + 1);
+    if (end == dot + 1 || end == name.npos || name[end] != '.') continue;
+    return {name.substr(0, dot + 1) + "*" + name.substr(end), std::stoll(name.substr(dot + 1, end - dot - 1))};
+  }
+  return {name, -1};
+}
+
+std::vector<Family> FamiliesOf(const Graph& forward, const ShardedWeights& placed,
+                               const std::map<std::string, std::vector<int>>& stages) {
+  std::vector<Family> families;
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& v = forward.value(id);
+    if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
+    const Sharding& p = placed.shardings.at(v.name);
+    const auto by = placed.rule_of.find(v.name);
+    const auto rule = by == placed.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
+    const auto [name, layer] = WithoutLayer(v.name);
+    const auto at = stages.find(v.name);
+    const std::vector<int> of_stages = at == stages.end() ? std::vector<int>{0} : at->second;
+    auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
+      return f.name == n && f.type == v.type && f.rule == rule && f.trainable == v.trainable && f.stages == of_stages;
+    });
+    if (it == families.end()) {
+      it = families.insert(families.end(), {name, v.type, p, rule, of_stages, v.trainable, 0, layer, layer});
+    }
+    ++it->count;
+    it->last_layer = layer;
+  }
+  return families;
+}
+
+// "0-3,6": ascending ranks.
+std::string Ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
+    if (j > i) text += fmt::format("{}{}", j == i + 1 ? "," : "-", ranks[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+std::string Painted(const std::string& text, int rank, const ShardingStyle& style) {
+  // 36 colours of the 6x6x6 cube that are neither dark nor pale.
+  return style.colours ? fmt::format("\x1b[48;5;{};38;5;16m{}\x1b[0m", 75 + rank * 29 % 144, text) : text;
+}
+
+bool Holds(const Family& f, const Mesh& mesh, int rank) {
+  return std::count(f.stages.begin(), f.stages.end(), mesh.Coordinate(rank, Axis::kPp)) > 0;
+}
+
+std::string RanksOfStages(const Family& f, const Mesh& mesh) {
+  if (mesh.size(Axis::kPp) == 1) return "on every rank";
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    if (Holds(f, mesh, rank)) ranks.push_back(rank);
+  }
+  return fmt::format("on {} {}", ranks.size() == 1 ? "rank" : "ranks", Ranks(ranks));
+}
+
+// The tensor as a map of cells, each with the ranks that hold it.
+std::string DrawTensor(const Family& f, const Mesh& mesh, const ShardingStyle& style) {
+  const TensorType& type = f.type;
+  const Sharding& sharding = f.sharding;
+  std::map<std::pair<int64_t, int64_t>, std::vector<int>> holders;  // by the slice's first row and column
+  std::map<int64_t, int64_t> row_ends, column_ends;
+  const bool matrix = type.shape.rank() >= 2;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    if (!Holds(f, mesh, rank)) continue;
+    const Box box = BoxOf(type.shape, sharding, mesh, rank);
+    if (box.shape.elements() == 0) continue;
+    const int64_t row = box.begin[0], column = matrix ? box.begin[1] : 0;
+    holders[{row, column}].push_back(rank);
+    row_ends[row] = row + box.shape[0];
+    column_ends[column] = matrix ? column + box.shape[1] : 1;
+  }
+  size_t width = 6;
+  for (const auto& [slice, ranks] : holders) width = std::max(width, Ranks(ranks).size() + 2);
+  const auto line = [&](const char* left, const char* middle, const char* right) {
+    std::string dash, text = "    ";
+    for (size_t i = 0; i < width; ++i) dash += style.boxes ? "─" : "-";
+    size_t k = 0;
+    while (k < column_ends.size()) text += (k++ == 0 ? left : middle) + dash;
+    return text + right + "\n";
+  };
+  std::string text;
+  const char* const bar = style.boxes ? "│" : "|";
+  text += style.boxes ? line("┌", "┬", "┐") : line("+", "+", "+");
+  size_t row_number = 0;
+  for (const auto& [row, row_end] : row_ends) {
+    if (row_number++ > 0) text += style.boxes ? line("├", "┼", "┤") : line("+", "+", "+");
+    text += "    ";
+    for (const auto& [column, column_end] : column_ends) {
+      const auto& ranks = holders[{row, column}];
+      text += bar + Painted(fmt::format("{:^{}}", Ranks(ranks), width), ranks.empty() ? 0 : ranks[0], style);
+    }
+    text += fmt::format("{}  rows {}-{}\n", bar, row, row_end - 1);
+  }
+  text += style.boxes ? line("└", "┴", "┘") : line("+", "+", "+");
+  if (column_ends.size() > 1) {
+    text += "    columns";
+    for (const auto& [begin, end] : column_ends) text += fmt::format(" {}-{}", begin, end - 1);
+    text += '\n';
+  }
+  return text;
+}
+
+// The list as it was searched, with how many tensors each rule decided.
+std::string DescribeRules(std::span<const ShardingRule> rules, const ShardedWeights& placed) {
+  std::vector<int64_t> decided(rules.size(), 0);
+  size_t width = 0;
+  for (const auto& [name, rule] : placed.rule_of) ++decided[rule];
+  for (const ShardingRule& rule : rules) width = std::max(width, rule.pattern.size());
+  std::string text = "placement rules: the first whose pattern is found in a tensor's name decides\n";
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const std::string count = decided[r] == 0   ? "decides nothing"
+                              : decided[r] == 1 ? "decides 1 tensor"
+                                                : fmt::format("decides {} tensors", decided[r]);
+    text += fmt::format("  {:>2}  {:<{}}  {:<12}  {}{}\n", r + 1, rules[r].pattern, width, rules[r].spec, count,
+                        rules[r].given ? "; yours" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules,
+                         const ShardedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style) {
+  std::string text = fmt::format("mesh {}: {} ranks\n", mesh.ToString(), mesh.ranks());
+  text += DescribeRules(rules, placed);
+  std::vector<Bytes> held(static_cast<size_t>(mesh.ranks()));
+  Bytes whole;
+  for (const Family& f : FamiliesOf(forward, placed, stages)) {
+    const int rank = f.type.shape.rank();
+    text += fmt::format("\n{}{}  {}  {}{}{}\n", f.name,
+                        f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
+                        f.type.ToString(), f.sharding.ToString(rank),
+                        f.rule ? fmt::format("  by rule {}", *f.rule + 1) : "", f.trainable ? "  trained" : "");
+    text += f.sharding.split().empty() ? fmt::format("    {}\n", RanksOfStages(f, mesh)) : DrawTensor(f, mesh, style);
+    whole += f.type.bytes() * f.count;
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      if (!Holds(f, mesh, r)) continue;
+      const TensorType part{f.type.dtype, BoxOf(f.type.shape, f.sharding, mesh, r).shape};
+      held[static_cast<size_t>(r)] += part.bytes() * f.count;
+    }
+  }
+  text += fmt::format("\nweights and adapters: {} in all\n", ToString(whole));
+  for (int r = 0; r < mesh.ranks(); ++r) {
+    text += fmt::format("  {}  {}\n", Painted(fmt::format(" rank {:<4}", r), r, style),
+                        ToString(held[static_cast<size_t>(r)]));
+  }
+  return text;
+}
+
+}  // namespace temper

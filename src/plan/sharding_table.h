@@ -1,0 +1,26 @@
+// What `temper plan --sharding` draws: every tensor's shape and sharding, which rank holds which slice of it, and what
+// each rank holds in all. From shapes alone, for any mesh.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compile/mesh/sharding_rules.h"
+#include "graph/graph.h"
+
+namespace temper {
+
+struct ShardingStyle {
+  bool colours = false;  // ANSI, one per rank
+  bool boxes = false;    // Unicode box drawing
+};
+
+// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`.
+// `stages`: of a pipeline, those that have each of them (compile/pipeline/pipeline.h). Tensors of equal shape, rule and
+// stages that differ only in the number of their layer are drawn once.
+std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules,
+                         const ShardedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
+                         const ShardingStyle& style);
+
+}  // namespace temper

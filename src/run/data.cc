@@ -1,0 +1,132 @@
+#include "run/data.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+
+#include "base/log.h"
+#include "base/quantity.h"
+
+namespace temper {
+namespace {
+
+Result<std::tm> ParseDate(const std::string& text) {
+  std::tm day = {};
+  const char* const end = strptime(text.c_str(), "%Y-%m-%d", &day);
+  if (end == nullptr || *end != 0) {
+    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", text));
+  }
+  day.tm_isdst = -1;
+  timegm(&day);  // fills in the weekday
+  return day;
+}
+
+}  // namespace
+
+DataRequest TrainingData(const RunConfig& config) {
+  return {.files = {config.data.data},
+          .max_seq_len = *config.data.max_seq_len,
+          .train_on_prompt = config.data.train_on_prompt,
+          .skip_bad_rows = config.data.skip_bad_rows,
+          .template_date = config.data.template_date,
+          .threads = static_cast<int>(*config.machine.threads)};
+}
+
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {
+  RunData data;
+  TEMPER_ASSIGN_OR_RETURN(data.tokenizer, model.LoadTokenizer());
+  TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate());
+  const int64_t vocab = model.model().facts().vocab;
+  if (data.tokenizer->vocab_size() > vocab) {
+    LogWarning(
+        fmt::format("{}: the tokenizer has {} tokens, and the model embeddings for {}: a row with one of the others "
+                    "is an error",
+                    model.folder(), data.tokenizer->vocab_size(), vocab));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
+  const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
+                                            .train_on_prompt = request.train_on_prompt,
+                                            // As `temper chat` will ask.
+                                            .instructions_as_conversations = data.chat_template.has_value(),
+                                            .chat = {.today = today},
+                                            .vocab_size = vocab},
+                               .skip_bad_rows = request.skip_bad_rows,
+                               .threads = request.threads};
+  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, request.files, *data.tokenizer,
+                                                    data.chat_template ? &*data.chat_template : nullptr, options));
+  return data;
+}
+
+namespace {
+
+// What of `dataset` the first rank has, to all.
+Status Share(const Ranks& ranks, Dataset* dataset) {
+  const auto array = [&]<class T>(std::vector<T>& values) -> Status {
+    auto size = static_cast<uint64_t>(values.size());
+    Communicator& communicator = *ranks.communicator();
+    TEMPER_RETURN_IF_ERROR(communicator.Broadcast(std::as_writable_bytes(std::span(&size, 1)), 0));
+    values.resize(size);
+    return size == 0 ? OkStatus() : communicator.Broadcast(std::as_writable_bytes(std::span(values)), 0);
+  };
+  TEMPER_RETURN_IF_ERROR(dataset->store.ForArrays(array));
+  TEMPER_RETURN_IF_ERROR(array(dataset->lines));
+  // Where samples come from, for messages.
+  std::vector<int64_t> firsts;
+  for (const DataFile& file : dataset->files) firsts.push_back(file.first_sample);
+  TEMPER_RETURN_IF_ERROR(array(firsts));
+  dataset->files.resize(firsts.size());
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    DataFile& file = dataset->files[i];
+    file.first_sample = firsts[i];
+    TEMPER_ASSIGN_OR_RETURN(file.path, ranks.FromFirst(file.path));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks) {
+  if (ranks.alone()) return LoadRunData(env, model, request);
+  Result<RunData> data = RunData();
+  if (ranks.first()) {
+    DataRequest for_all = request;
+    for_all.threads *= ranks.communicator()->host_ranks();
+    data = LoadRunData(env, model, for_all);
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(data.status()));
+  TEMPER_RETURN_IF_ERROR(Share(ranks, &data->dataset));
+  return data;
+}
+
+void DescribeData(const Dataset& dataset) {
+  for (const DataFile& file : dataset.files) {
+    LogInfo(fmt::format("data        {}: {} of {} (seen at {})", file.path, Counted(file.rows, "row"),
+                        FormatName(file.format), file.format_place));
+  }
+  const DataStatistics& s = dataset.statistics;
+  const auto percent = [](int64_t part, int64_t whole) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  LogInfo(fmt::format("            {}, {}, {} supervised ({:.1f} %), longest row {}", Counted(s.samples, "sample"),
+                      Counted(s.tokens, "token"), s.supervised, percent(s.supervised, s.tokens), s.longest_row));
+  if (s.bad_rows > 0)
+    LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
+                           percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
+  if (s.cut_rows > 0)
+    LogWarning(
+        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; raise "
+                    "--max_seq_len to keep them, or split them",
+                    Counted(s.cut_rows, "row"), percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token")));
+  if (s.dropped_rows > 0)
+    LogWarning(fmt::format("dropped: {} ({:.2f} %) with nothing to learn from (left after cutting)",
+                           Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows)));
+  if (s.empty_answers > 0)
+    LogWarning(
+        fmt::format("{} with no text: the model learns to say nothing there; leave such rows out, or give "
+                    "such messages \"weight\": 0",
+                    Counted(s.empty_answers, "answer")));
+  if (s.samples > 0 && s.stopping_samples == 0)
+    LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
+}
+
+}  // namespace temper

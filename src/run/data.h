@@ -1,0 +1,43 @@
+// The data of a run: files to samples, what is held out, and what to tell the user about it. Shared by `train`, `eval`
+// and `data preview`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "run/opened_model.h"
+#include "run/ranks.h"
+
+namespace temper {
+
+struct DataRequest {
+  std::vector<std::string> files;
+  int64_t max_seq_len = 0;
+  bool train_on_prompt = false, skip_bad_rows = false;
+  std::string template_date;  // YYYY-MM-DD
+  int threads = 1;
+};
+
+// A data set with the tokenizer and template that made it.
+struct RunData {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  Dataset dataset;
+};
+
+// What a run trains on. REQUIRES: `config` is resolved.
+DataRequest TrainingData(const RunConfig& config);
+
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request);
+
+// The same on all ranks, read and tokenised by the first one alone, with as many threads as the ranks beside it have
+// together: the others need no copy of the files, and no tokenizer. All ranks call this at the same place. Time on top:
+// 4 bytes per token over the communicator.
+Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks);
+
+// "data.jsonl: 7473 rows (prompt/completion), ..." and warnings about what was cut, dropped or skipped, to stderr.
+void DescribeData(const Dataset& dataset);
+
+}  // namespace temper

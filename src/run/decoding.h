@@ -1,0 +1,40 @@
+// A model ready to decode: what `generate` and `chat` share.
+#pragma once
+
+#include <memory>
+
+#include "infer/generator.h"
+#include "run/far_memory.h"
+#include "run/model_options.h"
+
+namespace temper {
+
+struct DecodingModel {
+  OpenedModel opened;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  ProcessorChoice choice;
+  Processor processor;
+  FarArenas far;
+  std::unique_ptr<DecodeSession> session;
+};
+
+Result<DecodingModel> OpenForDecoding(const ModelOptions& options);
+// Compiles the session and loads the weights that memory holds; the others are read from their files for each step.
+// `wanted_context`: prompt and answer in tokens; the cache holds that many, bounded by the model's positions.
+Status StartSession(DecodingModel& model, const ModelOptions& options, int64_t wanted_context);
+
+struct SamplingOptions {
+  int64_t max_new_tokens = 128;
+  double temperature = 0, top_p = 1;
+  int64_t top_k = 0, seed = 42;
+  OptionGroup Group();
+  SamplingSpec Spec() const;
+};
+
+// Feeds `prompt`, writes the answer to stdout as it comes, flushed token by token, ends the line, and returns its
+// tokens. Warns where the session's context is full before the answer ends.
+Result<std::vector<int32_t>> StreamAnswer(DecodingModel& model, std::span<const int32_t> prompt,
+                                          const SamplingOptions& sampling);
+
+}  // namespace temper

@@ -1,0 +1,91 @@
+#include "run/finished_run.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/machine_memory.h"
+#include "base/quantity.h"
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/sliced_weights.h"
+#include "checkpoint/training_state.h"
+#include "run/far_memory.h"
+#include "train/loss_curve.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+
+namespace temper {
+namespace {
+
+// The checkpoint whose weights are the run's result. A run that was resumed in another folder and had nothing left to
+// do has none of its own.
+Result<std::string> ResultCheckpoint(Env& env, const RunConfig::Output& output,
+                                     const std::optional<ResumePoint>& resume) {
+  if (output.load_best_model_at_end) {
+    TEMPER_ASSIGN_OR_RETURN(const auto best, BestCheckpoint(env, output.output_dir));
+    if (best) return best->path;
+  }
+  TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env, output.output_dir));
+  TEMPER_CHECK(!checkpoints.empty() || resume) << "a run ended without a checkpoint";
+  return checkpoints.empty() ? resume->path() : checkpoints.back().path;
+}
+
+void PrintLossCurve(Env& env, const std::string& metrics_path) {
+  const auto history = ReadLossHistory(env, metrics_path);
+  if (!history.ok()) return;  // it was written a moment ago; the curve is only a picture
+  const std::string curve = DrawLossCurve(history->training, history->evaluation,
+                                          {.width = std::min(TerminalWidth(), 100), .unicode = LocaleIsUtf8()});
+  if (!curve.empty()) LogInfo("\n" + curve);
+}
+
+void PrintNextCommands(std::string out, bool lora, bool chats) {
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  const std::string name = BaseName(out), kind = lora ? "merged" : "export";
+  const std::string beside = name == "." || name == ".." ? kind : out + "-" + kind;
+  LogInfo(
+      fmt::format("next:{1}\n  temper generate --model {0} --prompt \"...\"\n  temper export --model {0} "
+                  "--output_dir {2}",
+                  out, chats ? "\n  temper chat --model " + out : "", beside));
+}
+
+}  // namespace
+
+Result<int> FinishRun(Env& env, const FinishedRun& run) {
+  const RunConfig::Output& output = run.output;
+  const RunProgress& progress = run.progress;
+  const Program& train = run.compiled.train();
+  const std::string& out = output.output_dir;
+  const bool lora = !run.compiled.targets.empty();
+  TEMPER_ASSIGN_OR_RETURN(const std::string checkpoint, ResultCheckpoint(env, output, run.resume));
+  std::vector<std::string> files = {kAdapterWeightsFile, kAdapterConfigFile};
+  if (!lora) {
+    // f32 masters: the same tensors that the checkpoint holds. `temper export` rounds them to the base's type.
+    TEMPER_ASSIGN_OR_RETURN(files, CompanionFiles(env, run.model_folder));
+    files.insert(files.begin(), kModelWeightsFile);
+    // What makes the folder a model comes last.
+    std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
+  }
+  for (const std::string& name : files) {
+    if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
+      TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
+      continue;
+    }
+    TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());
+  }
+  PrintLossCurve(env, JoinPath(out, kMetricsFile));
+  LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
+                      ToString(Seconds{progress.seconds}), checkpoint));
+  if (progress.best_eval_loss) {
+    LogInfo(fmt::format("best        eval_loss {:.4f} at step {}", *progress.best_eval_loss, progress.best_step));
+  }
+  LogInfo(fmt::format("memory      {} planned and reserved, {} resident at the peak",
+                      ToString(train.arena_bytes + train.host.bytes + TransferBuffers(train)),
+                      ToString(PeakResidentMemory())));
+  PrintNextCommands(out, lora, run.chats);
+  return 0;
+}
+
+}  // namespace temper

@@ -1,0 +1,27 @@
+// The end of a run: the result at the top of the output folder, the loss curve, and what to do next.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/run_config.h"
+#include "plan/compiled_run.h"
+#include "run/resume.h"
+#include "train/loop.h"
+
+namespace temper {
+
+struct FinishedRun {
+  const RunConfig::Output& output;
+  const std::optional<ResumePoint>& resume;
+  const std::string& model_folder;  // of config.json and tokenizer
+  const CompiledRun& compiled;
+  const RunProgress& progress;
+  bool chats = false;  // the model has a chat template
+};
+
+// Puts the adapter (or the model) of the last checkpoint, or with load_best_model_at_end of the best, at the top of the
+// output folder; prints the summary. Returns the exit code.
+Result<int> FinishRun(Env& env, const FinishedRun& run);
+
+}  // namespace temper

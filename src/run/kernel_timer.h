@@ -1,0 +1,46 @@
+// KernelTimer: how long one kernel takes while `ranks` of them run at once, each with its share of the cores: what a
+// rank finds when others compute beside it. For calibration; not for the step path.
+#pragma once
+
+#include <functional>
+
+#include "compile/rates/device_rates.h"
+#include "compile/residency/residency.h"
+#include "device/kernel.h"
+
+namespace temper {
+
+// An instruction to be timed.
+struct TimedCase {
+  Op op;
+  OpClass op_class;
+  Types inputs;
+  Attributes attributes;
+};
+
+class KernelTimer {
+ public:
+  // Holds memory for the largest case that Time will be given, once per rank.
+  KernelTimer(int ranks, int threads) : ranks_(ranks), threads_(threads) {}
+
+  // The shortest of some batches of about `budget` in all (what else the machine does only adds), at least three runs.
+  // 0 where this backend cannot run it.
+  Seconds Time(const TimedCase& c, Seconds budget) const;
+
+  // How much longer the kernel takes while another thread of each rank does `move` again and again, and how much longer
+  // that takes: medians of a few rounds, in each of which both run alone for `budget` and then side by side. `alone`:
+  // seconds of a move that nothing runs beside.
+  struct Beside {
+    Contention contention;
+    Seconds alone;
+  };
+  Beside TimeBeside(const TimedCase& c, const std::function<void(int rank)>& move, Seconds budget) const;
+
+ private:
+  const int ranks_, threads_;
+};
+
+// Cost::flops and the bytes read and written, by the op's rule.
+Cost CostOf(const TimedCase& c);
+
+}  // namespace temper

@@ -1,0 +1,65 @@
+#include "run/machine.h"
+
+#include <ctime>
+
+#include "base/team.h"
+
+namespace temper {
+
+DType DefaultDType() {
+  return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+}
+
+namespace {
+
+Result<ProcessMemory> MemoryNow(Device* gpu) {
+  ProcessMemory memory{.host = FindAvailableMemory()};
+  if (gpu != nullptr) {
+    TEMPER_ASSIGN_OR_RETURN(memory.gpu, RoomOf(*gpu));
+  }
+  return memory;
+}
+
+}  // namespace
+
+Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu) {
+  Result<ProcessMemory> found = MemoryNow(gpu);
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(found.status()));
+  RankMemory memory{.each = found->host, .ranks_per_machine = 1, .gpu = found->gpu};
+  if (ranks.alone()) return memory;
+  const RankOfMachine own = ranks.of_machine();
+  const bool in_order = ranks.rank() % own.ranks == own.rank;
+  // Of all: the least share, and what is free on the fullest GPU; the most and the fewest ranks of a machine; whether
+  // any is numbered otherwise.
+  double all[] = {-static_cast<double>(ShareOf(memory.each, own.ranks).bytes.v),
+                  gpu == nullptr ? 0.0 : -static_cast<double>(memory.gpu->free.v), static_cast<double>(own.ranks),
+                  -static_cast<double>(own.ranks), in_order ? 0.0 : 1.0};
+  TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(all));
+  memory.each.bytes = {static_cast<int64_t>(-all[0])};
+  if (memory.gpu) memory.gpu->free = {static_cast<int64_t>(-all[1])};
+  memory.ranks_per_machine = all[2] == -all[3] && all[4] == 0 ? own.ranks : 0;
+  return memory;
+}
+
+Result<ProcessMemory> MemoryFor(const Processor& processor) {
+  return MemoryNow(processor.device());
+}
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm day = {};
+  localtime_r(&now, &day);
+  char text[16];
+  return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%d", &day));
+}
+
+Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank) {
+  TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice processor, ChooseProcessor(device, rank));
+  return RunFacts{.processor = processor.name,
+                  .has_bf16 = processor.has_bf16,
+                  .device = processor.device(),
+                  .cpu_cores = AvailableProcessors(),
+                  .today = Today()};
+}
+
+}  // namespace temper

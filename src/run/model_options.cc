@@ -1,0 +1,61 @@
+#include "run/model_options.h"
+
+#include "base/team.h"
+#include "config/run_options.h"
+#include "program/program.h"
+
+namespace temper {
+namespace {
+
+// Options of training that mean the same where nothing is trained.
+bool IsOfInference(const std::string& name) {
+  return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.placement" ||
+         name == "memory.weights";
+}
+
+}  // namespace
+
+std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
+  return {{.name = "model",
+           .target = &choice.model,
+           .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
+          {.name = "base",
+           .target = &choice.base,
+           .help = "base model of an adapter, where its configuration names another place"},
+          {.name = "adapter", .target = &choice.adapter, .help = adapter}};
+}
+
+std::vector<OptionGroup> ModelOptions::Groups() {
+  OptionGroup memory{"Memory", {}};
+  for (OptionGroup& group : RunOptionGroups(run)) {
+    for (Option& option : group.options) {
+      if (IsOfInference(option.name)) memory.options.push_back(std::move(option));
+    }
+  }
+  OptionGroup model{"Model", OptionsOf(choice, "adapter to put on top of the model")};
+  model.options.push_back({.name = "dtype",
+                           .target = ChoiceOf(dtype, {"auto", "bf16", "f32"}),
+                           .help = "type to compute in",
+                           .default_text = "bf16 where the processor has it, else f32"});
+  model.options.push_back({.name = "device",
+                           .target = ChoiceOf(device, {"auto", "cpu", "gpu"}),
+                           .help = "what to compute on",
+                           .default_text = "gpu where one is found, else cpu"});
+  model.options.push_back({.name = "threads",
+                           .target = &threads,
+                           .help = "threads to compute with",
+                           .range = {.at_least = 1, .at_most = kMaxThreads},
+                           .default_text = "one per core"});
+  return {std::move(model), std::move(memory)};
+}
+
+DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {
+  if (dtype == ComputeType::kAuto) return processor.dtype();
+  return dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+int ModelOptions::ResolvedThreads() const {
+  return static_cast<int>(threads.value_or(AvailableProcessors()));
+}
+
+}  // namespace temper

@@ -1,0 +1,130 @@
+#include "run/opened_model.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/sliced_weights.h"
+#include "format/checksum.h"
+#include "format/quoted.h"
+#include "train/transfer_progress.h"
+
+namespace temper {
+namespace {
+
+std::vector<WeightNames> NamesOf(const Model& model) {
+  std::vector<WeightNames> names;
+  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases, w.shape});
+  return names;
+}
+
+std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
+  std::vector<AdapterModule> modules;
+  for (const LoraTarget& t : targets) modules.push_back({t.module, t.in, t.out, t.r, t.scale});
+  return modules;
+}
+
+}  // namespace
+
+LoraSpec LoraSpecOf(const AdapterConfig& c) {
+  LoraSpec spec = {.r = c.r,
+                   .alpha = c.alpha,
+                   .dropout = c.dropout,
+                   .rslora = c.rslora,
+                   .target_regex = c.target_regex,
+                   .target_modules = c.target_modules,
+                   .exclude_modules = c.exclude_modules,
+                   .exclude_regex = c.exclude_regex,
+                   .rank_pattern = c.rank_pattern,
+                   .alpha_pattern = c.alpha_pattern};
+  if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
+  return spec;
+}
+
+Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
+  OpenedModel opened;
+  opened.env_ = &env;
+  TEMPER_ASSIGN_OR_RETURN(
+      opened.source_,
+      ResolveModelSource(env, {.model = choice.model, .base = choice.base, .needs_weights = choice.needs_weights}));
+  for (const std::string& notice : opened.source_.notices) LogInfo(notice);
+  if (!choice.adapter.empty()) {
+    if (!opened.source_.adapter_folder.empty()) {
+      return InvalidArgument(
+          fmt::format("--model {} is an adapter already: --adapter goes on top of a model", choice.model));
+    }
+    // A checkpoint or output folder of a LoRA run is an adapter folder once resolved.
+    TEMPER_ASSIGN_OR_RETURN(
+        const ModelSource adapter,
+        ResolveModelSource(env, {.model = choice.adapter, .option = "--adapter", .base = opened.folder()}));
+    opened.source_.adapter_folder = adapter.adapter_folder;
+  }
+  if (!opened.source_.adapter_folder.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
+                            ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+  }
+  const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
+  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
+  TEMPER_ASSIGN_OR_RETURN(opened.model_, Model::FromConfig(config, config_path));
+  return opened;
+}
+
+Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
+  if (!adapter_) return std::vector<LoraTarget>();
+  return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
+}
+
+Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
+  return Tokenizer::Load(*env_, folder());
+}
+
+Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
+  return ChatTemplate::Load(*env_, folder());
+}
+
+Status OpenedModel::OpenWeights() {
+  TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
+  const std::vector<WeightNames> names = NamesOf(*model_);
+  TEMPER_RETURN_IF_ERROR(CheckWeights(*weights_, names));
+  if (const auto unused = UnusedTensors(*weights_, names); !unused.empty()) {
+    LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
+                           model_->facts().architecture, Quoted(unused.front())));
+  }
+  if (!adapter_) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  return OkStatus();
+}
+
+Result<std::string> OpenedModel::Digest() const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TEMPER_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(*env_, JoinPath(folder(), kModelConfigFile)));
+  TEMPER_ASSIGN_OR_RETURN(const std::string weights, weights_->Digest());
+  return ChecksumHex(std::as_bytes(std::span(config))) + weights;
+}
+
+Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  for (const WeightNames& names : NamesOf(*model_)) {
+    if (names.name == weight) return FindSlice(FindWeight(*weights_, names), part);
+  }
+  return NotFound(fmt::format("{}: the model has no weight {}", folder(), Quoted(weight)));
+}
+
+Status OpenedModel::Load(const BufferLookup& buffer) const {
+  TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
+  TransferProgress progress("load");
+  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, NamesOf(*model_), buffer, progress.Callback()));
+  return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
+}
+
+Result<ExportSpec> OpenedModel::ExportPlan() const {
+  ExportSpec spec{.source = source_, .weights = NamesOf(*model_)};
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
+  spec.modules = ModulesOf(targets);
+  return spec;
+}
+
+}  // namespace temper

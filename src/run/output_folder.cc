@@ -1,0 +1,242 @@
+#include "run/output_folder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/log.h"
+#include "checkpoint/adapter_config.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/training_state.h"
+#include "train/metrics.h"
+
+namespace temper {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kLockFile[] = ".temper.lock";
+// Of a checkpoint of a part of a run that was given up: nothing reads it under this name.
+constexpr char kAbandonedSuffix[] = ".abandoned";
+
+// What runs write into their output folder, besides checkpoints.
+constexpr const char* kRunFiles[] = {kRunConfigFile,      kMetricsFile,       "trace.json",     "runs",
+                                     kAdapterWeightsFile, kAdapterConfigFile, kModelWeightsFile};
+
+bool IsRunFile(const std::string& name) {
+  return CheckpointStep(name.substr(0, name.find(kAbandonedSuffix))) ||
+         std::find(std::begin(kRunFiles), std::end(kRunFiles), name) != std::end(kRunFiles);
+}
+
+// Of two paths, links followed.
+bool Same(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return fs::equivalent(a, b, missing);
+}
+
+// With links followed as far as the path exists.
+std::string Canonical(const std::string& path) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(path, error);
+  return error ? path : found.string();
+}
+
+Result<Bytes> TreeSize(Env& env, const std::string& path) {
+  if (env.IsFolder(path)) {
+    Bytes sum{};
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(path));
+    for (const std::string& name : names) {
+      TEMPER_ASSIGN_OR_RETURN(const Bytes size, TreeSize(env, JoinPath(path, name)));
+      sum += size;
+    }
+    return sum;
+  }
+  if (!env.IsFile(path)) return Bytes{};
+  TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
+  return file->size();
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(Env& env, const RunConfig& config)
+    : env_(&env),
+      path_(config.output.output_dir),
+      output_(config.output),
+      method_(config.model.method),
+      sources_({config.model.model, config.model.adapter}),
+      made_(std::make_unique<Made>(&env)) {}
+
+OutputFolder::Made::~Made() {
+  if (!lock_file.empty() && !env->RemoveFile(lock_file).ok()) return;
+  for (const std::string& folder : folders) {
+    if (!env->IsFolder(folder)) continue;
+    const auto names = env->List(folder);
+    if (!names.ok() || !names->empty() || !env->RemoveTree(folder).ok()) return;
+  }
+}
+
+Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
+  OutputFolder folder(env, config);
+  if (env.IsFolder(folder.path_)) {
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(folder.path_));
+    TEMPER_RETURN_IF_ERROR(folder.CheckSettingsFile(names, yaml));
+    TEMPER_RETURN_IF_ERROR(folder.CheckEarlierRun(names));
+    TEMPER_RETURN_IF_ERROR(folder.TakeLock());
+  }
+  const RunConfig::Model& m = config.model;
+  const RunConfig::Data& d = config.data;
+  for (const auto& [what, path] : {std::pair{"model", m.model},
+                                   {"base", m.base},
+                                   {"adapter", m.adapter},
+                                   {"data", d.data},
+                                   {"eval_data", d.eval_data}}) {
+    TEMPER_RETURN_IF_ERROR(folder.CheckKeeps(what, path));
+  }
+  if (folder.output_.resume) TEMPER_RETURN_IF_ERROR(folder.FindCheckpoint());
+  return folder;
+}
+
+// A run keeps its settings in the folder, and would write over a file of that name which its user wrote. Where a run
+// has been, which its metrics show, the file is the run's own.
+Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names, const std::string& yaml) const {
+  if (yaml.empty() || !Same(yaml, JoinPath(path_, kRunConfigFile))) return OkStatus();
+  if (std::count(names.begin(), names.end(), kMetricsFile)) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{} lies in output_dir ({}), where the run would write its own {}: give it another name, or choose "
+                  "another output_dir",
+                  yaml, path_, kRunConfigFile));
+}
+
+Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) const {
+  if (output_.resume || std::none_of(names.begin(), names.end(), IsRunFile)) return OkStatus();
+  if (!output_.overwrite) {
+    return InvalidArgument(
+        fmt::format("{} holds an earlier run: go on with --resume, replace it with --overwrite, or choose another "
+                    "--output_dir",
+                    path_));
+  }
+  if (std::count(names.begin(), names.end(), kRunConfigFile)) return OkStatus();
+  const auto first = std::find_if(names.begin(), names.end(), IsRunFile);
+  return InvalidArgument(
+      fmt::format("{} holds {}, which no run of Temper left there (there is no {}): --overwrite does not delete it. "
+                  "Choose another --output_dir",
+                  path_, *first, kRunConfigFile));
+}
+
+Status OutputFolder::CheckKeeps(const char* what, const std::string& path) const {
+  if (!output_.overwrite || path.empty() || !env_->IsFolder(path_)) return OkStatus();
+  const std::string inner = Canonical(path), outer = Canonical(path_);
+  if (inner != outer && !inner.starts_with(outer + "/")) return OkStatus();
+  return InvalidArgument(
+      fmt::format("overwrite would delete the {} of this run: {} lies in output_dir ({}). Choose another output_dir",
+                  what, path, path_));
+}
+
+Status OutputFolder::TakeLock() {
+  if (lock_) return OkStatus();
+  const std::string path = JoinPath(path_, kLockFile);
+  const bool was_there = env_->IsFile(path);
+  auto lock = env_->Lock(path);
+  if (lock.ok()) {
+    lock_ = std::move(*lock);
+    if (!was_there) made_->lock_file = path;
+    return OkStatus();
+  }
+  if (lock.status().code() == StatusCode::kInvalidArgument) {
+    return InvalidArgument(
+        fmt::format("another process is training into {}: wait until it ends, or choose another --output_dir", path_));
+  }
+  return lock.status().WithContext(fmt::format("the output folder {} cannot be used", path_));
+}
+
+Status OutputFolder::FindCheckpoint() {
+  // Finishes what an interrupted save left behind, before anything is looked for.
+  if (env_->IsFolder(path_)) TEMPER_RETURN_IF_ERROR(PrepareOutputFolder(*env_, path_, Bytes{}));
+  TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(*env_, path_));
+  if (output_.resume->empty()) {
+    if (!checkpoints.empty()) {
+      resume_from_ = checkpoints.back().path;
+    } else {
+      LogInfo(fmt::format("resume      {} has no checkpoint yet: starting from the beginning", path_));
+    }
+    return OkStatus();
+  }
+  // As it was given, or by its name alone.
+  resume_from_ = *output_.resume;
+  while (resume_from_->size() > 1 && resume_from_->ends_with('/')) resume_from_->pop_back();
+  if (const std::string inside = JoinPath(path_, *resume_from_); !env_->IsFolder(*resume_from_)) {
+    if (env_->IsFolder(inside)) resume_from_ = inside;
+  }
+  if (!checkpoints.empty() && env_->IsFolder(*resume_from_) && !Same(FolderOf(*resume_from_), path_)) {
+    return InvalidArgument(
+        fmt::format("--resume={} is of another output folder, but {} has checkpoints of its own: choose an empty "
+                    "--output_dir, or go on with these by --resume alone",
+                    *resume_from_, path_));
+  }
+  return OkStatus();
+}
+
+Status OutputFolder::Prepare(Bytes bytes) {
+  std::vector<std::string> missing;
+  for (std::string folder = path_; !env_->IsFolder(folder); folder = FolderOf(folder)) missing.push_back(folder);
+  made_->folders = std::move(missing);
+  if (Status s = env_->CreateFolders(path_); !s.ok()) {
+    return s.WithContext(fmt::format("the output folder {} cannot be used", path_));
+  }
+  TEMPER_RETURN_IF_ERROR(TakeLock());
+  if (output_.overwrite) {
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
+    for (const std::string& name : names) {
+      if (!IsRunFile(name)) continue;
+      TEMPER_ASSIGN_OR_RETURN(const Bytes freed, TreeSize(*env_, JoinPath(path_, name)));
+      bytes = std::max(bytes - freed, Bytes{});
+    }
+  }
+  return PrepareOutputFolder(*env_, path_, bytes);
+}
+
+Status OutputFolder::Begin(int64_t step) {
+  made_->lock_file.clear();
+  made_->folders.clear();
+  if (output_.overwrite) {
+    TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
+    // A full run's result is a whole model folder.
+    const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
+    for (const std::string& name : names) {
+      if (!IsRunFile(name) && !(has_model && IsCompanionFile(name))) continue;
+      TEMPER_RETURN_IF_ERROR(env_->RemoveTree(JoinPath(path_, name)));
+    }
+    return OkStatus();
+  }
+  if (!output_.resume) return OkStatus();
+  TEMPER_RETURN_IF_ERROR(SetAsideAfter(step));
+  // The result of an earlier end of this run would be taken for that of the run going on. What makes the folder an
+  // adapter or a model goes first, so that no half is ever seen. A folder that the run starts from is never touched.
+  for (const std::string& source : sources_) {
+    if (!source.empty() && Same(source, path_)) return OkStatus();
+  }
+  const auto result = method_ == TrainMethod::kLora ? std::pair{kAdapterConfigFile, kAdapterWeightsFile}
+                                                    : std::pair{kModelConfigFile, kModelWeightsFile};
+  for (const char* name : {result.first, result.second}) {
+    const std::string path = JoinPath(path_, name);
+    if (env_->IsFile(path)) TEMPER_RETURN_IF_ERROR(env_->RemoveFile(path));
+  }
+  return OkStatus();
+}
+
+Status OutputFolder::SetAsideAfter(int64_t step) const {
+  TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(*env_, path_));
+  for (const CheckpointEntry& entry : checkpoints) {
+    if (entry.step <= step) continue;
+    std::string aside = entry.path + kAbandonedSuffix;
+    for (int n = 2; env_->IsFolder(aside); ++n) aside = fmt::format("{}{}-{}", entry.path, kAbandonedSuffix, n);
+    TEMPER_RETURN_IF_ERROR(env_->Rename(entry.path, aside));
+    LogWarning(fmt::format("{} is of the part of the run that is given up: it is now {}; delete it if it is not needed",
+                           entry.path, BaseName(aside)));
+  }
+  return env_->SyncFolder(path_);
+}
+
+}  // namespace temper

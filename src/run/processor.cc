@@ -1,0 +1,184 @@
+#include "run/processor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/gpu/gpu_device.h"
+#include "base/log.h"
+#include "base/philox.h"
+#include "graph/rule.h"
+#include "program/program.h"
+#include "run/machine.h"
+#include "tensor/view.h"
+
+namespace temper {
+namespace {
+
+// Memory of a device that is given back.
+class Lent {
+ public:
+  static Result<Lent> From(Device& device, Bytes size) {
+    TEMPER_ASSIGN_OR_RETURN(const std::span<std::byte> memory, device.Allocate(size));
+    return Lent(device, memory);
+  }
+  Lent(Lent&& other) noexcept : device_(other.device_), memory_(std::exchange(other.memory_, {})) {}
+  ~Lent() {
+    if (memory_.data() != nullptr) device_.Release(memory_);
+  }
+  std::span<std::byte> memory() const { return memory_; }
+  std::byte* data() const { return memory_.data(); }
+
+ private:
+  Lent(Device& device, std::span<std::byte> memory) : device_(device), memory_(memory) {}
+  Device& device_;
+  std::span<std::byte> memory_;
+};
+
+Result<double> ProductSeconds(Device& device, DType dtype, int64_t n) {
+  const TensorType matrix{dtype, {n, n}};
+  KernelSpec spec{.op = Op::kLinear, .inputs = {matrix, matrix}, .outputs = {matrix}};
+  spec.workspace = RuleOf(spec.op).workspace(spec.inputs, spec.outputs, spec.attributes, spec.threads);
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, device.kernels().Make(spec));
+  const Bytes size = AlignUp(matrix.bytes(), kAlignment);
+  TEMPER_ASSIGN_OR_RETURN(const Lent memory, Lent::From(device, size * 3 + spec.workspace));
+  // Zeros would be multiplied faster than numbers are. A row of them is enough, at another place in each row.
+  std::vector<std::byte> host(static_cast<size_t>(matrix.bytes().v));
+  DispatchFloat(dtype, [&]<class T>() {
+    const std::span<T> x = View{host.data(), matrix}.as<T>();
+    const auto drawn = static_cast<size_t>(std::min<int64_t>(2 * n + 1, n * n));
+    for (size_t i = 0; i < drawn; ++i) x[i] = FromFloat<T>(static_cast<float>(NormalAt({.seed = 1}, i)));
+    for (size_t i = drawn; i < x.size(); ++i) x[i] = x[i - drawn];
+  });
+  std::byte* operands[] = {memory.data(), memory.data() + size.v, memory.data() + 2 * size.v};
+  TEMPER_RETURN_IF_ERROR(device.stream().CopyToDevice(host, operands[0]));
+  TEMPER_RETURN_IF_ERROR(device.stream().CopyToDevice(host, operands[1]));
+  TEMPER_RETURN_IF_ERROR(device.stream().Synchronize());
+  return EnqueuedSeconds(device, [&] { return kernel->Run({operands, operands + 2, memory.data() + 3 * size.v}); });
+}
+
+// Whoever starts ranks may show each its own GPU alone.
+bool SomeAreHidden() {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank) {
+  const ProcessorChoice cpu{.name = fmt::format("this CPU ({})", ToString(DetectIsa())),
+                            .has_bf16 = DefaultDType() == DType::kBF16};
+  if (wanted == DeviceChoice::kCpu) return cpu;
+  const Result<GpuInventory> found = ListGpus();
+  if (!found.ok()) return wanted == DeviceChoice::kAuto ? Result<ProcessorChoice>(cpu) : found.status();
+  std::string refused;
+  std::vector<int> usable;
+  for (size_t i = 0; i < found->gpus.size(); ++i) {
+    const GpuFacts& gpu = found->gpus[i];
+    if (gpu.refused.empty()) {
+      usable.push_back(static_cast<int>(i));
+    } else if (refused.empty()) {
+      refused = fmt::format("GPU {} ({}): {}", i, gpu.name, gpu.refused);
+    }
+  }
+  const bool is_shown_its_own = usable.size() == 1 && !rank.launched && SomeAreHidden();
+  const auto own = static_cast<size_t>(is_shown_its_own ? 0 : rank.rank);
+  if (is_shown_its_own || static_cast<size_t>(rank.ranks) <= usable.size()) {
+    const GpuFacts& gpu = found->gpus[static_cast<size_t>(usable[own])];
+    return ProcessorChoice{.gpu = usable[own], .name = gpu.name, .uuid = gpu.uuid, .has_bf16 = true};
+  }
+  if (!usable.empty()) {
+    refused = fmt::format(
+        "{} ranks on this machine, each on a GPU of its own, and {} that can be used: lower nprocs, or give device: "
+        "cpu",
+        rank.ranks, usable.size() == 1 ? "one GPU" : fmt::format("{} GPUs", usable.size()));
+  }
+  if (wanted == DeviceChoice::kGpu) return Unsupported(refused);
+  LogWarning("computing on the CPU: " + refused);
+  return cpu;
+}
+
+Result<Processor> Processor::Open(const ProcessorChoice& choice, int threads) {
+  Processor processor;
+  if (choice.on_gpu()) {
+    TEMPER_ASSIGN_OR_RETURN(processor.device_, OpenGpu(choice.gpu));
+  } else {
+    processor.cpu_ = MakeCpuKernels({.threads = threads});
+  }
+  return processor;
+}
+
+Result<std::unique_ptr<Arena>> Processor::Reserve(Bytes size) const {
+  return device_ ? Arena::On(*device_, size) : Arena::Create(size);
+}
+
+Result<double> EnqueuedSeconds(Device& device, const std::function<Status()>& enqueue) {
+  constexpr int kRepeats = 5, kAtOnce = 4;
+  Stream& stream = device.stream();
+  TEMPER_RETURN_IF_ERROR(enqueue());
+  TEMPER_RETURN_IF_ERROR(stream.Synchronize());
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, device.MakeEvent());
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, device.MakeEvent());
+  std::vector<double> seconds;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    // By the device's clock, from the end of the first of them: a launch takes some microseconds to arrive, and waiting
+    // as long to be heard of, which beside a kernel of 60 would be a tenth of what four of them take.
+    TEMPER_RETURN_IF_ERROR(enqueue());
+    TEMPER_RETURN_IF_ERROR(stream.Mark(*begin));
+    for (int i = 0; i < kAtOnce; ++i) TEMPER_RETURN_IF_ERROR(enqueue());
+    TEMPER_RETURN_IF_ERROR(stream.Mark(*end));
+    TEMPER_RETURN_IF_ERROR(stream.Synchronize());
+    TEMPER_ASSIGN_OR_RETURN(const Seconds taken, end->Since(*begin));
+    seconds.push_back(taken.v / kAtOnce);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
+  return seconds[kRepeats / 2];
+}
+
+Result<double> MeasureProductPeak(Device& device, DType dtype) {
+  constexpr double kLongEnough = 1e-3;  // of which a launch, some microseconds, is nothing
+  constexpr int64_t kLargest = 8192;
+  for (int64_t n = 256;; n *= 2) {
+    TEMPER_ASSIGN_OR_RETURN(const double seconds, ProductSeconds(device, dtype, n));
+    if (seconds >= kLongEnough || n == kLargest) return 2.0 * static_cast<double>(n * n * n) / seconds;
+  }
+}
+
+Result<CopyRates> MeasureCopyRates(Device& device) {
+  // Several times what a cache holds; of the host's memory less, which is slow to touch.
+  constexpr Bytes kWithin = MiB(512), kAcross = MiB(64);
+  Stream& stream = device.stream();
+  const TensorType bytes{DType::kBF16, {kWithin.v / 1024, 512}};
+  KernelSpec spec{.op = Op::kSliceRows, .inputs = {bytes}, .outputs = {bytes}};
+  spec.attributes.Set("begin", int64_t{0});
+  spec.attributes.Set("rows", bytes.shape[0]);
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> copy, device.kernels().Make(spec));
+  TEMPER_ASSIGN_OR_RETURN(const Lent memory, Lent::From(device, kWithin * 2));
+  std::byte* operands[] = {memory.data(), memory.data() + kWithin.v};
+  const auto rate = [](Bytes moved, double seconds) { return static_cast<double>(moved.v) / seconds; };
+  CopyRates rates;
+  TEMPER_ASSIGN_OR_RETURN(double seconds, EnqueuedSeconds(device, [&] {
+                            return copy->Run({operands, operands + 1, {}});
+                          }));
+  // Our kernel's, or the vendor's where that is faster: what other kernels are compared with is not to be slow.
+  TEMPER_ASSIGN_OR_RETURN(const double vendors,
+                          EnqueuedSeconds(device, [&] { return stream.Copy(operands[0], operands[1], kWithin); }));
+  rates.within = rate(kWithin * 2, std::min(seconds, vendors));
+  // Pinned, as the host's tier is.
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<Arena> host, Arena::Create(kAcross));
+  TEMPER_RETURN_IF_ERROR(host->PinFor(device));
+  TEMPER_ASSIGN_OR_RETURN(seconds,
+                          EnqueuedSeconds(device, [&] { return stream.Copy(host->At({}), operands[0], kAcross); }));
+  rates.to_device = rate(kAcross, seconds);
+  TEMPER_ASSIGN_OR_RETURN(seconds,
+                          EnqueuedSeconds(device, [&] { return stream.Copy(operands[0], host->At({}), kAcross); }));
+  rates.from_device = rate(kAcross, seconds);
+  return rates;
+}
+
+}  // namespace temper

@@ -1,0 +1,106 @@
+#include "run/resume.h"
+
+#include <fmt/core.h>
+
+#include "base/log.h"
+#include "checkpoint/training_state.h"
+#include "config/run_options.h"
+#include "run/saver.h"
+
+namespace temper {
+
+Result<ResumePoint> ResumePoint::Open(Env& env, const std::string& checkpoint) {
+  TEMPER_ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
+  TEMPER_ASSIGN_OR_RETURN(const std::string yaml, reader.ReadText(kRunConfigFile));
+  TEMPER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(yaml, JoinPath(checkpoint, kRunConfigFile)));
+  return ResumePoint(std::move(reader), std::move(config));
+}
+
+KeptDecisions ResumePoint::decisions() const {
+  KeptDecisions kept;
+  for (const auto& [what, chosen] : reader_.manifest().identity.decisions.items()) {
+    if (chosen.is_string()) kept[what] = chosen.get<std::string>();
+  }
+  return kept;
+}
+
+void ResumePoint::KeepChoices(RunConfig& config) const {
+  if (config.model.dtype == ComputeType::kAuto) config.model.dtype = config_.model.dtype;
+  if (!config.data.max_seq_len) config.data.max_seq_len = config_.data.max_seq_len;
+  if (config.data.template_date.empty()) config.data.template_date = config_.data.template_date;
+  if (!config.optimizer.learning_rate) config.optimizer.learning_rate = config_.optimizer.learning_rate;
+}
+
+Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
+  auto changed = ResultChangingDifferences(config_, resolved);
+  // AccumulationFor has them, once the mesh is known.
+  std::erase_if(changed, [](const OptionDifference& d) {
+    return d.name == "per_device_train_batch_size" || d.name == "gradient_accumulation_steps";
+  });
+  if (changed.empty()) return OkStatus();
+  std::string settings;
+  for (const OptionDifference& d : changed) {
+    settings += fmt::format("{}{} {} (now {})", settings.empty() ? "" : ", ", d.name, d.a, d.b);
+  }
+  return InvalidArgument(fmt::format(
+      "{0} was trained with other settings: {1}. Resume with the same (they are in its run.yaml), or start a "
+      "new run from it with --model {0}",
+      path(), settings));
+}
+
+Result<int64_t> ResumePoint::AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t saved_ranks, DataRanksOf(reader_.manifest().state));
+  const auto product = [](const RunConfig& c, int64_t ranks) {
+    return c.batch.per_device_train_batch_size * c.batch.gradient_accumulation_steps * ranks;
+  };
+  const int64_t rows = product(config_, saved_ranks), now = product(resolved, data_ranks);
+  if (rows == now) return resolved.batch.gradient_accumulation_steps;
+  const auto described = [](const RunConfig& c, int64_t ranks) {
+    return fmt::format(
+        "per_device_train_batch_size {} x gradient_accumulation_steps {} x {} ranks with rows of their "
+        "own",
+        c.batch.per_device_train_batch_size, c.batch.gradient_accumulation_steps, ranks);
+  };
+  if (saved_ranks == data_ranks) {
+    return InvalidArgument(
+        fmt::format("{0} was trained with other settings: rows per step were {1} ({2}), now {3} ({4}). Choose them so "
+                    "that the product is the same, or start a new run from it with --model {0}",
+                    path(), rows, described(config_, saved_ranks), now, described(resolved, data_ranks)));
+  }
+  const int64_t at_once = resolved.batch.per_device_train_batch_size * data_ranks;
+  if (rows % at_once == 0) return rows / at_once;
+  std::string works;
+  for (int64_t ranks = 1; ranks <= rows; ++ranks) {
+    if (rows % (ranks * resolved.batch.per_device_train_batch_size) != 0) continue;
+    works += fmt::format("{}{}", works.empty() ? "" : ", ", ranks);
+  }
+  return InvalidArgument(fmt::format(
+      "{}: a step has {} rows ({}), which micro-batches of {} rows (per_device_train_batch_size {} x {} ranks) do not "
+      "divide. Numbers of ranks that do: {}",
+      path(), rows, described(config_, saved_ranks), at_once, resolved.batch.per_device_train_batch_size, data_ranks,
+      works.empty() ? "none with this per_device_train_batch_size" : works));
+}
+
+Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& resolved) const {
+  if (reader_.manifest().state.data_fingerprint == fingerprint) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{}: the data is not what this run was trained on so far: {} has changed since (or the tokenizer or "
+                  "chat template has). Bring it back, or start a new run from the checkpoint with --model {}",
+                  path(), resolved.data.data, path()));
+}
+
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& train,
+                                         const std::vector<std::string>& trained, const BufferLookup& buffer,
+                                         const std::function<void(Bytes, Bytes)>& progress) const {
+  const Manifest& saved = reader_.manifest();
+  if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
+    LogWarning(
+        fmt::format("the run goes on in another environment ({}): results will not be bit-identical to a run that "
+                    "was never stopped",
+                    differences));
+  }
+  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, train, buffer, progress, trained));
+  return ProgressOf(saved.state, saved.seconds);
+}
+
+}  // namespace temper

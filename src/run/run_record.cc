@@ -1,0 +1,85 @@
+#include "run/run_record.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+
+#include "config/run_options.h"
+#include "graph/ops/loss_scratch.h"
+#include "plan/compiled_run.h"
+
+namespace temper {
+
+std::string SavedConfig(const RunConfig& config) {
+  RunConfig saved = config;
+  saved.output.overwrite = false;
+  saved.output.resume.reset();
+  return PrintRunConfig(saved);
+}
+
+AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
+                              const std::string& base_folder) {
+  const LoraSpec spec = LoraSpecOf(config.lora);
+  AdapterConfig adapter{.r = spec.r,
+                        .alpha = spec.alpha,
+                        .dropout = spec.dropout,
+                        .rslora = spec.rslora,
+                        .target_regex = spec.target_regex,
+                        .target_modules = spec.target_modules,
+                        .exclude_regex = spec.exclude_regex,
+                        .exclude_modules = spec.exclude_modules,
+                        .rank_pattern = spec.rank_pattern,
+                        .alpha_pattern = spec.alpha_pattern};
+  if (spec.target_regex.empty() && spec.target_modules.empty()) {
+    // all-linear, spelled out: other readers of adapters do not know the word.
+    std::set<std::string> names;
+    for (const LoraTarget& t : targets) names.insert(t.module.substr(t.module.rfind('.') + 1));
+    adapter.target_modules.assign(names.begin(), names.end());
+  }
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(base_folder, error);
+  adapter.base_model = error ? base_folder : absolute.lexically_normal().string();
+  return adapter;
+}
+
+namespace {
+
+// How many rows the loss takes at a time where it makes gradients of weights; 0: it makes none.
+int64_t LossChunkOf(const Program& train) {
+  for (const Segment& segment : train.segments) {
+    for (const Instruction& i : segment.instructions) {
+      const bool sums =
+          i.op == Op::kLinearCrossEntropy && (i.attributes.Flag("grad_w") || i.attributes.Flag("grad_w2"));
+      if (sums) return i.attributes.IntOr("chunk", kDefaultLossChunk);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, DeviceChoice device,
+                               const Ranks& ranks) {
+  const Program& train = run.train();
+  RunIdentity identity;
+  // Of the first rank. Ranks of one stage run the same program on other parts; those of another stage of a pipeline run
+  // another, which follows from the same graph and mesh, as this one does.
+  TEMPER_ASSIGN_OR_RETURN(identity.program_hash, ranks.FromFirst(fmt::format(
+                                                     "{:016x}", run.hash_without_limits.value_or(ProgramHash(train)))));
+  identity.environment = {{"threads", train.threads}, {"kernels", kernels}, {"temper", TEMPER_VERSION}};
+  if (!ranks.alone()) identity.environment["mesh"] = run.mesh.mesh.ToString();
+  // The machine's limits, which the hash does not know, may cut the loss: on a GPU that rounds. Of a pipeline the last
+  // stage has it.
+  if (device == DeviceChoice::kGpu) {
+    auto chunk = static_cast<double>(LossChunkOf(train));
+    if (!ranks.alone()) TEMPER_RETURN_IF_ERROR(ranks.communicator()->AllReduceMax(std::span(&chunk, 1)));
+    if (chunk > 0) identity.environment["loss_chunk"] = static_cast<int64_t>(chunk);
+  }
+  for (const Decision& d : run.decisions) identity.decisions[d.what] = d.chosen;
+  return identity;
+}
+
+}  // namespace temper

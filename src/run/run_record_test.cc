@@ -1,0 +1,36 @@
+#include "run/run_record.h"
+
+#include <gtest/gtest.h>
+
+namespace temper {
+namespace {
+
+// A step whose loss takes `chunk` rows at a time, and makes the head's gradient where that is trained.
+CompiledRun RunOf(int64_t chunk, bool trains_head) {
+  CompiledRun run;
+  Segment segment;
+  segment.instructions.push_back(
+      {.op = Op::kLinearCrossEntropy,
+       .attributes = {{"grad_x", int64_t{1}}, {"grad_w", int64_t{trains_head}}, {"chunk", chunk}}});
+  run.programs.emplace_back().segments.push_back(std::move(segment));
+  run.hash_without_limits = 7;
+  return run;
+}
+
+std::string Differences(const CompiledRun& saved, const CompiledRun& now, DeviceChoice device) {
+  const auto ranks = Ranks::Join();
+  TEMPER_CHECK(ranks.ok()) << ranks.status().message();
+  const auto before = IdentityOf(saved, "kernels", device, *ranks), after = IdentityOf(now, "kernels", device, *ranks);
+  TEMPER_CHECK(before.ok() && after.ok());
+  return DescribeDifferences(*before, *after);
+}
+
+TEST(RunRecord, KnowsByWhichChunksOfTheLossAGpuHasRoundedTheHeadsGradient) {
+  const CompiledRun whole = RunOf(512, true), cut = RunOf(128, true);
+  EXPECT_EQ(Differences(whole, cut, DeviceChoice::kGpu), "loss_chunk 512 -> 128");
+  EXPECT_EQ(Differences(whole, cut, DeviceChoice::kCpu), "") << "there chunks change no bit";
+  EXPECT_EQ(Differences(RunOf(512, false), RunOf(128, false), DeviceChoice::kGpu), "") << "no sum over rows";
+}
+
+}  // namespace
+}  // namespace temper

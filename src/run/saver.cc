@@ -1,0 +1,69 @@
+#include "run/saver.h"
+
+#include <fmt/core.h>
+
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+constexpr char kUnloggedLoss[] = "unlogged_loss", kUnloggedSteps[] = "unlogged_steps";
+constexpr char kDataRanks[] = "data_ranks";  // absent: 1
+constexpr char kExtra[] = "the checkpoint's extra state";
+
+constexpr Seconds kTurn{0.1};
+
+}  // namespace
+
+Status RunSaver::Save(const RunProgress& progress) {
+  RunState& state = contents_.state;
+  state.step = progress.step;
+  state.sampler = {progress.sampler.seed, progress.sampler.epoch, progress.sampler.next_row};
+  state.tokens = progress.tokens;
+  state.eval_loss = progress.eval_loss;
+  state.best_eval_loss = progress.best_eval_loss;
+  state.best_step = progress.best_step;
+  state.extra = Json::object();
+  if (progress.unlogged_steps > 0) {
+    state.extra = {{kUnloggedLoss, progress.unlogged_loss}, {kUnloggedSteps, progress.unlogged_steps}};
+  }
+  if (data_ranks_ > 1) state.extra[kDataRanks] = data_ranks_;
+  contents_.seconds = progress.seconds;
+  if (ranks_.alone()) return writer_.Start(contents_);
+  TEMPER_RETURN_IF_ERROR(Finish());
+  TEMPER_RETURN_IF_ERROR(ranks_.Agree(writer_.Prepare(contents_)));
+  writer_.Launch();
+  return OkStatus();
+}
+
+Status RunSaver::Finish() {
+  if (ranks_.alone()) return writer_.Finish();
+  // Short waits, each followed by a word to the others: a disk may take long, a rank that is gone must not.
+  for (double running = 1; running > 0;) {
+    running = writer_.FinishWithin(kTurn) ? 0 : 1;
+    TEMPER_RETURN_IF_ERROR(ranks_.Agree(running > 0 ? OkStatus() : writer_.Finish()));
+    TEMPER_RETURN_IF_ERROR(ranks_.communicator()->AllReduceMax({&running, 1}));
+  }
+  return OkStatus();
+}
+
+Result<RunProgress> ProgressOf(const RunState& state, double seconds) {
+  RunProgress progress{.step = state.step,
+                       .sampler = {state.sampler.seed, state.sampler.epoch, state.sampler.next_row},
+                       .tokens = state.tokens,
+                       .seconds = seconds,
+                       .eval_loss = state.eval_loss,
+                       .best_eval_loss = state.best_eval_loss,
+                       .best_step = state.best_step};
+  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_loss, NumberOr(state.extra, kUnloggedLoss, 0, kExtra));
+  TEMPER_ASSIGN_OR_RETURN(progress.unlogged_steps, IntOr(state.extra, kUnloggedSteps, 0, kExtra));
+  return progress;
+}
+
+Result<int64_t> DataRanksOf(const RunState& state) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t ranks, IntOr(state.extra, kDataRanks, 1, kExtra));
+  if (ranks < 1) return Corrupt(fmt::format("{}: '{}' is {}", kExtra, kDataRanks, ranks));
+  return ranks;
+}
+
+}  // namespace temper
