@@ -148,9 +148,9 @@ class TinyRun {
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
-      LoraSpec lora{.r = 4, .alpha = 8};
-      if (spec.method == Method::kLoraWithHead) lora.target_regex = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
-      targets_ = Must(ResolveLoraTargets(forward, lora));
+      LoraConfig lora{.r = 4, .alpha = 8};
+      if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+      targets_ = Must(ResolveLora(forward, lora));
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
     }
@@ -311,7 +311,7 @@ class TinyRun {
   const RunSpec spec_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KernelTable> kernels_, collectives_;
-  std::vector<LoraTarget> targets_;
+  std::vector<LoraModule> targets_;
   std::vector<Program> programs_;
   ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;

@@ -20,7 +20,7 @@ struct ExportSpec {
   // The model's weights with the names files may have them under. A weight with the alias "lm_head.weight" is the table
   // of tied embeddings.
   std::vector<WeightNames> weights;
-  std::vector<AdapterModule> modules;  // of source.adapter_folder
+  std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused

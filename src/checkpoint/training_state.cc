@@ -7,8 +7,8 @@
 #include <set>
 #include <string_view>
 
-#include "checkpoint/adapter_config.h"
 #include "format/conversion.h"
+#include "format/lora_config.h"
 #include "program/buffer_names.h"
 
 namespace temper {

@@ -4,10 +4,10 @@
 
 #include <map>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 #include "device/elsewhere_for_test.h"
+#include "format/lora_config.h"
 #include "program/buffer_names.h"
 
 namespace temper {

@@ -123,7 +123,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
-        {kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.compiled.targets, run.setup.model.folder()))});
+        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model.folder()))});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));

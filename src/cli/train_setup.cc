@@ -16,23 +16,6 @@
 namespace temper {
 namespace {
 
-RunConfig::Lora LoraOf(const AdapterConfig& a) {
-  RunConfig::Lora lora{.r = a.r,
-                       .alpha = a.alpha,
-                       .dropout = a.dropout,
-                       .exclude_modules = a.exclude_modules,
-                       .use_rslora = a.rslora,
-                       .rank_pattern = a.rank_pattern,
-                       .alpha_pattern = a.alpha_pattern};
-  if (a.target_regex.empty()) {
-    lora.target_modules = a.target_modules;
-  } else {
-    lora.target_modules = a.target_regex;
-  }
-  if (!a.exclude_regex.empty()) lora.exclude_modules = a.exclude_regex;
-  return lora;
-}
-
 // One copy of this program per rank, each with its share of the cores.
 Result<int> StartRanks(const RunConfig& config) {
   TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch({.ranks = static_cast<int>(config.machine.nprocs)}));
@@ -150,7 +133,10 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
-  if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
+  if (model.adapter()) {
+    facts.adapter = *model.adapter();
+    facts.adapter->base_model.clear();
+  }
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));

@@ -60,7 +60,7 @@ Status CheckMethod(const RunConfig& c) {
         "adapter is to be trained on, but method is full: remove adapter, or set method: lora. To "
         "train every weight of the merged model, run temper export first");
   }
-  if (c.lora != RunConfig::Lora()) {
+  if (c.lora != LoraConfig()) {
     return InvalidArgument("lora.* is set, but method is full: remove the lora section, or set method: lora");
   }
   return OkStatus();
@@ -205,7 +205,7 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
 }
 
 Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
-  RunConfig::Lora& lora = run.config.lora;
+  LoraConfig& lora = run.config.lora;
   if (!facts.adapter) return OkStatus();
   const RunConfig::Model& m = run.config.model;
   if (m.method == TrainMethod::kFull) {
@@ -216,9 +216,9 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   }
   if (lora == *facts.adapter) return OkStatus();
   // Dropout is no property of the trained weights: it may change from run to run.
-  RunConfig::Lora wanted = lora, theirs = *facts.adapter;
+  LoraConfig wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
-  if (wanted != RunConfig::Lora() && wanted != theirs) {
+  if (wanted != LoraConfig() && wanted != theirs) {
     return InvalidArgument(fmt::format(
         "lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove the lora section to "
         "go on with it, or give its base model instead to start a new one",

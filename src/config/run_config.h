@@ -18,6 +18,7 @@
 #include "compile/pipeline/schedule.h"
 #include "config/option.h"
 #include "config/schedule.h"
+#include "format/lora_config.h"
 
 namespace temper {
 
@@ -48,19 +49,6 @@ struct RunConfig {
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
     std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
-  };
-
-  struct Lora {
-    int64_t r = 16;
-    double alpha = 32;
-    double dropout = 0;
-    TextOrList target_modules = "all-linear";
-    TextOrList exclude_modules = std::vector<std::string>();
-    bool use_rslora = false;
-    IntPatterns rank_pattern;
-    NumberPatterns alpha_pattern;
-
-    bool operator==(const Lora&) const = default;
   };
 
   struct Batch {
@@ -159,7 +147,7 @@ struct RunConfig {
 
   Model model;
   Data data;
-  Lora lora;
+  LoraConfig lora;
   Batch batch;
   Optimizer optimizer;
   Length length;
@@ -193,7 +181,7 @@ struct RunFacts {
   std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
   bool positions_are_learned = false;        // a table: no row may be longer (OPT)
-  std::optional<RunConfig::Lora> adapter;    // of the adapter to go on from: its r, alpha, targets
+  std::optional<LoraConfig> adapter;         // of the adapter to go on from, without its base_model
 };
 
 struct ResolvedRun {

@@ -122,7 +122,7 @@ TEST(RunConfig, GoesOnWithTheAdaptersOwnShape) {
   RunConfig c = Valid();
   c.model.adapter = "old";
   RunFacts facts;
-  facts.adapter = RunConfig::Lora{.r = 8, .alpha = 8, .target_modules = std::vector<std::string>{"q_proj"}};
+  facts.adapter = LoraConfig{.r = 8, .alpha = 8, .target_modules = std::vector<std::string>{"q_proj"}};
   c.lora.dropout = 0.1;
   auto run = Resolve(c, facts);
   ASSERT_TRUE(run.ok());

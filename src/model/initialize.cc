@@ -30,13 +30,13 @@ Status Fill(const std::string& name, const FillBuffer& buffer, F&& f) {
 
 }  // namespace
 
-Status InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const FillBuffer& buffer) {
-  for (const LoraTarget& t : targets) {
-    const std::string a = LoraAName(t.module);
+Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, const FillBuffer& buffer) {
+  for (const LoraModule& t : targets) {
+    const std::string a = LoraAName(t.path);
     const RngKey key{.seed = seed, .name_hash = HashName(a)};
     const float bound = static_cast<float>(1 / std::sqrt(static_cast<double>(t.in)));
     TEMPER_RETURN_IF_ERROR(Fill(a, buffer, [&](size_t i) { return bound * (2 * UniformAt(key, i) - 1); }));
-    TEMPER_RETURN_IF_ERROR(Fill(LoraBName(t.module), buffer, [](size_t) { return 0.0f; }));
+    TEMPER_RETURN_IF_ERROR(Fill(LoraBName(t.path), buffer, [](size_t) { return 0.0f; }));
   }
   return OkStatus();
 }

@@ -62,16 +62,16 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
 
 constexpr char kRankPattern[] = "lora.rank_pattern", kAlphaPattern[] = "lora.alpha_pattern";
 
-// Decides which module paths a spec selects, and which listed names never selected anything.
+// Decides which module paths a configuration selects, and which listed names never selected anything.
 class Selector {
  public:
-  static Result<Selector> Create(const LoraSpec& spec) {
-    Selector selector(spec);
-    if (!spec.target_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", spec.target_regex));
+  static Result<Selector> Create(const LoraConfig& config) {
+    Selector selector(config);
+    if (!config.target_regex().empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", config.target_regex()));
     }
-    if (!spec.exclude_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", spec.exclude_regex));
+    if (!config.exclude_regex().empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", config.exclude_regex()));
     }
     return selector;
   }
@@ -80,16 +80,16 @@ class Selector {
     bool selected = false;
     if (targets_) {
       TEMPER_ASSIGN_OR_RETURN(selected, targets_->Matches(path));
-    } else if (spec_.target_modules.empty()) {
-      selected = spec_.all_linear && path != kHeadModule;
+    } else if (config_.all_linear()) {
+      selected = path != kHeadModule;
     } else {
-      for (const std::string& name : spec_.target_modules) {
+      for (const std::string& name : config_.target_names()) {
         if (!NameMatches(path, name)) continue;
         matched_.insert(name);
         selected = true;
       }
     }
-    if (!selected || AnyNameMatches(path, spec_.exclude_modules)) return false;
+    if (!selected || AnyNameMatches(path, config_.exclude_names())) return false;
     if (!excluded_) return true;
     TEMPER_ASSIGN_OR_RETURN(const bool excluded, excluded_->Matches(path));
     return !excluded;
@@ -97,15 +97,15 @@ class Selector {
 
   std::vector<std::string> Unmatched() const {
     std::vector<std::string> names;
-    for (const std::string& n : spec_.target_modules) {
+    for (const std::string& n : config_.target_names()) {
       if (!matched_.contains(n)) names.push_back(n);
     }
     return names;
   }
 
  private:
-  explicit Selector(const LoraSpec& spec) : spec_(spec) {}
-  const LoraSpec& spec_;
+  explicit Selector(const LoraConfig& config) : config_(config) {}
+  const LoraConfig& config_;
   std::optional<Pattern> targets_, excluded_;
   std::set<std::string> matched_;
 };
@@ -120,16 +120,9 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 }  // namespace
 
-std::string LoraAName(const std::string& module) {
-  return "base_model.model." + module + ".lora_A.weight";
-}
-std::string LoraBName(const std::string& module) {
-  return "base_model.model." + module + ".lora_B.weight";
-}
-
-Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec) {
-  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(spec));
-  std::vector<LoraTarget> targets;
+Result<std::vector<LoraModule>> ResolveLora(const Graph& forward, const LoraConfig& config) {
+  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config));
+  std::vector<LoraModule> targets;
   std::set<std::string> all;
   for (const Node& node : forward.nodes()) {
     const auto module = ModuleOf(forward, node);
@@ -137,18 +130,20 @@ Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const L
     all.insert(module->path);
     TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module->path));
     if (!selected) continue;
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, kRankPattern, module->path));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, kAlphaPattern, module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, module->path));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, module->path));
     const Shape& w = forward.value(module->weight).type.shape;
-    LoraTarget target{
-        .module = module->path, .in = w[1], .out = w[0], .r = rank == spec.rank_pattern.end() ? spec.r : rank->second};
+    LoraModule target{.path = module->path,
+                      .in = w[1],
+                      .out = w[0],
+                      .r = rank == config.rank_pattern.end() ? config.r : rank->second};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(
-          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.module, target.r, kMaxRank));
+          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.path, target.r, kMaxRank));
     }
     const double r = static_cast<double>(target.r);
-    const double numerator = alpha == spec.alpha_pattern.end() ? spec.alpha : alpha->second;
-    target.scale = numerator / (spec.rslora ? std::sqrt(r) : r);
+    const double numerator = alpha == config.alpha_pattern.end() ? config.alpha : alpha->second;
+    target.scale = numerator / (config.use_rslora ? std::sqrt(r) : r);
     targets.push_back(target);
   }
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
@@ -167,11 +162,11 @@ namespace {
 // Adds a line for each of `patterns` that decides for none of `targets`.
 template <class T>
 Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
-               const std::vector<LoraTarget>& targets, std::vector<std::string>* idle) {
+               const std::vector<LoraModule>& targets, std::vector<std::string>* idle) {
   std::set<std::string> decides, modules;
-  for (const LoraTarget& t : targets) {
-    modules.insert(t.module);
-    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.module));
+  for (const LoraModule& t : targets) {
+    modules.insert(t.path);
+    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.path));
     if (it != patterns.end()) decides.insert(it->first);
   }
   for (const auto& [key, value] : patterns) {
@@ -184,27 +179,27 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const cha
 
 }  // namespace
 
-Result<std::vector<std::string>> IdleLoraSettings(const Graph& forward, const LoraSpec& spec) {
+Result<std::vector<std::string>> IdleLoraSettings(const Graph& forward, const LoraConfig& config) {
   std::vector<std::string> idle;
-  TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLoraTargets(forward, spec));
-  TEMPER_RETURN_IF_ERROR(AddIdle(spec.rank_pattern, kRankPattern, targets, &idle));
-  TEMPER_RETURN_IF_ERROR(AddIdle(spec.alpha_pattern, kAlphaPattern, targets, &idle));
-  LoraSpec whole = spec;
-  whole.exclude_modules.clear();
-  whole.exclude_regex.clear();
-  TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLoraTargets(forward, whole));
+  TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLora(forward, config));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, kRankPattern, targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, kAlphaPattern, targets, &idle));
+  LoraConfig whole = config;
+  whole.exclude_modules = std::vector<std::string>();
+  TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(forward, whole));
   std::set<std::string> modules;
-  for (const LoraTarget& t : candidates) modules.insert(t.module);
+  for (const LoraModule& t : candidates) modules.insert(t.path);
   const auto excludes_nothing = [&](const std::string& what) {
     return fmt::format("lora.exclude_modules: {} leaves nothing out; without it these modules get an adapter: {}", what,
                        LastComponents(modules));
   };
-  for (const std::string& name : spec.exclude_modules) {
+  for (const std::string& name : config.exclude_names()) {
     const auto has_name = [&](const std::string& path) { return NameMatches(path, name); };
     if (std::none_of(modules.begin(), modules.end(), has_name)) idle.push_back(excludes_nothing("'" + name + "'"));
   }
-  if (!spec.exclude_regex.empty() && spec.exclude_modules.empty() && candidates.size() == targets.size()) {
-    idle.push_back(excludes_nothing("the expression '" + spec.exclude_regex + "' (it is held against whole paths)"));
+  if (!config.exclude_regex().empty() && candidates.size() == targets.size()) {
+    idle.push_back(
+        excludes_nothing("the expression '" + config.exclude_regex() + "' (it is held against whole paths)"));
   }
   return idle;
 }
@@ -214,9 +209,9 @@ namespace {
 // Adds the branches node by node.
 class LoraRewriter {
  public:
-  LoraRewriter(Graph forward, const std::vector<LoraTarget>& targets, double dropout)
+  LoraRewriter(Graph forward, const std::vector<LoraModule>& targets, double dropout)
       : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
-    for (const LoraTarget& t : targets) targets_[t.module] = &t;
+    for (const LoraModule& t : targets) targets_[t.path] = &t;
     graph_.nodes().clear();
     graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
@@ -261,19 +256,18 @@ class LoraRewriter {
   }
 
   // scale * dropout(x) A^T, [T, R].
-  ValueId Down(const Node& node, const LoraTarget& t, double scale) {
+  ValueId Down(const Node& node, const LoraModule& t, double scale) {
     ValueId x = node.inputs[0];
     const DType dtype = graph_.value(x).type.dtype;
     if (dropout_ > 0) {
-      x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, t.module + ".lora_dropout");
+      x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, t.path + ".lora_dropout");
     }
     Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
     if (scale != 1.0) attributes.Set("scale", scale);
-    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.module), {t.r, t.in}, dtype)}, attributes,
-                t.module + ".lora_A");
+    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.path), {t.r, t.in}, dtype)}, attributes, t.path + ".lora_A");
   }
 
-  void AddToLinear(const Node& node, const LoraTarget& t) {
+  void AddToLinear(const Node& node, const LoraModule& t) {
     Node base = node;
     const ValueId y = node.outputs[0];
     Value base_value = graph_.value(y);
@@ -282,7 +276,7 @@ class LoraRewriter {
     base.outputs = {graph_.AddValue(base_value)};
     graph_.AddNode(base);
     const ValueId down = Down(node, t, 1.0);
-    const ValueId b = Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype);
+    const ValueId b = Adapter(LoraBName(t.path), {t.out, t.r}, graph_.value(down).type.dtype);
     Attributes attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", t.scale}};
     if (node.attributes.Has("out")) attributes.Set("out", node.attributes.String("out"));
     graph_.AddNode({.op = Op::kLinear,
@@ -293,11 +287,11 @@ class LoraRewriter {
                     .phase = node.phase});
   }
 
-  void AddToHead(const Node& node, const LoraTarget& t) {
+  void AddToHead(const Node& node, const LoraModule& t) {
     Node head = node;
     const ValueId down = Down(node, t, t.scale);
     head.inputs.push_back(down);
-    head.inputs.push_back(Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype));
+    head.inputs.push_back(Adapter(LoraBName(t.path), {t.out, t.r}, graph_.value(down).type.dtype));
     head.attributes.Set("pair2", int64_t{1});
     graph_.AddNode(std::move(head));
   }
@@ -312,13 +306,13 @@ class LoraRewriter {
   std::vector<Node> nodes_;  // of the given graph; those without a branch are moved from
   Graph graph_;
   const double dropout_;
-  std::map<std::string, const LoraTarget*> targets_;
+  std::map<std::string, const LoraModule*> targets_;
   ValueId rng_ = kNoValue;
 };
 
 }  // namespace
 
-Graph AddLora(Graph forward, const std::vector<LoraTarget>& targets, double dropout) {
+Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout) {
   return LoraRewriter(std::move(forward), targets, dropout).Run();
 }
 

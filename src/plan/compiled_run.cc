@@ -72,26 +72,6 @@ DType ComputeDType(const RunConfig& config) {
   return config.model.dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
-  LoraSpec spec{.r = lora.r,
-                .alpha = lora.alpha,
-                .dropout = lora.dropout,
-                .rslora = lora.use_rslora,
-                .rank_pattern = lora.rank_pattern,
-                .alpha_pattern = lora.alpha_pattern};
-  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.target_modules)) {
-    spec.target_modules = *names;
-  } else if (const auto& text = std::get<std::string>(lora.target_modules); text != "all-linear") {
-    spec.target_regex = text;
-  }
-  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.exclude_modules)) {
-    spec.exclude_modules = *names;
-  } else if (const auto& text = std::get<std::string>(lora.exclude_modules); !text.empty()) {
-    spec.exclude_regex = text;
-  }
-  return spec;
-}
-
 Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
   const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(matmul_parameters);
   return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
@@ -117,12 +97,12 @@ void CountWork(const Graph& forward, CompiledRun* run) {
 }
 
 // With what the method trains: adapters, or all weights.
-Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, std::vector<LoraTarget>* targets) {
+Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, std::vector<LoraModule>* targets) {
   if (config.model.method != TrainMethod::kLora) {
     TrainAllWeights(&forward);
     return forward;
   }
-  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
+  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLora(forward, config.lora));
   return AddLora(std::move(forward), *targets, dropout);
 }
 
@@ -177,7 +157,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
   if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
-  for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
   }
@@ -287,15 +267,15 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
 }
 
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
-  const LoraSpec spec = LoraSpecOf(config.lora);
-  const bool selective = !spec.rank_pattern.empty() || !spec.alpha_pattern.empty() || !spec.exclude_modules.empty() ||
-                         !spec.exclude_regex.empty();
+  const LoraConfig& lora = config.lora;
+  const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
+                         !lora.exclude_regex().empty();
   if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
-  return IdleLoraSettings(OneRow(model, config), spec);
+  return IdleLoraSettings(OneRow(model, config), lora);
 }
 
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
-  std::vector<LoraTarget> targets;
+  std::vector<LoraModule> targets;
   return Adapted(OneRow(model, config), config, config.lora.dropout, &targets);
 }
 

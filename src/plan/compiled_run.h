@@ -18,7 +18,7 @@ namespace temper {
 
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, where there are several
-  std::vector<LoraTarget> targets;  // empty for full fine-tuning
+  std::vector<LoraModule> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // what a user may not expect of his mesh and rules; may be empty
@@ -46,7 +46,6 @@ struct CompiledRun {
 
 DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
-LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
 // REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from. `memory`:
 // limits and rates of another machine; nullptr: what `config` says.

@@ -20,28 +20,7 @@ std::vector<WeightNames> NamesOf(const Model& model) {
   return names;
 }
 
-std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
-  std::vector<AdapterModule> modules;
-  for (const LoraTarget& t : targets) modules.push_back({t.module, t.in, t.out, t.r, t.scale});
-  return modules;
-}
-
 }  // namespace
-
-LoraSpec LoraSpecOf(const AdapterConfig& c) {
-  LoraSpec spec = {.r = c.r,
-                   .alpha = c.alpha,
-                   .dropout = c.dropout,
-                   .rslora = c.rslora,
-                   .target_regex = c.target_regex,
-                   .target_modules = c.target_modules,
-                   .exclude_modules = c.exclude_modules,
-                   .exclude_regex = c.exclude_regex,
-                   .rank_pattern = c.rank_pattern,
-                   .alpha_pattern = c.alpha_pattern};
-  if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
-  return spec;
-}
 
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
@@ -63,7 +42,7 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   }
   if (!opened.source_.adapter_folder.empty()) {
     TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
-                            ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+                            ReadLoraConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
@@ -71,9 +50,9 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   return opened;
 }
 
-Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
-  if (!adapter_) return std::vector<LoraTarget>();
-  return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
+Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
+  if (!adapter_) return std::vector<LoraModule>();
+  return ResolveLora(model_->Forward({.tokens = 1}), *adapter_);
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
@@ -93,8 +72,8 @@ Status OpenedModel::OpenWeights() {
                            model_->facts().architecture, Quoted(unused.front())));
   }
   if (!adapter_) return OkStatus();
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
   return OkStatus();
 }
 
@@ -122,8 +101,7 @@ Status OpenedModel::Load(const BufferLookup& buffer) const {
 
 Result<ExportSpec> OpenedModel::ExportPlan() const {
   ExportSpec spec{.source = source_, .weights = NamesOf(*model_)};
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  spec.modules = ModulesOf(targets);
+  TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   return spec;
 }
 

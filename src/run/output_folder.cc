@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
+#include "format/lora_config.h"
 #include "train/metrics.h"
 
 namespace temper {

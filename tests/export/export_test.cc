@@ -41,20 +41,8 @@ std::unique_ptr<Model> OpenModel(const std::string& folder) {
   return Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
 }
 
-std::vector<AdapterModule> ModulesOf(const Model& model, const AdapterConfig& c) {
-  const LoraSpec spec{.r = c.r,
-                      .alpha = c.alpha,
-                      .rslora = c.rslora,
-                      .target_regex = c.target_regex,
-                      .target_modules = c.target_modules,
-                      .exclude_modules = c.exclude_modules,
-                      .rank_pattern = c.rank_pattern,
-                      .alpha_pattern = c.alpha_pattern};
-  std::vector<AdapterModule> modules;
-  for (const LoraTarget& t : Must(ResolveLoraTargets(model.Forward({.tokens = 1}), spec))) {
-    modules.push_back({t.module, t.in, t.out, t.r, t.scale});
-  }
-  return modules;
+std::vector<LoraModule> ModulesOf(const Model& model, const LoraConfig& config) {
+  return Must(ResolveLora(model.Forward({.tokens = 1}), config));
 }
 
 ExportSpec SpecFor(const std::string& model, const std::string& adapter, const std::string& out) {
@@ -62,7 +50,7 @@ ExportSpec SpecFor(const std::string& model, const std::string& adapter, const s
   const auto opened = OpenModel(model);
   for (const WeightSpec& w : opened->Weights()) spec.weights.push_back({w.name, w.aliases, w.shape});
   if (!adapter.empty()) {
-    spec.modules = ModulesOf(*opened, Must(ReadAdapterConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
+    spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
   }
   return spec;
 }
@@ -93,15 +81,13 @@ TEST(Adapter, EveryOneThatPeftWroteReads) {
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
     const std::string folder = kGoldens + "adapters/" + info["adapter"].get<std::string>();
     const auto model = OpenModel(ModelFolder(info["models"][0]));
-    const auto modules = ModulesOf(*model, Must(ReadAdapterConfig(PosixEnv(), folder + "/adapter_config.json")));
+    const auto modules = ModulesOf(*model, Must(ReadLoraConfig(PosixEnv(), folder + "/adapter_config.json")));
     const auto reader = AdapterReader::Open(PosixEnv(), folder, modules);
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     std::vector<float> a(static_cast<size_t>(modules[0].r * modules[0].in));
-    ASSERT_TRUE(reader->Read(AdapterAName(modules[0].module), a).ok());
-    EXPECT_EQ(a, Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)),
-                        AdapterAName(modules[0].module)));
-    EXPECT_EQ(AdapterAName(modules[0].module), LoraAName(modules[0].module));
-    EXPECT_EQ(AdapterBName(modules[0].module), LoraBName(modules[0].module));
+    ASSERT_TRUE(reader->Read(LoraAName(modules[0].path), a).ok());
+    EXPECT_EQ(a,
+              Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)), LoraAName(modules[0].path)));
     // One module too many, one too few, another rank.
     auto wrong = modules;
     wrong.push_back({"model.layers.9.mlp.up_proj", 4, 4, 4, 1});
@@ -135,12 +121,12 @@ TEST(Export, MergesAsPeftDoes) {
     const ModelWeights golden =
         Must(ModelWeights::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"));
     EXPECT_EQ(Names(ours), Names(base));
-    for (const AdapterModule& m : spec.modules) {
-      const std::string weight = m.module + ".weight";
+    for (const LoraModule& m : spec.modules) {
+      const std::string weight = m.path + ".weight";
       if (!golden.Find("merged." + weight).tensor) continue;
       ++compared;
-      const auto w = Floats(base, weight), a = Floats(adapter, AdapterAName(m.module)),
-                 b = Floats(adapter, AdapterBName(m.module));
+      const auto w = Floats(base, weight), a = Floats(adapter, LoraAName(m.path)),
+                 b = Floats(adapter, LoraBName(m.path));
       const auto merged = Floats(ours, weight), expected = Floats(golden, "merged." + weight);
       EXPECT_NE(merged, w);
       for (int64_t i = 0; i < m.out; ++i) {
@@ -156,7 +142,7 @@ TEST(Export, MergesAsPeftDoes) {
     }
     for (const std::string& tensor : Names(base)) {
       const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(),
-                                       [&](const AdapterModule& m) { return m.module + ".weight" == tensor; });
+                                       [&](const LoraModule& m) { return m.path + ".weight" == tensor; });
       EXPECT_TRUE(adapted || RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
     }
   }
@@ -166,7 +152,7 @@ TEST(Export, MergesAsPeftDoes) {
 TEST(Export, RoundsOnce) {
   const ScratchFolder scratch;
   const std::string adapter = kGoldens + "adapters/lora_llama_all_linear";
-  const std::string base = Must(ReadAdapterConfig(PosixEnv(), adapter + "/adapter_config.json")).base_model;
+  const std::string base = Must(ReadLoraConfig(PosixEnv(), adapter + "/adapter_config.json")).base_model;
   const std::string folder = ModelFolder(BaseName(base));
   ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/f32");
   ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
@@ -249,18 +235,19 @@ TEST(Export, AdaptedTiedHeadIsUntied) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string folder = ModelFolder(name), adapter = scratch.path() + "/adapter";
-    const AdapterConfig config{.base_model = folder, .r = 3, .alpha = 6, .target_modules = {"lm_head"}};
+    const LoraConfig config{
+        .r = 3, .alpha = 6, .target_modules = std::vector<std::string>{"lm_head"}, .base_model = folder};
     const auto modules = ModulesOf(*OpenModel(folder), config);
     ASSERT_EQ(modules.size(), 1u);
-    const AdapterModule m = modules[0];
+    const LoraModule m = modules[0];
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
     std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
     for (float& x : a) x = normal(random);
     for (float& x : b) x = normal(random);
     const std::vector<NamedView> views = {
-        {AdapterAName("lm_head"), {reinterpret_cast<std::byte*>(a.data()), {DType::kF32, {m.r, m.in}}}},
-        {AdapterBName("lm_head"), {reinterpret_cast<std::byte*>(b.data()), {DType::kF32, {m.out, m.r}}}}};
+        {LoraAName("lm_head"), {reinterpret_cast<std::byte*>(a.data()), {DType::kF32, {m.r, m.in}}}},
+        {LoraBName("lm_head"), {reinterpret_cast<std::byte*>(b.data()), {DType::kF32, {m.out, m.r}}}}};
     ASSERT_TRUE(WriteAdapter(PosixEnv(), adapter, config, views).ok());
     const ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/out");
     const auto report = ExportModel(PosixEnv(), spec);

@@ -11,9 +11,9 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/load_weights.h"
 #include "compile/train_step.h"
+#include "format/lora_config.h"
 #include "infer/generator.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -105,29 +105,16 @@ std::vector<WeightNames> NamesOf(const Model& model) {
   return names;
 }
 
-LoraSpec SpecOf(const AdapterConfig& c) {
-  return {.r = c.r,
-          .alpha = c.alpha,
-          .dropout = c.dropout,
-          .rslora = c.rslora,
-          .target_regex = c.target_regex,
-          .target_modules = c.target_modules,
-          .exclude_modules = c.exclude_modules,
-          .exclude_regex = c.exclude_regex,
-          .rank_pattern = c.rank_pattern,
-          .alpha_pattern = c.alpha_pattern};
+std::vector<LoraModule> TargetsOf(const Model& model, const std::string& adapter) {
+  const auto config = Must(ReadLoraConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
+  return Must(ResolveLora(model.Forward({.tokens = 1}), config));
 }
 
-std::vector<LoraTarget> TargetsOf(const Model& model, const std::string& adapter) {
-  const auto config = Must(ReadAdapterConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
-  return Must(ResolveLoraTargets(model.Forward({.tokens = 1}), SpecOf(config)));
-}
-
-void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targets, const BufferLookup& lookup) {
+void LoadAdapter(const std::string& adapter, const std::vector<LoraModule>& targets, const BufferLookup& lookup) {
   std::vector<WeightNames> names;
-  for (const LoraTarget& t : targets) {
-    names.push_back({LoraAName(t.module), {}});
-    names.push_back({LoraBName(t.module), {}});
+  for (const LoraModule& t : targets) {
+    names.push_back({LoraAName(t.path), {}});
+    names.push_back({LoraBName(t.path), {}});
   }
   Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names,
                    lookup));
@@ -206,7 +193,7 @@ class Step {
     return losses;
   }
 
-  std::vector<LoraTarget> targets;
+  std::vector<LoraModule> targets;
   const Program& program() const { return programs_[0]; }
 
  private:
@@ -358,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("b
 
 std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place) {
   const std::unique_ptr<Model> model = OpenModel(name);
-  const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
+  const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
   auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));

@@ -26,8 +26,8 @@ const std::string& Wide() {
 Graph StepOf(const MeshSpec& spec, bool lora, bool overlap) {
   Graph forward = MakeModel(Wide())->Forward({.tokens = 96, .row = 4, .training = lora});
   if (lora) {
-    const LoraSpec adapters{.r = 4, .alpha = 8};
-    forward = AddLora(forward, Must(ResolveLoraTargets(forward, adapters)), /*dropout=*/0.1);
+    const LoraConfig adapters{.r = 4, .alpha = 8};
+    forward = AddLora(forward, Must(ResolveLora(forward, adapters)), /*dropout=*/0.1);
   } else {
     TrainAllWeights(&forward);
   }
@@ -156,8 +156,8 @@ Program StepOf(const MeshSpec& mesh, int micro_batches, bool lora) {
   const auto forward = [&](bool training) {
     Graph graph = MakeModel(Wide())->Forward({.tokens = 96, .row = 4, .training = training});
     if (lora) {
-      const LoraSpec adapters{.r = 4, .alpha = 8};
-      return AddLora(graph, Must(ResolveLoraTargets(graph, adapters)), /*dropout=*/0);
+      const LoraConfig adapters{.r = 4, .alpha = 8};
+      return AddLora(graph, Must(ResolveLora(graph, adapters)), /*dropout=*/0);
     }
     TrainAllWeights(&graph);
     return graph;

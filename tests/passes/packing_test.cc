@@ -94,7 +94,7 @@ Graph StepOf(const Configuration& c, bool accumulate) {
   const auto model = tiny::MakeModel(c.model);
   Graph graph = model->Forward({.dtype = c.dtype, .tokens = c.tokens, .row = c.row, .training = c.dropout > 0});
   if (c.lora) {
-    graph = AddLora(graph, Must(ResolveLoraTargets(graph, {})), c.dropout);
+    graph = AddLora(graph, Must(ResolveLora(graph, {})), c.dropout);
   } else {
     TrainAllWeights(&graph);
   }
@@ -281,8 +281,8 @@ std::vector<Program> Compiled(const Whole& c, const MemorySpec& memory) {
   Graph forward = model->Forward({.dtype = c.dtype, .tokens = tokens, .row = 512, .training = true});
   Graph eval = forward;
   if (c.lora) {
-    forward = AddLora(forward, Must(ResolveLoraTargets(forward, {})), 0);
-    eval = AddLora(eval, Must(ResolveLoraTargets(eval, {})), 0);
+    forward = AddLora(forward, Must(ResolveLora(forward, {})), 0);
+    eval = AddLora(eval, Must(ResolveLora(eval, {})), 0);
   } else {
     TrainAllWeights(&forward);
   }

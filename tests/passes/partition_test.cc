@@ -98,9 +98,9 @@ Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens
     TrainAllWeights(&forward);
     return forward;
   }
-  LoraSpec lora{.r = 3, .alpha = 6};
-  if (training == Training::kLoraAndHead) lora.target_regex = ".*";
-  const auto targets = ResolveLoraTargets(forward, lora);
+  LoraConfig lora{.r = 3, .alpha = 6};
+  if (training == Training::kLoraAndHead) lora.target_modules = ".*";
+  const auto targets = ResolveLora(forward, lora);
   TEMPER_CHECK(targets.ok()) << targets.status().message();
   return AddLora(forward, *targets, /*dropout=*/0.25);
 }

@@ -52,9 +52,9 @@ Graph ForwardOf(const std::string& config, Method method) {
     TrainAllWeights(&forward);
     return forward;
   }
-  LoraSpec lora{.r = 4, .alpha = 8};
-  if (method == Method::kLoraWithHead) lora.target_regex = ".*";
-  return AddLora(forward, Must(ResolveLoraTargets(forward, lora)), /*dropout=*/0.1);
+  LoraConfig lora{.r = 4, .alpha = 8};
+  if (method == Method::kLoraWithHead) lora.target_modules = ".*";
+  return AddLora(forward, Must(ResolveLora(forward, lora)), /*dropout=*/0.1);
 }
 
 // What CompileTraining makes of a forward graph on one rank, before it is placed.
