@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "checkpoint/slices.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 

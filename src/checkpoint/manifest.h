@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "checkpoint/slices.h"
 #include "format/json.h"
 #include "tensor/shape.h"
 
@@ -58,17 +59,8 @@ struct RunIdentity {
 std::string DescribeDifferences(const RunIdentity& saved, const RunIdentity& now);
 
 struct Manifest {
-  // A part of a tensor: the box [begin, begin + shape) lies as tensor `stored_as` of safetensors file `file`.
-  struct Slice {
-    std::string file, stored_as;
-    Shape begin, shape;
-    std::string checksum;  // ChecksumHex of its bytes
-  };
-  struct Tensor {
-    std::string name;
-    TensorType type;            // global
-    std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
-  };
+  using Tensor = SlicedTensor;
+  using Slice = SlicedTensor::Slice;
   struct File {
     std::string name;
     Bytes bytes;

@@ -160,15 +160,6 @@ struct RunConfig {
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };
 
-// What a command has to have been given.
-enum class Purpose {
-  kTrain,  // a model, data and an output folder
-  kPlan,   // a model; `temper plan` needs no data
-};
-
-// Errors in one value or between several, each with its remedy. Holds before and after Resolve.
-Status Validate(const RunConfig& config, Purpose purpose);
-
 // Tokens of a row where nobody has said how many, by those that the model has positions for.
 int64_t DefaultMaxSeqLen(int64_t positions);
 

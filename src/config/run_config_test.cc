@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "config/run_options.h"
+#include "config/validate.h"
 
 namespace temper {
 namespace {

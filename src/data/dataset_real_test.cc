@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/records.h"
 #include "data/sampler.h"
+#include "data/tokenizer/load_tokenizer.h"
 
 namespace temper {
 namespace {
@@ -33,7 +34,7 @@ class RealData : public testing::Test {
       std::filesystem::remove(scratch_ / "tokenizer.model");
       std::filesystem::create_symlink(Path(name), scratch_ / "tokenizer.model");
     }
-    auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
+    auto tokenizer = LoadTokenizer(PosixEnv(), folder);
     TEMPER_CHECK(tokenizer.ok()) << tokenizer.status().message();
     tokenizer_ = *std::move(tokenizer);
     return *tokenizer_;

@@ -6,10 +6,6 @@
 
 namespace temper {
 
-DType DefaultDType() {
-  return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
-}
-
 namespace {
 
 Result<ProcessMemory> MemoryNow(Device* gpu) {

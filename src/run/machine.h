@@ -3,19 +3,15 @@
 
 #include <string>
 
-#include "backend/cpu/isa.h"
 #include "config/run_config.h"
 #include "run/machine_limits.h"
 #include "run/processor.h"
 #include "run/ranks.h"
-#include "tensor/dtype.h"
 
 namespace temper {
 
 // Errors: as ChooseProcessor.
 Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank = {});
-// Of the CPU: bf16 where it computes in it, else f32.
-DType DefaultDType();
 // What a rank may still take of its machine's memory, which it shares with the others there, and of that of its `gpu`
 // (nullptr: none): the same for all ranks, so that all decide alike. All ranks make this call at the same place.
 Result<RankMemory> MemoryOfRank(const Ranks& ranks, Device* gpu);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
+#include "data/tokenizer/load_tokenizer.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 #include "train/transfer_progress.h"
@@ -56,7 +57,7 @@ Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
-  return Tokenizer::Load(*env_, folder());
+  return temper::LoadTokenizer(*env_, folder());
 }
 
 Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "format/model_weights.h"
 #include "format/safetensors_writer.h"
@@ -276,7 +277,7 @@ TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
 
 // The embedding of one token is no number: only the row that has it can give such a loss, and it is named.
 TEST_F(BadInput, ALossThatIsNoNumberStopsTheRunAndNamesTheRow) {
-  const auto tokenizer = Must(Tokenizer::Load(PosixEnv(), kModel));
+  const auto tokenizer = Must(LoadTokenizer(PosixEnv(), kModel));
   const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();
   ChangedModel("model", [&](Tensors& t) {
     const auto table = t.at("model.embed_tokens.weight");

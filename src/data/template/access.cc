@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "data/template/comparison.h"
 #include "data/template/interpreter.h"
 #include "data/template/unicode.h"
 

@@ -44,9 +44,9 @@ OrderedJson ForTemplate(const OrderedJson& message) {
 
 }  // namespace
 
-Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template,
-                                        const ChatTemplate::SpecialTokens& special_tokens, const OrderedJson& messages,
-                                        const OrderedJson& tools, const ChatOptions& options) try {
+Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const ChatSpecialTokens& special_tokens,
+                                        const OrderedJson& messages, const OrderedJson& tools,
+                                        const ChatOptions& options) try {
   if (!messages.is_array()) {
     return InvalidArgument(fmt::format("the messages should be a list but are {}", messages.type_name()));
   }

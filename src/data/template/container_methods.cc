@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "data/template/access.h"
-#include "data/template/comparison.h"
 #include "data/template/parameters.h"
 
 namespace temper::jinja {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "data/template/access.h"
-#include "data/template/comparison.h"
 #include "data/template/filter_tables.h"
 #include "data/template/filters.h"
 #include "data/template/interpreter.h"

@@ -204,6 +204,15 @@ class Elements {
   const std::vector<Value>* items_;
 };
 
+// --- What Python says of two values (comparison.cc) ---
+
+bool Equal(const Value& a, const Value& b);
+// a < b; fails for values that have no order, naming `op`.
+bool Less(const Value& a, const Value& b, const char* op = "<");
+bool Contains(const Value& container, const Value& item);
+bool IsHashable(const Value& v);
+uint64_t HashOf(const Value& v);  // equal values hash alike; fails where unhashable
+
 // Uses of an undefined value fail with this.
 [[noreturn]] void FailUndefined(const Value& undefined);
 inline void RequireDefined(const Value& v) {
