@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/no_more_threads.h"
 #include "base/scratch_folder.h"
 #include "data/fake_tokenizer.h"
 #include "data/records.h"
@@ -101,6 +102,10 @@ TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
     const auto failed = Load({path}, {.threads = threads});
     ExpectError(failed, {"many.jsonl line 9: not valid JSON"});
   }
+  const NoMoreThreads none;
+  const auto alone = Load({path}, {.tokenize = {.max_seq_len = 50}, .skip_bad_rows = true, .threads = 7});
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->store.Fingerprint(), one->store.Fingerprint());
 }
 
 TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/cpu/gemm_peak.h"
+#include "base/for_each.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
 #include "base/team.h"
@@ -159,13 +160,9 @@ Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
   };
   const auto rate = [&](bool writes) {
     const auto begin = Clock::now();
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < kUnderWay; ++t) {
-      threads.emplace_back([&, t] {
-        for (Bytes at = kMove * static_cast<int64_t>(t); at < kFile; at += kMove * kUnderWay) transfer(t, at, writes);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    ForEach(kUnderWay, kUnderWay, [&](int64_t t) {
+      for (Bytes at = kMove * t; at < kFile; at += kMove * kUnderWay) transfer(static_cast<size_t>(t), at, writes);
+    });
     return static_cast<double>(kFile.v) / Elapsed(begin);
   };
   cluster->disk_write = rate(/*writes=*/true);
