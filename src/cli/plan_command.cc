@@ -35,6 +35,7 @@
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/processor.h"
+#include "run/scalar_kernels.h"
 #include "train/progress.h"
 
 namespace temper {
@@ -288,6 +289,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
                             here ? CompileWithin(MemoryHere(config, ranks, &gpu), setup->model.model(), config, ranks)
                                  : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
+    if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);
     std::fputs((options.program ? PrintProgram(run.train())
                 : options.json  ? PlanJson(run.train(), facts)
@@ -302,6 +304,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
       const PlannedRun planned,
       planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   waiting = {};
+  if (cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
     LogInfo("plan        it does not fit: looking for settings that would help");

@@ -21,6 +21,7 @@
 #include "run/machine.h"
 #include "run/run_record.h"
 #include "run/saver.h"
+#include "run/scalar_kernels.h"
 #include "train/loop.h"
 #include "train/transfer_progress.h"
 
@@ -190,6 +191,7 @@ void Announce(const Run& run) {
   for (const auto& [name, note] : run.setup.run.notes) {
     LogInfo(fmt::format("settings    {} {}: {}", name, ValueAsYaml(*options.Find(name)), note));
   }
+  WarnOfScalarKernels(run.compiled, c.machine.device);
   const MemoryByClass& m = run.compiled.train().peak;
   LogInfo(fmt::format(
       "plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
