@@ -12,7 +12,6 @@
 #include <stop_token>
 #include <thread>
 
-#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
@@ -48,21 +47,6 @@ constexpr char kUsage[] =
     "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, "
     "and\n"
     "what would make it fit. Needs config.json only.\n";
-
-// What each of `ranks` would find on this machine, and on the GPU that the first would compute on, which is opened.
-RankMemory MemoryHere(const RunConfig& c, int ranks, std::unique_ptr<Device>* opened) {
-  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
-  if (c.machine.device != DeviceChoice::kGpu) return memory;
-  const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
-  if (!choice.ok()) return memory;  // a plan needs none
-  auto gpu = OpenGpu(choice->gpu);
-  if (!gpu.ok()) return memory;
-  auto room = RoomOf(**gpu);
-  if (!room.ok()) return memory;
-  *opened = *std::move(gpu);
-  memory.gpu = *std::move(room);
-  return memory;
-}
 
 // What a rank would find on this machine for its arenas; 0 where they lie on a GPU, or where it is not said that all
 // ranks run on it.
@@ -285,9 +269,10 @@ Result<int> PlanCommand(const Arguments& arguments) {
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
     std::unique_ptr<Device> gpu;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileWithin(MemoryHere(config, ranks, &gpu), setup->model.model(), config, ranks)
-                                 : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(
+        const CompiledRun run,
+        here ? CompileWithin(MemoryForPlan(config.machine.device, ranks, &gpu), setup->model.model(), config, ranks)
+             : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
     if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);

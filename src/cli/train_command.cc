@@ -5,7 +5,6 @@
 #include <csignal>
 #include <numeric>
 
-#include "backend/cpu/gemm_peak.h"
 #include "base/log.h"
 #include "base/quantity.h"
 #include "checkpoint/companion_files.h"
@@ -19,6 +18,7 @@
 #include "run/engine.h"
 #include "run/finished_run.h"
 #include "run/machine.h"
+#include "run/machine_report.h"
 #include "run/run_record.h"
 #include "run/saver.h"
 #include "run/scalar_kernels.h"
@@ -276,8 +276,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
-  if (!run.engine.gpu)
-    run.engine.peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
+  if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   RunRecords records;

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
-#include "comm/local/launch.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
 #include "plan/compiled_run.h"
@@ -15,13 +13,6 @@
 
 namespace temper {
 namespace {
-
-// One copy of this program per rank, each with its share of the cores.
-Result<int> StartRanks(const RunConfig& config) {
-  TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch({.ranks = static_cast<int>(config.machine.nprocs)}));
-  if (!result.message.empty()) LogError(result.message);
-  return result.exit_code;
-}
 
 // What is seen of the data at once. The first rank reads it for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
@@ -54,28 +45,6 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, con
   return ranks.FromFirst(resume_from);
 }
 
-// Of the machine, as all ranks are to see it: what differs between them is that of the first.
-Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
-  if (ranks.alone()) return MachineFacts(config.machine.device);
-  if (config.mesh.pp > 1) LoadKernelsWhenOpened();
-  // Where GPUs are not asked for, all ranks do what the first can.
-  auto own = MachineFacts(config.machine.device, ranks.of_machine());
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
-  constexpr char kGpu[] = "gpu";
-  TEMPER_ASSIGN_OR_RETURN(const std::string device, ranks.FromFirst(own->device == DeviceChoice::kGpu ? kGpu : ""));
-  own = MachineFacts(device == kGpu ? DeviceChoice::kGpu : DeviceChoice::kCpu, ranks.of_machine());
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
-  RunFacts facts = *std::move(own);
-  if (config.machine.nprocs == 1) {
-    facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
-  }
-  TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
-  constexpr char kBf16[] = "bf16";
-  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.has_bf16 ? kBf16 : ""));
-  facts.has_bf16 = type == kBf16;
-  return facts;
-}
-
 // Ranks that were started with other settings would wait for each other, or worse: train something else.
 Status CheckSettings(const Ranks& ranks, const RunConfig& config) {
   return ranks.CheckSame(PrintRunConfig(SettingsOfAllRanks(config)), [&](const std::string& firsts) -> Status {
@@ -102,7 +71,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
   if (purpose == Purpose::kTrain && ranks.alone() && config.machine.nprocs > 1) {
-    TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(config));
+    TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(static_cast<int>(config.machine.nprocs)));
     return std::optional<TrainSetup>();
   }
 

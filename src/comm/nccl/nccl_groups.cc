@@ -47,8 +47,8 @@ Status NcclGroups::ErrorUnderWay() {
   return OkStatus();
 }
 
-// All at once, as far as there are threads: an abort frees memory, which waits for the device, where kernels of communicators may run that are yet
-// to be aborted (NCCL's issue 1013).
+// All at once, as far as there are threads: an abort frees memory, which waits for the device, where kernels of
+// communicators may run that are yet to be aborted (NCCL's issue 1013).
 bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause) {
   TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
   const auto deadline = std::chrono::steady_clock::now() + kCallsTake;
