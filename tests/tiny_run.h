@@ -68,7 +68,8 @@ struct RunSpec {
   int recompute_blocks = kAllBlocks;
   int threads = 2;
   double weight_decay = 0.01;
-  double adam_eps = 1e-8;
+  const UpdateRule* optimizer = &kAdamwUpdate;
+  Attributes settings = AdamwSettings();  // of the optimizer
   double max_norm = 1.0;
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
@@ -154,16 +155,18 @@ class TinyRun {
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
     }
-    programs_ = Must(
-        CompileTraining(forward, eval_forward,
-                        {.micro_batches = spec.micro_batches,
-                         .recompute = spec.recompute,
-                         .recompute_blocks = spec.recompute_blocks,
-                         .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay, .max_norm = spec.max_norm},
-                         .threads = spec.threads,
-                         .mesh = mesh,
-                         .memory = spec.memory},
-                        nullptr, &chosen_));
+    programs_ = Must(CompileTraining(forward, eval_forward,
+                                     {.micro_batches = spec.micro_batches,
+                                      .recompute = spec.recompute,
+                                      .recompute_blocks = spec.recompute_blocks,
+                                      .update = {.rule = spec.optimizer,
+                                                 .settings = spec.settings,
+                                                 .weight_decay = spec.weight_decay,
+                                                 .max_norm = spec.max_norm},
+                                      .threads = spec.threads,
+                                      .mesh = mesh,
+                                      .memory = spec.memory},
+                                     nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }

@@ -76,6 +76,7 @@ class Save {
         final_(CheckpointFolder(options.output_dir, contents.state.step)),
         staging_(final_ + std::string(kStagingSuffix)) {
     manifest_.kind = contents.kind;
+    manifest_.optimizer = contents.optimizer;
     manifest_.state = contents.state;
     manifest_.identity = contents.identity;
     manifest_.seconds = contents.seconds;

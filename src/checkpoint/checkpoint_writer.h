@@ -37,6 +37,7 @@ struct CheckpointTensor {
 
 struct CheckpointContents {
   CheckpointKind kind = CheckpointKind::kLora;
+  std::string optimizer = kUnsaidOptimizer;  // Manifest's
   RunState state;
   RunIdentity identity;
   double seconds = 0;                     // that the run took so far

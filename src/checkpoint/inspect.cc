@@ -205,7 +205,8 @@ class Inspector {
   Status Checkpoint(const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env_, path));
     const Manifest& m = reader.manifest();
-    Print("{}: {} checkpoint at step {} of {}", path, ToString(m.kind), m.state.step, m.state.total_steps);
+    Print("{}: {} checkpoint at step {} of {}, optimizer {}", path, ToString(m.kind), m.state.step, m.state.total_steps,
+          Shown(m.optimizer));
     Print("  epoch {}, next row {}, {} tokens, seed {}{}", m.state.sampler.epoch, m.state.sampler.next_row,
           m.state.tokens, m.state.sampler.seed,
           m.state.eval_loss ? fmt::format(", eval_loss {}", *m.state.eval_loss) : "");

@@ -20,6 +20,7 @@ namespace temper {
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest and not vouched for by it
 inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr char kUnsaidOptimizer[] = "adamw";  // of a manifest that names none
 
 enum class CheckpointKind : uint8_t { kLora, kFull };
 std::string_view ToString(CheckpointKind kind);  // "lora", "full"
@@ -78,6 +79,7 @@ struct Manifest {
   };
 
   CheckpointKind kind = CheckpointKind::kLora;
+  std::string optimizer = kUnsaidOptimizer;  // whose states are among the tensors: an UpdateRule's name
   RunState state;
   RunIdentity identity;
   std::vector<File> files;      // all of the folder but the manifest and the clock; sorted by name

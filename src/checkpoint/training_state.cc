@@ -9,19 +9,27 @@
 
 #include "checkpoint/adapter_config.h"
 #include "format/conversion.h"
+#include "graph/update_rule.h"
 #include "program/buffer_names.h"
 
 namespace temper {
 namespace {
 
-// A trainable value and where its f32 numbers and moments live.
+// A trainable value and where its f32 numbers and the optimizer's states live.
 struct Trained {
   const Buffer* own = nullptr;
   const Buffer* master = nullptr;  // null where `own` is f32 itself
-  const Buffer* m = nullptr;
-  const Buffer* v = nullptr;
+  std::vector<const Buffer*> states;
   const Buffer& f32() const { return master ? *master : *own; }
 };
+
+// Calls body(name) for every state that any optimizer may have of a value.
+template <class Body>
+void ForStateNames(const std::string& value, const Body& body) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& state : rule->states) body(state.NameOf(value));
+  }
+}
 
 std::vector<Trained> TrainedValues(const Program& program) {
   std::map<std::string_view, const Buffer*> buffers;
@@ -33,11 +41,12 @@ std::vector<Trained> TrainedValues(const Program& program) {
   std::vector<Trained> trained;
   for (const Buffer& b : program.buffers) {
     if (!b.trainable) continue;
-    const Trained t{&b, find(MasterName(b.name)), find(AdamMName(b.name)), find(AdamVName(b.name))};
-    TEMPER_CHECK(t.m && t.v) << program.name << ": trainable " << b.name
-                             << " has no moments; is this the train Program?";
+    Trained t{.own = &b, .master = find(MasterName(b.name))};
+    ForStateNames(b.name, [&](const std::string& name) {
+      if (const Buffer* const state = find(name)) t.states.push_back(state);
+    });
     TEMPER_CHECK(t.f32().type.dtype == DType::kF32) << t.f32().name << " is " << t.f32().type.ToString();
-    trained.push_back(t);
+    trained.push_back(std::move(t));
   }
   return trained;
 }
@@ -56,7 +65,10 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
     }
   }
   std::set<std::string> elsewhere;
-  for (const std::string& name : trained) elsewhere.insert({name, AdamMName(name), AdamVName(name)});
+  for (const std::string& name : trained) {
+    elsewhere.insert(name);
+    ForStateNames(name, [&](std::string state) { elsewhere.insert(std::move(state)); });
+  }
   for (const Manifest::Tensor& stored : checkpoint.manifest().tensors) {
     if (names.contains(stored.name) || elsewhere.contains(stored.name)) continue;
     return InvalidArgument(
@@ -83,15 +95,18 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
     } else {
       add(t.own->name, t.f32(), weights_file);
     }
-    add(t.m->name, *t.m, state_file);
-    add(t.v->name, *t.v, state_file);
+    for (const Buffer* state : t.states) add(state->name, *state, state_file);
   }
   return tensors;
 }
 
 bool IsValueName(const std::string& name) {
-  static const std::string kM = AdamMName(""), kV = AdamVName("");
-  return !name.starts_with(kM) && !name.starts_with(kV);
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& state : rule->states) {
+      if (name.starts_with(state.NameOf(""))) return false;
+    }
+  }
+  return true;
 }
 
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator) {

@@ -1,9 +1,10 @@
 // What of a training Program's memory a checkpoint holds, and how it comes back: for every trainable value X its f32
-// numbers (the master copy, or X itself where training computes in f32) under X's own name, and adam_m:X, adam_v:X.
+// numbers (the master copy, or X itself where training computes in f32) under X's own name, and what the optimizer
+// keeps of it, as its rule names it (graph/update_rule.h): adam_m:X, adam_v:X.
 //
 // Where they lie: weights of a full run in model.safetensors and adapters in adapter_model.safetensors, so that every
-// checkpoint folder is also a Hugging Face model or a PEFT adapter; moments in state-00000-of-00001.safetensors. On
-// several ranks each writes its parts of weights and moments to a file of its own, state-00001-of-00004.safetensors;
+// checkpoint folder is also a Hugging Face model or a PEFT adapter; states in state-00000-of-00001.safetensors. On
+// several ranks each writes its parts of weights and states to a file of its own, state-00001-of-00004.safetensors;
 // adapters are put together, so that the folder is a PEFT adapter there, too.
 #pragma once
 
@@ -24,14 +25,14 @@ inline constexpr char kRunConfigFile[] = "run.yaml";
 // With `buffer` giving parts without memory it still says what will be saved (CheckpointBytes).
 std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer, int rank = 0,
                                             int ranks = 1);
-// The value itself, not its moments.
+// The value itself, not an optimizer's state.
 bool IsValueName(const std::string& name);
 
 // Those that this rank is to write: of parts that several ranks hold, the lowest of them. All ranks call this at the
 // same place.
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator);
 
-// Fills masters, moments and the compute copies (the master rounded once, as AdamW does) of every trainable value.
+// Fills masters, states and the compute copies (the master rounded once, as the update does) of every trainable value.
 // Where the values are split among ranks, only the parts that lie in `buffer` are filled, however the checkpoint's run
 // had split them. All names and shapes are checked before the first byte is read: a tensor that is missing, unexpected
 // or of another shape is an error that says that the checkpoint is of another model or configuration. `trained`: names

@@ -116,6 +116,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
+  contents.optimizer = c.optimizer.rule->name;
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
                           IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
@@ -265,8 +266,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
                    .schedule = schedule,
-                   .beta1 = c.optimizer.adam_beta1,
-                   .beta2 = c.optimizer.adam_beta2,
+                   .update = UpdateSpecOf(c.optimizer),
                    .seed = static_cast<uint64_t>(c.machine.seed),
                    .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
                    .peers = run.peers()});

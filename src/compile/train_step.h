@@ -38,7 +38,7 @@ struct StepSpec {
   int micro_batches = 1;
   Recompute recompute = Recompute::kNone;  // kAuto: chosen, with what lives where, within the limits of `memory`
   int recompute_blocks = kAllBlocks;       // the first so many only
-  AdamwSpec adamw;
+  UpdateSpec update;
   int threads = 1;
   MeshSpec mesh;
   MemorySpec memory;

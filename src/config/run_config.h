@@ -18,6 +18,7 @@
 #include "compile/pipeline/schedule.h"
 #include "config/option.h"
 #include "config/schedule.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 
@@ -70,12 +71,15 @@ struct RunConfig {
   };
 
   struct Optimizer {
+    const UpdateRule* rule = &kAdamwUpdate;
     std::optional<double> learning_rate;
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;
+    double sgd_momentum = 0.9;
+    bool sgd_nesterov = false;
   };
 
   // The part of lr_scheduler_kwargs that an lr_scheduler_type takes; the rest must be empty.

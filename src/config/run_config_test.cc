@@ -196,6 +196,23 @@ TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
              "constant_with_warmup");
 }
 
+TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_momentum = 0.5; }),
+             "sgd_momentum has no effect on optimizer: adamw");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_nesterov = true; }), "set optimizer: sgd");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.optimizer.rule = &kSgdUpdate;
+               c.optimizer.adam_beta2 = 0.95;
+             }),
+             "adam_beta2 has no effect on optimizer: sgd: remove it, or set optimizer: adamw");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.optimizer.rule = &kSgdUpdate;
+               c.optimizer.sgd_momentum = 0;
+               c.optimizer.sgd_nesterov = true;
+             }),
+             "sgd_momentum is 0");
+}
+
 TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.output.output_dir = "./model/"; }), "choose another output_dir");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {

@@ -11,7 +11,8 @@ void GraphBuilder::EnterBlock(int block, std::string prefix, Phase phase) {
 }
 
 ValueId GraphBuilder::Source(std::string name, TensorType type, Role role) {
-  return graph_->AddValue({.name = std::move(name), .type = type, .role = role});
+  return graph_->AddValue(
+      {.name = std::move(name), .type = type, .role = role, .decays = DecaysByDefault(role, type.shape)});
 }
 
 std::vector<ValueId> GraphBuilder::Add(Op op, std::vector<ValueId> inputs, Attributes attributes,

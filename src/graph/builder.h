@@ -16,7 +16,8 @@ class GraphBuilder {
   // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
   void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
 
-  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply.
+  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply. Of weights and adapters
+  // matrices decay and vectors (norms, biases) do not, as in HF Trainer, unless the caller says so in Value::decays.
   ValueId Source(std::string name, TensorType type, Role role);
 
   // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs).

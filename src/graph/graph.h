@@ -31,7 +31,7 @@ enum class Role : uint8_t {
   kAdapter,         // a LoRA matrix, in compute precision
   kActivation,      // lives within a step
   kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
-  kOptimizerState,  // f32 master copies and moments
+  kOptimizerState,  // f32 master copies, and what the optimizer keeps (graph/update_rule.h)
   kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/mesh/gather_once.h)
 };
 std::string_view ToString(Role role);
@@ -53,6 +53,7 @@ struct Value {
   TensorType type;
   Role role = Role::kActivation;
   bool trainable = false;
+  bool decays = false;  // of a weight or adapter: weight decay applies to it
   Tier tier =
       Tier::kDevice;  // where it lies: on the disk only sources, what updates them, and nothing a kernel touches
   // This value overwrites that one, whose last use is the node that makes this. Both share an address.
@@ -61,6 +62,9 @@ struct Value {
   // rank.
   std::optional<Shard> shard;
 };
+
+// Whether weight decay applies to such a value where its declaration says nothing; the text form leaves that out.
+bool DecaysByDefault(Role role, const Shape& shape);
 
 struct Node {
   Op op;

@@ -42,11 +42,12 @@ constexpr bool IsTransfer(Op op) {
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse
 
-// Layout of the `scalars` input (f64[kNumScalars]), written by the host before each step.
+// Layout of the `scalars` input (f64[kNumScalars]), written by the host before each step. What is an optimizer's own,
+// its UpdateRule fills in; it is 0 for others.
 enum Scalar : int {
   kScalarLearningRate,
-  kScalarBiasCorrection1,  // 1 - beta1^t
-  kScalarBiasCorrection2,  // 1 - beta2^t
+  kScalarBiasCorrection1,  // adamw: 1 - beta1^t
+  kScalarBiasCorrection2,  // adamw: 1 - beta2^t
   kScalarTokenCount,       // supervised tokens of the whole batch: all micro-batches, all ranks
   kNumScalars,
 };

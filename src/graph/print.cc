@@ -3,6 +3,7 @@
 //   value %9 "grad:x" f32[64] gradient updates=%7
 //   value %4 "lm_head.weight" f32[16, 64] weight trainable shard of=[32, 64] at=[16, 0] split=fsdp partial=dp
 //   value %5 "model.norm.weight" f32[64] weight tier=host
+//   value %6 "embed_positions.weight" f32[32, 64] weight trainable never_decays
 //   node rms_norm forward block=0 (%1, %3) -> (%4, %5) {eps=1e-05}
 //   node dropout backward block=1 (%6, %2) -> (%8) {p=0.1} rng="model.layers.1.q_proj.dropout"
 #include <fmt/core.h>
@@ -29,6 +30,7 @@ bool ReadValue(LineReader& in, Graph* graph) {
   }
   value.role = *ParseRole(role);
   value.trainable = in.Eat(" trainable");
+  value.decays = in.Eat(" decays") || (!in.Eat(" never_decays") && DecaysByDefault(value.role, value.type.shape));
   if (in.Eat(" tier=") && !in.ReadTier(&value.tier)) return false;
   if (in.Eat(" updates=%") && !in.Number(&value.updates)) return false;
   if (in.Eat(" shard") && !in.ReadShard(&value.shard.emplace())) return false;
@@ -59,6 +61,7 @@ std::string PrintGraph(const Graph& graph) {
     const Value& v = graph.value(id);
     text += fmt::format("value %{} \"{}\" {} {}", id, v.name, v.type.ToString(), ToString(v.role));
     if (v.trainable) text += " trainable";
+    if (v.decays != DecaysByDefault(v.role, v.type.shape)) text += v.decays ? " decays" : " never_decays";
     if (v.tier != Tier::kDevice) text += fmt::format(" tier={}", ToString(v.tier));
     if (v.updates != kNoValue) text += fmt::format(" updates=%{}", v.updates);
     if (v.shard) text += " shard" + v.shard->ToString();

@@ -16,6 +16,8 @@ Graph Example() {
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
   const ValueId w = build.Source("w.weight", {DType::kBF16, {3, 6}}, Role::kWeight);
   graph.value(w).trainable = true;
+  graph.value(build.Source("scale", {DType::kBF16, {6}}, Role::kWeight)).decays = true;
+  graph.value(build.Source("positions", {DType::kBF16, {6, 6}}, Role::kWeight)).decays = false;
   build.EnterBlock(0, "block.");
   const ValueId dropped = build.Add(Op::kDropout, {x, rng}, {{"p", 0.1}}, "dropped")[0];
   const ValueId y = build.Add(Op::kLinear, {dropped, w}, {{"scale", 0.125}}, "y")[0];
@@ -37,6 +39,7 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(back->value(id).type, graph.value(id).type);
     EXPECT_EQ(back->value(id).role, graph.value(id).role);
     EXPECT_EQ(back->value(id).trainable, graph.value(id).trainable);
+    EXPECT_EQ(back->value(id).decays, graph.value(id).decays);
     EXPECT_EQ(back->value(id).updates, graph.value(id).updates);
   }
   ASSERT_EQ(back->nodes().size(), graph.nodes().size());

@@ -241,8 +241,8 @@ class LoraRewriter {
 
  private:
   ValueId Adapter(const std::string& name, Shape shape, DType dtype) {
-    const ValueId id =
-        graph_.AddValue({.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true});
+    const ValueId id = graph_.AddValue(
+        {.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true, .decays = true});
     return id;
   }
 

@@ -49,17 +49,23 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   return spec;
 }
 
+UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
+  UpdateSpec spec{.rule = o.rule, .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
+  if (o.rule == &kSgdUpdate) {
+    spec.settings = SgdSettings(o.sgd_momentum, o.sgd_nesterov);
+  } else {
+    spec.settings = AdamwSettings(o.adam_beta1, o.adam_beta2, o.adam_epsilon);
+  }
+  return spec;
+}
+
 namespace {
 
 StepSpec StepSpecOf(const RunConfig& config) {
   return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
           .recompute = config.machine.recompute,
           .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
-          .adamw = {.beta1 = config.optimizer.adam_beta1,
-                    .beta2 = config.optimizer.adam_beta2,
-                    .eps = config.optimizer.adam_epsilon,
-                    .weight_decay = config.optimizer.weight_decay,
-                    .max_norm = config.optimizer.max_grad_norm},
+          .update = UpdateSpecOf(config.optimizer),
           // A device's kernels are enqueued by one thread; scratch per thread would be planned for nothing.
           .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
           .memory = MemorySpecOf(config)};

@@ -46,6 +46,7 @@ struct CompiledRun {
 
 DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
+UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
 
 // REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from. `memory`:

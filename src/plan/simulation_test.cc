@@ -51,7 +51,7 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   ForwardSpec eval = spec;
   eval.training = false;
   StepSpec step{.micro_batches = micro_batches, .recompute = recompute, .memory = memory};
-  step.adamw.max_norm = max_norm;
+  step.update.max_norm = max_norm;
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
   step.mesh.overlap = overlap;
   auto programs = CompileTraining(forward, (*model)->Forward(eval), step);

@@ -32,6 +32,14 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
 }
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
+  const std::string& optimizer = reader_.manifest().optimizer;
+  const std::string_view now = resolved.optimizer.rule->name;
+  if (optimizer != now) {
+    return InvalidArgument(fmt::format(
+        "{0} was trained with optimizer: {1}, whose states are none of {2}'s: resume with optimizer: {1}, or "
+        "start a new run from it with --model {0}",
+        path(), optimizer, now));
+  }
   auto changed = ResultChangingDifferences(config_, resolved);
   // AccumulationFor has them, once the mesh is known.
   std::erase_if(changed, [](const OptionDifference& d) {

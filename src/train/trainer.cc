@@ -135,12 +135,11 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   double counts[] = {static_cast<double>(own.tokens), static_cast<double>(own.supervised)};
   TEMPER_RETURN_IF_ERROR(peers.Sum(counts));
   batches_.SetRng(spec_.seed, step_, peers);
-  const double t = static_cast<double>(step_ + 1);
   report.learning_rate = spec_.schedule.At(step_);
-  double scalars[kNumScalars];
+  double scalars[kNumScalars] = {};
   scalars[kScalarLearningRate] = report.learning_rate;
-  scalars[kScalarBiasCorrection1] = 1 - std::pow(spec_.beta1, t);
-  scalars[kScalarBiasCorrection2] = 1 - std::pow(spec_.beta2, t);
+  const UpdateSpec& update = spec_.update;
+  if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
   // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
   scalars[kScalarTokenCount] = std::max(counts[1], 1.0);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));

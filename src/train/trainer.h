@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/step/update.h"
 #include "config/schedule.h"
 #include "data/batch.h"
 #include "data/sampler.h"
@@ -44,7 +45,7 @@ using SamplePlace = std::function<std::string(int32_t sample)>;
 struct TrainerSpec {
   int64_t micro_batches = 1, rows_per_micro_batch = 1;
   Schedule schedule;
-  double beta1 = 0.9, beta2 = 0.999;
+  UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
   Peers peers;  // rows_per_micro_batch are those of one rank

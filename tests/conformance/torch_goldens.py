@@ -78,4 +78,15 @@ for step, gradient in ((1, [0.1, -0.2, 3.0]), (2, [-0.4, 0.0, 3.0])):
     state = optimizer.state[p]
     show(f"AdamwStep{step}", torch.stack((p.data, state["exp_avg"], state["exp_avg_sq"])))
 
+# SGD: w and the momentum after each of three steps.
+for name, momentum, nesterov in (("Sgd", 0.9, False), ("SgdNesterov", 0.9, True), ("SgdPlain", 0.0, False)):
+    p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    optimizer = torch.optim.SGD([p], lr=1e-2, momentum=momentum, nesterov=nesterov, weight_decay=0.1)
+    values = []
+    for gradient in ([0.1, -0.2, 3.0], [-0.4, 0.0, 3.0], [0.2, 0.5, -1.0]):
+        p.grad = torch.tensor(gradient)
+        optimizer.step()
+        values += [p.data.clone(), optimizer.state[p]["momentum_buffer"].clone() if momentum else torch.zeros(3)]
+    show(name, torch.stack(values))
+
 print("// clang-format on\n\n}  // namespace temper::goldens")

@@ -250,7 +250,7 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
           // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
           // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
           // that the order of sums decides. 1e-5 is far below all other gradients here.
-          .adam_eps = 1e-5};
+          .settings = AdamwSettings(0.9, 0.999, 1e-5)};
 }
 
 // Those of one rank, made once for each batch: no mesh and no recomputation changes them.
@@ -287,10 +287,47 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
+// Shares of its one state, or of none.
+TEST(Mesh, SgdHasTheLossesOfOneRank) {
+  struct {
+    const char* name;
+    Attributes settings;
+    DType dtype;
+  } const optimizers[] = {{"momentum", SgdSettings(0.9), DType::kF32},
+                          {"Nesterov's", SgdSettings(0.9, true), DType::kF32},
+                          {"no momentum", SgdSettings(0), DType::kF32}};
+  const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}}),
+                             MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})};
+  for (const auto& optimizer : optimizers) {
+    for (const Method method : {Method::kFull, Method::kLora}) {
+      for (const MeshSpec& mesh : meshes) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", optimizer.name, static_cast<int>(method), mesh.mesh.ToString()));
+        RunSpec spec{.method = method,
+                     .dtype = optimizer.dtype,
+                     .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
+                     .micro_batches = 2,
+                     .threads = 1,
+                     .optimizer = &kSgdUpdate,
+                     .settings = optimizer.settings};
+        const Curve one = Train(spec);
+        EXPECT_LT(one.loss.back(), one.loss.front());
+        spec.mesh = mesh;
+        const Curve sharded = TrainOnMesh(spec);
+        for (size_t s = 0; s < kSteps; ++s) {
+          EXPECT_NEAR(sharded.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
+          EXPECT_NEAR(sharded.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+        }
+      }
+    }
+  }
+}
+
 // Slots of memory are taken again while what lies in them may still be on its way, on all stages at once.
 TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
-  RunSpec spec{
-      .config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8), .micro_batches = 8, .threads = 1, .adam_eps = 1e-5};
+  RunSpec spec{.config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8),
+               .micro_batches = 8,
+               .threads = 1,
+               .settings = AdamwSettings(0.9, 0.999, 1e-5)};
   const Curve one = Train(spec);
   spec.mesh = MeshOf({{Axis::kPp, 4}});
   spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};

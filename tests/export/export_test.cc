@@ -307,7 +307,7 @@ TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
   for (const WeightSpec& w : OpenModel(base)->Weights()) {
     const TensorType f32{DType::kF32, w.shape};
     program.buffers.push_back({w.name, {DType::kBF16, w.shape}, Role::kWeight, true});
-    for (const std::string& name : {MasterName(w.name), AdamMName(w.name), AdamVName(w.name)}) {
+    for (const std::string& name : {MasterName(w.name), "adam_m:" + w.name, "adam_v:" + w.name}) {
       program.buffers.push_back({name, f32, Role::kOptimizerState});
     }
   }

@@ -66,6 +66,12 @@ CURVES = {
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
+    "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
+        learning_rate=5e-2, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=5.0,
+        sgd=dict(momentum=0.9, nesterov=False))),
+    "curve_lora_opt_sgd": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
+        learning_rate=5e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0,
+        sgd=dict(momentum=0.9, nesterov=True))),
 }
 
 

@@ -292,9 +292,13 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
 
   Step Start(DType dtype) const {
     const auto& settings = golden_.info["settings"];
+    UpdateSpec update{.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]};
+    if (settings.contains("sgd")) {
+      update.rule = &kSgdUpdate;
+      update.settings = SgdSettings(settings["sgd"]["momentum"], settings["sgd"]["nesterov"]);
+    }
     return Step(golden_.info["models"][0], adapter_, dtype, all_.row, all_.row,
-                {.micro_batches = micro_batches_,
-                 .adamw = {.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]}});
+                {.micro_batches = micro_batches_, .update = std::move(update)});
   }
   // One step of the training; the mean of its losses.
   double RunStep(Step& step, size_t t) const {

@@ -159,10 +159,17 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
     TrainMethod method;
     ComputeType dtype;
     double weights, gradients, optimizer;
+    RunConfig::Optimizer kept = {};
   };
+  const RunConfig::Optimizer sgd = {.rule = &kSgdUpdate}, plain = {.rule = &kSgdUpdate, .sgd_momentum = 0};
   for (const Row& row :
-       {Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 8}, Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 12}}) {
+       {Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 8}, Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 12},
+        Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 4, sgd},
+        Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 8, sgd},
+        Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 0, plain},
+        Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 4, plain}}) {
     Setting s("opt-1.3b", "1xH200");
+    s.config.optimizer = row.kept;
     s.config.model.method = row.method;
     s.config.model.dtype = row.dtype;
     s.config.data.max_seq_len = 128;

@@ -37,6 +37,7 @@ std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::uni
     case Op::kSumRows: return MakeSumRows(spec, isa);
     case Op::kSumSquares: return MakeSumSquares(spec, isa);
     case Op::kAdamw: return MakeAdamw(spec, isa);
+    case Op::kSgd: return MakeSgd(spec, isa);
     case Op::kSwiglu:
     case Op::kSwigluBackward:
     case Op::kRelu:

@@ -39,5 +39,6 @@ std::unique_ptr<Kernel> MakeDropout(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeSumRows(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, Isa isa);
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, Isa isa);
+std::unique_ptr<Kernel> MakeSgd(const KernelSpec& spec, Isa isa);
 
 }  // namespace temper

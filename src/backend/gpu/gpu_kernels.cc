@@ -36,6 +36,7 @@ Maker MakerOf(Op op) {
     case Op::kSumScalars: return MakeSumScalars;
     case Op::kClip: return MakeClip;
     case Op::kAdamw: return MakeAdamw;
+    case Op::kSgd: return MakeSgd;
     // Matrix products can fail for other reasons: MakeGpuKernel makes them. The others are no kernels' work. All ops are
     // named, so that the compiler says where one was forgotten.
     case Op::kLinear: case Op::kLinearDx: case Op::kLinearDw: case Op::kLinearCrossEntropy:

@@ -257,5 +257,49 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
   }
 }
 
+TEST(GpuSgd, IsItsTwinToTheBit) {
+  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+    for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+      for (const int64_t n : {1, 3, 1024, 5003}) {
+        const TensorType f32{DType::kF32, {n}};
+        KernelSpec spec{.op = Op::kSgd, .attributes = settings};
+        spec.attributes.Set("weight_decay", 0.01);
+        spec.attributes.Set("weight", int64_t{weight > 0});
+        if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+        const uint32_t count = settings.Flag("buffer") ? 3 : 2;
+        TestTensors tensors;
+        std::vector<std::byte*> in;
+        for (uint32_t i = 0; i < count; ++i) {
+          tensors.push_back(RandomTensor(f32, i + 1, i == 1 ? 50 : 0.1));
+          spec.inputs.push_back(f32);
+        }
+        for (const TestTensor& t : tensors) in.push_back(t.data());
+        float clip[2] = {1.0f / 37, 5};
+        double scalars[kNumScalars] = {3e-4, 0, 0, 37};
+        in.insert(in.end(), {reinterpret_cast<std::byte*>(clip), reinterpret_cast<std::byte*>(scalars)});
+        spec.inputs.insert(spec.inputs.end(), {{DType::kF32, {2}}, {DType::kF64, {kNumScalars}}});
+        spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+        const auto run = [&](KernelTable& table) {
+          TestTensors results;
+          std::vector<std::byte*> out;
+          for (const TensorType& t : spec.outputs) results.emplace_back(t);
+          for (const TestTensor& t : results) out.push_back(t.data());
+          const auto kernel = table.Make(spec);
+          EXPECT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), out.data(), nullptr}).ok());
+          for (const TestTensor& t : results) EXPECT_TRUE(t.GuardIntact());
+          return results;
+        };
+        const TestTensors want = run(ReferenceKernels());
+        for (const GpuTables& gpu : GpusUnderTest()) {
+          const TestTensors got = run(*gpu.table);
+          for (size_t o = 0; o < want.size(); ++o) {
+            EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << " on " << gpu.table->name();
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace temper

@@ -55,6 +55,7 @@ std::unique_ptr<Kernel> MakeSumSquares(const KernelSpec& spec, const Context& co
 std::unique_ptr<Kernel> MakeSumScalars(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeClip(const KernelSpec& spec, const Context& context);
 std::unique_ptr<Kernel> MakeAdamw(const KernelSpec& spec, const Context& context);
+std::unique_ptr<Kernel> MakeSgd(const KernelSpec& spec, const Context& context);
 
 // Made of matrix products, which may be refused by whoever computes them.
 Result<std::unique_ptr<Kernel>> MakeLinear(const KernelSpec& spec, const Context& context);

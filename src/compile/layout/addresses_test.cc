@@ -62,7 +62,7 @@ TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
     EXPECT_EQ(train.buffers[static_cast<size_t>(i)].offset, b.offset) << b.name;
   }
   EXPECT_EQ(eval.FindBuffer(GradientName("table")), -1) << "evaluation has no gradients";
-  EXPECT_EQ(eval.FindBuffer(AdamMName("table")), -1);
+  EXPECT_EQ(eval.FindBuffer("adam_m:table"), -1);
 }
 
 TEST(Addresses, BuffersOfWholeBlocksBeginAtOneAndOthersFillUp) {

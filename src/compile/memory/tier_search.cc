@@ -166,7 +166,9 @@ class Searcher {
 
   // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
   // the host they do not, and what they take more is found when it is placed.
-  Bytes CopiesOf(const TierGroup& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
+  Bytes CopiesOf(const TierGroup& g) const {
+    return g.of_element ? UpdateAtHost(g.bytes, *g.of_element, memory_.update_part) : g.bytes;
+  }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes, Bytes host) const {

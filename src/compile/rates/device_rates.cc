@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "graph/ops/loss_scratch.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
@@ -12,8 +13,9 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whose rate serves an op that is measured as another.
+// Whose rate serves an op that is measured as another. Optimizers are bound by what they move; one of them is measured.
 Op MeasuredAs(Op op) {
+  if (UpdateRuleOf(op) != nullptr) return UpdateRules()[0]->op;
   if (op == Op::kAttentionStep) return Op::kAttention;
   return op == Op::kAttentionStepBackward ? Op::kAttentionBackward : op;
 }

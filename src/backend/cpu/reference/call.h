@@ -94,5 +94,6 @@ Status SumSquares(const Call& call);
 Status SumScalars(const Call& call);
 Status Clip(const Call& call);
 Status Adamw(const Call& call);
+Status Sgd(const Call& call);
 
 }  // namespace temper::reference

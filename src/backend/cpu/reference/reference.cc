@@ -156,6 +156,8 @@ Function FunctionOf(Op op) {
       return Clip;
     case Op::kAdamw:
       return Adamw;
+    case Op::kSgd:
+      return Sgd;
   }
   return nullptr;
 }

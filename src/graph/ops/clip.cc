@@ -1,9 +1,8 @@
-// The update: sum_squares of each gradient, clip over all of them, adamw per trainable value.
+// Clipping: sum_squares of each gradient, then clip over all of them.
 //
 // Clipping as torch.nn.utils.clip_grad_norm_: factor max_norm/(norm + 1e-6) where that is below 1, with the norm of the
 // gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor. Of no sums it
 // is 1/N, and the norm 0.
-// AdamW is Loshchilov & Hutter 2019 in torch.optim.AdamW's order; fma, sqrt and division only.
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -46,43 +45,13 @@ Cost ClipCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 1);
 }
 
-Result<Types> InferAdamw(const Types& in, const Attributes& a) {
-  Result<DType> weight = DType::kF32;
-  if (a.Has("dtype")) weight = ParseDType(a.String("dtype"));
-  const bool good = in.size() == 6 && in[0].dtype == DType::kF32 && in[1] == in[0] && in[2] == in[0] &&
-                    in[3] == in[0] && in[4] == TensorType{DType::kF32, {2}} && in[5] == kScalarsType && weight.ok() &&
-                    IsFloat({*weight, {}}) && a.Has("dtype") == a.Flag("weight");
-  if (!good) return BadOperands(Op::kAdamw, "(master, g, m, v, clip f32[2], scalars), dtype of a weight", in, a);
-  Types out = {in[0], in[2], in[3]};
-  if (a.Flag("weight")) out.push_back({*weight, in[0].shape});
-  return out;
-}
-Cost AdamwCost(const Types& in, const Types& out, const Attributes&) {
-  return ElementwiseCost(in, out, 14);
-}
-
-// Master and moments are updated where they are. The weight in compute precision is written, not read: its old bytes
-// are no operand.
-int AdamwOverwrites(const Attributes&, int, int output) {
-  constexpr int kInputs[] = {0, 2, 3, -1};
-  return kInputs[output];
-}
-
 constexpr AttributeSpec kClipAttributes[] = {OptionalDouble("max_norm")};
-constexpr AttributeSpec kAdamwAttributes[] = {Double("beta1"),        Double("beta2"), Double("eps"),
-                                              Double("weight_decay"), Flag("weight"),  OptionalString("dtype")};
 
 constexpr FlowOperand kSumSquaresIn[] = {{"AB"}};
 constexpr FlowOutput kSumSquaresOut[] = {{"", {Factors({0})}}};
 constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut};
 constexpr FlowRule kSumScalarsFlow = {.of_whole = true};
 constexpr FlowRule kClipFlow = {.of_whole = true};
-constexpr FlowOperand kAdamwIn[] = {{"AB"}, {"AB"}, {"AB"}, {"AB"}, {""}, {""}};
-constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}},
-                                    {"AB", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
-constexpr FlowRule kAdamwFlow = {.in = kAdamwIn, .out = kAdamwOut};
 
 }  // namespace
 
@@ -90,10 +59,5 @@ const OpRule kSumSquaresRule = {
     .infer = InferSumSquares, .flow = &kSumSquaresFlow, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
 const OpRule kSumScalarsRule = {.infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
 const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
-const OpRule kAdamwRule = {.attributes = kAdamwAttributes,
-                           .infer = InferAdamw,
-                           .flow = &kAdamwFlow,
-                           .cost = AdamwCost,
-                           .overwrites = AdamwOverwrites};
 
 }  // namespace temper
