@@ -4,6 +4,7 @@
 // gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor. Of no sums it
 // is 1/N, and the norm 0.
 // AdamW is Loshchilov & Hutter 2019 in torch.optim.AdamW's order; fma, sqrt and division only.
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -84,16 +85,38 @@ constexpr FlowOutput kAdamwOut[] = {{"AB", {Factors({0, 1, 2, 3, 4, 5})}},
                                     {"AB", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
 constexpr FlowRule kAdamwFlow = {.in = kAdamwIn, .out = kAdamwOut};
 
+// Gradients and states are f32.
+std::vector<MeasuredCase> MeasuredSumSquares(DType dtype) {
+  if (dtype != DType::kF32) return {};
+  return MeasuredAlike(dtype, 1, {});
+}
+std::vector<MeasuredCase> MeasuredAdamw(DType dtype) {
+  if (dtype != DType::kF32) return {};
+  const Attributes attributes = {
+      {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", int64_t{0}}};
+  return MeasuredAtExtents(dtype, attributes, [](const TensorType& x) {
+    return Types{x, x, x, x, {DType::kF32, {2}}, kScalarsType};
+  });
+}
+
 }  // namespace
 
-const OpRule kSumSquaresRule = {
-    .infer = InferSumSquares, .flow = &kSumSquaresFlow, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
-const OpRule kSumScalarsRule = {.infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
-const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
-const OpRule kAdamwRule = {.attributes = kAdamwAttributes,
+const OpRule kSumSquaresRule = {.kind = OpKind::kMemory,
+                                .infer = InferSumSquares,
+                                .flow = &kSumSquaresFlow,
+                                .cost = SumSquaresCost,
+                                .workspace = SumSquaresWorkspace,
+                                .measured = MeasuredSumSquares};
+const OpRule kSumScalarsRule = {
+    .kind = OpKind::kMemory, .infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
+const OpRule kClipRule = {
+    .kind = OpKind::kMemory, .attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
+const OpRule kAdamwRule = {.kind = OpKind::kElementwise,
+                           .attributes = kAdamwAttributes,
                            .infer = InferAdamw,
                            .flow = &kAdamwFlow,
                            .cost = AdamwCost,
-                           .overwrites = AdamwOverwrites};
+                           .overwrites = AdamwOverwrites,
+                           .measured = MeasuredAdamw};
 
 }  // namespace temper
