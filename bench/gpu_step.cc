@@ -201,8 +201,8 @@ int Main(const Case& c) {
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
-  const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
+  const Flops attention{run.AttentionFlops(kRow).v * static_cast<double>(tokens) / static_cast<double>(kRow)};
+  const double mfu = run.ModelFlops(tokens, attention).v / median / peak;
   const Bytes in_use = run.train().arena_bytes + Must(device.MeasureMemory()).beside;
   fmt::print(
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "

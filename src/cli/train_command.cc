@@ -269,6 +269,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                    .update = UpdateSpecOf(c.optimizer),
                    .seed = static_cast<uint64_t>(c.machine.seed),
                    .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+                   .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
@@ -293,23 +294,22 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                  std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
-  TrainingLoop loop(
-      {.config = c,
-       .trainer = trainer,
-       .evaluator = evaluator ? &*evaluator : nullptr,
-       .saver = saver,
-       .metrics = records.metrics.get(),
-       .tensorboard = records.tensorboard.get(),
-       .display = display,
-       .peers = run.peers(),
-       .utilisation = &utilisation,
-       .trace = trace ? &*trace : nullptr,
-       .total_steps = steps.total,
-       .device_peak = run.compiled.train().arena_bytes,
-       .tiers = TiersOf(run.compiled.train()),
-       .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
-      at);
+  TrainingLoop loop({.config = c,
+                     .trainer = trainer,
+                     .evaluator = evaluator ? &*evaluator : nullptr,
+                     .saver = saver,
+                     .metrics = records.metrics.get(),
+                     .tensorboard = records.tensorboard.get(),
+                     .display = display,
+                     .peers = run.peers(),
+                     .utilisation = &utilisation,
+                     .trace = trace ? &*trace : nullptr,
+                     .total_steps = steps.total,
+                     .device_peak = run.compiled.train().arena_bytes,
+                     .tiers = TiersOf(run.compiled.train()),
+                     .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },
+                     .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
+                    at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace && run.setup.ranks.first()) {
     TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));

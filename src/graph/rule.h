@@ -2,12 +2,14 @@
 // registry.cc.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/units.h"
 #include "graph/flow.h"
 #include "graph/graph.h"
+#include "graph/model_work.h"
 #include "tensor/context_part.h"
 
 namespace temper {
@@ -105,7 +107,36 @@ class ShardingSink {
   virtual void Refuse(std::string why) = 0;
 };
 
+// What bounds an op's time, and, of what only moves memory, in which pattern.
+enum class OpKind : uint8_t {
+  kUnstated,     // no op's: rule_test.cc
+  kElementwise,  // memory: an element of an output depends on the operands' elements in its place alone
+  kMemory,       // memory: norms, reductions, tables
+  kProduct,      // arithmetic, of a matrix product: OpRule::product
+  kAttention,    // arithmetic, of pairs of tokens
+  kCollective,   // other ranks
+};
+
+// Rows, columns and inner dim of a product's result.
+struct ProductDims {
+  int64_t rows = 0, columns = 0, inner = 0;
+};
+
+// Whether a forward op is run again in the backward rather than its outputs kept (compile/memory/selective.h).
+enum class RecomputeCost : uint8_t {
+  kUnstated,   // of ops that have no gradient: they are not run again
+  kCheap,      // it moves its operands and little more
+  kExpensive,  // it computes, or asks other ranks
+};
+
+// Operands with which calibration times an op.
+struct MeasuredCase {
+  Types inputs;
+  Attributes attributes;
+};
+
 struct OpRule {
+  OpKind kind = OpKind::kUnstated;
   // All that a node of this op may have.
   std::span<const AttributeSpec> attributes;
   // Output types from inputs and attributes. Wrong operands are bugs of the caller: returned as an error so that a
@@ -125,6 +156,19 @@ struct OpRule {
   int in_place_input = -1;
   // The input that another output may be written over (accumulators, states, caches), or -1; nullptr: none may.
   int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
+  // Of OpKind::kProduct, and of those only.
+  ProductDims (*product)(const Types& inputs) = nullptr;
+  RecomputeCost recompute = RecomputeCost::kUnstated;
+  // Draws random numbers, keyed by Node::rng_name; takes the `rng` input.
+  bool random = false;
+  // Adds the arithmetic that a model requires of a forward node. nullptr: none; products and attention have some.
+  void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
+  // What a kernel moves beyond its cost because it takes its operands in smaller pieces than it was measured with.
+  Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
+  // How its rate is measured (`temper doctor --calibrate`): with these operands, for activations of `dtype` (none: not
+  // in that dtype), or as another op, whose rate it then has. Neither: it has the rate of its class.
+  std::vector<MeasuredCase> (*measured)(DType dtype) = nullptr;
+  std::optional<Op> measured_as;
 };
 
 const OpRule& RuleOf(Op op);

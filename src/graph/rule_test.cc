@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -193,6 +194,13 @@ TEST(Rule, EveryOpGivesItsOutputTypes) {
     seen.insert(c.op);
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
+}
+
+TEST(Rule, AnOpThatTakesTheRandomInputIsNamedForItsDraws) {
+  for (const Case& c : Cases()) {
+    const TensorType rng{DType::kI64, {kNumRngWords}};
+    EXPECT_EQ(RuleOf(c.op).random, std::find(c.inputs.begin(), c.inputs.end(), rng) != c.inputs.end()) << Describe(c);
+  }
 }
 
 TEST(Rule, RefusesMoreOrFewerOperands) {

@@ -256,7 +256,7 @@ class LoraRewriter {
                     .attributes = std::move(attributes),
                     .block = like.block,
                     .phase = like.phase,
-                    .rng_name = op == Op::kDropout ? name : ""});
+                    .rng_name = RuleOf(op).random ? name : ""});
     return out;
   }
 

@@ -98,9 +98,17 @@ LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
   return spec;
 }
 
-Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
-  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(matmul_parameters);
-  return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
+Flops CompiledRun::ModelFlops(int64_t tokens, Flops attention) const {
+  // A multiply-add forward, one for the gradient of what goes in, and one for that of a weight that is trained.
+  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(work.weights);
+  return Flops{per_token * static_cast<double>(tokens)} + attention;
+}
+
+Flops CompiledRun::AttentionFlops(int64_t tokens) const {
+  Flops flops;
+  // Each of its products has two in the backward.
+  for (const auto& [window, forward] : work.flops_per_pair) flops.v += 3 * forward * AttendedPairs(tokens, window);
+  return flops;
 }
 
 std::string CompiledRun::MemoryText() const {
@@ -110,16 +118,13 @@ std::string CompiledRun::MemoryText() const {
 
 namespace {
 
-// Counts what the products of a forward pass hold and what its attention costs.
-void CountWork(const Graph& forward, CompiledRun* run) {
+ModelWork WorkOf(const Graph& forward) {
+  ModelWork work;
   for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kLinear || node.op == Op::kLinearCrossEntropy) {
-      run->matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();
-    } else if (node.op == Op::kAttention) {
-      // Two products forward, twice that backward; 2 FLOPs per multiply-add.
-      run->attention_flops_per_pair += 12.0 * static_cast<double>(forward.value(node.inputs[0]).type.shape[1]);
-    }
+    const OpRule& rule = RuleOf(node.op);
+    if (rule.model_work != nullptr) rule.model_work(TypesOf(forward, node.inputs), node.attributes, &work);
   }
+  return work;
 }
 
 // With what the method trains: adapters, or all weights.
@@ -178,7 +183,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
   Graph plain = forward_of(rows, /*training=*/true);
-  CountWork(plain, &run);
+  run.work = WorkOf(plain);
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(std::move(plain), config, config.lora.dropout, &run.targets));
   Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
   if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);

@@ -106,7 +106,6 @@ Link MeasureLink(int ranks, int threads) {
 TimedCase ProductBesideMoves() {
   const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
   return {.op = Op::kLinear,
-          .op_class = OpClass::kProduct,
           .inputs = {x, w, y},
           .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
 }

@@ -126,10 +126,9 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
     const RowRange rows = OwnRows(batch, m);
     own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m), part);
   }
-  for (int64_t r = 0; r < batch.rows; ++r) {
+  for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
-      const double length = static_cast<double>(store_.length(sample));
-      report.attended_pairs += length * (length + 1) / 2;
+      report.attention += spec_.attention_flops(store_.length(sample));
     }
   }
   double counts[] = {static_cast<double>(own.tokens), static_cast<double>(own.supervised)};

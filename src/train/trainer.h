@@ -48,14 +48,15 @@ struct TrainerSpec {
   UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
+  std::function<Flops(int64_t tokens)> attention_flops;  // that the model requires for a document; empty: not counted
   Peers peers;  // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
   int64_t step = 0;  // done, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
-  int64_t tokens = 0;         // real tokens of this step
-  double attended_pairs = 0;  // sum over documents of length^2 / 2: what attention's arithmetic is counted by
+  int64_t tokens = 0;  // real tokens of this step
+  Flops attention;     // by TrainerSpec::attention_flops, of all its documents
 };
 
 class Trainer {

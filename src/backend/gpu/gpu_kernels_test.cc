@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "backend/cpu/loss_twin.h"
 #include "backend/gpu/faults.h"
@@ -16,6 +17,26 @@
 
 namespace temper {
 namespace {
+
+// What a GPU cannot run stands here.
+TEST(GpuKernels, LackNoOpButThoseNamedHere) {
+  const std::set<Op> listed = {
+#define TEMPER_GPU_KERNEL(op) Op::k##op,
+#define TEMPER_GPU_PRODUCT(op) Op::k##op,
+#include "backend/gpu/kernel_list.inc"
+  };
+  const std::set<Op> lacking = {};
+  for (int i = 0; i < kNumOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    EXPECT_EQ(listed.count(op) == 1, RunnerOf(op) == OpRunner::kKernel && lacking.count(op) == 0) << ToString(op);
+    if (listed.count(op) == 1) continue;
+    for (const GpuTables& gpu : GpusUnderTest()) {
+      const auto kernel = gpu.table->Make({.op = op});
+      ASSERT_FALSE(kernel.ok());
+      EXPECT_EQ(kernel.status().message(), "the GPU backend has no kernel of " + std::string(ToString(op)));
+    }
+  }
+}
 
 TEST(GpuLoss, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {

@@ -27,7 +27,9 @@ int64_t ChunkBytes(const GroupLayout& group) {
 
 Meeting MeetingOf(Op op) {
   if (op == Op::kAllGather) return Meeting::kAllGather;
-  return op == Op::kReduceScatter ? Meeting::kReduceScatter : Meeting::kAllReduce;
+  if (op == Op::kReduceScatter) return Meeting::kReduceScatter;
+  TEMPER_CHECK(op == Op::kAllReduce) << "ranks of several hosts do not meet for " << ToString(op);
+  return Meeting::kAllReduce;
 }
 
 class MpiCollective final : public LaneKernel {

@@ -198,12 +198,13 @@ class Partitioner final : public ShardingSink {
 
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
 
-  // The length of packed rows is what attention says.
+  // The length of packed rows is what ops say in which tokens see each other.
   Status DealRows() {
     const int ranks = spec_.mesh.size(Axis::kCp);
     if (ranks == 1) return OkStatus();
     for (const Node& node : graph_.nodes()) {
-      if (node.op == Op::kAttention) context_.row = node.attributes.IntOr("row", 0);
+      const FlowRule* const flow = RuleOf(node.op).flow;
+      if (flow != nullptr && flow->together.Has(Axis::kCp)) context_.row = node.attributes.IntOr("row", 0);
     }
     context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);
     if (ContextPart::Divides(context_.row, ranks)) return OkStatus();

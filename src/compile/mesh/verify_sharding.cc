@@ -334,6 +334,8 @@ class Verifier {
         if (!((p.partial | p.split()) & group).empty()) {
           return Refuse(fmt::format("{} is not the same along {}", Name(i), group.ToString()));
         }
+      } else if (node_->op != Op::kReduceScatter && node_->op != Op::kAllReduce) {
+        return Refuse("it is not known how its outputs lie");
       } else {
         if (!p.partial.HasAll(group)) {
           return Refuse(fmt::format("it adds up {} over {}, where it is no term of a sum{}", Name(i), group.ToString(),

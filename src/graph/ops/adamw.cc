@@ -2,6 +2,7 @@
 // (backend/cpu/adamw_step.h).
 #include <cmath>
 
+#include "graph/ops/measured.h"
 #include "graph/ops/update.h"
 
 namespace temper {
@@ -33,10 +34,25 @@ constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
 constexpr UpdateState kStates[] = {{.name = "adam_m"}, {.name = "adam_v"}};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  if (dtype != DType::kF32) return {};
+  Attributes attributes = AdamwSettings();
+  attributes.Set("weight_decay", 0.0);
+  attributes.Set("weight", int64_t{0});
+  return MeasuredAtExtents(dtype, attributes, [](const TensorType& x) {
+    return Types{x, x, x, x, {DType::kF32, {2}}, {DType::kF64, {kNumScalars}}};
+  });
+}
+
 }  // namespace
 
-const OpRule kAdamwRule = {
-    .attributes = kAttributes, .infer = Infer, .flow = &kFlow, .cost = CostOfUpdate, .overwrites = UpdateOverwrites};
+const OpRule kAdamwRule = {.kind = OpKind::kElementwise,
+                           .attributes = kAttributes,
+                           .infer = Infer,
+                           .flow = &kFlow,
+                           .cost = CostOfUpdate,
+                           .overwrites = UpdateOverwrites,
+                           .measured = Measured};
 
 constinit const UpdateRule kAdamwUpdate = {
     .name = "adamw", .op = Op::kAdamw, .states = kStates, .fill_scalars = FillScalars};

@@ -3,6 +3,7 @@
 // Clipping as torch.nn.utils.clip_grad_norm_: factor max_norm/(norm + 1e-6) where that is below 1, with the norm of the
 // gradient of the *mean* loss. Gradients hold the loss sum's gradient, so 1/N is folded into the factor. Of no sums it
 // is 1/N, and the norm 0.
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 
 namespace temper {
@@ -53,11 +54,23 @@ constexpr FlowRule kSumSquaresFlow = {.in = kSumSquaresIn, .out = kSumSquaresOut
 constexpr FlowRule kSumScalarsFlow = {.of_whole = true};
 constexpr FlowRule kClipFlow = {.of_whole = true};
 
+// Gradients are f32.
+std::vector<MeasuredCase> MeasuredSumSquares(DType dtype) {
+  if (dtype != DType::kF32) return {};
+  return MeasuredAlike(dtype, 1, {});
+}
+
 }  // namespace
 
-const OpRule kSumSquaresRule = {
-    .infer = InferSumSquares, .flow = &kSumSquaresFlow, .cost = SumSquaresCost, .workspace = SumSquaresWorkspace};
-const OpRule kSumScalarsRule = {.infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
-const OpRule kClipRule = {.attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
+const OpRule kSumSquaresRule = {.kind = OpKind::kMemory,
+                                .infer = InferSumSquares,
+                                .flow = &kSumSquaresFlow,
+                                .cost = SumSquaresCost,
+                                .workspace = SumSquaresWorkspace,
+                                .measured = MeasuredSumSquares};
+const OpRule kSumScalarsRule = {
+    .kind = OpKind::kMemory, .infer = InferSumScalars, .flow = &kSumScalarsFlow, .cost = SumScalarsCost};
+const OpRule kClipRule = {
+    .kind = OpKind::kMemory, .attributes = kClipAttributes, .infer = InferClip, .flow = &kClipFlow, .cost = ClipCost};
 
 }  // namespace temper

@@ -11,6 +11,8 @@
 // logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "graph/ops/loss_scratch.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -174,15 +176,61 @@ constexpr FlowOutput kLossOut[] = {{"T", {Factors({0, 1, 2, 3, 4})}, nullptr, -1
                                    {"Vr", {Factors({0, 1, 2, 3, 4}), Factors({6})}, "grad_w2"}};
 constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .part_axes = "axes"};
 
+ProductDims DimsOf(const Types& in) {
+  return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
+}
+
+// Chunks smaller than the default, whose traffic measured rates have in them: every chunk goes over the weight for its
+// logits and for d_x, and adds to all of d_w.
+Bytes MovedAgain(const Types& in, const Attributes& a) {
+  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
+  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
+  const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
+  const int64_t products = a.Flag("grad_x") ? 2 : 1;
+  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+}
+
+void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
+  work->weights += in[1].shape.elements();
+}
+
+struct MeasuredDims {
+  int64_t T, D, V;
+};
+constexpr MeasuredDims kMeasuredDims[] = {{512, 256, 8192}, {512, 1024, 8192}, {1024, 512, 16384}};
+
+std::vector<MeasuredCase> Measured(DType dtype) {
+  std::vector<MeasuredCase> cases;
+  for (const auto& [T, D, V] : kMeasuredDims) {
+    for (const int64_t grad_w : {0, 1}) {
+      cases.push_back({.inputs = {{dtype, {T, D}}, {dtype, {V, D}}, {DType::kI32, {T}}},
+                       .attributes = {{"pair2", int64_t{0}},
+                                      {"grad_x", int64_t{1}},
+                                      {"grad_w", grad_w},
+                                      {"grad_x2", int64_t{0}},
+                                      {"grad_w2", int64_t{0}},
+                                      {"acc_w", int64_t{0}},
+                                      {"acc_w2", int64_t{0}}}});
+    }
+  }
+  return cases;
+}
+
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
+const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
+                                        .attributes = kAttributes,
                                         .infer = Infer,
                                         .gradient = Gradient,
                                         .shard = ShardOperands,
                                         .flow = &kLossFlow,
                                         .cost = LossCost,
                                         .workspace = Workspace,
-                                        .overwrites = Overwrites};
+                                        .overwrites = Overwrites,
+                                        .product = DimsOf,
+                                        .recompute = RecomputeCost::kExpensive,
+                                        .model_work = AddModelWork,
+                                        .moved_again = MovedAgain,
+                                        .measured = Measured};
 
 }  // namespace temper

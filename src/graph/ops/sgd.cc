@@ -32,8 +32,14 @@ constexpr UpdateState kStates[] = {{.name = "sgd_momentum", .flag = "buffer"}};
 
 }  // namespace
 
-const OpRule kSgdRule = {
-    .attributes = kAttributes, .infer = Infer, .flow = &kFlow, .cost = CostOfUpdate, .overwrites = UpdateOverwrites};
+// Bound by what it moves, as AdamW is.
+const OpRule kSgdRule = {.kind = OpKind::kElementwise,
+                         .attributes = kAttributes,
+                         .infer = Infer,
+                         .flow = &kFlow,
+                         .cost = CostOfUpdate,
+                         .overwrites = UpdateOverwrites,
+                         .measured_as = Op::kAdamw};
 
 constinit const UpdateRule kSgdUpdate = {.name = "sgd", .op = Op::kSgd, .states = kStates};
 
