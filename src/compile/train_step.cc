@@ -230,7 +230,7 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Shar
 
 // An optimizer that is not elementwise sees whole matrices, or none.
 Status CheckUpdate(const Graph& local, const StepSpec& spec) {
-  if (spec.update.rule->elementwise) return OkStatus();
+  if (spec.update.rule->elementwise()) return OkStatus();
   for (ValueId id = 0; id < local.num_values(); ++id) {
     const Value& v = local.value(id);
     if (!v.trainable || v.type.shape.rank() < 2 || !v.shard || v.shard->split.empty()) continue;

@@ -196,6 +196,17 @@ TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
              "constant_with_warmup");
 }
 
+TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
+  RunConfig c = Valid();
+  c.optimizer.rule = &kSgdUpdate;
+  const auto silent = Resolve(c, RunFacts{.has_bf16 = true});
+  ASSERT_TRUE(silent.ok());
+  ASSERT_EQ(silent->warnings.size(), 1u);
+  EXPECT_HAS(silent->warnings[0], "learning_rate 0.0002 is a default for optimizer: adamw");
+  c.optimizer.learning_rate = 0.1;
+  EXPECT_TRUE(Resolve(c, RunFacts{.has_bf16 = true})->warnings.empty());
+}
+
 TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_momentum = 0.5; }),
              "sgd_momentum has no effect on optimizer: adamw");

@@ -109,7 +109,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"Optimizer",
        {
            {"optimizer", ChoiceOfRule(c.optimizer.rule),
-            "adamw, or sgd (with momentum), which keeps less and wants a learning rate some hundred times higher"},
+            "adamw, or sgd (with momentum), which keeps fewer states and wants a higher learning rate"},
            {"learning_rate",
             &c.optimizer.learning_rate,
             "the highest learning rate",

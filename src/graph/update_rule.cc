@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "graph/rule.h"
 
 namespace temper {
 namespace {
@@ -11,6 +12,10 @@ namespace {
 constexpr size_t kOtherInputs = 2;
 
 }  // namespace
+
+bool UpdateRule::elementwise() const {
+  return RuleOf(op).kind == OpKind::kElementwise;
+}
 
 std::vector<const UpdateState*> UpdateRule::StatesOf(const Attributes& attributes) const {
   std::vector<const UpdateState*> present;

@@ -35,13 +35,13 @@ struct UpdateRule {
   std::string_view name;  // "adamw": in settings and manifests
   Op op;
   std::span<const UpdateState> states;  // all that it may have
-  // An element of master and states depends on no other element. Others cannot be updated in parts, so their tensors
-  // pass through the host whole, and a mesh that splits them is refused.
-  bool elementwise = true;
   // Its own entries of `scalars` (f64[kNumScalars], enum Scalar) for optimizer step `step`, which counts from 1.
   // nullptr: it has none.
   void (*fill_scalars)(const Attributes& settings, int64_t step, std::span<double> scalars) = nullptr;
 
+  // An element of master and states depends on no other element, as the op's own rule says. Others cannot be updated in
+  // parts, so their tensors pass through the host whole, and a mesh that splits them is refused.
+  bool elementwise() const;
   // Those that it has with these attributes, in the order of the operands.
   std::vector<const UpdateState*> StatesOf(const Attributes& attributes) const;
 };

@@ -11,6 +11,7 @@
 #include "backend/gpu/faults.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "device/device.h"
+#include "graph/update_rule.h"
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/host_products.h"
 #endif

@@ -263,6 +263,18 @@ TEST(Addresses, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
   }
 }
 
+// None exists: an op that is not elementwise stands for one.
+TEST(CompileTraining, RefusesAMeshThatSplitsWhatAnOptimizerSeesWhole) {
+  const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
+  StepSpec spec{.update = {.rule = &whole}};
+  spec.mesh.mesh.set_size(Axis::kFsdp, 2);
+  const auto refused = CompileTraining(Net(8, 2), Net(8, 2, false), spec);
+  ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
+  EXPECT_NE(refused.status().message().find("optimizer whole works on whole matrices, and mesh fsdp=2 splits table"),
+            std::string::npos)
+      << refused.status().message();
+}
+
 TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {
   const Graph update = BuildUpdate(Net(8, 2), {.weight_decay = 0.1}, Mesh());
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();

@@ -80,7 +80,7 @@ class GroupFinder {
         Bytes& moved = GroupOf(graph, home)->moved;
         moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
         if (HasStates(graph, home)) moved += graph.value(node.outputs.back()).type.bytes();
-        if (rule->elementwise) of_element = ReplacedPerElement(graph, node);
+        if (rule->elementwise()) of_element = ReplacedPerElement(graph, node);
       }
       for (const auto* list : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *list) {

@@ -69,7 +69,7 @@ void Touches::FindCut(const ResidencySpec& spec) {
   for (size_t i = 0; i < cut_.size(); ++i) {
     const Node& node = graph_.nodes()[i];
     const UpdateRule* const rule = UpdateRuleOf(node.op);
-    if (rule == nullptr || !rule->elementwise) continue;
+    if (rule == nullptr || !rule->elementwise()) continue;
     const UpdateOperands operands(node);
     const ValueId state = node.inputs[operands.home()];
     if (HomeByName(graph_, *spec.homes, state) != Tier::kDisk) continue;
