@@ -84,7 +84,7 @@ std::vector<Case> Cases() {
            {.dtype = DType::kBF16, .micro_batches = 1, .recompute = kBlock, .max_norm = 0}},
           {"sgd", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0.9)}},
           {"sgd_bf16_nesterov_not_clipped",
-           {.dtype = DType::kBF16, .max_norm = 0, .optimizer = &kSgdUpdate, .settings = SgdSettings(0.9, true)}},
+           {.dtype = DType::kBF16, .optimizer = &kSgdUpdate, .settings = SgdSettings(0.9, true), .max_norm = 0}},
           {"sgd_without_momentum", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0)}},
           {"sgd_without_momentum_bf16",
            {.dtype = DType::kBF16, .micro_batches = 1, .optimizer = &kSgdUpdate, .settings = SgdSettings(0)}}};

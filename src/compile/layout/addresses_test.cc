@@ -268,6 +268,7 @@ TEST(CompileTraining, RefusesAMeshThatSplitsWhatAnOptimizerSeesWhole) {
   const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
   StepSpec spec{.update = {.rule = &whole}};
   spec.mesh.mesh.set_size(Axis::kFsdp, 2);
+  spec.mesh.rules = {{"norm", "fsdp"}, {".", "fsdp,-"}};
   const auto refused = CompileTraining(Net(8, 2), Net(8, 2, false), spec);
   ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
   EXPECT_NE(refused.status().message().find("optimizer whole works on whole matrices, and mesh fsdp=2 splits table"),
