@@ -1,5 +1,5 @@
-// The rules of an op: its output types, its gradient, its cost. One file per op in graph/ops/, one table in
-// registry.cc.
+// The rule of an op: output types, gradient, sharding, cost, and every other fact of it that passes ask for. One file
+// per op in graph/ops/; registry.cc puts them in a table in the order of op_list.inc.
 #pragma once
 
 #include <optional>
@@ -109,7 +109,7 @@ class ShardingSink {
 
 // What bounds an op's time, and, of what only moves memory, in which pattern.
 enum class OpKind : uint8_t {
-  kUnstated,     // no op's: rule_test.cc
+  kUnstated,     // refused by rule_facts_test.cc
   kElementwise,  // memory: an element of an output depends on the operands' elements in its place alone
   kMemory,       // memory: norms, reductions, tables
   kProduct,      // arithmetic, of a matrix product: OpRule::product

@@ -105,9 +105,7 @@ Link MeasureLink(int ranks, int threads) {
 // Beside moves a product stands for all kernels: most of a step's time is theirs.
 TimedCase ProductBesideMoves() {
   const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
-  return {.op = Op::kLinear,
-          .inputs = {x, w, y},
-          .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
+  return {.op = Op::kLinear, .inputs = {x, w, y}, .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
 }
 // Long enough for the scheduler to share the cores out many times.
 constexpr Seconds kBesideBudget{0.12};

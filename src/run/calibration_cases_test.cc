@@ -23,7 +23,9 @@ TEST(CalibrationCases, GiveEachRateOnceFromOperandsOfItsClass) {
         EXPECT_EQ(c.op, rate.op);
         EXPECT_EQ(ClassOf(c.op, c.inputs), rate.op_class);
         const Cost cost = CostOf(c);
-        if (!rate.computes) EXPECT_GT(cost.read + cost.written, before);
+        if (!rate.computes) {
+          EXPECT_GT(cost.read + cost.written, before);
+        }
         before = cost.read + cost.written;
       }
     }
