@@ -49,7 +49,7 @@ struct TrainerSpec {
   uint64_t seed = 42;
   SamplePlace place;
   std::function<Flops(int64_t tokens)> attention_flops;  // that the model requires for a document; empty: not counted
-  Peers peers;  // rows_per_micro_batch are those of one rank
+  Peers peers;                                           // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
