@@ -30,13 +30,6 @@ std::span<const UpdateRule* const> UpdateRules() {
   return kRules;
 }
 
-const UpdateRule* FindUpdateRule(std::string_view name) {
-  for (const UpdateRule* rule : UpdateRules()) {
-    if (rule->name == name) return rule;
-  }
-  return nullptr;
-}
-
 const UpdateRule* UpdateRuleOf(Op op) {
   for (const UpdateRule* rule : UpdateRules()) {
     if (rule->op == op) return rule;

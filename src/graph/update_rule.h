@@ -53,8 +53,7 @@ Attributes SgdSettings(double momentum = 0.9, bool nesterov = false);
 
 // All of them, AdamW first.
 std::span<const UpdateRule* const> UpdateRules();
-// nullptr: there is none of that name; the op updates no weight.
-const UpdateRule* FindUpdateRule(std::string_view name);
+// nullptr: the op updates no weight.
 const UpdateRule* UpdateRuleOf(Op op);
 
 // Where an update's operands are.
