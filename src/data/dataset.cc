@@ -89,7 +89,7 @@ class Loader {
       }
       out_.statistics.Add(outcome.statistics);
       for (const Sample& sample : outcome.samples) {
-        out_.store.Add(sample.tokens, sample.supervised);
+        out_.store.Add(sample.tokens, sample.supervised, sample.weights);
         out_.lines.push_back(static_cast<uint32_t>(block[i].line));
       }
     }

@@ -46,6 +46,7 @@ struct ChatOptions {
 struct RenderedChat {
   std::string text;
   std::vector<TextSpan> assistant;  // never empty; ascending, disjoint, none of them empty or all of the text
+  std::vector<size_t> messages;     // of each span: which message it is of, from 0
   // What the conversation goes on with behind `text` where turns were left out (is_beyond): to be counted.
   std::string beyond;
 };
