@@ -70,6 +70,7 @@ struct RunSpec {
   double weight_decay = 0.01;
   double adam_eps = 1e-8;
   double max_norm = 1.0;
+  bool weighted = false;      // tokens have weights
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
@@ -89,7 +90,9 @@ struct RunSpec {
 // rows of a micro-batch, those of number `data_rank`, and of each row its part; `supervised` counts those of all.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
+  std::vector<float> weight;  // multiples of 2^-2; 0 where target is -1
   int64_t supervised = 0;
+  double weight_sum = 0;  // of those of all ranks
 
   Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab, int64_t data_ranks = 1,
         int64_t data_rank = 0, const ContextPart& part = {.row = 1}) {
@@ -102,7 +105,10 @@ struct Batch {
         if (i > start && UniformAt(key, u) < 0.1f) start = i;
         const bool counts = UniformAt(key, u + 2) < 0.75f;
         supervised += counts;
+        const int quarters = counts ? 1 + static_cast<int>(UniformAt(key, u + 2) * 10) : 0;
+        weight_sum += 0.25 * quarters;
         if (!mine || !part.Has(i)) continue;
+        weight.push_back(0.25f * static_cast<float>(quarters));
         token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
         target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         position.push_back(static_cast<int32_t>(i - start));
@@ -142,7 +148,8 @@ class TinyRun {
     kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
     const auto forward_of = [&](bool training) {
-      return model_->Forward({.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training});
+      return model_->Forward(
+          {.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training, .weighted = spec.weighted});
     };
     Graph forward = forward_of(spec.dropout > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {
@@ -188,7 +195,7 @@ class TinyRun {
     data_rank_ = data_rank();
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
-    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss"}) {
+    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss", "weight"}) {
       train_buffers_.push_back(train().FindBuffer(name));
       eval_buffers_.push_back(eval().FindBuffer(name));
     }
@@ -220,7 +227,7 @@ class TinyRun {
     scalars[kScalarLearningRate] = learning_rate;
     scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, t);
     scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, t);
-    scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
+    scalars[kScalarTokenCount] = spec_.weighted ? batch.weight_sum : static_cast<double>(batch.supervised);
     for (int m = 0; m < spec_.micro_batches; ++m) {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;
       rng_[static_cast<size_t>(m * kNumRngWords + kRngStep)] = step_ - 1;
@@ -295,10 +302,11 @@ class TinyRun {
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
     const std::span<std::byte> data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
-                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
-    HostArray io[6];
+                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_),
+                                         Raw(batch.weight)};
+    HostArray io[std::size(data)];
     size_t n = 0;
-    for (size_t i = 0; i < 6; ++i) {
+    for (size_t i = 0; i < std::size(data); ++i) {
       if (buffers[i] >= 0) io[n++] = {buffers[i], data[i]};
     }
     Must(executor.Run({io, n}));

@@ -300,7 +300,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
 void CutLoss(int64_t rows, Graph* graph) {
   if (rows == kDefaultLossChunk) return;
   for (Node& node : graph->nodes()) {
-    if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", rows);
+    if (IsLoss(node.op)) node.attributes.Set("chunk", rows);
   }
 }
 
@@ -313,7 +313,7 @@ int NumBlocks(const Graph& graph) {
 // Rows of the loss.
 int64_t TokensOf(const Graph& forward) {
   for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kLinearCrossEntropy) return forward.value(node.inputs[0]).type.shape[0];
+    if (IsLoss(node.op)) return forward.value(node.inputs[0]).type.shape[0];
   }
   return kDefaultLossChunk;
 }

@@ -14,6 +14,11 @@ ValueId GraphBuilder::Source(std::string name, TensorType type, Role role) {
   return graph_->AddValue({.name = std::move(name), .type = type, .role = role});
 }
 
+ValueId GraphBuilder::TokenInput(std::string name, DType dtype, int64_t tokens) {
+  return graph_->AddValue(
+      {.name = std::move(name), .type = {dtype, {tokens}}, .role = Role::kInput, .per_token = true});
+}
+
 std::vector<ValueId> GraphBuilder::Add(Op op, std::vector<ValueId> inputs, Attributes attributes,
                                        const std::string& name, Role role) {
   const Result<Types> types = InferTypes(op, TypesOf(*graph_, inputs), attributes);
@@ -25,6 +30,7 @@ std::vector<ValueId> GraphBuilder::Add(Op op, std::vector<ValueId> inputs, Attri
         {.name = prefix_ + name + (i ? "." + std::to_string(i) : ""), .type = (*types)[i], .role = role}));
   }
   if (RuleOf(op).random) node.rng_name = prefix_ + name;
+  if (RuleOf(op).only_root) graph_->roots().push_back({node.outputs[0]});
   const std::vector<ValueId> outputs = node.outputs;
   graph_->AddNode(std::move(node));
   return outputs;

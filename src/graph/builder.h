@@ -21,7 +21,11 @@ class GraphBuilder {
   // A source. Weights have their HF name as it stands in the file; `prefix` does not apply.
   ValueId Source(std::string name, TensorType type, Role role);
 
-  // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs).
+  // An input with an element per token.
+  ValueId TokenInput(std::string name, DType dtype, int64_t tokens);
+
+  // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs). Marks
+  // the output of an op that can only be a root.
   std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
                            Role role = Role::kActivation);
 

@@ -39,6 +39,11 @@ constexpr bool IsTransfer(Op op) {
   return op == Op::kSend || op == Op::kRecv;
 }
 
+// A softmax over the head's logits, row by row, of which only what it says of a target remains.
+constexpr bool IsLoss(Op op) {
+  return op == Op::kLinearCrossEntropy || op == Op::kTokenLogprob;
+}
+
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse
 
@@ -47,7 +52,8 @@ enum Scalar : int {
   kScalarLearningRate,
   kScalarBiasCorrection1,  // 1 - beta1^t
   kScalarBiasCorrection2,  // 1 - beta2^t
-  kScalarTokenCount,       // supervised tokens of the whole batch: all micro-batches, all ranks
+  kScalarTokenCount,       // weight of the whole batch: all micro-batches, all ranks; the number of supervised
+                           // tokens where the data gives no weights
   kNumScalars,
 };
 

@@ -22,6 +22,10 @@ Graph Example() {
   build.EnterBlock(kBlockAfter, "", Phase::kBackward);
   const ValueId z = build.Add(Op::kRelu, {y}, {}, "z", Role::kOutput)[0];
   graph.value(z).updates = y;
+  const ValueId target = build.TokenInput("target", DType::kI32, 4);
+  const ValueId seed = build.Source("seed", graph.value(dropped).type, Role::kInput);
+  build.Add(Op::kLinearCrossEntropy, {dropped, w, target}, {}, "loss", Role::kOutput);
+  graph.roots().push_back({dropped, seed});
   return graph;
 }
 
@@ -37,6 +41,7 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(back->value(id).type, graph.value(id).type);
     EXPECT_EQ(back->value(id).role, graph.value(id).role);
     EXPECT_EQ(back->value(id).trainable, graph.value(id).trainable);
+    EXPECT_EQ(back->value(id).per_token, graph.value(id).per_token);
     EXPECT_EQ(back->value(id).updates, graph.value(id).updates);
   }
   ASSERT_EQ(back->nodes().size(), graph.nodes().size());
@@ -50,6 +55,8 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(a.phase, b.phase);
     EXPECT_EQ(a.rng_name, b.rng_name);
   }
+  EXPECT_EQ(back->roots(), graph.roots());
+  EXPECT_EQ(back->roots().size(), 2u);
   EXPECT_EQ(back->FindSource("w.weight"), graph.FindSource("w.weight"));
 }
 

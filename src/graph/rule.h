@@ -52,14 +52,16 @@ class GradientSink {
   // The sum of the contributions to input `i` delivered so far (by nodes later in the forward order, and for trainable
   // values by earlier micro-batches), or kNoValue. A rule that can, takes it as its `acc` operand.
   virtual ValueId Pending(int input) const = 0;
+  // Pending(i) where it exists before the step's first node: of earlier micro-batches alone. Else kNoValue.
+  virtual ValueId PendingBefore(int input) const = 0;
   // Emits a node and returns its outputs, whose types come from the op's shape rule.
   virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) = 0;
   // Declares `gradient` to be the gradient of input `i` so far, Pending(i) included.
   virtual void Deliver(int input, ValueId gradient) = 0;
   // As Deliver, for a contribution without Pending(i): adds the two.
   virtual void Contribute(int input, ValueId gradient) = 0;
-  // For the op at the root (linear_cross_entropy), whose forward pass yields the gradients too: replaces the node's
-  // attributes and inputs and appends outputs; returns the new outputs.
+  // For an op whose forward pass yields the gradients, too (OpRule::only_root): replaces the node's attributes and
+  // inputs and appends outputs; returns the new outputs.
   virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
 };
 
@@ -145,6 +147,9 @@ struct OpRule {
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
+  // Output 0 is a loss, and `gradient` makes the gradients of its sum (GradientSink::Extend): a root of the graph it
+  // stands in, and nothing else.
+  bool only_root = false;
   // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
   // nullptr: collectives, which have rules of their own, and ops that no mesh runs.

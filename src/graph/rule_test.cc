@@ -97,6 +97,14 @@ std::vector<Case> Cases() {
        {kX, head, kIndex, x2, w2, grad_w2},
        {{"pair2", kOne}, {"grad_x2", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
        "f32[6], bf16[6, 2], f32[12, 2]"},
+      {Op::kLinearCrossEntropy, {kX, head, kIndex, kStatistic}, {{"weighted", kOne}}, "f32[6]"},
+      {Op::kLinearCrossEntropy,
+       {kX, head, kIndex, x2, w2, kStatistic, grad_w2},
+       {{"pair2", kOne}, {"weighted", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
+       "f32[6], f32[12, 2]"},
+      {Op::kTokenLogprob, {kX, head, kIndex}, {}, "f32[6]"},
+      {Op::kTokenLogprob, {kX, head, kIndex, x2, w2}, {{"pair2", kOne}}, "f32[6]"},
+      {Op::kTokenLogprob, {kX, head, kIndex}, With(kPair, {{"begin", V}, {"whole", 2 * V}}), "f32[6]"},
       {Op::kLinearCrossEntropy,
        {kX, head, kIndex},
        With(kPair, {{"begin", V}, {"whole", 2 * V}, {"grad_w", kOne}}),
@@ -250,7 +258,9 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");
   if (c.op == Op::kReduceScatter) return k < c.attributes.Doubles("sizes").size() && dim == c.attributes.Int("dim");
-  if (c.op == Op::kLinearCrossEntropy) return k == 1 && dim == 0 && c.inputs.size() == 3;  // the vocabulary
+  // The vocabulary, where nothing else is as long.
+  if (IsLoss(c.op))
+    return k == 1 && dim == 0 && c.inputs.size() == 3 + static_cast<size_t>(c.attributes.Flag("weighted"));
   return false;
 }
 
@@ -405,9 +415,10 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   // Gradients that are added to what is not wanted, of a pair that is not there.
   refused(Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "acc_w", kOne);
   const Types loss = {kX, {kF, {V, D}}, kIndex};
-  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2"}) {
+  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2", "weighted"}) {
     refused(Op::kLinearCrossEntropy, loss, {}, key, kOne);
   }
+  for (const char* key : {"grad_x", "weighted", "pair2"}) refused(Op::kTokenLogprob, loss, {}, key, kOne);
 }
 
 TEST(Rule, ClipTakesSumsThatRanksAddedUp) {

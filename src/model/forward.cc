@@ -5,13 +5,12 @@
 namespace temper {
 
 ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec) : GraphBuilder(graph), spec_(spec) {
-  const TensorType index{DType::kI32, {spec.tokens}};
-  token_ = Source(kTokenInput, index, Role::kInput);
-  position_ = Source(kPositionInput, index, Role::kInput);
+  token_ = TokenInput(kTokenInput, DType::kI32, spec.tokens);
+  position_ = TokenInput(kPositionInput, DType::kI32, spec.tokens);
   if (spec.cache > 0) {
     length_ = Source(kLengthInput, {DType::kI32, {1}}, Role::kInput);
   } else {
-    document_start_ = Source(kDocumentStartInput, index, Role::kInput);
+    document_start_ = TokenInput(kDocumentStartInput, DType::kI32, spec.tokens);
   }
 }
 
@@ -65,8 +64,13 @@ ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
 void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD) {
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    const ValueId target = Source(kTargetInput, {DType::kI32, {spec_.tokens}}, Role::kInput);
-    Add(Op::kLinearCrossEntropy, {x_TD, w_VD, target}, {}, kLossOutput, Role::kOutput);
+    std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
+    Attributes attributes;
+    if (spec_.weighted) {
+      inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
+      attributes.Set("weighted", int64_t{1});
+    }
+    Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLossOutput, Role::kOutput);
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");

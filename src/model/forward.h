@@ -16,11 +16,13 @@ struct ForwardSpec {
   int64_t row = 0;            // tokens of a packed row (T is a multiple); what attention costs are estimated with
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
   bool training = false;      // with the dropout that the model's configuration asks for
+  bool weighted = false;      // with a weight for the loss of every token
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
 inline constexpr char kTokenInput[] = "token";                   // i32[T]
 inline constexpr char kTargetInput[] = "target";                 // i32[T], -1: no loss here
+inline constexpr char kWeightInput[] = "weight";                 // f32[T], of the loss; where ForwardSpec::weighted
 inline constexpr char kPositionInput[] = "position";             // i32[T], restarts with each document
 inline constexpr char kDocumentStartInput[] = "document_start";  // i32[T]
 inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], where something draws

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/pattern.h"
+#include "graph/ops/loss_operands.h"
 #include "graph/rule.h"
 #include "model/forward.h"
 
@@ -26,7 +27,7 @@ struct LinearModule {
   ValueId weight;
 };
 std::optional<LinearModule> ModuleOf(const Graph& graph, const Node& n) {
-  if (n.op != Op::kLinear && n.op != Op::kLinearCrossEntropy) return std::nullopt;
+  if (n.op != Op::kLinear && !IsLoss(n.op)) return std::nullopt;
   const Value& w = graph.value(n.inputs[1]);
   if (w.role != Role::kWeight || !w.name.ends_with(kWeightSuffix)) return std::nullopt;
   std::string path = w.name.substr(0, w.name.size() - kWeightSuffix.size());
@@ -230,7 +231,7 @@ class LoraRewriter {
       const auto target = module ? targets_.find(module->path) : targets_.end();
       if (target == targets_.end()) {
         graph_.AddNode(std::move(node));
-      } else if (node.op == Op::kLinearCrossEntropy) {
+      } else if (node.op != Op::kLinear) {
         AddToHead(node, *target->second);
       } else {
         AddToLinear(node, *target->second);
@@ -296,8 +297,8 @@ class LoraRewriter {
   void AddToHead(const Node& node, const LoraTarget& t) {
     Node head = node;
     const ValueId down = Down(node, t, t.scale);
-    head.inputs.push_back(down);
-    head.inputs.push_back(Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype));
+    const ValueId b = Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype);
+    head.inputs.insert(head.inputs.begin() + LossOperands::kTarget + 1, {down, b});
     head.attributes.Set("pair2", int64_t{1});
     graph_.AddNode(std::move(head));
   }

@@ -58,9 +58,18 @@ for name, window in (("Attention", 99), ("AttentionWindow2", 2)):
 x, w = wave(10, 3, 4), wave(11, 5, 4)
 loss = F.cross_entropy(x @ w.T, torch.tensor([4, -100, 1]), reduction="none")
 show("CrossEntropy", loss)
-d_x, d_w = torch.autograd.grad(loss.sum(), (x, w))
+d_x, d_w = torch.autograd.grad(loss.sum(), (x, w), retain_graph=True)
 show("CrossEntropyDX", d_x)
 show("CrossEntropyDW", d_w)
+
+# The same with a weight for every token.
+weighted = loss * torch.tensor([0.5, 3.0, 2.25])
+show("WeightedCrossEntropy", weighted)
+d_x, d_w = torch.autograd.grad(weighted.sum(), (x, w))
+show("WeightedCrossEntropyDX", d_x)
+show("WeightedCrossEntropyDW", d_w)
+logprob = torch.log_softmax(x @ w.T, -1)
+show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
 
 # Clipping the gradient of the mean over 10 tokens, given the sum's.
 p = torch.nn.Parameter(torch.zeros(4))

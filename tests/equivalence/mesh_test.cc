@@ -31,7 +31,7 @@ Curve Train(const RunSpec& spec) {
     Batch batch = run.MakeBatch(static_cast<uint64_t>(step));
     // Ten steps at a rate at which ten times rounding stays rounding: at 1e-2 these adapters diverge.
     run.Step(batch, /*learning_rate=*/1e-3);
-    curve.loss.push_back(run.loss_sum() / static_cast<double>(batch.supervised));
+    curve.loss.push_back(run.loss_sum() / (spec.weighted ? batch.weight_sum : static_cast<double>(batch.supervised)));
     curve.norm.push_back(run.grad_norm());
   }
   return curve;
@@ -222,6 +222,7 @@ struct Variant {
   Method method;
   double dropout;
   bool on_large_meshes = false, of_few = false;
+  bool weighted = false;
 };
 
 // With gelu in place of relu, of whose units one may be so near its edge that the order of a sum decides whether it has
@@ -237,6 +238,8 @@ std::vector<Variant> Variants() {
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},
           {"full post-norm OPT", Smooth(OptConfigText(false)), Method::kFull, 0},
+          {"full Llama with weights", LlamaConfigText(false), Method::kFull, 0, true, true, true},
+          {"LoRA on the head with weights", LlamaConfigText(true), Method::kLoraWithHead, 0.1, false, false, true},
           {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true}};
 }
 
@@ -250,14 +253,16 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
           // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
           // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
           // that the order of sums decides. 1e-5 is far below all other gradients here.
-          .adam_eps = 1e-5};
+          .adam_eps = 1e-5,
+          .weighted = v.weighted};
 }
 
 // Those of one rank, made once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
-  const auto [it, fresh] = known.try_emplace(fmt::format("{} {} {} {} {}", spec.config, static_cast<int>(spec.method),
-                                                         spec.dropout, spec.rows_per_micro_batch, spec.micro_batches));
+  const auto [it, fresh] =
+      known.try_emplace(fmt::format("{} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
+                                    spec.rows_per_micro_batch, spec.micro_batches, spec.weighted));
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;

@@ -72,6 +72,23 @@ class Unawaited final : public Stream {
   Status Synchronize() override { return IoError("the host waits"); }
 };
 
+TEST(GpuTokenLogprob, IsTheLossWithTheOtherSign) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const LossCase& c : kLossCases) {
+      if (c.weighted) continue;
+      const LossRun loss(c, dtype);
+      const LogprobRun run(loss);
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        const TestTensors want =
+            RunKernel({Op::kLinearCrossEntropy, loss.attributes, &loss.inputs}, *gpu.table, /*fast=*/true, 1);
+        const TestTensors got = RunKernel({Op::kTokenLogprob, run.attributes, &run.inputs}, *gpu.table, true, 1);
+        ASSERT_EQ(got.size(), 1u);
+        for (int64_t t = 0; t < c.T; ++t) EXPECT_EQ(got[0].Get(t), -want[0].Get(t)) << c.name << " " << t;
+      }
+    }
+  }
+}
+
 TEST(GpuLoss, TheHostDoesNotWaitForANumberThatIsInTheTargetsItHasLoaded) {
   for (const LossCase& c : kLossCases) {
     const LossRun run(c, DType::kBF16);

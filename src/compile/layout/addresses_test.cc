@@ -26,8 +26,8 @@ Graph Net(int64_t tokens, int blocks, bool trainable = true) {
     graph.value(id).trainable = trainable;
     return id;
   };
-  const ValueId token = build.Source("token", {DType::kI32, {tokens}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {tokens}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, tokens);
+  const ValueId target = build.TokenInput("target", DType::kI32, tokens);
   const ValueId table = weight("table", {V, D});
   ValueId x = build.Embedding(table, token, 0, "x");
   for (int b = 0; b < blocks; ++b) {

@@ -96,7 +96,7 @@ TEST(ShardingRules, ATensorThatNoneMatchesIsAnErrorUnlessItHasOneElement) {
 TEST(ShardingRules, WhatCannotBeComputedNamesTheRulesOfTheUser) {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {8}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, 8);
   const ValueId table = build.Source("table", {DType::kF32, {5, 6}}, Role::kWeight);
   const ValueId w = build.Source("a.weight", {DType::kF32, {4, 6}}, Role::kWeight);
   build.Linear(build.Embedding(table, token, 0, "x"), w, kNoValue, "y");

@@ -105,7 +105,7 @@ class Verifier {
         break;
       }
       case Role::kInput:
-        if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = TokenAxes(mesh_).axes();
+        if (v.per_token) slot->dims[0] = TokenAxes(mesh_).axes();
         break;
       default:
         break;  // constants: the same everywhere

@@ -117,7 +117,7 @@ Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std:
   if ((spec.op == Op::kAttention || spec.op == Op::kAttentionBackward) && spec.attributes.Has("axes")) {
     return Unsupported(std::string(ToString(spec.op)) + " over ranks has to be made steps of a ring first");
   }
-  if (spec.op == Op::kLinearCrossEntropy && spec.attributes.Has("axes") && exchange == nullptr) {
+  if (IsLoss(spec.op) && spec.attributes.Has("axes") && exchange == nullptr) {
     return Unsupported(std::string(ToString(spec.op)) + " over a shared vocabulary needs a communicator between ranks");
   }
   return std::unique_ptr<Kernel>(std::make_unique<reference::ReferenceKernel>(spec, function, std::move(exchange)));
