@@ -72,6 +72,10 @@ Status LoadData(Run& run) {
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) DescribeData(run.eval_data->dataset);
   }
+  const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
+  if (weighted && !c.data.weighted) {
+    return InvalidArgument("the data had no weights when the run was compiled, and has some now: start it again");
+  }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
   return OkStatus();

@@ -10,6 +10,7 @@
 #include "comm/local/launch.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
+#include "data/records.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
 
@@ -52,6 +53,18 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     }
   }
   return OkStatus();
+}
+
+// Whether rows of the training or the evaluation data have weights: what the run is compiled by, before the data is
+// read. The first rank looks for all. A plan may name files that are not there yet: without weights, then.
+Result<bool> FirstRankSeesWeights(const Ranks& ranks, const RunConfig::Data& data) {
+  bool weighted = false;
+  for (const std::string& path : {data.data, data.eval_data}) {
+    if (ranks.first() && !weighted && !path.empty()) weighted = HasWeights(PosixEnv(), path);
+  }
+  constexpr char kWeighted[] = "weighted";
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
+  return firsts == kWeighted;
 }
 
 // The first rank claims the folder for all. Returns the checkpoint to go on from, empty for none.
@@ -151,6 +164,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
   if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
+  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankSeesWeights(ranks, config.data));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));

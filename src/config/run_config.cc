@@ -259,6 +259,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
+  c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {
     const bool lora = c.model.method == TrainMethod::kLora;
     c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;

@@ -48,6 +48,9 @@ struct RunConfig {
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
     std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
+    // No option: whether rows have weights (data/records.h: HasWeights). Resolve takes it from the facts, since what is
+    // compiled depends on it.
+    bool weighted = false;
   };
 
   struct Lora {
@@ -194,6 +197,7 @@ struct RunFacts {
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
   bool positions_are_learned = false;        // a table: no row may be longer (OPT)
   std::optional<RunConfig::Lora> adapter;    // of the adapter to go on from: its r, alpha, targets
+  bool weighted_data = false;                // the run's data has weights
 };
 
 struct ResolvedRun {

@@ -171,8 +171,11 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   const ModelFacts& facts = model.facts();
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
   const auto forward_of = [&](int64_t rows, bool training) {
-    return model.Forward(
-        {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
+    return model.Forward({.dtype = ComputeDType(config),
+                          .tokens = rows * run.data_ranks() * row,
+                          .row = row,
+                          .training = training,
+                          .weighted = config.data.weighted});
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);

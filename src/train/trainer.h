@@ -1,6 +1,7 @@
 // Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars,
-// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Both own their
-// host arrays, made once; a step allocates nothing.
+// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Means are
+// weighted by the tokens' weights; the sum of these over the whole batch is exact on any mesh, because they are fixed
+// point. Both own their host arrays, made once; a step allocates nothing.
 #pragma once
 
 #include <functional>
@@ -33,6 +34,7 @@ class HostBatches {
  private:
   const int64_t tokens_, micro_batches_;
   std::vector<int32_t> token_, target_, position_, document_start_;
+  std::vector<float> weight_;  // empty where the Program takes no weights
   std::vector<int64_t> rng_;
   std::vector<float> loss_;
   std::vector<HostArray> io_;
@@ -48,7 +50,7 @@ struct TrainerSpec {
   uint64_t seed = 42;
   SamplePlace place;
   std::function<Flops(int64_t tokens)> attention_flops;  // that the model requires for a document; empty: not counted
-  Peers peers;  // rows_per_micro_batch are those of one rank
+  Peers peers;                                           // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
@@ -92,7 +94,7 @@ class Trainer {
 };
 
 struct EvaluationReport {
-  double loss = 0;     // mean over supervised tokens
+  double loss = 0;     // weighted mean over supervised tokens
   int64_t tokens = 0;  // supervised
 };
 
