@@ -24,6 +24,7 @@
 #include "base/quantity.h"
 #include "base/team.h"
 #include "format/json.h"
+#include "model/families.h"
 #include "plan/compiled_run.h"
 #include "plan/planner.h"
 #include "program/buffer_names.h"
@@ -164,7 +165,7 @@ int Main(const Case& c) {
   }
   Device& device = **opened;
   const RunConfig config = ConfigOf(c);
-  const auto model = Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), c.config)), c.config));
+  const auto model = Must(ModelFromConfig(Must(ReadJsonFile(PosixEnv(), c.config)), c.config));
   std::optional<PlannedRun> planned;
   std::string forecast;
   if (c.limit) {
@@ -201,8 +202,8 @@ int Main(const Case& c) {
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  const double pairs = static_cast<double>(tokens) * (kRow + 1) / 2;
-  const double mfu = run.ModelFlops(tokens, pairs).v / median / peak;
+  const Flops attention{run.AttentionFlops(kRow).v * static_cast<double>(tokens) / static_cast<double>(kRow)};
+  const double mfu = run.ModelFlops(tokens, attention).v / median / peak;
   const Bytes in_use = run.train().arena_bytes + Must(device.MeasureMemory()).beside;
   fmt::print(
       "{} {}, {} x {} rows of {}{}{}: {:.0f} tokens/s, MFU {:.1f} % of {:.0f} TFLOP/s, step {:.1f} ms ({:.1f} to "

@@ -14,6 +14,7 @@
 #include "compile/train_step.h"
 #include "device/communicator.h"
 #include "format/json.h"
+#include "model/families.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "runtime/executor.h"
@@ -42,7 +43,7 @@ class ModelStep {
  public:
   // `communicator` and `collectives` (for the mesh): of the rank; nullptr where it is alone. Both must outlive it.
   ModelStep(const StepOf& of, Communicator* communicator, KernelTable* collectives) : rows_(of.rows) {
-    const auto model = Must(Model::FromConfig(Must(ParseJson(of.config, "config.json")), "config.json"));
+    const auto model = Must(ModelFromConfig(Must(ParseJson(of.config, "config.json")), "config.json"));
     const Mesh& mesh = of.mesh.mesh;
     const auto forward_of = [&](bool training) {
       return model->Forward({.dtype = of.dtype, .tokens = of.row * of.rows, .row = of.row, .training = training});

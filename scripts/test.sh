@@ -2,7 +2,8 @@
 # What must hold before a change goes in. Ends with the seconds that each part took.
 #   scripts/test.sh            release and inputs: what CI runs
 #   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds
-#                              (build/), every test passes, and the demo's voices are learnt
+#                              (build/), every test passes, no more skip than tools/skips.txt allows, and the demo's
+#                              voices are learnt
 #   scripts/test.sh inputs     what reads files passes its unit tests under AddressSanitizer and
 #                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
 #                              (build-sanitize/)
@@ -59,6 +60,9 @@ release() {
   python3 tools/check_isa_objects.py build
   end
   tests release build
+  begin 'skipped tests'
+  python3 tools/check_skips.py build/Testing/Temporary/LastTest.log tools/skips.txt
+  end
   begin 'demo (1 epoch)'
   scripts/demo.sh --temper build/temper --output_dir build/demo --epochs 1
   end

@@ -19,6 +19,7 @@
 #include "device/communicator.h"
 #include "disk/disk_tier.h"
 #include "format/json.h"
+#include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
@@ -36,7 +37,7 @@ inline void Must(const Status& s) {
 }
 
 inline std::unique_ptr<Model> MakeModel(const std::string& config) {
-  return Must(Model::FromConfig(Must(ParseJson(config, "config.json")), "config.json"));
+  return Must(ModelFromConfig(Must(ParseJson(config, "config.json")), "config.json"));
 }
 
 // Heads of 16 elements in groups, three blocks; small enough that a step takes milliseconds.
@@ -46,6 +47,12 @@ inline std::string LlamaConfigText(bool tied, int64_t hidden = 64, int64_t block
       "num_attention_heads": {}, "num_key_value_heads": {}, "intermediate_size": {}, "max_position_embeddings": 256,
       "tie_word_embeddings": {}}})",
       vocab, hidden, blocks, hidden / 16, hidden / 32, hidden * 2, tied);
+}
+// Fused projections, and a window that is shorter than a row.
+inline std::string Phi3ConfigText() {
+  return R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "sliding_window": 20})";
 }
 inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
@@ -68,8 +75,10 @@ struct RunSpec {
   int recompute_blocks = kAllBlocks;
   int threads = 2;
   double weight_decay = 0.01;
-  double adam_eps = 1e-8;
+  const UpdateRule* optimizer = &kAdamwUpdate;
+  Attributes settings = AdamwSettings();  // of the optimizer
   double max_norm = 1.0;
+  bool weighted = false;      // tokens have weights
   bool through_text = false;  // run what the printed Program reads back to
   Isa isa = DetectIsa();
   MemorySpec memory;
@@ -89,7 +98,9 @@ struct RunSpec {
 // rows of a micro-batch, those of number `data_rank`, and of each row its part; `supervised` counts those of all.
 struct Batch {
   std::vector<int32_t> token, target, position, document_start;
+  std::vector<float> weight;  // multiples of 2^-2; 0 where target is -1
   int64_t supervised = 0;
+  double weight_sum = 0;  // of those of all ranks
 
   Batch(uint64_t seed, int64_t rows, int64_t row, int64_t rows_per_micro_batch, int64_t vocab, int64_t data_ranks = 1,
         int64_t data_rank = 0, const ContextPart& part = {.row = 1}) {
@@ -102,7 +113,10 @@ struct Batch {
         if (i > start && UniformAt(key, u) < 0.1f) start = i;
         const bool counts = UniformAt(key, u + 2) < 0.75f;
         supervised += counts;
+        const int quarters = counts ? 1 + static_cast<int>(UniformAt(key, u + 2) * 10) : 0;
+        weight_sum += 0.25 * quarters;
         if (!mine || !part.Has(i)) continue;
+        weight.push_back(0.25f * static_cast<float>(quarters));
         token.push_back(static_cast<int32_t>(UniformAt(key, u + 1) * static_cast<float>(vocab)));
         target.push_back(counts ? static_cast<int32_t>(UniformAt(key, u + 3) * static_cast<float>(vocab)) : -1);
         position.push_back(static_cast<int32_t>(i - start));
@@ -142,28 +156,31 @@ class TinyRun {
     kernels_ = MakeCpuKernels(options);
     const int64_t tokens = spec.row * spec.rows_per_micro_batch;
     const auto forward_of = [&](bool training) {
-      return model_->Forward({.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training});
+      return model_->Forward(
+          {.dtype = spec.dtype, .tokens = tokens, .row = spec.row, .training = training, .weighted = spec.weighted});
     };
     Graph forward = forward_of(spec.dropout > 0), eval_forward = forward_of(false);
     if (spec.method == Method::kFull) {
       TrainAllWeights(&forward);
     } else {
-      LoraSpec lora{.r = 4, .alpha = 8};
-      if (spec.method == Method::kLoraWithHead) lora.target_regex = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
-      targets_ = Must(ResolveLoraTargets(forward, lora));
+      LoraConfig lora{.r = 4, .alpha = 8};
+      if (spec.method == Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+      targets_ = Must(ResolveLora(model_->modules(), lora));
       forward = AddLora(forward, targets_, spec.dropout);
       eval_forward = AddLora(eval_forward, targets_, 0);
     }
-    programs_ = Must(
-        CompileTraining(forward, eval_forward,
-                        {.micro_batches = spec.micro_batches,
-                         .recompute = spec.recompute,
-                         .recompute_blocks = spec.recompute_blocks,
-                         .adamw = {.eps = spec.adam_eps, .weight_decay = spec.weight_decay, .max_norm = spec.max_norm},
-                         .threads = spec.threads,
-                         .mesh = mesh,
-                         .memory = spec.memory},
-                        nullptr, &chosen_));
+    programs_ = Must(CompileTraining(forward, eval_forward,
+                                     {.micro_batches = spec.micro_batches,
+                                      .recompute = spec.recompute,
+                                      .recompute_blocks = spec.recompute_blocks,
+                                      .update = {.rule = spec.optimizer,
+                                                 .settings = spec.settings,
+                                                 .weight_decay = spec.weight_decay,
+                                                 .max_norm = spec.max_norm},
+                                      .threads = spec.threads,
+                                      .mesh = mesh,
+                                      .memory = spec.memory},
+                                     nullptr, &chosen_));
     if (spec.through_text) {
       for (Program& p : programs_) p = Must(ReadProgram(PrintProgram(p)));
     }
@@ -188,7 +205,7 @@ class TinyRun {
     data_rank_ = data_rank();
     scalars_ = Find(kScalarsBuffer);
     clip_ = Find(kClipBuffer);
-    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss"}) {
+    for (const char* name : {"token", "target", "position", "document_start", "rng", "loss", "weight"}) {
       train_buffers_.push_back(train().FindBuffer(name));
       eval_buffers_.push_back(eval().FindBuffer(name));
     }
@@ -220,7 +237,7 @@ class TinyRun {
     scalars[kScalarLearningRate] = learning_rate;
     scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, t);
     scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, t);
-    scalars[kScalarTokenCount] = static_cast<double>(batch.supervised);
+    scalars[kScalarTokenCount] = spec_.weighted ? batch.weight_sum : static_cast<double>(batch.supervised);
     for (int m = 0; m < spec_.micro_batches; ++m) {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;
       rng_[static_cast<size_t>(m * kNumRngWords + kRngStep)] = step_ - 1;
@@ -295,10 +312,11 @@ class TinyRun {
 
   void Run(Executor& executor, Batch& batch, const std::vector<int>& buffers) {
     const std::span<std::byte> data[] = {Raw(batch.token),          Raw(batch.target), Raw(batch.position),
-                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_)};
-    HostArray io[6];
+                                         Raw(batch.document_start), Raw(rng_),         Raw(losses_),
+                                         Raw(batch.weight)};
+    HostArray io[std::size(data)];
     size_t n = 0;
-    for (size_t i = 0; i < 6; ++i) {
+    for (size_t i = 0; i < std::size(data); ++i) {
       if (buffers[i] >= 0) io[n++] = {buffers[i], data[i]};
     }
     Must(executor.Run({io, n}));
@@ -311,7 +329,7 @@ class TinyRun {
   const RunSpec spec_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KernelTable> kernels_, collectives_;
-  std::vector<LoraTarget> targets_;
+  std::vector<LoraModule> targets_;
   std::vector<Program> programs_;
   ChosenMemory chosen_;
   std::unique_ptr<Arena> arena_, host_;

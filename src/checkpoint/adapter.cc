@@ -13,7 +13,6 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";
 // PEFT stores the frozen weight of an adapted head beside the adapter.
 constexpr std::string_view kFrozenHead = "base_model.model.lm_head.base_layer.weight";
 
@@ -37,15 +36,7 @@ Status CheckTensor(const ModelWeights& files, const std::string& name, const Sha
 
 }  // namespace
 
-std::string AdapterAName(const std::string& module) {
-  return fmt::format("{}{}.lora_A.weight", kPrefix, module);
-}
-std::string AdapterBName(const std::string& module) {
-  return fmt::format("{}{}.lora_B.weight", kPrefix, module);
-}
-
-Status WriteAdapter(Env& env, const std::string& folder, const AdapterConfig& config,
-                    std::span<const NamedView> tensors) {
+Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors) {
   TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
   // An earlier adapter's configuration must not meet the new weights: without one the folder is no adapter.
   const std::string config_path = JoinPath(folder, kAdapterConfigFile);
@@ -60,20 +51,20 @@ Status WriteAdapter(Env& env, const std::string& folder, const AdapterConfig& co
     TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, it->view.raw()));
   }
   TEMPER_RETURN_IF_ERROR(writer.Finish());
-  return WriteTextFileAtomically(env, config_path, FormatAdapterConfig(config));
+  return WriteTextFileAtomically(env, config_path, FormatLoraConfig(config));
 }
 
-Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const AdapterModule> modules) {
+Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules) {
   TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
   std::set<std::string, std::less<>> expected;
-  for (const AdapterModule& m : modules) {
-    const std::string a = AdapterAName(m.module), b = AdapterBName(m.module);
+  for (const LoraModule& m : modules) {
+    const std::string a = LoraAName(m.path), b = LoraBName(m.path);
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, a, {m.r, m.in}));
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.r}));
     expected.insert(a);
     expected.insert(b);
   }
-  const bool head_adapted = expected.contains(AdapterAName("lm_head"));
+  const bool head_adapted = expected.contains(LoraAName("lm_head"));
   for (const ModelWeights::Entry& e : files.entries()) {
     if (expected.contains(e.tensor->name) || (head_adapted && e.tensor->name == kFrozenHead)) continue;
     return Unsupported(
@@ -87,11 +78,13 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
 Status AdapterReader::Load(const BufferLookup& buffer) const {
   std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
   HostWindow window;
-  for (const AdapterModule& m : modules_) {
-    for (const std::string& name : {AdapterAName(m.module), AdapterBName(m.module)}) {
-      const auto read = [&](const PartView& piece) { return ReadPart(files_.Find(name), piece, staging); };
-      for (const DevicePart& part : {buffer(name), buffer(MasterName(name))}) {
-        if (part.exists()) TEMPER_RETURN_IF_ERROR(window.Fill(part, read));
+  for (const StoredWeight& weight : LoraWeights(modules_)) {
+    for (const DevicePart& part : {buffer(weight.name), buffer(MasterName(weight.name))}) {
+      if (!part.exists()) continue;
+      for (const auto& [tensor, in_file] : weight.source.FileParts(part.part)) {
+        const auto entry = files_.Find(tensor->name);
+        TEMPER_RETURN_IF_ERROR(window.Fill({in_file, *part.stream},
+                                           [&](const PartView& piece) { return ReadPart(entry, piece, staging); }));
       }
     }
   }

@@ -6,23 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/load_weights.h"
+#include "format/lora_config.h"
+#include "format/lora_module.h"
 #include "format/model_weights.h"
 #include "tensor/view.h"
 
 namespace temper {
-
-// One adapted linear module: y = W x + scale * B (A x), A [r, in], B [out, r].
-struct AdapterModule {
-  std::string module;  // path as transformers names it today: "model.layers.0.self_attn.q_proj", "lm_head"
-  int64_t in = 0, out = 0, r = 0;
-  double scale = 0;
-};
-
-// Names of its tensors in the file: "base_model.model.<module>.lora_A.weight".
-std::string AdapterAName(const std::string& module);
-std::string AdapterBName(const std::string& module);
 
 // Writes the folder from f32 views (named as in the file), adapter_config.json last; each file is synced and renamed,
 // so a reader sees the old or the new. Creates the folder.
@@ -30,14 +20,13 @@ struct NamedView {
   std::string name;
   View view;
 };
-Status WriteAdapter(Env& env, const std::string& folder, const AdapterConfig& config,
-                    std::span<const NamedView> tensors);
+Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
 // An adapter opened and proved to be exactly that of `modules`: every A and B there, with the right shape and a
 // floating dtype, and nothing else (but the frozen lm_head.base_layer that PEFT stores where the head is adapted).
 class AdapterReader {
  public:
-  static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const AdapterModule> modules);
+  static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules);
 
   // Fills the buffer of each A and B, and of its master where `buffer` knows one, converting. Buffers that `buffer`
   // does not know are skipped.
@@ -46,10 +35,10 @@ class AdapterReader {
   Status Read(const std::string& name, std::span<float> out) const;
 
  private:
-  AdapterReader(ModelWeights files, std::vector<AdapterModule> modules)
+  AdapterReader(ModelWeights files, std::vector<LoraModule> modules)
       : files_(std::move(files)), modules_(std::move(modules)) {}
   ModelWeights files_;
-  std::vector<AdapterModule> modules_;
+  std::vector<LoraModule> modules_;
 };
 
 }  // namespace temper

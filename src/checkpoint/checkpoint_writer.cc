@@ -49,7 +49,7 @@ FileContents ByFile(const CheckpointContents& contents) {
 
 std::vector<TensorDeclaration> Declarations(const std::vector<const CheckpointTensor*>& tensors, bool whole) {
   std::vector<TensorDeclaration> declared;
-  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, whole ? t->whole() : t->part.view.type});
+  for (const CheckpointTensor* t : tensors) declared.push_back({t->stored_as, whole ? t->whole() : t->slice()});
   return declared;
 }
 
@@ -76,6 +76,7 @@ class Save {
         final_(CheckpointFolder(options.output_dir, contents.state.step)),
         staging_(final_ + std::string(kStagingSuffix)) {
     manifest_.kind = contents.kind;
+    manifest_.optimizer = contents.optimizer;
     manifest_.state = contents.state;
     manifest_.identity = contents.identity;
     manifest_.seconds = contents.seconds;
@@ -133,22 +134,36 @@ class Save {
     for (const StoredTensor& stored : writer.order()) {
       const CheckpointTensor& t = *by_name.at(stored.name);
       Checksum checksum;
-      TEMPER_RETURN_IF_ERROR(window.Read({t.part, t.stream != nullptr ? *t.stream : *options_.stream},
-                                         [&](std::span<const std::byte> rest) -> Status {
-                                           while (!rest.empty()) {
-                                             const auto piece = rest.first(std::min(rest.size(), kPiece));
-                                             checksum.Update(piece);
-                                             if (hurry_) writer.Hurry();
-                                             TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
-                                             rest = rest.subspan(piece.size());
-                                           }
-                                           return OkStatus();
-                                         }));
-      manifest_.tensors.push_back(
-          {t.name, t.whole(), {{file, t.stored_as, t.part.begin, t.part.view.type.shape, checksum.Hex()}}});
+      const auto append = [&](std::span<const std::byte> rest) -> Status {
+        while (!rest.empty()) {
+          const auto piece = rest.first(std::min(rest.size(), kPiece));
+          checksum.Update(piece);
+          if (hurry_) writer.Hurry();
+          TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
+          rest = rest.subspan(piece.size());
+        }
+        return OkStatus();
+      };
+      const auto read = [&](const PartView& part, Stream* stream) {
+        return window.Read({part, stream != nullptr ? *stream : *options_.stream}, append);
+      };
+      TEMPER_RETURN_IF_ERROR(read(t.part, t.stream));
+      for (const CheckpointTensor::Rows& rows : t.more) TEMPER_RETURN_IF_ERROR(read(rows.part, rows.stream));
+      AddSlice(t, {file, t.stored_as, t.part.begin, t.slice().shape, checksum.Hex()});
     }
     manifest_.files.push_back(TensorFileEntry(file, writer));
     return OkStatus();
+  }
+
+  void AddSlice(const CheckpointTensor& t, Manifest::Slice slice) {
+    const auto same = [&](const Manifest::Tensor& tensor) { return tensor.name == t.name; };
+    // Slices of a tensor are stored one after another.
+    const auto it = std::find_if(manifest_.tensors.rbegin(), manifest_.tensors.rend(), same);
+    if (it == manifest_.tensors.rend()) {
+      manifest_.tensors.push_back({t.name, t.whole(), {std::move(slice)}});
+    } else {
+      it->slices.push_back(std::move(slice));
+    }
   }
 
   Status AddOtherRanks() {
@@ -210,13 +225,23 @@ class Save {
 };
 
 void CheckContents(const CheckpointContents& contents) {
+  const auto has_memory = [](const PartView& part) {
+    return part.view.data != nullptr || part.view.type.bytes().v == 0;
+  };
   for (const CheckpointTensor& t : contents.tensors) {
-    TEMPER_CHECK(t.part.view.data != nullptr || t.part.view.type.bytes().v == 0) << t.name << " has no memory";
+    TEMPER_CHECK(has_memory(t.part)) << t.name << " has no memory";
+    for (const auto& rows : t.more) TEMPER_CHECK(has_memory(rows.part)) << t.name << " has rows without memory";
     TEMPER_CHECK(!t.file.empty() && t.file.find('/') == t.file.npos) << t.name << " is to go into '" << t.file << "'";
   }
 }
 
 }  // namespace
+
+TensorType CheckpointTensor::slice() const {
+  TensorType type = part.view.type;
+  for (const Rows& rows : more) type.shape.set_dim(0, type.shape[0] + rows.part.view.type.shape[0]);
+  return type;
+}
 
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {
   Bytes sum = KiB(64) + Bytes{kManifestBytesPerTensor} * static_cast<int64_t>(contents.tensors.size());

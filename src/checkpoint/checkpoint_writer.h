@@ -25,18 +25,27 @@
 namespace temper {
 
 struct CheckpointTensor {
+  // Memory must stay valid and unchanged until WaitUntilRead has returned.
+  struct Rows {
+    PartView part;
+    Stream* stream = nullptr;  // as `stream` below
+  };
   std::string name;          // in the manifest
-  PartView part;             // must stay valid and unchanged until WaitUntilRead has returned
+  PartView part;             // of the tensor
   std::string file;          // safetensors file of the folder that it goes to; on several ranks one of this rank's own
   std::string stored_as;     // its name in there
   bool joined = false;       // on several ranks: `file` is one for all, which the first rank puts together
   Stream* stream = nullptr;  // that it is read through; null: Options::stream
+  std::vector<Rows> more;    // rows that follow those of `part`: of a tensor that several values lie in
 
   TensorType whole() const { return {part.view.type.dtype, part.global}; }
+  // Of `part` and what follows it.
+  TensorType slice() const;
 };
 
 struct CheckpointContents {
   CheckpointKind kind = CheckpointKind::kLora;
+  std::string optimizer = kUnsaidOptimizer;  // Manifest's
   RunState state;
   RunIdentity identity;
   double seconds = 0;                     // that the run took so far

@@ -29,10 +29,10 @@ constexpr char kHead[] = "lm_head.weight";
 
 // One tensor of the export.
 struct Job {
-  std::string name;                        // in the export
-  ModelWeights::Entry from;                // of the base
-  const AdapterModule* adapter = nullptr;  // to merge
-  TensorType type;                         // in the export
+  std::string name;                     // in the export
+  ModelWeights::Entry from;             // of the base
+  const LoraModule* adapter = nullptr;  // to merge
+  TensorType type;                      // in the export
 };
 
 // dtype of `config` as torch spells it: "bfloat16".
@@ -116,7 +116,7 @@ class Exporter {
     }
     TEMPER_ASSIGN_OR_RETURN(ModelWeights base, OpenModelWeights(env_, folder));
     base_.emplace(std::move(base));
-    TEMPER_RETURN_IF_ERROR(CheckWeights(*base_, spec_.weights));
+    TEMPER_RETURN_IF_ERROR(CheckTensors(*base_, spec_.tensors));
     if (spec_.source.adapter_folder.empty()) return OkStatus();
     TEMPER_ASSIGN_OR_RETURN(AdapterReader adapter,
                             AdapterReader::Open(env_, spec_.source.adapter_folder, spec_.modules));
@@ -131,7 +131,7 @@ class Exporter {
     return *type;
   }
 
-  Status AddJob(const std::string& name, const ModelWeights::Entry& from, const AdapterModule* adapter) {
+  Status AddJob(const std::string& name, const ModelWeights::Entry& from, const LoraModule* adapter) {
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
     if (adapter && (type.shape != Shape{adapter->out, adapter->in} || !IsFloating(type.dtype))) {
       return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for [{}, {}]", from.file->path(), name,
@@ -145,11 +145,11 @@ class Exporter {
   // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
   // out.
   Status PlanTensors() {
-    std::map<std::string, const AdapterModule*> modules;  // by the weight's name
-    for (const AdapterModule& m : spec_.modules) modules[m.module + ".weight"] = &m;
+    std::map<std::string, const LoraModule*> modules;  // by the weight's name
+    for (const LoraModule& m : spec_.modules) modules[m.path + ".weight"] = &m;
     std::set<std::string> taken;  // names in the base's files
-    for (const WeightNames& weight : spec_.weights) {
-      const ModelWeights::Entry entry = FindWeight(*base_, weight);
+    for (const FileTensor& weight : spec_.tensors) {
+      const ModelWeights::Entry entry = FindTensor(*base_, weight);
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());
       const auto own = modules.find(weight.name);
@@ -220,10 +220,10 @@ class Exporter {
   }
 
   Status WriteMerged(ShardedSafetensorsWriter& writer, const Job& job) {
-    const AdapterModule& m = *job.adapter;
+    const LoraModule& m = *job.adapter;
     std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
-    TEMPER_RETURN_IF_ERROR(adapter_->Read(AdapterAName(m.module), a));
-    TEMPER_RETURN_IF_ERROR(adapter_->Read(AdapterBName(m.module), b));
+    TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraAName(m.path), a));
+    TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraBName(m.path), b));
     const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, m.in));  // rows
     const int64_t size = SizeOf(job.type.dtype);
     std::vector<float> w(static_cast<size_t>(std::min(piece, m.out) * m.in));

@@ -17,10 +17,10 @@ namespace temper {
 
 struct ExportSpec {
   ModelSource source;
-  // The model's weights with the names files may have them under. A weight with the alias "lm_head.weight" is the table
+  // The tensors that the model's weights lie in, as files hold them. One with the alias "lm_head.weight" is the table
   // of tied embeddings.
-  std::vector<WeightNames> weights;
-  std::vector<AdapterModule> modules;  // of source.adapter_folder
+  std::vector<FileTensor> tensors;
+  std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused

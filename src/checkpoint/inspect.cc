@@ -162,7 +162,7 @@ class Inspector {
   }
 
   // Without the base model it can only be seen whether A and B belong together.
-  Status CheckPairs(const ModelWeights& weights, const AdapterConfig& config) {
+  Status CheckPairs(const ModelWeights& weights, const LoraConfig& config) {
     constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
     int64_t modules = 0;
     for (const ModelWeights::Entry& e : weights.entries()) {
@@ -194,9 +194,9 @@ class Inspector {
   }
 
   Status Adapter(const std::string& path) {
-    TEMPER_ASSIGN_OR_RETURN(const AdapterConfig config, ReadAdapterConfig(env_, JoinPath(path, kAdapterConfigFile)));
+    TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(env_, JoinPath(path, kAdapterConfigFile)));
     Print("{}: LoRA adapter, r {}, alpha {}{}, base {}", path, config.r, config.alpha,
-          config.rslora ? ", rank-stabilised" : "", Shown(config.base_model));
+          config.use_rslora ? ", rank-stabilised" : "", Shown(config.base_model));
     TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(env_, path, WeightsKind::kAdapter));
     TEMPER_RETURN_IF_ERROR(CheckPairs(weights, config));
     return Weights(path, WeightsKind::kAdapter);
@@ -205,7 +205,8 @@ class Inspector {
   Status Checkpoint(const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env_, path));
     const Manifest& m = reader.manifest();
-    Print("{}: {} checkpoint at step {} of {}", path, ToString(m.kind), m.state.step, m.state.total_steps);
+    Print("{}: {} checkpoint at step {} of {}, optimizer {}", path, ToString(m.kind), m.state.step, m.state.total_steps,
+          Shown(m.optimizer));
     Print("  epoch {}, next row {}, {} tokens, seed {}{}", m.state.sampler.epoch, m.state.sampler.next_row,
           m.state.tokens, m.state.sampler.seed,
           m.state.eval_loss ? fmt::format(", eval_loss {}", *m.state.eval_loss) : "");

@@ -32,12 +32,13 @@ std::string SaveAdapterCheckpoint(const std::string& out) {
     contents.tensors.push_back({name, View{reinterpret_cast<std::byte*>(data), {DType::kF32, shape}}, file, name});
   };
   for (const std::string module : {"model.layers.0.q_proj", "model.layers.1.q_proj"}) {
-    add(AdapterAName(module), a, {2, 3}, kAdapterWeightsFile);
-    add(AdapterBName(module), b, {4, 2}, kAdapterWeightsFile);
-    add("adam_m:" + AdapterAName(module), moments, {2, 3}, "state.safetensors");
+    add(LoraAName(module), a, {2, 3}, kAdapterWeightsFile);
+    add(LoraBName(module), b, {4, 2}, kAdapterWeightsFile);
+    add("adam_m:" + LoraAName(module), moments, {2, 3}, "state.safetensors");
   }
   contents.texts = {
-      {kAdapterConfigFile, FormatAdapterConfig({.base_model = "base", .r = 2, .target_modules = {"q_proj"}})}};
+      {kAdapterConfigFile,
+       FormatLoraConfig({.r = 2, .target_modules = std::vector<std::string>{"q_proj"}, .base_model = "base"})}};
   contents.state = {.step = 5, .total_steps = 9};
   CheckpointWriter writer(PosixEnv(), {out, {}});
   TEMPER_CHECK(writer.Start(contents).ok() && writer.Finish().ok());
@@ -71,10 +72,11 @@ TEST(Inspect, FindsADamagedTensor) {
 TEST(Inspect, FindsAnAdapterThatLacksAHalf) {
   const ScratchFolder out;
   float a[6] = {};
-  const NamedView view{AdapterAName("q_proj"), {reinterpret_cast<std::byte*>(a), {DType::kF32, {2, 3}}}};
-  ASSERT_TRUE(
-      WriteAdapter(PosixEnv(), out.path() + "/a", {.base_model = "b", .r = 2, .target_modules = {"q_proj"}}, {&view, 1})
-          .ok());
+  const NamedView view{LoraAName("q_proj"), {reinterpret_cast<std::byte*>(a), {DType::kF32, {2, 3}}}};
+  ASSERT_TRUE(WriteAdapter(PosixEnv(), out.path() + "/a",
+                           {.r = 2, .target_modules = std::vector<std::string>{"q_proj"}, .base_model = "b"},
+                           {&view, 1})
+                  .ok());
   const Outcome o = Look(out.path() + "/a");
   EXPECT_EQ(o.status.code(), StatusCode::kCorrupt);
   EXPECT_TRUE(Contains(o.status.message(), "lora_B")) << o.status.message();

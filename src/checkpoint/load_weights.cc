@@ -79,9 +79,12 @@ PartView LinesOf(const PartView& part, const PartView& piece) {
   View& view = lines.view;
   view.type.shape = piece.view.type.shape;
   lines.begin = piece.begin;
-  if (piece.global.rank() == 0 || view.type.shape[0] == 0) return lines;
-  const int64_t line_bytes = view.type.bytes().v / view.type.shape[0];
-  view.data += (piece.begin[0] - part.begin[0]) * line_bytes;
+
+  int64_t first = 0;  // element of `part`
+  for (int d = 0; d < part.global.rank(); ++d) {
+    first = first * part.view.type.shape[d] + piece.begin[d] - part.begin[d];
+  }
+  view.data += first * SizeOf(view.type.dtype);
   return lines;
 }
 
@@ -119,8 +122,7 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::spa
   const DType dtype = part.view.type.dtype;
   TEMPER_CHECK(part.global.elements() == entry.tensor->elements())
       << entry.tensor->ToString() << " read as part of " << part.global.ToString();
-  const bool rows_are_whole = part.global.rank() < 2 || part.columns() == part.global[1];
-  if (rows_are_whole) {
+  if (part.is_one_run()) {
     return entry.ReadElementsAs(part.RowBegin(0), dtype, part.view.raw(), staging);
   }
   const auto row_bytes = static_cast<size_t>(part.columns() * SizeOf(dtype));
@@ -131,39 +133,48 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::spa
   return OkStatus();
 }
 
-ModelWeights::Entry FindWeight(const ModelWeights& files, const WeightNames& names) {
-  ModelWeights::Entry entry = files.Find(names.name);
-  for (size_t i = 0; entry.tensor == nullptr && i < names.aliases.size(); ++i) entry = files.Find(names.aliases[i]);
+ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor) {
+  ModelWeights::Entry entry = files.Find(tensor.name);
+  for (size_t i = 0; entry.tensor == nullptr && i < tensor.aliases.size(); ++i) entry = files.Find(tensor.aliases[i]);
   return entry;
 }
 
-Status CheckWeights(const ModelWeights& files, std::span<const WeightNames> weights) {
+Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors) {
   int64_t missing = 0;
-  const WeightNames* first_missing = nullptr;
-  for (const WeightNames& names : weights) {
-    const ModelWeights::Entry entry = FindWeight(files, names);
+  const FileTensor* first_missing = nullptr;
+  for (const FileTensor& tensor : tensors) {
+    const ModelWeights::Entry entry = FindTensor(files, tensor);
     if (entry.tensor == nullptr) {
       ++missing;
-      if (first_missing == nullptr) first_missing = &names;
+      if (first_missing == nullptr) first_missing = &tensor;
       continue;
     }
-    TEMPER_RETURN_IF_ERROR(CheckStored(entry, names.shape));
+    TEMPER_RETURN_IF_ERROR(CheckStored(entry, tensor.shape));
   }
   if (missing == 0) return OkStatus();
-  return Missing(files, first_missing->name, missing, static_cast<int64_t>(weights.size()));
+  return Missing(files, first_missing->name, missing, std::ssize(tensors));
 }
 
-Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
+Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress) {
   std::vector<Job> jobs;
   Bytes total{};
-  for (const WeightNames& names : weights) {
-    const Job job{FindWeight(files, names), buffer(names.name), buffer(MasterName(names.name))};
-    if (!job.weight.exists()) continue;  // not a value of this Program: nothing to read
-    if (job.entry.tensor == nullptr) return Missing(files, names.name, 1, 1);
-    TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, job.weight.part.global));
-    total += StoredBytes(job);
-    jobs.push_back(job);
+  for (const StoredWeight& stored : weights) {
+    const DevicePart weight = buffer(stored.name), master = buffer(MasterName(stored.name));
+    if (!weight.exists()) continue;  // not a value of this Program: nothing to read
+    const auto parts = stored.source.FileParts(weight.part);
+    const auto of_master = master.exists() ? stored.source.FileParts(master.part) : decltype(parts)();
+    TEMPER_CHECK(!master.exists() || of_master.size() == parts.size())
+        << stored.name << " and its master are split differently";
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const FileTensor& tensor = *parts[i].tensor;
+      Job job{FindTensor(files, tensor), DevicePart(parts[i].part, *weight.stream), {}};
+      if (master.exists()) job.master = DevicePart(of_master[i].part, *master.stream);
+      if (job.entry.tensor == nullptr) return Missing(files, tensor.name, 1, 1);
+      TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, tensor.shape));
+      total += StoredBytes(job);
+      jobs.push_back(job);
+    }
   }
   // Reads go in the order of the files, for the disk's sake.
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
@@ -179,11 +190,11 @@ Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weigh
   return OkStatus();
 }
 
-std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const WeightNames> weights) {
+std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors) {
   std::set<std::string_view> known;
-  for (const WeightNames& w : weights) {
-    known.insert(w.name);
-    known.insert(w.aliases.begin(), w.aliases.end());
+  for (const FileTensor& tensor : tensors) {
+    known.insert(tensor.name);
+    known.insert(tensor.aliases.begin(), tensor.aliases.end());
   }
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {

@@ -10,16 +10,10 @@
 
 #include "device/device_part.h"
 #include "format/model_weights.h"
+#include "format/weight_source.h"
 #include "program/program.h"
 
 namespace temper {
-
-// A weight of a model: its canonical name, the other names that a file may have it under, its shape.
-struct WeightNames {
-  std::string name;
-  std::vector<std::string> aliases;
-  Shape shape;
-};
 
 // Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
 // has none.
@@ -29,20 +23,20 @@ using BufferLookup = std::function<DevicePart(const std::string& name)>;
 // SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
 
-// Where the weight is stored; null pointers where it is not.
-ModelWeights::Entry FindWeight(const ModelWeights& files, const WeightNames& names);
+// Where the tensor is stored, under any of its names; null pointers where it is not.
+ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
 
-// Proves from the headers alone, before any costly work, that LoadWeights will find every weight in `files`. Errors
+// Proves from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors
 // name tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
-Status CheckWeights(const ModelWeights& files, std::span<const WeightNames> weights);
+Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
 // Fills the buffer of every weight, and of its master where `buffer` knows one. All that
-// CheckWeights checks is checked before the first byte is read, against the buffers' shapes. `progress`, if set, is
+// CheckTensors checks is checked before the first byte is read, against the buffers' shapes. `progress`, if set, is
 // called after each tensor with (bytes done, bytes in all).
-Status LoadWeights(const ModelWeights& files, std::span<const WeightNames> weights, const BufferLookup& buffer,
+Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Names in `files` that no weight of the model goes by, sorted: worth a warning.
-std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const WeightNames> weights);
+// Names in `files` that no tensor of the model goes by, sorted: worth a warning.
+std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
 }  // namespace temper

@@ -1,5 +1,6 @@
 #include "checkpoint/load_weights.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -73,7 +74,7 @@ class RankMemory {
       begin.set_dim(dim, t.shape[dim] / 2);
       Add(t.name, {DType::kBF16, shape}, t.shape, begin);
       if (trained) Add(MasterName(t.name), {DType::kF32, shape}, t.shape, begin);
-      names.push_back({t.name, {}, t.shape});
+      weights.push_back({t.name, t.shape, WeightSource(FileTensor{.name = t.name, .shape = t.shape})});
       share += parts_.at(t.name).view.type.bytes();
     }
   }
@@ -87,7 +88,7 @@ class RankMemory {
   }
   const PartView& Part(const std::string& name) const { return parts_.at(name); }
 
-  std::vector<WeightNames> names;
+  std::vector<StoredWeight> weights;
   Bytes share;  // of the file
 
  private:
@@ -104,6 +105,7 @@ TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
   const ScratchFolder folder;
   const std::vector<Tensor> tensors = {{"model.embed_tokens.weight", {24'000, 2048}},
                                        {"model.layers.0.mlp.up_proj.weight", {8192, 2048}},
+                                       {"model.layers.1.mlp.experts.up_proj", {2, 4096, 1024}},
                                        {"model.norm.weight", {2048}}};
   WriteModel(folder.path(), tensors);
   for (const bool columns : {false, true}) {
@@ -118,7 +120,7 @@ TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
         const Bytes resident = ResidentMemory();
         const int64_t before = BytesRead();
         ASSERT_TRUE(
-            LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder.path())), rank.names, rank.Lookup(stream)).ok());
+            LoadWeights(Must(ModelWeights::Open(PosixEnv(), folder.path())), rank.weights, rank.Lookup(stream)).ok());
         const int64_t read = BytesRead() - before;
         if (before >= 0) {
           EXPECT_GE(read, rank.share.v);
@@ -140,6 +142,66 @@ TEST(LoadWeights, ARankReadsItsShareOnceAndTakesNoMemoryBesideIt) {
                                     : ToFloat(part.view.as<bf16>()[static_cast<size_t>(i)]);
               ASSERT_EQ(got, Expected(t.name, part.RowBegin(row) + column)) << name << " row " << row;
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The second half of a value's rows or columns, wherever its elements lie in the files; and of its master.
+TEST(LoadWeights, AWeightMayLieInAPartOfATensorOrInSeveral) {
+  const ScratchFolder folder;
+  const FileTensor qkv{.name = "qkv", .shape = {12, 8}};
+  std::vector<FileTensor> experts;
+  std::vector<Tensor> tensors = {{"qkv", {12, 8}}};
+  for (const char* name : {"e0", "e1", "e2", "e3"}) {
+    experts.push_back({.name = name, .shape = {6, 8}});
+    tensors.push_back({name, {6, 8}});
+  }
+  WriteModel(folder.path(), tensors);
+  const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));
+  const std::vector<StoredWeight> weights = {{"k", {4, 8}, WeightSource::Rows(qkv, 6, 4)},
+                                             {"v", {4, 8}, WeightSource::StridedRows(qkv, 4, 2, 6, 2)},
+                                             {"experts", {4, 6, 8}, WeightSource::Stack(experts)}};
+  EXPECT_TRUE(CheckTensors(files, FileTensorsOf(weights)).ok());
+  EXPECT_TRUE(UnusedTensors(files, FileTensorsOf(weights)).empty());
+  // The tensor and the element of it that element `at` of a value is.
+  const auto expected = [&](const std::string& name, int64_t at) {
+    const int64_t row = at / 8, column = at % 8;
+    if (name == "k") return Expected("qkv", (6 + row) * 8 + column);
+    if (name == "v") return Expected("qkv", ((row < 2 ? 4 : 8) + row) * 8 + column);
+    return Expected(fmt::format("e{}", row / 6), row % 6 * 8 + column);
+  };
+  for (int dim = 0; dim < 3; ++dim) {
+    for (const bool away : {false, true}) {
+      Elsewhere elsewhere;
+      Stream& stream = away ? elsewhere : HostStream();
+      std::map<std::string, std::vector<std::byte>> memory;
+      std::map<std::string, PartView> parts;
+      for (const StoredWeight& w : weights) {
+        const int cut = std::min(dim, w.shape.rank() - 1);
+        Shape shape = w.shape, begin = w.shape;
+        for (int d = 0; d < begin.rank(); ++d) begin.set_dim(d, 0);
+        shape.set_dim(cut, w.shape[cut] / 2);
+        begin.set_dim(cut, w.shape[cut] / 2);
+        for (const auto& [name, dtype] : {std::pair{w.name, DType::kBF16}, {MasterName(w.name), DType::kF32}}) {
+          memory[name].resize(static_cast<size_t>(shape.elements() * SizeOf(dtype)));
+          parts[name] = PartView(View{memory[name].data(), {dtype, shape}}, w.shape, begin);
+        }
+      }
+      const Status loaded = LoadWeights(files, weights, [&](const std::string& name) {
+        const PartView& part = parts.at(name);
+        return part.view.type.dtype == DType::kF32 ? DevicePart(part) : DevicePart(part, stream);
+      });
+      ASSERT_TRUE(loaded.ok()) << loaded.message();
+      for (const StoredWeight& w : weights) {
+        const PartView weight = parts.at(w.name), master = parts.at(MasterName(w.name));
+        for (int64_t row = 0, i = 0; row < weight.rows(); ++row) {
+          for (int64_t c = 0; c < weight.columns(); ++c, ++i) {
+            const float want = expected(w.name, weight.RowBegin(row) + c);
+            ASSERT_EQ(ToFloat(weight.view.as<bf16>()[static_cast<size_t>(i)]), want) << w.name << " dim " << dim;
+            ASSERT_EQ(master.view.as<float>()[static_cast<size_t>(i)], want) << w.name << " dim " << dim;
           }
         }
       }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "checkpoint/slices.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 
@@ -295,6 +294,7 @@ std::string FormatManifest(const Manifest& m) {
   add("format", Dump(kFormat));
   add("version", Dump(kCheckpointVersion));
   add("kind", Dump(std::string(ToString(m.kind))));
+  if (m.optimizer != kUnsaidOptimizer) add("optimizer", Dump(m.optimizer));
   add("run", Dump(ToJson(m.state)));
   add("program", Dump(m.identity.program_hash));
   add("environment", Dump(m.identity.environment));
@@ -320,6 +320,9 @@ Result<Manifest> ParseManifest(std::string_view text, const std::string& where) 
   TEMPER_ASSIGN_OR_RETURN(const std::string kind, Text(json, "kind", where));
   if (kind != "lora" && kind != "full") return Corrupt(fmt::format("{}: 'kind' is {}", where, Quoted(kind)));
   m.kind = kind == "lora" ? CheckpointKind::kLora : CheckpointKind::kFull;
+  if (json.contains("optimizer")) {
+    TEMPER_ASSIGN_OR_RETURN(m.optimizer, Text(json, "optimizer", where));
+  }
   TEMPER_ASSIGN_OR_RETURN(const Json run, Member(json, "run", Json::value_t::object, where));
   TEMPER_ASSIGN_OR_RETURN(m.state, ParseRunState(run, where));
   TEMPER_ASSIGN_OR_RETURN(m.identity.program_hash, Text(json, "program", where));

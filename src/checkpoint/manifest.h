@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "checkpoint/slices.h"
 #include "format/json.h"
 #include "tensor/shape.h"
 
@@ -20,6 +21,7 @@ namespace temper {
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest and not vouched for by it
 inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr char kUnsaidOptimizer[] = "adamw";  // of a manifest that names none
 
 enum class CheckpointKind : uint8_t { kLora, kFull };
 std::string_view ToString(CheckpointKind kind);  // "lora", "full"
@@ -58,17 +60,8 @@ struct RunIdentity {
 std::string DescribeDifferences(const RunIdentity& saved, const RunIdentity& now);
 
 struct Manifest {
-  // A part of a tensor: the box [begin, begin + shape) lies as tensor `stored_as` of safetensors file `file`.
-  struct Slice {
-    std::string file, stored_as;
-    Shape begin, shape;
-    std::string checksum;  // ChecksumHex of its bytes
-  };
-  struct Tensor {
-    std::string name;
-    TensorType type;            // global
-    std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
-  };
+  using Tensor = SlicedTensor;
+  using Slice = SlicedTensor::Slice;
   struct File {
     std::string name;
     Bytes bytes;
@@ -78,6 +71,7 @@ struct Manifest {
   };
 
   CheckpointKind kind = CheckpointKind::kLora;
+  std::string optimizer = kUnsaidOptimizer;  // whose states are among the tensors: an UpdateRule's name
   RunState state;
   RunIdentity identity;
   std::vector<File> files;      // all of the folder but the manifest and the clock; sorted by name

@@ -36,6 +36,15 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_EQ(FormatManifest(*m), text);
 }
 
+// So manifests of AdamW are what they were before there was another.
+TEST(Manifest, NamesTheOptimizerUnlessItIsAdamw) {
+  EXPECT_EQ(FormatManifest(Sample()).find("optimizer"), std::string::npos);
+  EXPECT_EQ(ParseManifest(FormatManifest(Sample()), "m")->optimizer, "adamw");
+  Manifest m = Sample();
+  m.optimizer = "sgd";
+  EXPECT_EQ(ParseManifest(FormatManifest(m), "m")->optimizer, "sgd");
+}
+
 TEST(Manifest, EveryChangedByteIsFound) {
   const std::string text = FormatManifest(Sample());
   for (size_t i = 0; i < text.size(); ++i) {

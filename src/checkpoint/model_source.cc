@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_staging.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/manifest.h"
+#include "format/lora_config.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -117,7 +117,7 @@ class Resolver {
       source_.checkpoint = path;
     }
     source_.adapter_folder = path;
-    TEMPER_ASSIGN_OR_RETURN(const AdapterConfig config, ReadAdapterConfig(env_, JoinPath(path, kAdapterConfigFile)));
+    TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(env_, JoinPath(path, kAdapterConfigFile)));
     if (!request_.base.empty()) return Resolve(request_.base, "--base");
     return ResolveBase(path, config.base_model);
   }

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/manifest.h"
+#include "format/lora_config.h"
 #include "format/memory_env_for_test.h"
 
 namespace temper {
@@ -17,7 +17,7 @@ class ModelSourceTest : public testing::Test {
   }
   void AddAdapter(const std::string& folder, const std::string& base) {
     env_.files[folder + "/adapter_config.json"] =
-        FormatAdapterConfig({.base_model = base, .target_modules = {"q_proj"}});
+        FormatLoraConfig({.target_modules = std::vector<std::string>{"q_proj"}, .base_model = base});
     env_.files[folder + "/adapter_model.safetensors"] = "x";
   }
   void AddManifest(const std::string& folder) { env_.files[folder + "/manifest.json"] = FormatManifest({}); }

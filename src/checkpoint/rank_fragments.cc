@@ -104,15 +104,15 @@ Status JoinParts(Env& env, const std::string& staging, Manifest* manifest) {
     parts[f.name] = std::make_unique<SafetensorsFile>(std::move(opened));
   }
   const SliceFiles part_files = [&](const std::string& name) -> const SafetensorsFile& { return *parts.at(name); };
-  std::map<std::string, std::map<std::string, Manifest::Tensor*>> joined;  // by file, then by the name in it
+  std::map<std::string, std::map<std::string, Manifest::Tensor*>> joined;  // by file, then by name
   for (Manifest::Tensor& t : manifest->tensors) {
     const Manifest::Slice& first = t.slices.front();
-    if (IsPartFile(first.file)) joined[first.file.substr(kPartPrefix)][first.stored_as] = &t;
+    if (IsPartFile(first.file)) joined[first.file.substr(kPartPrefix)][t.name] = &t;
   }
   std::erase_if(manifest->files, [](const Manifest::File& f) { return IsPartFile(f.name); });
   for (auto& [file, tensors] : joined) {
     std::vector<TensorDeclaration> declared;
-    for (const auto& [stored_as, t] : tensors) declared.push_back({stored_as, t->type});
+    for (const auto& [name, t] : tensors) declared.push_back({name, t->type});
     TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                             SafetensorsWriter::Create(env, JoinPath(staging, file), std::move(declared),
                                                       SafetensorsWriter::DefaultMetadata(), WriteMode::kDirect));

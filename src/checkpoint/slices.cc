@@ -28,7 +28,7 @@ bool Meet(const Shape& begin_a, const Shape& a, const Shape& begin_b, const Shap
   return a.elements() > 0 && b.elements() > 0;
 }
 
-bool Within(const Manifest::Slice& s, const Shape& whole) {
+bool Within(const SlicedTensor::Slice& s, const Shape& whole) {
   if (s.begin.rank() != whole.rank() || s.shape.rank() != whole.rank()) return false;
   for (int d = 0; d < whole.rank(); ++d) {
     if (s.begin[d] + s.shape[d] > whole[d]) return false;
@@ -86,7 +86,7 @@ Status PutCommon(const Box& from, int64_t first, std::span<const std::byte> byte
 }
 
 // take(first, bytes): its elements from number `first` on.
-Status ReadSlice(const SafetensorsFile& file, const Manifest::Slice& slice, DType dtype,
+Status ReadSlice(const SafetensorsFile& file, const SlicedTensor::Slice& slice, DType dtype,
                  FunctionRef<Status(int64_t first, std::span<const std::byte> bytes)> take) {
   const int64_t total = TensorType{dtype, slice.shape}.bytes().v;
   std::vector<std::byte> staging(static_cast<size_t>(std::min(kPiece, total)));
@@ -110,18 +110,18 @@ Status ChecksumDiffers(const std::string& what, const std::string& found, const 
                              what, found, expected));
 }
 
-Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where) {
+Status CheckSlices(const SlicedTensor& tensor, const std::string& where) {
   const Shape& whole = tensor.type.shape;
   const auto wrong = [&](const std::string& what) {
     return Corrupt(fmt::format("{}, tensor {} of shape {}: {}", where, Quoted(tensor.name), whole.ToString(), what));
   };
-  const auto text = [](const Manifest::Slice& s) {
+  const auto text = [](const SlicedTensor::Slice& s) {
     return fmt::format("the slice {} at {} in {}", s.shape.ToString(), s.begin.ToString(), Quoted(s.file));
   };
   if (tensor.slices.empty()) return wrong("it has no slices");
   if (tensor.slices.size() > kMaxSlices) return wrong(fmt::format("it has more than {} slices", kMaxSlices));
   int64_t elements = 0;
-  for (const Manifest::Slice& s : tensor.slices) {
+  for (const SlicedTensor::Slice& s : tensor.slices) {
     if (!Within(s, whole)) return wrong(text(s) + " is not a part of it");
     if (s.shape.elements() == 0 && tensor.slices.size() > 1) return wrong(text(s) + " is empty");
     elements += s.shape.elements();
@@ -130,9 +130,9 @@ Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where) {
     return wrong(fmt::format("its {} slices have {} elements of {}", tensor.slices.size(), elements, whole.elements()));
   }
   if (tensor.slices.size() == 1) return OkStatus();
-  std::vector<const Manifest::Slice*> by_row;
-  for (const Manifest::Slice& s : tensor.slices) by_row.push_back(&s);
-  const auto first = [](const Manifest::Slice* s) { return s->begin.rank() == 0 ? 0 : s->begin[0]; };
+  std::vector<const SlicedTensor::Slice*> by_row;
+  for (const SlicedTensor::Slice& s : tensor.slices) by_row.push_back(&s);
+  const auto first = [](const SlicedTensor::Slice* s) { return s->begin.rank() == 0 ? 0 : s->begin[0]; };
   std::sort(by_row.begin(), by_row.end(), [&](auto* a, auto* b) { return first(a) < first(b); });
   for (size_t i = 0; i < by_row.size(); ++i) {
     const int64_t end = first(by_row[i]) + (whole.rank() == 0 ? 1 : by_row[i]->shape[0]);
@@ -144,9 +144,9 @@ Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where) {
   return OkStatus();
 }
 
-Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put) {
+Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put) {
   const DType dtype = tensor.type.dtype;
-  for (const Manifest::Slice& s : tensor.slices) {
+  for (const SlicedTensor::Slice& s : tensor.slices) {
     if (!Meet(s.begin, s.shape, part.begin, part.shape)) continue;
     TEMPER_RETURN_IF_ERROR(ReadSlice(files(s.file), s, dtype, [&](int64_t first, std::span<const std::byte> bytes) {
       return PutCommon({s.begin, s.shape}, first, bytes, part, SizeOf(dtype), put);
@@ -155,7 +155,7 @@ Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const
   return OkStatus();
 }
 
-Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part) {
+Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const PartView& part) {
   return LoadSlices(tensor, files, {part.begin, part.view.type.shape},
                     [&](int64_t at, std::span<const std::byte> bytes) {
                       std::memcpy(part.view.data + at, bytes.data(), bytes.size());
@@ -163,8 +163,8 @@ Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const
                     });
 }
 
-Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files) {
-  for (const Manifest::Slice& s : tensor.slices) {
+Status VerifySlices(const SlicedTensor& tensor, const SliceFiles& files) {
+  for (const SlicedTensor::Slice& s : tensor.slices) {
     TEMPER_RETURN_IF_ERROR(
         ReadSlice(files(s.file), s, tensor.type.dtype, [](int64_t, std::span<const std::byte>) { return OkStatus(); }));
   }

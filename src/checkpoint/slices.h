@@ -5,17 +5,30 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "checkpoint/manifest.h"
 #include "format/safetensors.h"
 #include "tensor/sharding.h"
 #include "tensor/view.h"
 
 namespace temper {
 
+struct SlicedTensor {
+  // The box [begin, begin + shape) lies as tensor `stored_as` of safetensors file `file`.
+  struct Slice {
+    std::string file, stored_as;
+    Shape begin, shape;
+    std::string checksum;  // ChecksumHex of its bytes
+  };
+
+  std::string name;
+  TensorType type;            // global
+  std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
+};
+
 // The slices are disjoint, lie within the tensor and cover it. kCorrupt, naming tensor and slice. `where` names the
 // file that says so.
-Status CheckSlices(const Manifest::Tensor& tensor, const std::string& where);
+Status CheckSlices(const SlicedTensor& tensor, const std::string& where);
 
 // The open file that a slice lies in, by its name.
 using SliceFiles = std::function<const SafetensorsFile&(const std::string& name)>;
@@ -26,11 +39,11 @@ using PutBytes = std::function<Status(int64_t at, std::span<const std::byte> byt
 // Gives all bytes of `part` to `put`, from the slices that have something of it, and reads no others; those are read
 // whole, since their checksums are of all of them. Memory: 512 KiB. kCorrupt where a checksum differs; what `put` was
 // given is then anything. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
-Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put);
+Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put);
 // The same for one in memory.
-Status LoadSlices(const Manifest::Tensor& tensor, const SliceFiles& files, const PartView& part);
+Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const PartView& part);
 // Reads all of them for their checksums alone.
-Status VerifySlices(const Manifest::Tensor& tensor, const SliceFiles& files);
+Status VerifySlices(const SlicedTensor& tensor, const SliceFiles& files);
 
 // `what` has another checksum than its manifest says.
 Status ChecksumDiffers(const std::string& what, const std::string& found, const std::string& expected);

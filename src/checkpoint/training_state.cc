@@ -2,26 +2,36 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
 
-#include "checkpoint/adapter_config.h"
 #include "format/conversion.h"
+#include "format/lora_config.h"
+#include "graph/update_rule.h"
 #include "program/buffer_names.h"
 
 namespace temper {
 namespace {
 
-// A trainable value and where its f32 numbers and moments live.
+// A trainable value and where its f32 numbers and the optimizer's states live.
 struct Trained {
   const Buffer* own = nullptr;
   const Buffer* master = nullptr;  // null where `own` is f32 itself
-  const Buffer* m = nullptr;
-  const Buffer* v = nullptr;
+  std::vector<const Buffer*> states;
   const Buffer& f32() const { return master ? *master : *own; }
 };
+
+// Calls body(name) for every state that any optimizer may have of a value.
+template <class Body>
+void ForStateNames(const std::string& value, const Body& body) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& state : rule->states) body(state.NameOf(value));
+  }
+}
 
 std::vector<Trained> TrainedValues(const Program& program) {
   std::map<std::string_view, const Buffer*> buffers;
@@ -33,17 +43,69 @@ std::vector<Trained> TrainedValues(const Program& program) {
   std::vector<Trained> trained;
   for (const Buffer& b : program.buffers) {
     if (!b.trainable) continue;
-    const Trained t{&b, find(MasterName(b.name)), find(AdamMName(b.name)), find(AdamVName(b.name))};
-    TEMPER_CHECK(t.m && t.v) << program.name << ": trainable " << b.name
-                             << " has no moments; is this the train Program?";
+    Trained t{.own = &b, .master = find(MasterName(b.name))};
+    ForStateNames(b.name, [&](const std::string& name) {
+      if (const Buffer* const state = find(name)) t.states.push_back(state);
+    });
     TEMPER_CHECK(t.f32().type.dtype == DType::kF32) << t.f32().name << " is " << t.f32().type.ToString();
-    trained.push_back(t);
+    trained.push_back(std::move(t));
   }
   return trained;
 }
 
+// In which tensors of the model's files values lie.
+class Sources {
+ public:
+  explicit Sources(std::span<const StoredWeight> weights) {
+    for (const StoredWeight& w : weights) by_name_[w.name] = &w.source;
+  }
+
+  // Of a part of the value of that name.
+  std::vector<WeightSource::FilePart> FileParts(const std::string& value, const PartView& part) {
+    auto it = by_name_.find(value);
+    if (it == by_name_.end()) {
+      const WeightSource& whole = own_.emplace_back(FileTensor{.name = value, .shape = part.global});
+      it = by_name_.emplace(value, &whole).first;
+    }
+    return it->second->FileParts(part);
+  }
+  std::vector<std::string> TensorsOf(const std::string& value) const {
+    const auto it = by_name_.find(value);
+    if (it == by_name_.end()) return {value};
+    std::vector<std::string> names;
+    for (const FileTensor& tensor : it->second->tensors()) names.push_back(tensor.name);
+    return names;
+  }
+
+ private:
+  std::map<std::string, const WeightSource*> by_name_;
+  std::deque<WeightSource> own_;  // of values that are tensors of their own names
+};
+
+// What is kept of a trained value: the tensor "<prefix><X>" for each tensor X of the files that the value lies in.
+struct Kept {
+  const Trained* trained = nullptr;
+  const Buffer* buffer = nullptr;
+  std::string prefix;  // "" of the value itself, "adam_m:" of a state
+};
+std::vector<Kept> KeptOf(const std::vector<Trained>& trained) {
+  std::vector<Kept> kept;
+  for (const Trained& t : trained) {
+    kept.push_back({&t, &t.f32(), ""});
+    for (const Buffer* const state : t.states) {
+      kept.push_back({&t, state, state->name.substr(0, state->name.size() - t.own->name.size())});
+    }
+  }
+  return kept;
+}
+
+PartView PartOf(const Buffer& b, std::byte* data) {
+  const View view{data, b.type};
+  return b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view);
+}
+
 Status CheckNames(const CheckpointReader& checkpoint, const std::vector<CheckpointTensor>& expected,
-                  const std::vector<std::string>& trained) {
+                  const std::vector<std::string>& trained, const Sources& sources) {
   constexpr char kRemedy[] = "the checkpoint is of another model or configuration; use the ones that it was made with";
   std::set<std::string_view> names;
   for (const CheckpointTensor& t : expected) {
@@ -56,7 +118,12 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
     }
   }
   std::set<std::string> elsewhere;
-  for (const std::string& name : trained) elsewhere.insert({name, AdamMName(name), AdamVName(name)});
+  for (const std::string& value : trained) {
+    for (const std::string& name : sources.TensorsOf(value)) {
+      elsewhere.insert(name);
+      ForStateNames(name, [&](std::string state) { elsewhere.insert(std::move(state)); });
+    }
+  }
   for (const Manifest::Tensor& stored : checkpoint.manifest().tensors) {
     if (names.contains(stored.name) || elsewhere.contains(stored.name)) continue;
     return InvalidArgument(
@@ -65,42 +132,90 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
   return OkStatus();
 }
 
+// Whether the rows of `next` follow those of `part` in one tensor.
+bool Follows(const PartView& part, int64_t rows, const PartView& next) {
+  if (part.global.rank() == 0 || next.begin[0] != part.begin[0] + rows) return false;
+  for (int d = 1; d < part.global.rank(); ++d) {
+    if (next.begin[d] != part.begin[d] || next.view.type.shape[d] != part.view.type.shape[d]) return false;
+  }
+  return true;
+}
+
+// Rows of one tensor that follow each other become one slice, whichever values they are of.
+std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
+  std::map<std::string, std::vector<CheckpointTensor>> by_name;
+  std::vector<std::string> order;
+  for (CheckpointTensor& t : parts) {
+    std::vector<CheckpointTensor>& same = by_name[t.name];
+    if (same.empty()) order.push_back(t.name);
+    same.push_back(std::move(t));
+  }
+  std::vector<CheckpointTensor> joined;
+  for (const std::string& name : order) {
+    std::vector<CheckpointTensor>& same = by_name[name];
+    const auto first_row = [](const CheckpointTensor& t) { return t.part.global.rank() == 0 ? 0 : t.part.begin[0]; };
+    std::stable_sort(same.begin(), same.end(),
+                     [&](const auto& a, const auto& b) { return first_row(a) < first_row(b); });
+    const size_t first = joined.size();
+    for (CheckpointTensor& t : same) {
+      if (joined.size() > first && Follows(joined.back().part, joined.back().slice().shape.dim(0), t.part)) {
+        joined.back().more.push_back({t.part, t.stream});
+      } else {
+        joined.push_back(std::move(t));
+      }
+    }
+    if (joined.size() == first + 1) continue;
+    for (size_t i = first; i < joined.size(); ++i) {
+      joined[i].stored_as += fmt::format("@{}", first_row(joined[i]));
+    }
+  }
+  return joined;
+}
+
 }  // namespace
 
-std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer, int rank, int ranks) {
+std::vector<CheckpointTensor> TrainingState(const Program& program, const BufferLookup& buffer,
+                                            std::span<const StoredWeight> weights, int rank, int ranks) {
   const std::string state_file = fmt::format("state-{:05}-of-{:05}.safetensors", rank, ranks);
   const std::string weights_file = ranks == 1 ? kModelWeightsFile : state_file;
-  std::vector<CheckpointTensor> tensors;
-  const auto add = [&](const std::string& name, const Buffer& b, const std::string& file, bool joined = false) {
-    const DevicePart part = buffer(b.name);
-    const View view{part.part.view.data, b.type};
-    tensors.push_back({name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : view, file, name, joined});
-    if (b.tier() != Tier::kDevice) tensors.back().stream = part.stream;
-  };
-  for (const Trained& t : TrainedValues(program)) {
-    if (t.own->role == Role::kAdapter) {
-      add(t.own->name, t.f32(), kAdapterWeightsFile, /*joined=*/true);
-    } else {
-      add(t.own->name, t.f32(), weights_file);
+  const std::vector<Trained> trained = TrainedValues(program);
+  Sources sources(weights);
+  std::vector<CheckpointTensor> parts;
+  for (const Kept& kept : KeptOf(trained)) {
+    const Buffer& b = *kept.buffer;
+    const DevicePart memory = buffer(b.name);
+    const bool is_state = !kept.prefix.empty(), adapter = kept.trained->own->role == Role::kAdapter;
+    for (const auto& [tensor, part] : sources.FileParts(kept.trained->own->name, PartOf(b, memory.part.view.data))) {
+      const std::string name = kept.prefix + tensor->name;
+      parts.push_back({.name = name,
+                       .part = part,
+                       .file = is_state  ? state_file
+                               : adapter ? kAdapterWeightsFile
+                                         : weights_file,
+                       .stored_as = name,
+                       .joined = !is_state && adapter});
+      if (b.tier() != Tier::kDevice) parts.back().stream = memory.stream;
     }
-    add(t.m->name, *t.m, state_file);
-    add(t.v->name, *t.v, state_file);
   }
-  return tensors;
+  return JoinRows(std::move(parts));
 }
 
 bool IsValueName(const std::string& name) {
-  static const std::string kM = AdamMName(""), kV = AdamVName("");
-  return !name.starts_with(kM) && !name.starts_with(kV);
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& state : rule->states) {
+      if (name.starts_with(state.NameOf(""))) return false;
+    }
+  }
+  return true;
 }
 
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator) {
   // An empty part is nobody's to write, unless the whole is empty.
   std::erase_if(tensors, [](const CheckpointTensor& t) {
-    return t.part.view.type.shape.elements() == 0 && t.part.global.elements() != 0;
+    return t.slice().shape.elements() == 0 && t.part.global.elements() != 0;
   });
   const auto key = [](const CheckpointTensor& t) {
-    return fmt::format("{} {} {}\n", t.name, t.part.begin.ToString(), t.part.view.type.shape.ToString());
+    return fmt::format("{} {} {}\n", t.name, t.part.begin.ToString(), t.slice().shape.ToString());
   };
   std::string own;
   for (const CheckpointTensor& t : tensors) own += key(t);
@@ -123,38 +238,42 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 }
 
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
-                            const std::function<void(Bytes, Bytes)>& progress,
+                            std::span<const StoredWeight> weights, const std::function<void(Bytes, Bytes)>& progress,
                             const std::vector<std::string>& trained) {
-  const std::vector<CheckpointTensor> tensors = TrainingState(program, buffer);
-  TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, tensors, trained));
-  Bytes done{}, total{};
-  for (const CheckpointTensor& t : tensors) total += t.part.view.type.bytes();
-  std::map<std::string_view, const Trained*> rounded;  // values that are computed with in another type, by name
+  Sources sources(weights);
+  TEMPER_RETURN_IF_ERROR(CheckNames(checkpoint, TrainingState(program, buffer, weights), trained, sources));
   const std::vector<Trained> values = TrainedValues(program);
-  for (const Trained& t : values) {
-    if (t.master) rounded[t.own->name] = &t;
-  }
+  const std::vector<Kept> all = KeptOf(values);
+  Bytes done{}, total{};
+  for (const Kept& kept : all) total += kept.buffer->type.bytes();
   HostWindow window, rounded_window;
   std::vector<std::byte> numbers;
-  for (const CheckpointTensor& t : tensors) {
-    const auto value = rounded.find(t.name);
-    const bool rounds = value != rounded.end();
-    const DevicePart to = buffer(rounds ? value->second->master->name : t.name);
-    const DevicePart weight = rounds ? buffer(t.name) : DevicePart();
-    const TensorType& type = weight.part.view.type;
-    TEMPER_CHECK(!rounds || type.shape == t.part.view.type.shape) << t.name << " and its master are split differently";
-    const auto put = [&](int64_t at, std::span<const std::byte> bytes) -> Status {
-      TEMPER_RETURN_IF_ERROR(window.Put(to, at, bytes));
-      if (!rounds) return OkStatus();
-      const int64_t size = SizeOf(DType::kF32), n = std::ssize(bytes) / size;
-      numbers.resize(static_cast<size_t>(n * SizeOf(type.dtype)));
-      Convert(DType::kF32, bytes.data(), type.dtype, numbers.data(), n);
-      return rounded_window.Put(weight, at / size * SizeOf(type.dtype), numbers);
-    };
-    TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(t.name, t.whole(), {t.part.begin, t.part.view.type.shape}, put));
+  for (const Kept& kept : all) {
+    const Buffer& b = *kept.buffer;
+    const Trained& t = *kept.trained;
+    // Of the value itself, where it is computed with in another type, also the copy that is: the master rounded.
+    const bool rounds = kept.prefix.empty() && t.master != nullptr;
+    const DevicePart to = buffer(b.name), rounded = rounds ? buffer(t.own->name) : DevicePart();
+    const DType type = rounded.part.view.type.dtype;
+    TEMPER_CHECK(!rounds || rounded.part.view.type.shape == b.type.shape)
+        << t.own->name << " and its master are split differently";
+    for (const auto& [tensor, part] : sources.FileParts(t.own->name, PartOf(b, to.part.view.data))) {
+      const int64_t first = part.view.data - to.part.view.data;  // byte of the buffer
+      const auto put = [&](int64_t at, std::span<const std::byte> bytes) -> Status {
+        TEMPER_RETURN_IF_ERROR(window.Put(to, first + at, bytes));
+        if (!rounds) return OkStatus();
+        const int64_t size = SizeOf(DType::kF32), n = std::ssize(bytes) / size;
+        numbers.resize(static_cast<size_t>(n * SizeOf(type)));
+        Convert(DType::kF32, bytes.data(), type, numbers.data(), n);
+        return rounded_window.Put(rounded, (first + at) / size * SizeOf(type), numbers);
+      };
+      const TensorType whole{b.type.dtype, part.global};
+      TEMPER_RETURN_IF_ERROR(
+          checkpoint.LoadTensor(kept.prefix + tensor->name, whole, {part.begin, part.view.type.shape}, put));
+    }
     TEMPER_RETURN_IF_ERROR(window.Flush());
     TEMPER_RETURN_IF_ERROR(rounded_window.Flush());
-    done += t.part.view.type.bytes();
+    done += b.type.bytes();
     if (progress) progress(done, total);
   }
   return OkStatus();

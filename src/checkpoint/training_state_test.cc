@@ -4,10 +4,10 @@
 
 #include <map>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/state_for_test.h"
 #include "device/elsewhere_for_test.h"
+#include "format/lora_config.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -20,8 +20,8 @@ struct Memory {
     program.buffers.push_back({name, {dtype, shape}, role, true});
     program.buffers.push_back({GradientName(name), f32, Role::kGradient});
     if (dtype != DType::kF32) program.buffers.push_back({MasterName(name), f32, Role::kOptimizerState});
-    program.buffers.push_back({AdamMName(name), f32, Role::kOptimizerState});
-    program.buffers.push_back({AdamVName(name), f32, Role::kOptimizerState});
+    program.buffers.push_back({"adam_m:" + name, f32, Role::kOptimizerState});
+    program.buffers.push_back({"adam_v:" + name, f32, Role::kOptimizerState});
     program.buffers.push_back({"frozen.weight", {dtype, {4}}, Role::kWeight});
     for (const Buffer& b : program.buffers) memory[b.name].resize(static_cast<size_t>(b.type.bytes().v));
   }
@@ -74,6 +74,21 @@ TEST(TrainingState, ComesBackBitForBit) {
       EXPECT_EQ(elsewhere.most(), static_cast<size_t>(away ? HostWindow::kBytes.v : 0));
     }
   }
+}
+
+TEST(TrainingState, HasTheStatesThatTheOptimizerKeeps) {
+  Memory sgd(Role::kWeight, DType::kBF16);
+  std::erase_if(sgd.program.buffers, [](const Buffer& b) { return b.name.starts_with("adam_"); });
+  const auto names = [&] {
+    std::vector<std::string> names;
+    for (const CheckpointTensor& t : TrainingState(sgd.program, sgd.lookup())) names.push_back(t.name);
+    return names;
+  };
+  EXPECT_EQ(names(), (std::vector<std::string>{"x.weight"}));
+  sgd.program.buffers.push_back({"sgd_momentum:x.weight", {DType::kF32, {3, 5}}, Role::kOptimizerState});
+  EXPECT_EQ(names(), (std::vector<std::string>{"x.weight", "sgd_momentum:x.weight"}));
+  for (const char* state : {"adam_m:x", "adam_v:x", "sgd_momentum:x"}) EXPECT_FALSE(IsValueName(state)) << state;
+  EXPECT_TRUE(IsValueName("x.weight"));
 }
 
 TEST(TrainingState, LiesWhereHuggingFaceAndPeftLookForIt) {

@@ -10,6 +10,7 @@
 #include "compile/train_step.h"
 #include "config/run_config.h"
 #include "plan/compiled_run.h"
+#include "program/program_names.h"
 #include "run/data.h"
 #include "run/far_memory.h"
 #include "run/machine.h"
@@ -67,7 +68,8 @@ Result<int> EvalCommand(const Arguments& arguments) {
                                                            .threads = threads}));
   DescribeData(data.dataset);
 
-  Graph forward = model.model().Forward({.dtype = options.ResolvedDType(choice), .tokens = row, .row = row});
+  Graph forward = model.model().Forward(
+      {.dtype = options.ResolvedDType(choice), .tokens = row, .row = row, .weighted = data.dataset.store.weighted()});
   TEMPER_ASSIGN_OR_RETURN(const auto targets, model.AdapterTargets());
   if (!targets.empty()) forward = AddLora(std::move(forward), targets, /*dropout=*/0);
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(choice, threads));
@@ -75,7 +77,8 @@ Result<int> EvalCommand(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(
       const auto programs,
       CompileForwardWithin(available, MemorySpecOf(options.run), [&](const MemorySpec& memory, ChosenMemory* chosen) {
-        return CompileForward({{"eval", &forward}}, choice.on_gpu() ? 1 : threads, memory, chosen);
+        return CompileForward({{ProgramName(ProgramKind::kEval), &forward}}, choice.on_gpu() ? 1 : threads, memory,
+                              chosen);
       }));
   TEMPER_ASSIGN_OR_RETURN(const auto arena, processor.Reserve(programs[0].arena_bytes));
   TEMPER_ASSIGN_OR_RETURN(const FarArenas far,

@@ -6,9 +6,9 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/companion_files.h"
 #include "cli/commands.h"
+#include "format/lora_config.h"
 #include "run/opened_model.h"
 
 namespace temper {

@@ -12,7 +12,6 @@
 #include <stop_token>
 #include <thread>
 
-#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "checkpoint/companion_files.h"
@@ -35,6 +34,7 @@
 #include "run/far_memory.h"
 #include "run/machine.h"
 #include "run/processor.h"
+#include "run/scalar_kernels.h"
 #include "train/progress.h"
 
 namespace temper {
@@ -47,21 +47,6 @@ constexpr char kUsage[] =
     "the fullest moment, its arithmetic and its segments; with --cluster also how fast it is there, what bounds it, "
     "and\n"
     "what would make it fit. Needs config.json only.\n";
-
-// What each of `ranks` would find on this machine, and on the GPU that the first would compute on, which is opened.
-RankMemory MemoryHere(const RunConfig& c, int ranks, std::unique_ptr<Device>* opened) {
-  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
-  if (c.machine.device != DeviceChoice::kGpu) return memory;
-  const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
-  if (!choice.ok()) return memory;  // a plan needs none
-  auto gpu = OpenGpu(choice->gpu);
-  if (!gpu.ok()) return memory;
-  auto room = RoomOf(**gpu);
-  if (!room.ok()) return memory;
-  *opened = *std::move(gpu);
-  memory.gpu = *std::move(room);
-  return memory;
-}
 
 // What a rank would find on this machine for its arenas; 0 where they lie on a GPU, or where it is not said that all
 // ranks run on it.
@@ -119,14 +104,14 @@ Result<int> PrintSharding(const TrainSetup& setup, const CompiledRun& run) {
   const RunConfig& config = setup.run.config;
   const Model& model = setup.model.model();
   TEMPER_ASSIGN_OR_RETURN(const Graph forward, AdaptedForward(model, config));
-  const auto rules = WithDefaults(run.mesh.rules, run.mesh.residual);
-  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, run.mesh.mesh, rules));
+  const MeshSpec& mesh = run.mesh;
+  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardWeights(forward, mesh.mesh, mesh.rules, mesh.residual));
   const bool rich = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   const PipelineSpec& pipeline = run.mesh.pipeline;
   PipelineCut cut{.stages = run.mesh.mesh.size(Axis::kPp), .chunks_per_stage = pipeline.chunks_per_stage};
   TEMPER_ASSIGN_OR_RETURN(cut.chunk_of_block, ChunkOfBlocks(CostsOfBlocks(forward), cut.chunks(), pipeline.layers));
-  std::string text = DrawSharding(forward, run.mesh.mesh, rules, placed, StagesOfWeights(forward, cut),
-                                  {.colours = rich, .boxes = rich && LocaleIsUtf8()});
+  std::string text = DrawSharding(forward, {mesh.mesh, mesh.rules, mesh.residual}, sharded,
+                                  StagesOfWeights(forward, cut), {.colours = rich, .boxes = rich && LocaleIsUtf8()});
   if (!run.mesh_note.empty()) text += run.mesh_note + "\n";
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);  // compiling for hundreds of ranks takes minutes
@@ -284,10 +269,12 @@ Result<int> PlanCommand(const Arguments& arguments) {
     // Ranks that this machine would start share its memory; a larger mesh is planned for machines nobody has named.
     const bool here = !options.sharding && ranks == config.machine.nprocs;
     std::unique_ptr<Device> gpu;
-    TEMPER_ASSIGN_OR_RETURN(const CompiledRun run,
-                            here ? CompileWithin(MemoryHere(config, ranks, &gpu), setup->model.model(), config, ranks)
-                                 : CompileRun(setup->model.model(), config, ranks));
+    TEMPER_ASSIGN_OR_RETURN(
+        const CompiledRun run,
+        here ? CompileWithin(MemoryForPlan(config.machine.device, ranks, &gpu), setup->model.model(), config, ranks)
+             : CompileRun(setup->model.model(), config, ranks));
     if (options.sharding) return PrintSharding(*setup, run);
+    if (!cluster) WarnOfScalarKernels(run, config.machine.device);
     const PlanFacts facts = PlanFactsOf(*setup, run, fill);
     std::fputs((options.program ? PrintProgram(run.train())
                 : options.json  ? PlanJson(run.train(), facts)
@@ -302,6 +289,7 @@ Result<int> PlanCommand(const Arguments& arguments) {
       const PlannedRun planned,
       planner.Plan(config, RanksOn(*cluster, config), /*keep_events=*/!options.trace.empty() || !options.html.empty()));
   waiting = {};
+  if (cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);
   PlanOnCluster on{.cluster = &*cluster, .forecast = &planned.forecast};
   if (!planned.forecast.fits) {
     LogInfo("plan        it does not fit: looking for settings that would help");

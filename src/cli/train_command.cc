@@ -5,7 +5,6 @@
 #include <csignal>
 #include <numeric>
 
-#include "backend/cpu/gemm_peak.h"
 #include "base/log.h"
 #include "base/quantity.h"
 #include "checkpoint/companion_files.h"
@@ -19,8 +18,10 @@
 #include "run/engine.h"
 #include "run/finished_run.h"
 #include "run/machine.h"
+#include "run/machine_report.h"
 #include "run/run_record.h"
 #include "run/saver.h"
+#include "run/scalar_kernels.h"
 #include "train/loop.h"
 #include "train/transfer_progress.h"
 
@@ -72,6 +73,10 @@ Status LoadData(Run& run) {
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) DescribeData(run.eval_data->dataset);
   }
+  const bool weighted = run.data.dataset.store.weighted() || (run.eval_data && run.eval_data->dataset.store.weighted());
+  if (weighted && !c.data.weighted) {
+    return InvalidArgument("the data had no weights when the run was compiled, and has some now: start it again");
+  }
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
   return OkStatus();
@@ -105,8 +110,8 @@ Result<RunProgress> FillMemory(const RunIdentity& identity, Run& run) {
   }
   if (!resume) return RunProgress();
   TransferProgress progress("resume");
-  TEMPER_ASSIGN_OR_RETURN(RunProgress at, resume->Restore(identity, run.compiled.train(), run.compiled.trained,
-                                                          run.engine.Lookup(), progress.Callback()));
+  TEMPER_ASSIGN_OR_RETURN(RunProgress at,
+                          resume->Restore(identity, run.compiled, run.engine.Lookup(), progress.Callback()));
   LogInfo(fmt::format("resume      from {} at step {}", resume->path(), at.step));
   return at;
 }
@@ -116,14 +121,16 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   const RunConfig& c = run.config();
   CheckpointContents contents;
   contents.kind = run.compiled.targets.empty() ? CheckpointKind::kFull : CheckpointKind::kLora;
+  contents.optimizer = c.optimizer.rule->name;
   const Ranks& ranks = run.setup.ranks;
   TEMPER_ASSIGN_OR_RETURN(contents.identity,
                           IdentityOf(run.compiled, run.engine.kernels_name(), c.machine.device, ranks));
-  contents.tensors = TrainingState(run.compiled.train(), run.engine.Lookup(), ranks.rank(), ranks.size());
+  contents.tensors =
+      TrainingState(run.compiled.train(), run.engine.Lookup(), run.compiled.stored, ranks.rank(), ranks.size());
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
-        {kAdapterConfigFile, FormatAdapterConfig(AdapterConfigOf(c, run.compiled.targets, run.setup.model.folder()))});
+        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model.folder()))});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
@@ -190,6 +197,7 @@ void Announce(const Run& run) {
   for (const auto& [name, note] : run.setup.run.notes) {
     LogInfo(fmt::format("settings    {} {}: {}", name, ValueAsYaml(*options.Find(name)), note));
   }
+  WarnOfScalarKernels(run.compiled, c.machine.device);
   const MemoryByClass& m = run.compiled.train().peak;
   LogInfo(fmt::format(
       "plan        arena {}: weights {}, adapters {}, gradients {}, optimizer {}, activations {}, workspace {}",
@@ -265,17 +273,16 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                   {.micro_batches = c.batch.gradient_accumulation_steps,
                    .rows_per_micro_batch = c.batch.per_device_train_batch_size,
                    .schedule = schedule,
-                   .beta1 = c.optimizer.adam_beta1,
-                   .beta2 = c.optimizer.adam_beta2,
+                   .update = UpdateSpecOf(c.optimizer),
                    .seed = static_cast<uint64_t>(c.machine.seed),
                    .place = [&dataset](int32_t sample) { return dataset.PlaceOf(sample); },
+                   .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers()});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run);
   std::optional<Trace> trace;
   if (c.output.profile) trace.emplace(kTraceEvents);
-  if (!run.engine.gpu)
-    run.engine.peak = MeasureGemmPeak(ComputeDType(c), static_cast<int>(*c.machine.threads), DetectIsa());
+  if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
 
   Utilisation utilisation(run.engine.kernel_time, run.engine.collective_time);
   RunRecords records;
@@ -293,23 +300,22 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
                  std::move(contents), ranks, run.compiled.data_ranks());
   ProgressDisplay display(StderrIsRich(), LocaleIsUtf8(), /*silent=*/!run.setup.ranks.first());
   InstallStopHandler();
-  TrainingLoop loop(
-      {.config = c,
-       .trainer = trainer,
-       .evaluator = evaluator ? &*evaluator : nullptr,
-       .saver = saver,
-       .metrics = records.metrics.get(),
-       .tensorboard = records.tensorboard.get(),
-       .display = display,
-       .peers = run.peers(),
-       .utilisation = &utilisation,
-       .trace = trace ? &*trace : nullptr,
-       .total_steps = steps.total,
-       .device_peak = run.compiled.train().arena_bytes,
-       .tiers = TiersOf(run.compiled.train()),
-       .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attended_pairs); },
-       .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
-      at);
+  TrainingLoop loop({.config = c,
+                     .trainer = trainer,
+                     .evaluator = evaluator ? &*evaluator : nullptr,
+                     .saver = saver,
+                     .metrics = records.metrics.get(),
+                     .tensorboard = records.tensorboard.get(),
+                     .display = display,
+                     .peers = run.peers(),
+                     .utilisation = &utilisation,
+                     .trace = trace ? &*trace : nullptr,
+                     .total_steps = steps.total,
+                     .device_peak = run.compiled.train().arena_bytes,
+                     .tiers = TiersOf(run.compiled.train()),
+                     .model_flops = [&](const StepReport& r) { return run.compiled.ModelFlops(r.tokens, r.attention); },
+                     .peak_flops_per_second = run.engine.peak * run.setup.ranks.size()},
+                    at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (trace && run.setup.ranks.first()) {
     TEMPER_RETURN_IF_ERROR(trace->WriteChrome(PosixEnv(), JoinPath(out, "trace.json")));

@@ -5,40 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/gpu/gpu_device.h"
 #include "base/log.h"
-#include "comm/local/launch.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
+#include "data/records.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
 
 namespace temper {
 namespace {
-
-RunConfig::Lora LoraOf(const AdapterConfig& a) {
-  RunConfig::Lora lora{.r = a.r,
-                       .alpha = a.alpha,
-                       .dropout = a.dropout,
-                       .exclude_modules = a.exclude_modules,
-                       .use_rslora = a.rslora,
-                       .rank_pattern = a.rank_pattern,
-                       .alpha_pattern = a.alpha_pattern};
-  if (a.target_regex.empty()) {
-    lora.target_modules = a.target_modules;
-  } else {
-    lora.target_modules = a.target_regex;
-  }
-  if (!a.exclude_regex.empty()) lora.exclude_modules = a.exclude_regex;
-  return lora;
-}
-
-// One copy of this program per rank, each with its share of the cores.
-Result<int> StartRanks(const RunConfig& config) {
-  TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch({.ranks = static_cast<int>(config.machine.nprocs)}));
-  if (!result.message.empty()) LogError(result.message);
-  return result.exit_code;
-}
 
 // What is seen of the data at once. The first rank reads it for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
@@ -52,6 +27,18 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     }
   }
   return OkStatus();
+}
+
+// Whether rows of the training or the evaluation data have weights: what the run is compiled by, before the data is
+// read. The first rank looks for all. A plan may name files that are not there yet: without weights, then.
+Result<bool> FirstRankSeesWeights(const Ranks& ranks, const RunConfig::Data& data) {
+  bool weighted = false;
+  for (const std::string& path : {data.data, data.eval_data}) {
+    if (ranks.first() && !weighted && !path.empty()) weighted = HasWeights(PosixEnv(), path);
+  }
+  constexpr char kWeighted[] = "weighted";
+  TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
+  return firsts == kWeighted;
 }
 
 // The first rank claims the folder for all. Returns the checkpoint to go on from, empty for none.
@@ -69,28 +56,6 @@ Result<std::string> ClaimFolder(const Ranks& ranks, const RunConfig& config, con
   }
   TEMPER_RETURN_IF_ERROR(ranks.Agree(claimed));
   return ranks.FromFirst(resume_from);
-}
-
-// Of the machine, as all ranks are to see it: what differs between them is that of the first.
-Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
-  if (ranks.alone()) return MachineFacts(config.machine.device);
-  if (config.mesh.pp > 1) LoadKernelsWhenOpened();
-  // Where GPUs are not asked for, all ranks do what the first can.
-  auto own = MachineFacts(config.machine.device, ranks.of_machine());
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
-  constexpr char kGpu[] = "gpu";
-  TEMPER_ASSIGN_OR_RETURN(const std::string device, ranks.FromFirst(own->device == DeviceChoice::kGpu ? kGpu : ""));
-  own = MachineFacts(device == kGpu ? DeviceChoice::kGpu : DeviceChoice::kCpu, ranks.of_machine());
-  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
-  RunFacts facts = *std::move(own);
-  if (config.machine.nprocs == 1) {
-    facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
-  }
-  TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
-  constexpr char kBf16[] = "bf16";
-  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.has_bf16 ? kBf16 : ""));
-  facts.has_bf16 = type == kBf16;
-  return facts;
 }
 
 // Ranks that were started with other settings would wait for each other, or worse: train something else.
@@ -119,7 +84,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
   TEMPER_RETURN_IF_ERROR(Validate(config, purpose));
   if (purpose == Purpose::kTrain && ranks.alone() && config.machine.nprocs > 1) {
-    TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(config));
+    TEMPER_ASSIGN_OR_RETURN(*exit_code, StartRanks(static_cast<int>(config.machine.nprocs)));
     return std::optional<TrainSetup>();
   }
 
@@ -150,7 +115,11 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
-  if (model.adapter()) facts.adapter = LoraOf(*model.adapter());
+  if (model.adapter()) {
+    facts.adapter = *model.adapter();
+    facts.adapter->base_model.clear();
+  }
+  TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankSeesWeights(ranks, config.data));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));

@@ -34,15 +34,13 @@ Mesh MeshOfStage(const Mesh& mesh) {
 // How the weights of a step lie on its mesh: found once for all of its graphs, which have the same. Of one rank
 // nothing.
 struct ShardedStep {
-  std::vector<ShardingRule> rules;
   ShardedWeights weights;
 };
 Result<ShardedStep> ShardStep(const Graph& forward, const MeshSpec& spec) {
   ShardedStep sharded;
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return sharded;
-  sharded.rules = WithDefaults(spec.rules, spec.residual);
-  TEMPER_ASSIGN_OR_RETURN(sharded.weights, ShardWeights(forward, mesh, sharded.rules));
+  TEMPER_ASSIGN_OR_RETURN(sharded.weights, ShardWeights(forward, mesh, spec.rules, spec.residual));
   return sharded;
 }
 
@@ -60,7 +58,7 @@ Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const Sharde
                              .options = spec.decisions,
                              .micro_batches = step.micro_batches,
                              .decisions = decisions},
-                            sharded.weights, sharded.rules);
+                            sharded.weights, step.mesh.rules);
 }
 
 // By rank 0's part: those of others may be a row larger.
@@ -162,7 +160,7 @@ class StepCompiler {
 
 // Where nothing is clipped, and gradients need not wait where an option says.
 bool MayMergeUpdate(const StepSpec& spec) {
-  return spec.adamw.max_norm == 0 && !spec.memory.gradients && spec.mesh.mesh.size(Axis::kPp) == 1;
+  return spec.update.max_norm == 0 && !spec.memory.gradients && spec.mesh.mesh.size(Axis::kPp) == 1;
 }
 
 // Bytes that rank 0 sends in the micro-batches and the update of a step, and the axes it sends them along.
@@ -174,7 +172,7 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Shard
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, 0, nullptr));
   std::vector<Decision> ignored;
   const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
-  const Graph update = BuildUpdate(local, spec.adamw, MeshOfStage(spec.mesh.mesh));
+  const Graph update = BuildUpdate(local, spec.update, MeshOfStage(spec.mesh.mesh));
   const Graph fused = Fuse(std::move(local));
   Sent sent;
   const auto add = [&](const Graph& graph, int times) {
@@ -228,12 +226,28 @@ Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const Shar
   return takes_weights ? MlpMove::kWeights : MlpMove::kActivations;
 }
 
+// An optimizer that is not elementwise sees whole matrices, or none.
+Status CheckUpdate(const Graph& local, const StepSpec& spec) {
+  if (spec.update.rule->elementwise()) return OkStatus();
+  for (ValueId id = 0; id < local.num_values(); ++id) {
+    const Value& v = local.value(id);
+    if (!v.trainable || v.type.shape.rank() < 2 || !v.shard || v.shard->split.empty()) continue;
+    return Unsupported(
+        fmt::format("optimizer {} works on whole matrices, and mesh {} splits {} over {}: keep it whole ('replicate' "
+                    "by placement), "
+                    "or take an optimizer that works on each element",
+                    spec.update.rule->name, spec.mesh.mesh.ToString(), v.name, v.shard->split.ToString()));
+  }
+  return OkStatus();
+}
+
 // Of a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the update into the last micro-batch.
 Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
                              const ShardedStep& sharded, GradSync sync, bool merges) {
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(fused, spec));
   const StepCompiler compiler(spec, sync == GradSync::kStep, merges);
   StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
-                  .update = BuildUpdate(fused, spec.adamw, spec.mesh.mesh)};
+                  .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)};
   const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
     Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
     if (last && merges) {
@@ -266,6 +280,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(local, spec));
   const bool reduces_once = sync == GradSync::kStep, gathers_once = spec.mesh.gathered_blocks == kAllBlocks;
   const StepCompiler compiler(spec, reduces_once);
   UpdateStage update_stage{.stage = cut.stage};
@@ -284,7 +299,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
     return compiler.OfStage(whole.back(), cut, gathers_once ? &step.pipeline->gathers : nullptr);
   };
   TEMPER_ASSIGN_OR_RETURN(step.train, compiler.MicroBatches(fused, make));
-  whole.push_back(BuildUpdate(split, spec.adamw, MeshOfStage(mesh)));
+  whole.push_back(BuildUpdate(split, spec.update, MeshOfStage(mesh)));
   whole.push_back(compiler.Forward(fused_eval));
   TEMPER_ASSIGN_OR_RETURN(step.eval, compiler.OfStage(whole.back(), cut, nullptr));
   std::vector<const Graph*> graphs;
@@ -292,7 +307,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded, graphs));
   TEMPER_RETURN_IF_ERROR(Verify(step.pipeline->gathers));
   TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
-  step.update = BuildUpdate(uses.graph, spec.adamw, mesh, update_stage);
+  step.update = BuildUpdate(uses.graph, spec.update, mesh, update_stage);
   TEMPER_RETURN_IF_ERROR(Verify(step.update));
   return step;
 }
@@ -300,7 +315,7 @@ Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph
 void CutLoss(int64_t rows, Graph* graph) {
   if (rows == kDefaultLossChunk) return;
   for (Node& node : graph->nodes()) {
-    if (node.op == Op::kLinearCrossEntropy) node.attributes.Set("chunk", rows);
+    if (IsLoss(node.op)) node.attributes.Set("chunk", rows);
   }
 }
 
@@ -313,7 +328,7 @@ int NumBlocks(const Graph& graph) {
 // Rows of the loss.
 int64_t TokensOf(const Graph& forward) {
   for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kLinearCrossEntropy) return forward.value(node.inputs[0]).type.shape[0];
+    if (IsLoss(node.op)) return forward.value(node.inputs[0]).type.shape[0];
   }
   return kDefaultLossChunk;
 }

@@ -38,14 +38,14 @@ struct StepSpec {
   int micro_batches = 1;
   Recompute recompute = Recompute::kNone;  // kAuto: chosen, with what lives where, within the limits of `memory`
   int recompute_blocks = kAllBlocks;       // the first so many only
-  AdamwSpec adamw;
+  UpdateSpec update;
   int threads = 1;
   MeshSpec mesh;
   MemorySpec memory;
 };
 
 // Programs "train" (when a value is trainable) and "eval", which share one arena, for rank spec.mesh.rank. `forward`
-// ends in one linear_cross_entropy and has the tokens of all ranks' micro-batch; `eval_forward` is the same model
+// has one root, a linear_cross_entropy, and the tokens of all ranks' micro-batch; `eval_forward` is the same model
 // without what only training does (dropout). `decisions`, `memory`: filled with what was decided by cost; may be
 // nullptr.
 Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& eval_forward, const StepSpec& spec,

@@ -6,7 +6,6 @@ std::vector<ForeignName> ForeignNames() {
   const std::string_view no_quantised_base =
       "quantised base weights are not supported; remove it (dtype is bf16 or f32)";
   const std::string_view no_fp16 = "fp16 needs loss scaling and is not supported; use dtype: bf16 or f32";
-  const std::string_view one_optimizer = "the optimizer is AdamW; remove it";
   const std::string_view fused = "attention is always fused and isolates documents; remove it";
   const std::string_view own_template = "the model's own chat template is used; remove it";
   const std::string_view detected = "the format of a data file is recognised from its rows; remove it";
@@ -120,8 +119,9 @@ std::vector<ForeignName> ForeignNames() {
       {"beta1", "adam_beta1", ""},
       {"beta2", "adam_beta2", ""},
       {"eps", "adam_epsilon", ""},
-      {"optim", "", one_optimizer},
-      {"optimizer", "", one_optimizer},
+      {"optim", "optimizer", "adamw (adamw_torch, adamw_torch_fused) or sgd"},
+      {"momentum", "sgd_momentum", "with optimizer: sgd"},
+      {"nesterov", "sgd_nesterov", "with optimizer: sgd"},
       {"gradient_checkpointing", "memory.recompute", "gradient_checkpointing: true is memory.recompute: block"},
       {"activation_checkpointing", "memory.recompute", "auto, none, selective or block"},
       {"enable_activation_checkpointing", "memory.recompute", "auto, none, selective or block"},

@@ -9,8 +9,8 @@
 
 #include "base/quantity.h"
 #include "base/utf8.h"
-#include "config/option_yaml.h"
 #include "format/quoted.h"
+#include "format/yaml.h"
 
 namespace temper {
 namespace {
@@ -464,6 +464,12 @@ std::string ValueHint(const Option& option) {
                  [](const IntList*) { return std::string("[N, ...]"); },
                  [](const auto*) { return std::string("{NAME: N}"); }},
       option.target);
+}
+
+Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where) {
+  auto document = ParseYaml(text, where);
+  if (!document.ok()) return InvalidArgument(document.status().message());  // a mistake of the command line
+  return std::move(document->value);
 }
 
 }  // namespace temper

@@ -90,6 +90,9 @@ Overloaded(F...) -> Overloaded<F...>;
 Status SetFromText(const Option& option, std::string_view text, const std::string& where);
 Status SetFromJson(const Option& option, const OrderedJson& value, const std::string& where);
 
+// A structured value given as text: "[q_proj, v_proj]", "{q_proj: 8}".
+Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where);
+
 // The present value as YAML in flow style, numbers by the shortest text that reads back to the same bits.
 std::string ValueAsYaml(const Option& option);
 

@@ -94,10 +94,4 @@ std::string PrintYamlOptions(const OptionSet& options, const std::map<std::strin
   return out;
 }
 
-Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where) {
-  auto document = ParseYaml(text, where);
-  if (!document.ok()) return InvalidArgument(document.status().message());  // a mistake of the command line
-  return std::move(document->value);
-}
-
 }  // namespace temper

@@ -18,7 +18,4 @@ Status ReadYamlOptions(std::string_view text, const std::string& file, const Opt
 // (option name -> reason) become comments at the end of their lines.
 std::string PrintYamlOptions(const OptionSet& options, const std::map<std::string, std::string>& notes = {});
 
-// A value given as text on the command line: "[q_proj, v_proj]", "{q_proj: 8}".
-Result<OrderedJson> ParseYamlValue(std::string_view text, const std::string& where);
-
 }  // namespace temper

@@ -3,10 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/quantity.h"
-#include "config/run_options.h"
 
 namespace temper {
 namespace {
@@ -17,165 +15,6 @@ constexpr double kLoraLearningRate = 2e-4;
 constexpr double kFullLearningRate = 2e-5;
 constexpr double kWarmupRatio = 0.03;
 constexpr int64_t kFewestUsefulSteps = 20;
-
-// By text alone: whoever deletes must see to links.
-bool IsWithin(const std::string& path, const std::string& folder) {
-  const auto normal = [](const std::string& p) {
-    std::error_code no_working_folder;
-    const std::filesystem::path whole = std::filesystem::absolute(p, no_working_folder);
-    std::string text = (no_working_folder ? std::filesystem::path(p) : whole).lexically_normal().string();
-    while (text.size() > 1 && text.back() == '/') text.pop_back();
-    return text;
-  };
-  const std::string inner = normal(path), outer = normal(folder);
-  return inner == outer || inner.starts_with(outer == "/" ? outer : outer + "/");
-}
-
-Status CheckRequired(const RunConfig& c, Purpose purpose) {
-  const auto missing = [](const char* what, const char* key, const char* value) {
-    return InvalidArgument(
-        fmt::format("no {} given: add --{} {}, or '{}: {}' in the YAML file", what, key, value, key, value));
-  };
-  if (c.model.model.empty()) return missing("model", "model", "FOLDER");
-  if (purpose == Purpose::kPlan) return OkStatus();
-  if (c.data.data.empty()) return missing("training data", "data", "FILE");
-  if (c.output.output_dir.empty()) return missing("output folder", "output_dir", "FOLDER");
-  return OkStatus();
-}
-
-Status CheckMethod(const RunConfig& c) {
-  const RunConfig::Model& m = c.model;
-  if (m.method == TrainMethod::kLora) {
-    if (m.from_scratch) {
-      return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
-    }
-    const auto* names = std::get_if<std::vector<std::string>>(&c.lora.target_modules);
-    if (names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty()) {
-      return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
-    }
-    return OkStatus();
-  }
-  if (!m.adapter.empty()) {
-    return InvalidArgument(
-        "adapter is to be trained on, but method is full: remove adapter, or set method: lora. To "
-        "train every weight of the merged model, run temper export first");
-  }
-  if (c.lora != RunConfig::Lora()) {
-    return InvalidArgument("lora.* is set, but method is full: remove the lora section, or set method: lora");
-  }
-  return OkStatus();
-}
-
-Status CheckMemory(const RunConfig& c) {
-  const Recompute recompute = c.machine.recompute;
-  if (c.machine.recompute_blocks && (recompute == Recompute::kNone || recompute == Recompute::kAuto)) {
-    return InvalidArgument(
-        fmt::format("memory.recompute_blocks says which blocks compute again, but memory.recompute is {}: set it to "
-                    "selective or block, or remove recompute_blocks",
-                    ToString(recompute)));
-  }
-  return OkStatus();
-}
-
-Status CheckSchedule(const RunConfig& c) {
-  using Kind = ScheduleKind;
-  const RunConfig::SchedulerKwargs& k = c.length.kwargs;
-  const Kind kind = c.length.lr_scheduler_type;
-  const bool stable_decay = kind == Kind::kWarmupStableDecay;
-  const bool cosine = kind == Kind::kCosine || kind == Kind::kCosineWithMinLr || stable_decay;
-  const RunConfig::SchedulerKwargs defaults;
-  const std::pair<bool, const char*> without_effect[] = {
-      {k.num_cycles && !cosine, "num_cycles"},
-      {k.min_lr && kind != Kind::kCosineWithMinLr, "min_lr"},
-      {k.min_lr_rate && kind != Kind::kCosineWithMinLr, "min_lr_rate"},
-      {k.min_lr_ratio && !stable_decay, "min_lr_ratio"},
-      {k.num_decay_steps && !stable_decay, "num_decay_steps"},
-      {k.num_stable_steps && !stable_decay, "num_stable_steps"},
-      {k.warmup_type != defaults.warmup_type && !stable_decay, "warmup_type"},
-      {k.decay_type != defaults.decay_type && !stable_decay, "decay_type"},
-  };
-  for (const auto& [wrong, key] : without_effect) {
-    if (!wrong) continue;
-    const std::string_view taker =
-        std::string_view(key).starts_with("min_lr") && std::string_view(key) != "min_lr_ratio" ? "cosine_with_min_lr"
-        : std::string_view(key) == "num_cycles"                                                ? "cosine"
-                                                                                               : "warmup_stable_decay";
-    return InvalidArgument(
-        fmt::format("lr_scheduler_kwargs.{} has no effect on this lr_scheduler_type: remove it, or set "
-                    "lr_scheduler_type: {}",
-                    key, taker));
-  }
-  if (kind == Kind::kCosineWithMinLr && k.min_lr.has_value() == k.min_lr_rate.has_value()) {
-    return InvalidArgument(
-        "lr_scheduler_type: cosine_with_min_lr needs one of lr_scheduler_kwargs.min_lr (a learning rate) "
-        "and lr_scheduler_kwargs.min_lr_rate (a part of learning_rate)");
-  }
-  if (stable_decay && !k.num_decay_steps) {
-    return InvalidArgument("lr_scheduler_type: warmup_stable_decay needs lr_scheduler_kwargs.num_decay_steps");
-  }
-  const bool warms_up = c.length.warmup_ratio.value_or(0) > 0 || c.length.warmup_steps.value_or(0) > 0;
-  if (kind == Kind::kConstant && warms_up) {
-    return InvalidArgument(
-        "lr_scheduler_type: constant has no warmup: use constant_with_warmup, or remove warmup_ratio "
-        "and warmup_steps");
-  }
-  if (c.length.max_steps == 0) {
-    return InvalidArgument(
-        "max_steps is 0: nothing would be trained. Give at least 1, or remove it to train for "
-        "num_train_epochs");
-  }
-  return OkStatus();
-}
-
-Status CheckOutput(const RunConfig& c) {
-  const RunConfig::Output& o = c.output;
-  if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
-    return InvalidArgument(
-        "both eval_data and eval_fraction are set: evaluation takes its rows from one of them, remove the other");
-  }
-  if (!c.evaluates() && o.eval_steps) {
-    return InvalidArgument("eval_steps is set, but there is nothing to evaluate on: add eval_data or eval_fraction");
-  }
-  if (o.load_best_model_at_end) {
-    if (!c.evaluates()) {
-      return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
-    }
-    if (o.save_steps == 0) {
-      return InvalidArgument("load_best_model_at_end chooses among checkpoints: set save_steps above 0");
-    }
-    if (o.eval_steps && o.save_steps % *o.eval_steps != 0) {
-      return InvalidArgument(
-          fmt::format("load_best_model_at_end needs an evaluation at every checkpoint: save_steps ({}) should be a "
-                      "multiple of eval_steps ({})",
-                      o.save_steps, *o.eval_steps));
-    }
-  }
-  if (o.resume && o.overwrite) {
-    return InvalidArgument("resume keeps what is in output_dir and overwrite deletes it: remove one of them");
-  }
-  if (o.output_dir.empty()) return OkStatus();
-  const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},
-                                                               {"base", &c.model.base},
-                                                               {"adapter", &c.model.adapter},
-                                                               {"data", &c.data.data},
-                                                               {"eval_data", &c.data.eval_data}};
-  for (const auto& [key, path] : inputs) {
-    if (path->empty() || !IsWithin(*path, o.output_dir)) continue;
-    if (o.overwrite) {
-      return InvalidArgument(
-          fmt::format("overwrite would delete the {} of this run: {} lies in output_dir ({}). Choose "
-                      "another output_dir",
-                      key, *path, o.output_dir));
-    }
-    if (!o.resume && IsWithin(o.output_dir, *path)) {
-      return InvalidArgument(
-          fmt::format("output_dir is the {} of this run ({}): choose another output_dir", key, *path));
-    }
-  }
-  return OkStatus();
-}
-
-// ---- Resolve -----------------------------------------------------------------------------------------------------
 
 void ResolveType(const RunFacts& facts, ResolvedRun& run) {
   ComputeType& dtype = run.config.model.dtype;
@@ -205,7 +44,7 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
 }
 
 Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
-  RunConfig::Lora& lora = run.config.lora;
+  LoraConfig& lora = run.config.lora;
   if (!facts.adapter) return OkStatus();
   const RunConfig::Model& m = run.config.model;
   if (m.method == TrainMethod::kFull) {
@@ -216,9 +55,9 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   }
   if (lora == *facts.adapter) return OkStatus();
   // Dropout is no property of the trained weights: it may change from run to run.
-  RunConfig::Lora wanted = lora, theirs = *facts.adapter;
+  LoraConfig wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
-  if (wanted != RunConfig::Lora() && wanted != theirs) {
+  if (wanted != LoraConfig() && wanted != theirs) {
     return InvalidArgument(fmt::format(
         "lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove the lora section to "
         "go on with it, or give its base model instead to start a new one",
@@ -232,16 +71,6 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
 }
 
 }  // namespace
-
-Status Validate(const RunConfig& config, Purpose purpose) {
-  RunConfig copy = config;
-  TEMPER_RETURN_IF_ERROR(RunOptions(copy).CheckRanges());
-  TEMPER_RETURN_IF_ERROR(CheckRequired(config, purpose));
-  TEMPER_RETURN_IF_ERROR(CheckMethod(config));
-  TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
-  TEMPER_RETURN_IF_ERROR(CheckMemory(config));
-  return CheckOutput(config);
-}
 
 int64_t DefaultMaxSeqLen(int64_t positions) {
   return std::min(kDefaultMaxSeqLen, positions);
@@ -259,10 +88,17 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   TEMPER_RETURN_IF_ERROR(ResolveRows(facts, run));
   TEMPER_RETURN_IF_ERROR(ResolveAdapter(facts, run));
   if (c.data.template_date.empty()) c.data.template_date = facts.today;
+  c.data.weighted = c.data.weighted || facts.weighted_data;
   if (!c.optimizer.learning_rate) {
     const bool lora = c.model.method == TrainMethod::kLora;
     c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;
     run.notes["learning_rate"] = lora ? "default of method lora" : "default of method full";
+    if (c.optimizer.rule == &kSgdUpdate) {
+      run.warnings.push_back(fmt::format(
+          "learning_rate {} is a default for optimizer: adamw, whose steps do not shrink with the gradient: sgd learns "
+          "very slowly with it. Set a higher one",
+          *c.optimizer.learning_rate));
+    }
   }
   if (c.length.max_steps == -1) c.length.max_steps.reset();  // as transformers writes "not set"
   if (!c.length.warmup_ratio && !c.length.warmup_steps) {

@@ -18,6 +18,8 @@
 #include "compile/pipeline/schedule.h"
 #include "config/option.h"
 #include "config/schedule.h"
+#include "format/lora_config.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 
@@ -48,19 +50,9 @@ struct RunConfig {
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
     std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
-  };
-
-  struct Lora {
-    int64_t r = 16;
-    double alpha = 32;
-    double dropout = 0;
-    TextOrList target_modules = "all-linear";
-    TextOrList exclude_modules = std::vector<std::string>();
-    bool use_rslora = false;
-    IntPatterns rank_pattern;
-    NumberPatterns alpha_pattern;
-
-    bool operator==(const Lora&) const = default;
+    // No option: whether rows have weights (data/records.h: HasWeights). Resolve takes it from the facts, since what is
+    // compiled depends on it.
+    bool weighted = false;
   };
 
   struct Batch {
@@ -70,12 +62,15 @@ struct RunConfig {
   };
 
   struct Optimizer {
+    const UpdateRule* rule = &kAdamwUpdate;
     std::optional<double> learning_rate;
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;
+    double sgd_momentum = 0.9;
+    bool sgd_nesterov = false;
   };
 
   // The part of lr_scheduler_kwargs that an lr_scheduler_type takes; the rest must be empty.
@@ -159,7 +154,7 @@ struct RunConfig {
 
   Model model;
   Data data;
-  Lora lora;
+  LoraConfig lora;
   Batch batch;
   Optimizer optimizer;
   Length length;
@@ -171,15 +166,6 @@ struct RunConfig {
 
   bool evaluates() const { return !data.eval_data.empty() || data.eval_fraction > 0; }
 };
-
-// What a command has to have been given.
-enum class Purpose {
-  kTrain,  // a model, data and an output folder
-  kPlan,   // a model; `temper plan` needs no data
-};
-
-// Errors in one value or between several, each with its remedy. Holds before and after Resolve.
-Status Validate(const RunConfig& config, Purpose purpose);
 
 // Tokens of a row where nobody has said how many, by those that the model has positions for.
 int64_t DefaultMaxSeqLen(int64_t positions);
@@ -193,7 +179,8 @@ struct RunFacts {
   std::string today;                         // YYYY-MM-DD
   std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
   bool positions_are_learned = false;        // a table: no row may be longer (OPT)
-  std::optional<RunConfig::Lora> adapter;    // of the adapter to go on from: its r, alpha, targets
+  std::optional<LoraConfig> adapter;         // of the adapter to go on from, without its base_model
+  bool weighted_data = false;                // the run's data has weights
 };
 
 struct ResolvedRun {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "config/run_options.h"
+#include "config/validate.h"
 
 namespace temper {
 namespace {
@@ -122,7 +123,7 @@ TEST(RunConfig, GoesOnWithTheAdaptersOwnShape) {
   RunConfig c = Valid();
   c.model.adapter = "old";
   RunFacts facts;
-  facts.adapter = RunConfig::Lora{.r = 8, .alpha = 8, .target_modules = std::vector<std::string>{"q_proj"}};
+  facts.adapter = LoraConfig{.r = 8, .alpha = 8, .target_modules = std::vector<std::string>{"q_proj"}};
   c.lora.dropout = 0.1;
   auto run = Resolve(c, facts);
   ASSERT_TRUE(run.ok());
@@ -194,6 +195,34 @@ TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
                c.length.warmup_steps = 3;
              }),
              "constant_with_warmup");
+}
+
+TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
+  RunConfig c = Valid();
+  c.optimizer.rule = &kSgdUpdate;
+  const auto silent = Resolve(c, RunFacts{.has_bf16 = true});
+  ASSERT_TRUE(silent.ok());
+  ASSERT_EQ(silent->warnings.size(), 1u);
+  EXPECT_HAS(silent->warnings[0], "learning_rate 0.0002 is a default for optimizer: adamw");
+  c.optimizer.learning_rate = 0.1;
+  EXPECT_TRUE(Resolve(c, RunFacts{.has_bf16 = true})->warnings.empty());
+}
+
+TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_momentum = 0.5; }),
+             "sgd_momentum has no effect on optimizer: adamw");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_nesterov = true; }), "set optimizer: sgd");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.optimizer.rule = &kSgdUpdate;
+               c.optimizer.adam_beta2 = 0.95;
+             }),
+             "adam_beta2 has no effect on optimizer: sgd: remove it, or set optimizer: adamw");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) {
+               c.optimizer.rule = &kSgdUpdate;
+               c.optimizer.sgd_momentum = 0;
+               c.optimizer.sgd_nesterov = true;
+             }),
+             "sgd_momentum is 0");
 }
 
 TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {

@@ -30,6 +30,19 @@ bool IsCircumstance(const std::string& name) {
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+// By the rules' names.
+Choice ChoiceOfRule(const UpdateRule*& rule) {
+  std::vector<std::string_view> names;
+  for (const UpdateRule* known : UpdateRules()) names.push_back(known->name);
+  return {.names = std::move(names),
+          .get =
+              [&rule] {
+                const auto rules = UpdateRules();
+                return static_cast<int>(std::find(rules.begin(), rules.end(), rule) - rules.begin());
+              },
+          .set = [&rule](int i) { rule = UpdateRules()[static_cast<size_t>(i)]; }};
+}
+
 }  // namespace
 
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
@@ -93,19 +106,25 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             {.above = 0}},
            {"max_steps", &c.length.max_steps, "steps of the run; wins over num_train_epochs", {.at_least = -1}},
        }},
-      {"Optimizer (AdamW)",
+      {"Optimizer",
        {
+           {"optimizer", ChoiceOfRule(c.optimizer.rule),
+            "adamw, or sgd (with momentum), which keeps fewer states and wants a higher learning rate"},
            {"learning_rate",
             &c.optimizer.learning_rate,
             "the highest learning rate",
             {.at_least = 0},
             "2e-4 for LoRA, 2e-5 for full"},
-           {"weight_decay", &c.optimizer.weight_decay, "decoupled; none of biases and norms", not_negative},
+           {"weight_decay", &c.optimizer.weight_decay,
+            "of matrices, not of biases and norms; adamw: decoupled; sgd: added to the gradient", not_negative},
            {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping",
             not_negative},
-           {"adam_beta1", &c.optimizer.adam_beta1, "decay of the first moment", fraction},
-           {"adam_beta2", &c.optimizer.adam_beta2, "decay of the second moment", fraction},
-           {"adam_epsilon", &c.optimizer.adam_epsilon, "added to the root of the second moment", {.above = 0}},
+           {"adam_beta1", &c.optimizer.adam_beta1, "adamw: decay of the first moment", fraction},
+           {"adam_beta2", &c.optimizer.adam_beta2, "adamw: decay of the second moment", fraction},
+           {"adam_epsilon", &c.optimizer.adam_epsilon, "adamw: added to the root of the second moment", {.above = 0}},
+           {"sgd_momentum", &c.optimizer.sgd_momentum, "sgd: part of the step before that is added; 0 keeps no state",
+            fraction},
+           {"sgd_nesterov", &c.optimizer.sgd_nesterov, "sgd: Nesterov's momentum"},
        }},
       {"Learning-rate schedule (as in transformers)",
        {

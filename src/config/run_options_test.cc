@@ -210,6 +210,19 @@ TEST(RunOptions, ForeignNamesAreAnsweredWithOurs) {
   EXPECT_HAS(CommandError({"--bf16"}), "dtype: bf16");
 }
 
+TEST(RunOptions, AnOptimizerIsChosenByTheNameOfItsRule) {
+  EXPECT_EQ(RunConfig().optimizer.rule, &kAdamwUpdate);
+  for (const UpdateRule* rule : UpdateRules()) {
+    const auto config = ParseRunConfig("optimizer: " + std::string(rule->name), "run.yaml");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->optimizer.rule, rule);
+  }
+  const auto unknown = ParseRunConfig("optimizer: adamw_torch", "run.yaml");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_HAS(unknown.status().message(), "adamw");
+  EXPECT_HAS(unknown.status().message(), "sgd");
+}
+
 TEST(RunOptions, EveryForeignNameLeadsToAnOption) {
   RunConfig config;
   const OptionSet options = RunOptions(config);
@@ -402,7 +415,7 @@ TEST(RunOptions, EveryOptionHasAVariableOfItsOwn) {
       const std::string before = ValueAsYaml(target);
       bool changed = false;
       for (const char* value : {"3", "0.5", "true", "false", "f32", "cpu", "full", "linear", "cosine", "block", "2d",
-                                "gpipe", "step", "rows", "weights", "host", "{a: 2}", "[[a, \"-\"]]"}) {
+                                "gpipe", "step", "rows", "weights", "host", "sgd", "{a: 2}", "[[a, \"-\"]]"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

@@ -32,7 +32,10 @@ BatchCounts FillSample(const TokenStore& store, int64_t sample, int64_t start, c
     arrays.target_T[at] = learnt ? tokens[static_cast<size_t>(i) + 1] : -1;
     arrays.position_T[at] = static_cast<int32_t>(i);
     arrays.document_start_T[at] = static_cast<int32_t>(start);
+    const TokenWeight weight = learnt ? store.weight(sample, i + 1) : 0;
+    if (!arrays.weight_T.empty()) arrays.weight_T[at] = static_cast<float>(WeightValue(weight));
     counts.supervised += learnt;
+    counts.weight += weight;
   }
   return counts;
 }
@@ -42,6 +45,7 @@ void FillPadding(const Stretch& own, const BatchArrays& arrays) {
   for (int64_t place = own.begin; place < own.end; ++place, ++at) {
     arrays.token_T[at] = 0;
     arrays.target_T[at] = -1;
+    if (!arrays.weight_T.empty()) arrays.weight_T[at] = 0;
     arrays.position_T[at] = 0;
     arrays.document_start_T[at] = static_cast<int32_t>(place);
   }
@@ -60,6 +64,8 @@ BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t f
                arrays.document_start_T.size() == size)
       << size << " tokens, " << arrays.target_T.size() << " targets, " << arrays.position_T.size() << " positions, "
       << arrays.document_start_T.size() << " document starts";
+  TEMPER_CHECK(arrays.weight_T.empty() || arrays.weight_T.size() == size)
+      << size << " tokens, " << arrays.weight_T.size() << " weights";
   const int64_t room = static_cast<int64_t>(size) / own.local_row();
   TEMPER_CHECK(static_cast<int64_t>(size) % own.local_row() == 0 && rows <= room)
       << rows << " rows of " << own.local_row() << " in arrays of " << size;

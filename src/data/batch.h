@@ -4,13 +4,14 @@
 //   token_T            the input
 //   target_T           what position i should predict (token i+1 of its sample) where that is supervised, else -1
 //   position_T         place within its sample, from 0
+//   weight_T           how much the loss of that prediction counts, exact multiples of 2^-16; 0 where target is -1
 //   document_start_T   index in the T axis of its sample's first token: token i attends to [document_start_T[i], i]
 //
 // On a rank of cp (tensor/context_part.h): of its own tokens, with targets and positions of the whole rows;
 // document_start_T is then a place in whole rows, too.
 //
-// Padding: token 0, target -1, position 0, document_start its own index; nothing sees it, it sees only itself.
-// The last token of a sample predicts nothing.
+// Padding: token 0, target -1, weight 0, position 0, document_start its own index; nothing sees it, it sees only
+// itself. The last token of a sample predicts nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,20 @@
 
 namespace temper {
 
-// Spans of one length; the caller owns the memory.
+// Spans of one length; the caller owns the memory. weight_T is empty where weights are not asked for.
 struct BatchArrays {
   std::span<int32_t> token_T, target_T, position_T, document_start_T;
+  std::span<float> weight_T = {};
 };
 
 struct BatchCounts {       // of this rank's tokens
   int64_t tokens = 0;      // real ones
-  int64_t supervised = 0;  // targets that are not -1: what the loss is divided by
+  int64_t supervised = 0;  // targets that are not -1
+  int64_t weight = 0;      // sum of theirs, in units of 2^-16 (token_weight.h): what the loss is divided by
   BatchCounts& operator+=(const BatchCounts& o) {
     tokens += o.tokens;
     supervised += o.supervised;
+    weight += o.weight;
     return *this;
   }
 };

@@ -11,9 +11,10 @@ namespace temper {
 namespace {
 
 struct Arrays {
-  explicit Arrays(size_t n) : token(n, -7), target(n, -7), position(n, -7), start(n, -7) {}
-  BatchArrays view() { return {token, target, position, start}; }
+  explicit Arrays(size_t n) : token(n, -7), target(n, -7), position(n, -7), start(n, -7), weight(n, -7) {}
+  BatchArrays view() { return {token, target, position, start, weight}; }
   std::vector<int32_t> token, target, position, start;
+  std::vector<float> weight;
 };
 
 std::vector<int32_t> Ids(int64_t n) {
@@ -28,11 +29,13 @@ TokenStore RandomStore(uint32_t seed, int n, int max) {
   for (int s = 0; s < n; ++s) {
     std::vector<int32_t> tokens(1 + random() % static_cast<uint32_t>(max));
     std::vector<uint8_t> flags(tokens.size());
+    std::vector<TokenWeight> weights(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = static_cast<int32_t>(random() % 1000);
       flags[i] = random() % 2;
+      weights[i] = 1 + random() % kLargestWeight;
     }
-    store.Add(tokens, flags);
+    store.Add(tokens, flags, weights);
   }
   return store;
 }
@@ -50,6 +53,23 @@ TEST(Batch, ArraysOfTwoSamplesByHand) {
   EXPECT_EQ(a.start, (std::vector<int32_t>{0, 0, 0, 3, 3, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(counts.tokens, 5);
   EXPECT_EQ(counts.supervised, 2);
+  EXPECT_EQ(counts.weight, 2 * int64_t{kUnitWeight});
+  EXPECT_EQ(a.weight, (std::vector<float>{0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(Batch, WeightsAreThoseOfTheTargets) {
+  TokenStore store;
+  store.Add(std::vector<int32_t>{11, 12, 13, 14}, std::vector<uint8_t>{0, 1, 0, 1},
+            std::vector<TokenWeight>{1, kUnitWeight / 4, 9, kLargestWeight});
+  store.Add(std::vector<int32_t>{21, 22}, std::vector<uint8_t>{1, 1});
+  const Packing packing(store, Ids(2), {.max_seq_len = 8, .shuffle = false});
+  Arrays a(8);
+  const BatchCounts counts = FillBatch(store, packing, 0, 1, a.view());
+  EXPECT_EQ(a.weight, (std::vector<float>{0.25f, 0, 256, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(WeightValue(counts.weight), 257.25);
+  BatchArrays unasked = a.view();
+  unasked.weight_T = {};
+  EXPECT_EQ(FillBatch(store, packing, 0, 1, unasked).weight, counts.weight);
 }
 
 TEST(Batch, SamplesAreIsolatedAndNothingIsLost) {
@@ -98,10 +118,12 @@ TEST(Batch, IsDealtToRanksThatShareRows) {
         EXPECT_EQ(own.target[i], whole.target[place]) << place;
         EXPECT_EQ(own.position[i], whole.position[place]) << place;
         EXPECT_EQ(own.start[i], whole.start[place]) << place;
+        EXPECT_EQ(own.weight[i], whole.weight[place]) << place;
       }
     }
     EXPECT_EQ(sum.tokens, counts.tokens);
     EXPECT_EQ(sum.supervised, counts.supervised);
+    EXPECT_EQ(sum.weight, counts.weight);
   }
 }
 
@@ -123,6 +145,7 @@ TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
       const auto used = static_cast<int64_t>(n * 24);
       all.token.insert(all.token.end(), part.token.begin(), part.token.begin() + used);
       all.target.insert(all.target.end(), part.target.begin(), part.target.begin() + used);
+      all.weight.insert(all.weight.end(), part.weight.begin(), part.weight.begin() + used);
       all.position.insert(all.position.end(), part.position.begin(), part.position.begin() + used);
       for (int64_t i = 0; i < used; ++i) {
         all.start.push_back(part.start[static_cast<size_t>(i)] + static_cast<int32_t>(first * 24));
@@ -130,10 +153,12 @@ TEST(Batch, IsIndependentOfTheSplitIntoMicroBatches) {
     }
     EXPECT_EQ(all.token, whole.token);
     EXPECT_EQ(all.target, whole.target);
+    EXPECT_EQ(all.weight, whole.weight);
     EXPECT_EQ(all.position, whole.position);
     EXPECT_EQ(all.start, whole.start);
     EXPECT_EQ(sum.tokens, counts.tokens);
     EXPECT_EQ(sum.supervised, counts.supervised);
+    EXPECT_EQ(sum.weight, counts.weight);
   }
 }
 

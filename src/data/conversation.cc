@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "data/token_weight.h"
+
 namespace temper {
 namespace {
 
@@ -89,26 +91,27 @@ Status ParseArguments(OrderedJson& calls, const std::string& where) {
   return OkStatus();
 }
 
-// Brings the names under which data sets switch a message off into one: "weight": 0.
+// Brings the names under which data sets weight a message, or switch it off, into one: "weight", a multiple of 2^-16,
+// absent where it is 1. Of several the product.
 Status UnifyWeight(OrderedJson& message, const std::string& where) {
-  bool learnt = true;
+  double product = 1;
   for (const char* key : {"weight", "loss_weight", "loss", "train"}) {
     const auto it = message.find(key);
     if (it == message.end()) continue;
     if (it->is_boolean()) {
-      learnt &= it->get<bool>();
+      product *= it->get<bool>() ? 1 : 0;
     } else if (it->is_number()) {
-      const double weight = it->get<double>();
-      if (weight != 0 && weight != 1) {
-        return Unsupported(fmt::format("{}: '{}' is {}: only 0 and 1 are supported", where, key, weight));
-      }
-      learnt &= weight == 1;
+      TEMPER_ASSIGN_OR_RETURN(const TokenWeight weight,
+                              ToTokenWeight(it->get<double>(), fmt::format("{}: '{}'", where, key)));
+      product *= WeightValue(weight);
     } else if (!it->is_null()) {
-      return Corrupt(fmt::format("{}: '{}' should be 0 or 1", where, key));
+      return Corrupt(fmt::format("{}: '{}' should be a number from 0 on, but is {}", where, key, it->type_name()));
     }
     message.erase(it);
   }
-  if (!learnt) message["weight"] = 0;
+  TEMPER_ASSIGN_OR_RETURN(const TokenWeight weight, ToTokenWeight(product, where + ": the product of its weights"));
+  if (weight == 0) message["weight"] = 0;
+  if (weight != 0 && weight != kUnitWeight) message["weight"] = WeightValue(weight);
   return OkStatus();
 }
 
@@ -180,7 +183,12 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
 }
 
 bool IsLearnt(const OrderedJson& message) {
-  return message["role"] == "assistant" && !message.contains("weight");
+  return message["role"] == "assistant" && WeightOf(message) > 0;
+}
+
+TokenWeight WeightOf(const OrderedJson& message) {
+  const OrderedJson* weight = Find(message, "weight");
+  return weight ? static_cast<TokenWeight>(weight->get<double>() * kUnitWeight) : kUnitWeight;
 }
 
 Result<OrderedJson> NormalizeTools(const OrderedJson& tools, const std::string& where) {

@@ -3,14 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <thread>
 #include <utility>
 
+#include "base/for_each.h"
 #include "data/records.h"
 #include "data/shuffle.h"
 
@@ -27,19 +26,6 @@ struct RowOutcome {
   std::vector<Sample> samples;
   DataStatistics statistics;
 };
-
-// work(i) for each i below n, on `threads` threads, in no order.
-template <class Work>
-void ForEach(size_t n, int threads, const Work& work) {
-  std::atomic<size_t> next{0};
-  const auto run = [&] {
-    for (size_t i = next++; i < n; i = next++) work(i);
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads && static_cast<size_t>(t) < n; ++t) others.emplace_back(run);
-  run();
-  for (std::thread& other : others) other.join();
-}
 
 class Loader {
  public:
@@ -73,7 +59,8 @@ class Loader {
  private:
   Status LoadBlock(const RecordReader& reader, std::vector<RawRow>& block) {
     std::vector<RowOutcome> outcomes(block.size());
-    ForEach(block.size(), options_.threads, [&](size_t i) {
+    ForEach(static_cast<int64_t>(block.size()), options_.threads, [&](int64_t at) {
+      const auto i = static_cast<size_t>(at);
       RowOutcome& outcome = outcomes[i];
       auto record = reader.Parse(std::move(block[i]));
       outcome.status = record.status();
@@ -89,7 +76,7 @@ class Loader {
       }
       out_.statistics.Add(outcome.statistics);
       for (const Sample& sample : outcome.samples) {
-        out_.store.Add(sample.tokens, sample.supervised);
+        out_.store.Add(sample.tokens, sample.supervised, sample.weights);
         out_.lines.push_back(static_cast<uint32_t>(block[i].line));
       }
     }

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/records.h"
 #include "data/sampler.h"
+#include "data/tokenizer/load_tokenizer.h"
 
 namespace temper {
 namespace {
@@ -33,7 +34,7 @@ class RealData : public testing::Test {
       std::filesystem::remove(scratch_ / "tokenizer.model");
       std::filesystem::create_symlink(Path(name), scratch_ / "tokenizer.model");
     }
-    auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
+    auto tokenizer = LoadTokenizer(PosixEnv(), folder);
     TEMPER_CHECK(tokenizer.ok()) << tokenizer.status().message();
     tokenizer_ = *std::move(tokenizer);
     return *tokenizer_;
@@ -111,7 +112,8 @@ TEST_F(RealData, PromptsOfGsm8kAreTokenisedAsInGeneration) {
       DataStatistics statistics;
       ASSERT_TRUE((*rows)->Tokenize(*record, samples, statistics).ok());
       ASSERT_EQ(samples.size(), 1u);
-      const auto& [tokens, supervised] = samples[0];
+      const auto& [tokens, supervised, weights] = samples[0];
+      EXPECT_TRUE(weights.empty());
       const auto prompt = tokenizer.Encode(PromptText(*record));
       ASSERT_TRUE(prompt.ok());
       ASSERT_TRUE(std::equal(prompt->begin(), prompt->end(), tokens.begin())) << record->where;

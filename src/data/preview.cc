@@ -32,15 +32,21 @@ std::string Body(const TokenStore& store, int64_t sample, const Tokenizer& token
   const auto shown = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0)));
   std::string out;
   for (size_t begin = 0; begin < shown;) {
-    const bool supervised = store.supervised(sample, static_cast<int64_t>(begin));
+    const auto weight_of = [&](size_t i) {
+      const auto at = static_cast<int64_t>(i);
+      return store.supervised(sample, at) ? store.weight(sample, at) : 0;
+    };
+    const TokenWeight weight = weight_of(begin);
+    const bool supervised = weight > 0;
     size_t end = begin + 1;
-    while (end < shown && store.supervised(sample, static_cast<int64_t>(end)) == supervised) ++end;
+    while (end < shown && weight_of(end) == weight) ++end;
     const std::string text = utf8::Harmless(TextOf(tokens, begin, end, tokenizer));
     if (options.colour) {
       out += fmt::format("{}{}{}", supervised ? kGreen : kDim, text, kReset);
     } else {
       out += supervised ? "[[" + text + "]]" : text;
     }
+    if (supervised && weight != kUnitWeight) out += fmt::format("{{{}}}", WeightValue(weight));
     begin = end;
   }
   if (shown < tokens.size()) out += fmt::format("\n... {} more tokens", tokens.size() - shown);

@@ -1,5 +1,5 @@
-// Preview: what the model will see, for a person's eyes (temper data preview): supervised text, masked text, where
-// packed samples meet, and the counts. Pure functions of their arguments; any thread.
+// Preview: what the model will see, for a person's eyes (temper data preview): supervised text, masked text, weights
+// that are not 1, where packed samples meet, and the counts. Pure functions of their arguments; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 namespace temper {
 
 struct PreviewOptions {
-  // true: supervised green, masked dim, by ANSI sequences. false: supervised text stands between [[ and ]].
+  // true: supervised green, masked dim, by ANSI sequences. false: supervised text stands between [[ and ]]. A weight
+  // stands behind: "So.{0.5}", "[[So.]]{0.5}".
   bool colour = false;
   int64_t max_tokens = 2000;  // per sample; what is left out is said
 };

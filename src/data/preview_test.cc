@@ -29,6 +29,15 @@ TEST(Preview, PlainTextMarksWhatIsSupervised) {
             "--- sample 0: 10 tokens, 4 supervised ---\n<s>Why? [[So.</s>]]\n");
 }
 
+TEST(Preview, WeightsStandBehindWhatTheyWeigh) {
+  TokenStore store;
+  const FakeTokenizer tokenizer;
+  const auto tokens = *tokenizer.Encode("abcd", {.add_special = false});
+  store.Add(tokens, std::vector<uint8_t>{0, 1, 1, 1},
+            std::vector<TokenWeight>{1, kUnitWeight / 2, kUnitWeight / 2, kUnitWeight});
+  EXPECT_EQ(PreviewSample(store, 0, tokenizer, {}), "--- sample 0: 4 tokens, 3 supervised ---\na[[bc]]{0.5}[[d]]\n");
+}
+
 TEST(Preview, ColourIsGreenForSupervisedAndDimForMasked) {
   const TokenStore store = StoreOf({{"a", "b"}});
   EXPECT_EQ(PreviewSample(store, 0, FakeTokenizer(), {.colour = true}),

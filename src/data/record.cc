@@ -176,6 +176,36 @@ Result<Record> TokensRecord(const OrderedJson& row, const std::string& where) {
   return record;
 }
 
+// `row` is an object, or a conversation.
+Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where) {
+  if (format == RecordFormat::kMessages && IsConversation(row)) {
+    return Conversation(std::move(row), OrderedJson(), where);
+  }
+  switch (format) {
+    case RecordFormat::kTokens:
+      return TokensRecord(row, where);
+    case RecordFormat::kMessages: {
+      const OrderedJson* messages = Find(row, "messages");
+      if (!messages) return Corrupt(fmt::format("{}: 'messages' is missing; the row has {}", where, KeysOf(row)));
+      return Conversation(*messages, row, where);
+    }
+    case RecordFormat::kConversations: {
+      const OrderedJson* turns = Find(row, "conversations");
+      if (!turns) return Corrupt(fmt::format("{}: 'conversations' is missing; the row has {}", where, KeysOf(row)));
+      TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
+      return Conversation(std::move(messages), row, where);
+    }
+    case RecordFormat::kText:
+    case RecordFormat::kTextFile: {
+      Record record{.kind = RecordKind::kText, .where = where};
+      TEMPER_ASSIGN_OR_RETURN(record.text, Text(row, "text", where));
+      return record;
+    }
+    default:
+      return PromptRecord(row, format, where);
+  }
+}
+
 }  // namespace
 
 std::string_view FormatName(RecordFormat format) {
@@ -228,35 +258,20 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 }
 
 Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where) {
-  if (format == RecordFormat::kMessages && IsConversation(row)) {
-    return Conversation(std::move(row), OrderedJson(), where);
-  }
+  if (format == RecordFormat::kMessages && IsConversation(row)) return RecordOf(std::move(row), format, where);
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
-  switch (format) {
-    case RecordFormat::kTokens:
-      return TokensRecord(row, where);
-    case RecordFormat::kMessages: {
-      const OrderedJson* messages = Find(row, "messages");
-      if (!messages) return Corrupt(fmt::format("{}: 'messages' is missing; the row has {}", where, KeysOf(row)));
-      return Conversation(*messages, row, where);
+  TokenWeight weight = kUnitWeight;
+  if (const OrderedJson* given = Find(row, "weight")) {
+    if (!given->is_number()) {
+      return Corrupt(fmt::format("{}: 'weight' should be a number from 0 on, but is {}", where, given->type_name()));
     }
-    case RecordFormat::kConversations: {
-      const OrderedJson* turns = Find(row, "conversations");
-      if (!turns) return Corrupt(fmt::format("{}: 'conversations' is missing; the row has {}", where, KeysOf(row)));
-      TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
-      return Conversation(std::move(messages), row, where);
-    }
-    case RecordFormat::kText:
-    case RecordFormat::kTextFile: {
-      Record record{.kind = RecordKind::kText, .where = where};
-      TEMPER_ASSIGN_OR_RETURN(record.text, Text(row, "text", where));
-      return record;
-    }
-    default:
-      return PromptRecord(row, format, where);
+    TEMPER_ASSIGN_OR_RETURN(weight, ToTokenWeight(given->get<double>(), where + ": 'weight'"));
   }
+  TEMPER_ASSIGN_OR_RETURN(Record record, RecordOf(std::move(row), format, where));
+  record.weight = weight;
+  return record;
 }
 
 std::string PromptText(const Record& record) {
@@ -277,7 +292,7 @@ std::string CompletionText(const Record& record) {
 
 Record AsConversation(const Record& record) {
   TEMPER_CHECK(record.kind == RecordKind::kPrompt) << record.where << " is a conversation already";
-  Record out{.kind = RecordKind::kMessages, .where = record.where};
+  Record out{.kind = RecordKind::kMessages, .where = record.where, .weight = record.weight};
   out.messages = OrderedJson::array();
   if (!record.system.empty()) out.messages.push_back(Message("system", record.system));
   out.messages.push_back(Message("user", record.prompt));

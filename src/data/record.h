@@ -9,7 +9,8 @@
 //   instruction (Alpaca)        instruction [, input, system, history], output or response      kPrompt (kMessages)
 //   text                        text                                                            kText
 //
-// A row that has the fields of several formats has the first of this list. Pure functions; any thread.
+// A row that has the fields of several formats has the first of this list. A row that is an object may have a "weight",
+// whatever its format. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/token_weight.h"
 #include "format/json.h"
 
 namespace temper {
@@ -41,15 +43,16 @@ enum class RecordKind : uint8_t { kPrompt, kMessages, kText, kTokens };
 
 struct Record {
   RecordKind kind = RecordKind::kText;
-  std::string where;  // "data.jsonl line 12", for errors
+  std::string where;                 // "data.jsonl line 12", for errors
+  TokenWeight weight = kUnitWeight;  // of all its tokens; 0: nothing is learnt from it
 
   // kPrompt. is_instruction: question and answer (Alpaca, too) rather than the two halves of one text.
   std::string system, prompt, completion;
   bool is_instruction = false;
 
   // kMessages: a list of {role, content, ...} as chat templates take it: content is a string, arguments of tool calls
-  // are objects, and "weight": 0 marks what is not to be learnt although an assistant wrote it. `tools` is null or a
-  // list.
+  // are objects, and "weight" says how much is learnt from what an assistant wrote (NormalizeMessages). `tools` is null
+  // or a list.
   OrderedJson messages, tools;
 
   std::string text;  // kText

@@ -95,7 +95,39 @@ TEST(Record, WeightsOfMessagesSayWhatIsLearnt) {
   EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0})");
   EXPECT_EQ(record->messages[2].dump(), R"({"role":"assistant","content":"c"})");
   EXPECT_EQ(record->messages[3].dump(), R"({"role":"assistant","content":"d","weight":0})");
-  ExpectError(R"({"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]})", "only 0 and 1");
+}
+
+TEST(Record, WeightsOfMessagesAreMultiplesOfAPowerOfTwo) {
+  const auto record = Read(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "weight": 0.5}, {"role": "assistant", "content": "c", "loss_weight": 0.1},
+      {"role": "assistant", "content": "d", "weight": 4, "loss": 0.5}, {"role": "assistant", "content": "e", "weight": 1e-9}]})");
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(Learnt(*record), (std::vector<int>{0, 1, 1, 1, 0}));
+  EXPECT_EQ(WeightOf(record->messages[0]), kUnitWeight);
+  EXPECT_EQ(record->messages[1].dump(), R"({"role":"assistant","content":"b","weight":0.5})");
+  EXPECT_EQ(WeightOf(record->messages[2]), 6554u);  // 0.1 * 65536 = 6553.6
+  EXPECT_EQ(WeightOf(record->messages[3]), 2 * kUnitWeight);
+  for (const char* bad : {"-0.5", "256.1", "1e300", "\"1\"", "[1]"}) {
+    ExpectError(std::string(R"({"messages": [{"role": "assistant", "content": "b", "weight": )") + bad + "}]}",
+                "should be a number");
+  }
+  ExpectError(R"({"messages": [{"role": "assistant", "content": "b", "weight": 100, "loss": 100}]})", "the product");
+}
+
+TEST(Record, ARowOfAnyFormatMayHaveAWeight) {
+  for (const char* row :
+       {R"("text": "a")", R"("prompt": "a", "completion": "b")", R"("question": "a", "answer": "b")",
+        R"("instruction": "a", "output": "b")", R"("input_ids": [1, 2])",
+        R"("messages": [{"role": "user", "content": "a"}])", R"("conversations": [{"from": "human", "value": "a"}])"}) {
+    EXPECT_EQ(Read(std::string("{") + row + "}")->weight, kUnitWeight) << row;
+    EXPECT_EQ(Read(std::string("{") + row + R"(, "weight": 0.25})")->weight, kUnitWeight / 4) << row;
+    EXPECT_EQ(Read(std::string("{") + row + R"(, "weight": 0})")->weight, 0u) << row;
+    EXPECT_EQ(Read(std::string("{") + row + R"(, "weight": null})")->weight, kUnitWeight) << row;
+    ExpectError(std::string("{") + row + R"(, "weight": -1})", "'weight' is -1");
+    ExpectError(std::string("{") + row + R"(, "weight": "much"})",
+                "'weight' should be a number from 0 on, but is string");
+  }
+  EXPECT_EQ(AsConversation(*Read(R"({"question": "a", "answer": "b", "weight": 3})")).weight, 3 * kUnitWeight);
 }
 
 TEST(Record, ShareGptTurnsBecomeMessages) {

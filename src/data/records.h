@@ -50,4 +50,9 @@ class RecordReader {
   std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
 };
 
+// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. A look ahead of tokenising,
+// which the Programs of a run are compiled by: rows are read, and only those that may name a weight parsed, up to the
+// first that has one. False of what cannot be read: reading it as records says what is wrong.
+bool HasWeights(Env& env, const std::string& path);
+
 }  // namespace temper

@@ -1,5 +1,5 @@
 // TokenStore: every sample of a data set, tokenised, in one flat array: 4 bytes and 1 bit per token, 8 bytes per
-// sample.
+// sample; another 4 bytes per token where some token's weight is not 1.
 //
 // A sample is what attention may see together: one row of the data set, or one window of a long text. Samples never
 // change once added. Reading from any thread; Add by one thread while nobody reads.
@@ -11,14 +11,17 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "data/token_weight.h"
 
 namespace temper {
 
 class TokenStore {
  public:
   // supervised[i]: predicting tokens[i] is part of the loss. The first token of a sample is predicted by nothing, so
-  // its flag is stored as 0. REQUIRES: as many flags as tokens, at least one token.
-  void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised);
+  // its flag is stored as 0. weights[i]: how much that counts; none given: 1. REQUIRES: as many flags as tokens, at
+  // least one token; as many weights, or none; none of a supervised token is 0.
+  void Add(std::span<const int32_t> tokens, std::span<const uint8_t> supervised,
+           std::span<const TokenWeight> weights = {});
 
   int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t length(int64_t sample) const { return offsets_[At(sample) + 1] - offsets_[At(sample)]; }
@@ -29,6 +32,12 @@ class TokenStore {
     const auto bit = static_cast<uint64_t>(offsets_[At(sample)] + i);
     return (supervised_[bit / 64] >> (bit % 64)) & 1;
   }
+
+  // REQUIRES: supervised(sample, i).
+  TokenWeight weight(int64_t sample, int64_t i) const {
+    return weights_.empty() ? kUnitWeight : weights_[static_cast<size_t>(offsets_[At(sample)] + i)];
+  }
+  bool weighted() const { return !weights_.empty(); }  // some supervised token's weight is not 1
 
   int64_t total_tokens() const { return offsets_.back(); }
   int64_t total_supervised() const { return total_supervised_; }
@@ -42,11 +51,12 @@ class TokenStore {
     TEMPER_RETURN_IF_ERROR(body(tokens_));
     TEMPER_RETURN_IF_ERROR(body(supervised_));
     TEMPER_RETURN_IF_ERROR(body(offsets_));
+    TEMPER_RETURN_IF_ERROR(body(weights_));
     Recount();
     return OkStatus();
   }
 
-  // Hash of all tokens, flags and borders: a resumed run compares it, so that a changed data file is noticed.
+  // Hash of all tokens, flags, borders and weights: a resumed run compares it, so that a changed data file is noticed.
   uint64_t Fingerprint() const;
 
  private:
@@ -56,6 +66,7 @@ class TokenStore {
   std::vector<int32_t> tokens_;
   std::vector<uint64_t> supervised_;  // bit i: token i of tokens_
   std::vector<int64_t> offsets_ = {0};
+  std::vector<TokenWeight> weights_;  // of tokens_; kUnitWeight where not supervised; empty where all are
   int64_t total_supervised_ = 0;
   int64_t longest_ = 0;
 };

@@ -39,6 +39,44 @@ TEST(TokenStore, GivesBackWhatWasAdded) {
   EXPECT_LE(store.memory().v, total * 4 + total / 8 + 201 * 8 + 64);
 }
 
+TEST(TokenStore, KeepsWeightsOnlyWhereOneIsNotOne) {
+  using Tokens = std::vector<int32_t>;
+  using Flags = std::vector<uint8_t>;
+  using Weights = std::vector<TokenWeight>;
+  TokenStore plain, ones, some;
+  for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{1, 2, 3}, Flags{0, 1, 1});
+  plain.Add(Tokens{4, 5, 6}, Flags{0, 0, 1});
+  ones.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight});  // of what is not learnt: nothing
+  some.Add(Tokens{4, 5, 6}, Flags{0, 0, 1}, Weights{7, 0, kUnitWeight / 2});
+  for (TokenStore* store : {&plain, &ones, &some}) store->Add(Tokens{7, 8}, Flags{0, 1});
+  EXPECT_FALSE(plain.weighted());
+  EXPECT_FALSE(ones.weighted());
+  EXPECT_EQ(ones.Fingerprint(), plain.Fingerprint());
+  EXPECT_EQ(ones.memory(), plain.memory());
+  EXPECT_EQ(ones.weight(1, 2), kUnitWeight);
+  EXPECT_TRUE(some.weighted());
+  EXPECT_NE(some.Fingerprint(), plain.Fingerprint());
+  EXPECT_EQ(some.weight(1, 2), kUnitWeight / 2);
+  EXPECT_EQ(some.weight(0, 1), kUnitWeight);
+  EXPECT_EQ(some.weight(2, 1), kUnitWeight);
+  // A copy of the arrays is a copy of the store.
+  TokenStore copy;
+  std::vector<std::vector<std::byte>> arrays;
+  (void)some.ForArrays([&](auto& v) {
+    const auto bytes = std::as_bytes(std::span(v));
+    arrays.emplace_back(bytes.begin(), bytes.end());
+    return OkStatus();
+  });
+  size_t next = 0;
+  (void)copy.ForArrays([&]<class T>(std::vector<T>& v) {
+    const auto* from = reinterpret_cast<const T*>(arrays[next].data());
+    v.assign(from, from + arrays[next++].size() / sizeof(T));
+    return OkStatus();
+  });
+  EXPECT_EQ(copy.Fingerprint(), some.Fingerprint());
+  EXPECT_EQ(copy.weight(1, 2), kUnitWeight / 2);
+}
+
 TEST(TokenStore, FingerprintChangesWithTokensFlagsAndBorders) {
   const auto print = [](std::vector<std::vector<int32_t>> samples, uint8_t flag) {
     TokenStore store;

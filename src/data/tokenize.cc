@@ -25,6 +25,12 @@ bool StartsWith(const std::vector<int32_t>& ids, const std::vector<int32_t>& hea
 
 }  // namespace
 
+void Sample::Resize(size_t n) {
+  tokens.resize(n);
+  supervised.resize(n);
+  if (!weights.empty()) weights.resize(n, kUnitWeight);
+}
+
 void DataStatistics::Add(const DataStatistics& o) {
   rows += o.rows;
   bad_rows += o.bad_rows;
@@ -36,6 +42,9 @@ void DataStatistics::Add(const DataStatistics& o) {
   samples += o.samples;
   tokens += o.tokens;
   supervised += o.supervised;
+  weighted += o.weighted;
+  least_weight = std::min(least_weight, o.least_weight);
+  largest_weight = std::max(largest_weight, o.largest_weight);
   stopping_samples += o.stopping_samples;
   empty_answers += o.empty_answers;
   for (const std::string& problem : o.problems) {
@@ -98,6 +107,8 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
   std::string context, piece;
   std::vector<int32_t> piece_ids;
   int borders = 0;  // inside the piece
+  const bool weighted =
+      std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.weight != kUnitWeight; });
   for (const Part& part : parts) {
     if (part.text.empty()) continue;
     if (piece.empty() || (borders >= 2 && piece.size() > kPieceBytes)) {
@@ -120,6 +131,7 @@ Status RowTokenizer::EncodeParts(const std::vector<Part>& parts, Sample& sample,
     }
     sample.tokens.insert(sample.tokens.end(), ids.begin() + static_cast<int64_t>(piece_ids.size()), ids.end());
     sample.supervised.resize(sample.tokens.size(), part.supervised);
+    if (weighted) sample.weights.resize(sample.tokens.size(), part.weight);
     if (alone) break;
     if (!ids.empty() && tokenizer_.IsSpecial(ids.back())) {
       const std::string spelling = tokenizer_.IdToToken(ids.back());
@@ -179,20 +191,23 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     ++statistics.dropped_rows;
   }
   for (const RenderedChat& chat : chats) {
-    TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(chat, statistics));
+    TEMPER_ASSIGN_OR_RETURN(Sample sample, TokenizeChat(record, chat, statistics));
     TEMPER_ASSIGN_OR_RETURN(const auto beyond, tokenizer_.Encode(chat.beyond, kPlain));
     TEMPER_RETURN_IF_ERROR(Finish(record, std::move(sample), static_cast<int64_t>(beyond.size()), samples, statistics));
   }
   return OkStatus();
 }
 
-Result<Sample> RowTokenizer::TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const {
+Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedChat& chat,
+                                          DataStatistics& statistics) const {
   const std::string_view text = chat.text;
   std::vector<Part> parts;
   size_t at = 0;
-  for (const TextSpan& span : chat.assistant) {
+  for (size_t i = 0; i < chat.assistant.size(); ++i) {
+    const TextSpan& span = chat.assistant[i];
     parts.push_back({text.substr(at, span.begin - at), false});
-    parts.push_back({text.substr(span.begin, span.end - span.begin), true});
+    parts.push_back(
+        {text.substr(span.begin, span.end - span.begin), true, WeightOf(record.messages[chat.messages[i]])});
     at = span.end;
   }
   parts.push_back({text.substr(at), false});
@@ -205,15 +220,16 @@ Result<Sample> RowTokenizer::TokenizeChat(const RenderedChat& chat, DataStatisti
     if (!sample.supervised[i] && i > 0 && sample.supervised[i - 1] && EndsTurn(sample.tokens[i]) &&
         !EndsTurn(sample.tokens[i - 1])) {
       sample.supervised[i] = 1;
+      if (!sample.weights.empty()) sample.weights[i] = sample.weights[i - 1];
     }
     if (sample.supervised[i]) last = i;
   }
   if (!last) return sample;
-  sample.tokens.resize(*last + 1);
-  sample.supervised.resize(*last + 1);
+  sample.Resize(*last + 1);
   if (!EndsTurn(sample.tokens[*last]) && !tokenizer_.IsSpecial(sample.tokens[*last])) {
     sample.tokens.push_back(eos_);
     sample.supervised.push_back(1);
+    if (!sample.weights.empty()) sample.weights.push_back(sample.weights.back());
   }
   return sample;
 }
@@ -238,6 +254,11 @@ void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics&
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (!sample.supervised[i]) continue;
     ++statistics.supervised;
+    if (!sample.weights.empty() && sample.weights[i] != kUnitWeight) {
+      ++statistics.weighted;
+      statistics.least_weight = std::min(statistics.least_weight, sample.weights[i]);
+      statistics.largest_weight = std::max(statistics.largest_weight, sample.weights[i]);
+    }
     const bool first = i == 0 || !sample.supervised[i - 1];
     const bool last = i + 1 == sample.tokens.size() || !sample.supervised[i + 1];
     const bool end = EndsTurn(sample.tokens[i]);
@@ -271,6 +292,7 @@ Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& sam
                          whole.tokens.begin() + static_cast<int64_t>(begin + size));
     sample.supervised.assign(size, 1);
     sample.supervised[0] = 0;
+    if (record.weight != kUnitWeight) sample.weights.assign(size, record.weight);
     Count(sample, /*has_answers=*/false, statistics);
     samples.push_back(std::move(sample));
   }
@@ -299,7 +321,25 @@ Status RowTokenizer::CheckIds(const Record& record, const Sample& sample) const 
       record.where, *beyond, Quoted(tokenizer_.IdToToken(*beyond)), vocab_size_));
 }
 
-// What all rows but texts have in common: the mask of the first token, the cut, the dropped tail.
+namespace {
+
+// Weights of turns times that of their row.
+Status ScaleWeights(const Record& record, Sample& sample) {
+  if (record.weight == kUnitWeight) return OkStatus();
+  sample.weights.resize(sample.tokens.size(), kUnitWeight);
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (!sample.supervised[i]) continue;
+    TEMPER_ASSIGN_OR_RETURN(sample.weights[i],
+                            ToTokenWeight(WeightValue(sample.weights[i]) * WeightValue(record.weight),
+                                          record.where + ": the weight of the row times its turn's"));
+    sample.supervised[i] = sample.weights[i] > 0;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+// What all rows but texts have in common: the mask of the first token, the cut, the row's weight, the dropped tail.
 // `beyond`: how many tokens the row goes on with that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
@@ -312,15 +352,15 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
     statistics.cut_tokens += length + beyond - options_.max_seq_len;
     sample.tokens.resize(static_cast<size_t>(std::min(length, options_.max_seq_len)));
   }
-  sample.supervised.resize(sample.tokens.size());
+  sample.Resize(sample.tokens.size());
   if (options_.train_on_prompt && record.kind != RecordKind::kTokens) {
     std::fill(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
   if (!sample.supervised.empty()) sample.supervised[0] = 0;
-  while (!sample.supervised.empty() && !sample.supervised.back()) {
-    sample.supervised.pop_back();
-    sample.tokens.pop_back();
-  }
+  TEMPER_RETURN_IF_ERROR(ScaleWeights(record, sample));
+  size_t kept = sample.tokens.size();
+  while (kept > 0 && !sample.supervised[kept - 1]) --kept;
+  sample.Resize(kept);
   if (sample.tokens.empty()) {
     ++statistics.dropped_rows;
     return OkStatus();
@@ -331,6 +371,10 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
 }
 
 Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const {
+  if (record.weight == 0) {
+    ++statistics.dropped_rows;
+    return OkStatus();
+  }
   switch (record.kind) {
     case RecordKind::kText:
       return TokenizeText(record, samples, statistics);

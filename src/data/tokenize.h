@@ -15,8 +15,8 @@
 //   tokens              as they are
 //
 // Capitals are supervised; all are with train_on_prompt. What follows the last supervised token influences no loss and
-// is dropped. Rows longer than max_seq_len are cut at the end; a row with nothing supervised left is dropped; both
-// counted.
+// is dropped. What has weight 0 is not supervised. Rows longer than max_seq_len are cut at the end; a row with nothing
+// supervised left is dropped; both counted.
 //
 // Immutable after Create; Tokenize may be called from any thread.
 #pragma once
@@ -46,6 +46,10 @@ struct TokenizeOptions {
 struct Sample {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> supervised;  // as many; [0] is always 0
+  // How much each supervised token counts, never 0; as many, or none where all count 1.
+  std::vector<TokenWeight> weights;
+
+  void Resize(size_t n);  // tokens that it adds are not supervised
 };
 
 // What happened to the rows; the caller prints it.
@@ -60,6 +64,8 @@ struct DataStatistics {
   int64_t samples = 0;
   int64_t tokens = 0;      // in the samples
   int64_t supervised = 0;  // of those
+  int64_t weighted = 0;    // of those: with another weight than 1, and these weights' bounds
+  TokenWeight least_weight = kLargestWeight, largest_weight = 0;
   // Samples with a supervised token that ends generation. None at all: the model will not learn to stop.
   int64_t stopping_samples = 0;
   int64_t empty_answers = 0;          // learnt: nothing but the token that ends the turn
@@ -79,10 +85,11 @@ class RowTokenizer {
   Status Tokenize(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
 
  private:
-  // A stretch of text, and whether it is to be learnt.
+  // A stretch of text, whether it is to be learnt, and how much.
   struct Part {
     std::string_view text;
     bool supervised = false;
+    TokenWeight weight = kUnitWeight;
   };
 
   RowTokenizer(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TokenizeOptions& options);
@@ -91,7 +98,7 @@ class RowTokenizer {
   Result<std::vector<int32_t>> EncodeBehind(const std::string& context, std::string_view text) const;
   Result<Sample> TokenizePrompt(const Record& record, DataStatistics& statistics) const;
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
-  Result<Sample> TokenizeChat(const RenderedChat& chat, DataStatistics& statistics) const;
+  Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeIds(const Record& record) const;
   Status CheckFront(const Record& record, const Sample& sample) const;

@@ -270,6 +270,63 @@ TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   EXPECT_EQ(RunRow(tokenizer, record, {.train_on_prompt = true}, &chat).samples.size(), 1u);
 }
 
+TEST(RowTokenizer, WeightsOfTurnsAndRowsMultiply) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  Record record = Chat(R"([{"role":"user","content":"q"},{"role":"assistant","content":"aa","weight":0.5},
+                           {"role":"user","content":"q"},{"role":"assistant","content":"b"}])");
+  const Outcome turns = RunRow(tokenizer, record, {}, &chat);
+  ASSERT_EQ(turns.samples.size(), 1u);
+  const auto weights_of = [](const Sample& sample) {
+    std::vector<TokenWeight> weights;
+    for (size_t i = 0; i < sample.tokens.size(); ++i) {
+      if (sample.supervised[i]) weights.push_back(sample.weights[i]);
+    }
+    return weights;
+  };
+  constexpr TokenWeight one = kUnitWeight;
+  EXPECT_EQ(weights_of(turns.samples[0]), (std::vector<TokenWeight>{one / 2, one / 2, one / 2, one, one}));
+  EXPECT_EQ(turns.statistics.weighted, 3);
+  EXPECT_EQ(turns.statistics.least_weight, one / 2);
+  EXPECT_EQ(turns.statistics.largest_weight, one / 2);
+  record.weight = 4 * one;
+  EXPECT_EQ(weights_of(RunRow(tokenizer, record, {}, &chat).samples[0]),
+            (std::vector<TokenWeight>{2 * one, 2 * one, 2 * one, 4 * one, 4 * one}));
+  record.messages[1]["weight"] = 65;
+  EXPECT_NE(RunRow(tokenizer, record, {}, &chat).status.message().find("the weight of the row times its turn's is 260"),
+            std::string::npos);
+  // A product that is rounded to 0 is not learnt.
+  record.weight = 1;
+  record.messages[1]["weight"] = 0.25;
+  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, record, {}, &chat).samples[0]), "b<|im_end|>");
+}
+
+TEST(RowTokenizer, AWeightOfARowIsThatOfAllItsTokens) {
+  const FakeTokenizer tokenizer;
+  for (Record record : {Prompt("a", "bc"), Text("abcdefgh")}) {
+    const auto plain = RunRow(tokenizer, record, {.max_seq_len = 5}).samples;
+    ASSERT_FALSE(plain.empty());
+    EXPECT_TRUE(plain[0].weights.empty());
+    record.weight = kUnitWeight / 8;
+    const auto weighted = RunRow(tokenizer, record, {.max_seq_len = 5}).samples;
+    ASSERT_EQ(weighted.size(), plain.size());
+    for (size_t s = 0; s < plain.size(); ++s) {
+      EXPECT_EQ(weighted[s].tokens, plain[s].tokens);
+      EXPECT_EQ(weighted[s].supervised, plain[s].supervised);
+      for (size_t i = 0; i < plain[s].tokens.size(); ++i) {
+        if (plain[s].supervised[i]) {
+          EXPECT_EQ(weighted[s].weights[i], kUnitWeight / 8);
+        }
+      }
+    }
+    record.weight = 0;
+    const Outcome none = RunRow(tokenizer, record);
+    EXPECT_TRUE(none.status.ok());
+    EXPECT_TRUE(none.samples.empty());
+    EXPECT_EQ(none.statistics.dropped_rows, 1);
+  }
+}
+
 Record Conversation(int turns, size_t length) {
   Record record{.kind = RecordKind::kMessages, .where = "f line 1"};
   record.messages = OrderedJson::array();

@@ -28,6 +28,12 @@ Status HostWindow::Fill(const DevicePart& to, const std::function<Status(const P
   const int64_t lines = view.type.shape.rank() == 0 ? 1 : view.type.shape[0];
   if (view.type.bytes() == Bytes{0}) return OkStatus();
   const int64_t line_bytes = view.type.bytes().v / lines;
+  if (view.type.shape.rank() > 2 && line_bytes > kBytes.v) {
+    for (int64_t i = 0; i < lines; ++i) {
+      TEMPER_RETURN_IF_ERROR(FillLine({Lines(to.part, i, 1, view.data + i * line_bytes), *to.stream}, fill));
+    }
+    return OkStatus();
+  }
   const int64_t at_once = std::clamp<int64_t>(kBytes.v / line_bytes, 1, lines);
   memory_.resize(std::max(memory_.size(), static_cast<size_t>(at_once * line_bytes)));
   for (int64_t first = 0; first < lines; first += at_once) {
@@ -38,6 +44,27 @@ Status HostWindow::Fill(const DevicePart& to, const std::function<Status(const P
     TEMPER_RETURN_IF_ERROR(to.stream->Synchronize());
   }
   return OkStatus();
+}
+
+Status HostWindow::FillLine(const DevicePart& line, const std::function<Status(const PartView& piece)>& fill) {
+  // The line without its first dim, and pieces of it with that dim again.
+  PartView inner;
+  inner.view = line.part.view;
+  inner.view.type.shape = Shape();
+  for (int d = 1; d < line.part.global.rank(); ++d) {
+    inner.view.type.shape.Append(line.part.view.type.shape[d]);
+    inner.global.Append(line.part.global[d]);
+    inner.begin.Append(line.part.begin[d]);
+  }
+  return Fill({inner, *line.stream}, [&](const PartView& piece) {
+    PartView whole = line.part;
+    whole.view.data = piece.view.data;
+    for (int d = 1; d < whole.global.rank(); ++d) {
+      whole.view.type.shape.set_dim(d, piece.view.type.shape[d - 1]);
+      whole.begin.set_dim(d, piece.begin[d - 1]);
+    }
+    return fill(whole);
+  });
 }
 
 Status HostWindow::Put(const DevicePart& to, int64_t at, std::span<const std::byte> bytes) {

@@ -34,7 +34,8 @@ class HostWindow {
   static constexpr Bytes kBytes = MiB(4);
 
   // Calls fill(piece) for pieces that cover `to`, in order, and puts what it wrote where it belongs. On the host there
-  // is one piece, `to` itself; else a piece is as many rows as fit in kBytes, one at least (of a vector: elements).
+  // is one piece, `to` itself; else a piece is as many rows as fit in kBytes, one at least (of a vector: elements; of
+  // three dims and more: rows of the last two).
   Status Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill);
   // Puts `bytes` where byte `at` of `to` is: for those who come with its bytes in any order. On the host at once, else
   // when kBytes have gathered; Flush puts the rest. Between two flushes all are of one stream, and nothing
@@ -45,6 +46,9 @@ class HostWindow {
   Status Read(const DevicePart& from, const std::function<Status(std::span<const std::byte> bytes)>& take);
 
  private:
+  // Of one index of the first dim. REQUIRES: on the device, at least three dims.
+  Status FillLine(const DevicePart& line, const std::function<Status(const PartView& piece)>& fill);
+
   // Bytes of the window that go to one place.
   struct Run {
     std::byte* to;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/block_file.h"
@@ -32,7 +33,11 @@ void IoTeam::Free::operator()(std::byte* p) const {
 IoTeam::IoTeam(int width, Bytes buffer)
     : buffer_(buffer), buffers_(AllocateTouched(static_cast<size_t>(buffer.v) * static_cast<size_t>(width))) {
   for (int i = 0; i < width; ++i) free_.push_back(buffers_.get() + i * buffer.v);
-  for (int member = 1; member < width; ++member) threads_.emplace_back([this] { Serve(); });
+  try {
+    for (int member = 1; member < width; ++member) threads_.emplace_back([this] { Serve(); });
+  } catch (const std::system_error&) {
+    // No more threads: fewer chunks are in flight; the callers of Run do them all if need be.
+  }
 }
 
 IoTeam::~IoTeam() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/block_file.h"
+#include "base/no_more_threads.h"
 
 namespace temper {
 namespace {
@@ -198,6 +199,21 @@ TEST(IoTeam, AnErrorEndsTheRunAndNotTheNext) {
   begun = 0;
   EXPECT_TRUE(team.Run(5, work).ok());
   EXPECT_EQ(begun, 5);
+}
+
+TEST(IoTeam, TheCallerDoesAllWhereThereAreNoMoreThreads) {
+  const NoMoreThreads none;
+  IoTeam team(3, Bytes{BlockFile::kBlock});
+  int64_t done = 0;
+  const auto caller = std::this_thread::get_id();
+  EXPECT_TRUE(team.Run(10,
+                       [&](int64_t, std::span<std::byte>) {
+                         EXPECT_EQ(std::this_thread::get_id(), caller);
+                         ++done;
+                         return OkStatus();
+                       })
+                  .ok());
+  EXPECT_EQ(done, 10);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
-// GraphBuilder: what model code writes a forward pass with. One method per op; shapes follow from the op's rule, and
-// operands that do not fit are a bug of the model (CHECK). Owns nothing but the place (block, phase) new nodes get.
+// GraphBuilder: what model code writes a forward pass with. A method per op that models write; shapes follow from the
+// op's rule, and operands that do not fit are a bug of the model (CHECK). Owns nothing but the place (block, phase) new
+// nodes get.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -16,22 +18,45 @@ class GraphBuilder {
   // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
   void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
 
-  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply.
+  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply. Of weights and adapters
+  // matrices decay and vectors (norms, biases) do not, as in HF Trainer, unless the caller says so in Value::decays.
   ValueId Source(std::string name, TensorType type, Role role);
 
-  // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs).
+  // An input with an element per token.
+  ValueId TokenInput(std::string name, DType dtype, int64_t tokens);
+
+  // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs). Marks
+  // the output of an op that can only be a root.
   std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
                            Role role = Role::kActivation);
 
-  ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name);
-  ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name);
-  ValueId Sum(ValueId a, ValueId b, const std::string& name);
-  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name);
-  ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name);
-  ValueId RopeTable(ValueId position_T, const std::vector<double>& inv_freq, const std::string& name);
-  ValueId Rope(ValueId x, ValueId table_TE, int64_t head_dim, const std::string& name);
-  ValueId Swiglu(ValueId gate_TF, ValueId up_TF, const std::string& name);
-  ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name);
+  ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name) {
+    return Add(Op::kEmbedding, {table_VD, index_T}, {{"offset", offset}}, name)[0];
+  }
+  ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name) {
+    std::vector<ValueId> inputs = {x_TI, w_OI};
+    if (bias_O != kNoValue) inputs.push_back(bias_O);
+    return Add(Op::kLinear, std::move(inputs), {{"acc", int64_t{0}}, {"bias", int64_t{bias_O != kNoValue}}}, name)[0];
+  }
+  ValueId Sum(ValueId a, ValueId b, const std::string& name) { return Add(Op::kAdd, {a, b}, {}, name)[0]; }
+  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
+    return Add(Op::kRmsNorm, {x_TD, w_D}, {{"eps", eps}}, name)[0];
+  }
+  ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name) {
+    return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
+  }
+  ValueId RopeTable(ValueId position_T, const std::vector<double>& inv_freq, const std::string& name) {
+    return Add(Op::kRopeTable, {position_T}, {{"inv_freq", inv_freq}}, name)[0];
+  }
+  ValueId Rope(ValueId x, ValueId table_TE, int64_t head_dim, const std::string& name) {
+    return Add(Op::kRope, {x, table_TE}, {{"head_dim", head_dim}, {"inverse", int64_t{0}}}, name)[0];
+  }
+  ValueId Swiglu(ValueId gate_TF, ValueId up_TF, const std::string& name) {
+    return Add(Op::kSwiglu, {gate_TF, up_TF}, {}, name)[0];
+  }
+  ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name) {
+    return Add(Op::kSliceRows, {x_TD}, {{"begin", begin}, {"count", count}}, name)[0];
+  }
 
   const TensorType& type(ValueId id) const { return graph_->value(id).type; }
   Graph& graph() { return *graph_; }

@@ -42,6 +42,10 @@ std::string OfBlock(int block) {
   return (block >= 0 ? "of " : "") + NameOfBlock(block);
 }
 
+bool DecaysByDefault(Role role, const Shape& shape) {
+  return (role == Role::kWeight || role == Role::kAdapter) && shape.rank() >= 2;
+}
+
 ValueId Graph::AddValue(Value value) {
   const ValueId id = num_values();
   values_.push_back(std::move(value));

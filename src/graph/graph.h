@@ -12,6 +12,7 @@
 
 #include "graph/attributes.h"
 #include "graph/op.h"
+#include "tensor/dim_label.h"
 #include "tensor/shape.h"
 #include "tensor/sharding.h"
 #include "tensor/tier.h"
@@ -31,7 +32,7 @@ enum class Role : uint8_t {
   kAdapter,         // a LoRA matrix, in compute precision
   kActivation,      // lives within a step
   kGradient,        // gradient of a trainable value, f32, lives from its first contribution to its update
-  kOptimizerState,  // f32 master copies and moments
+  kOptimizerState,  // f32 master copies, and what the optimizer keeps (graph/update_rule.h)
   kCache,           // keys and values of earlier tokens; weights gathered once per step (compile/mesh/gather_once.h)
 };
 std::string_view ToString(Role role);
@@ -53,14 +54,21 @@ struct Value {
   TensorType type;
   Role role = Role::kActivation;
   bool trainable = false;
+  bool decays = false;  // of a weight or adapter: weight decay applies to it
+  // An input whose first dim is the tokens of a micro-batch: ranks that share a batch have parts of it.
+  bool per_token = false;
   Tier tier =
       Tier::kDevice;  // where it lies: on the disk only sources, what updates them, and nothing a kernel touches
+  DimLabels labels;   // of a weight or adapter: what its dims stand for
   // This value overwrites that one, whose last use is the node that makes this. Both share an address.
   ValueId updates = kNoValue;
   // Of a source that is a part of a larger tensor, or of which other ranks hold a copy: nullopt where there is one
   // rank.
   std::optional<Shard> shard;
 };
+
+// Whether weight decay applies to such a value where its declaration says nothing; the text form leaves that out.
+bool DecaysByDefault(Role role, const Shape& shape);
 
 struct Node {
   Op op;
@@ -69,6 +77,15 @@ struct Node {
   int block = kBlockBefore;
   Phase phase = Phase::kForward;
   std::string rng_name;  // canonical name whose hash keys the draws of a random op; empty for others
+};
+
+// A loss: where the backward pass starts (compile/step/differentiate.h). A graph may have several; their gradients add.
+struct LossRoot {
+  ValueId loss;  // made by a node
+  // The gradient of `loss`: a source of its type. kNoValue: 1 for every element, of an op that makes the gradients of
+  // its output's sum itself (OpRule::only_root).
+  ValueId seed = kNoValue;
+  friend bool operator==(const LossRoot&, const LossRoot&) = default;
 };
 
 class Graph {
@@ -81,6 +98,8 @@ class Graph {
   int num_values() const { return static_cast<int>(values_.size()); }
   const std::vector<Node>& nodes() const { return nodes_; }
   std::vector<Node>& nodes() { return nodes_; }
+  const std::vector<LossRoot>& roots() const { return roots_; }
+  std::vector<LossRoot>& roots() { return roots_; }
 
   // The first value of that name, or kNoValue. O(values): passes that look up many keep a map of their own.
   ValueId FindSource(std::string_view name) const;
@@ -90,14 +109,16 @@ class Graph {
  private:
   std::vector<Value> values_;
   std::vector<Node> nodes_;
+  std::vector<LossRoot> roots_;
 };
 
 // OK, or a text naming the node, the values and what is wrong: use before definition or of what is never made, a value
 // written twice, attributes or types that disagree with the op's rule, an update of a value that is used later, of
-// another type, or that the op cannot write over while it reads it, unknown ids, names that cannot be printed.
+// another type, or that the op cannot write over while it reads it, unknown ids, names that cannot be printed, a root
+// that no node makes or whose seed does not fit it.
 Status Verify(const Graph& graph);
 
-// One line per value and node; ReadGraph(PrintGraph(g)) equals g.
+// One line per value, node and root; ReadGraph(PrintGraph(g)) equals g.
 std::string PrintGraph(const Graph& graph);
 Result<Graph> ReadGraph(std::string_view text);
 

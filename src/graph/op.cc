@@ -5,47 +5,10 @@
 namespace temper {
 namespace {
 
-constexpr std::array<std::string_view, kNumOps> kNames = {"embedding",
-                                                          "linear",
-                                                          "add",
-                                                          "cast",
-                                                          "slice_rows",
-                                                          "rms_norm",
-                                                          "layer_norm",
-                                                          "rope_table",
-                                                          "rope",
-                                                          "attention",
-                                                          "attention_cached",
-                                                          "attention_step",
-                                                          "swiglu",
-                                                          "relu",
-                                                          "gelu",
-                                                          "dropout",
-                                                          "linear_cross_entropy",
-                                                          "embedding_backward",
-                                                          "linear_dx",
-                                                          "linear_dw",
-                                                          "sum_rows",
-                                                          "rms_norm_backward",
-                                                          "layer_norm_backward",
-                                                          "attention_backward",
-                                                          "attention_step_backward",
-                                                          "swiglu_backward",
-                                                          "relu_backward",
-                                                          "gelu_backward",
-                                                          "sum_squares",
-                                                          "sum_scalars",
-                                                          "clip",
-                                                          "adamw",
-                                                          "fetch",
-                                                          "evict",
-                                                          "all_gather",
-                                                          "reduce_scatter",
-                                                          "all_reduce",
-                                                          "broadcast",
-                                                          "shift",
-                                                          "send",
-                                                          "recv"};
+constexpr std::array<std::string_view, kNumOps> kNames = {
+#define TEMPER_OP(name, text, by) #text,
+#include "graph/op_list.inc"
+};
 
 }  // namespace
 

@@ -16,12 +16,18 @@ Graph Example() {
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
   const ValueId w = build.Source("w.weight", {DType::kBF16, {3, 6}}, Role::kWeight);
   graph.value(w).trainable = true;
+  graph.value(build.Source("scale", {DType::kBF16, {6}}, Role::kWeight)).decays = true;
+  graph.value(build.Source("positions", {DType::kBF16, {6, 6}}, Role::kWeight)).decays = false;
   build.EnterBlock(0, "block.");
   const ValueId dropped = build.Add(Op::kDropout, {x, rng}, {{"p", 0.1}}, "dropped")[0];
   const ValueId y = build.Add(Op::kLinear, {dropped, w}, {{"scale", 0.125}}, "y")[0];
   build.EnterBlock(kBlockAfter, "", Phase::kBackward);
   const ValueId z = build.Add(Op::kRelu, {y}, {}, "z", Role::kOutput)[0];
   graph.value(z).updates = y;
+  const ValueId target = build.TokenInput("target", DType::kI32, 4);
+  const ValueId seed = build.Source("seed", graph.value(dropped).type, Role::kInput);
+  build.Add(Op::kLinearCrossEntropy, {dropped, w, target}, {}, "loss", Role::kOutput);
+  graph.roots().push_back({dropped, seed});
   return graph;
 }
 
@@ -37,6 +43,8 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(back->value(id).type, graph.value(id).type);
     EXPECT_EQ(back->value(id).role, graph.value(id).role);
     EXPECT_EQ(back->value(id).trainable, graph.value(id).trainable);
+    EXPECT_EQ(back->value(id).decays, graph.value(id).decays);
+    EXPECT_EQ(back->value(id).per_token, graph.value(id).per_token);
     EXPECT_EQ(back->value(id).updates, graph.value(id).updates);
   }
   ASSERT_EQ(back->nodes().size(), graph.nodes().size());
@@ -50,6 +58,8 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(a.phase, b.phase);
     EXPECT_EQ(a.rng_name, b.rng_name);
   }
+  EXPECT_EQ(back->roots(), graph.roots());
+  EXPECT_EQ(back->roots().size(), 2u);
   EXPECT_EQ(back->FindSource("w.weight"), graph.FindSource("w.weight"));
 }
 

@@ -1,13 +1,15 @@
-// The rules of an op: its output types, its gradient, its cost. One file per op in graph/ops/, one table in
-// registry.cc.
+// The rule of an op: output types, gradient, sharding, cost, and every other fact of it that passes ask for. One file
+// per op in graph/ops/; registry.cc puts them in a table in the order of op_list.inc.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/units.h"
 #include "graph/flow.h"
 #include "graph/graph.h"
+#include "graph/model_work.h"
 #include "tensor/context_part.h"
 
 namespace temper {
@@ -50,14 +52,16 @@ class GradientSink {
   // The sum of the contributions to input `i` delivered so far (by nodes later in the forward order, and for trainable
   // values by earlier micro-batches), or kNoValue. A rule that can, takes it as its `acc` operand.
   virtual ValueId Pending(int input) const = 0;
+  // Pending(i) where it exists before the step's first node: of earlier micro-batches alone. Else kNoValue.
+  virtual ValueId PendingBefore(int input) const = 0;
   // Emits a node and returns its outputs, whose types come from the op's shape rule.
   virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) = 0;
   // Declares `gradient` to be the gradient of input `i` so far, Pending(i) included.
   virtual void Deliver(int input, ValueId gradient) = 0;
   // As Deliver, for a contribution without Pending(i): adds the two.
   virtual void Contribute(int input, ValueId gradient) = 0;
-  // For the op at the root (linear_cross_entropy), whose forward pass yields the gradients too: replaces the node's
-  // attributes and inputs and appends outputs; returns the new outputs.
+  // For an op whose forward pass yields the gradients, too (OpRule::only_root): replaces the node's attributes and
+  // inputs and appends outputs; returns the new outputs.
   virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
 };
 
@@ -105,7 +109,36 @@ class ShardingSink {
   virtual void Refuse(std::string why) = 0;
 };
 
+// What bounds an op's time, and, of what only moves memory, in which pattern.
+enum class OpKind : uint8_t {
+  kUnstated,     // refused by rule_facts_test.cc
+  kElementwise,  // memory: an element of an output depends on the operands' elements in its place alone
+  kMemory,       // memory: norms, reductions, tables
+  kProduct,      // arithmetic, of a matrix product: OpRule::product
+  kAttention,    // arithmetic, of pairs of tokens
+  kCollective,   // other ranks
+};
+
+// Rows, columns and inner dim of a product's result.
+struct ProductDims {
+  int64_t rows = 0, columns = 0, inner = 0;
+};
+
+// Whether a forward op is run again in the backward rather than its outputs kept (compile/memory/selective.h).
+enum class RecomputeCost : uint8_t {
+  kUnstated,   // of ops that have no gradient: they are not run again
+  kCheap,      // it moves its operands and little more
+  kExpensive,  // it computes, or asks other ranks
+};
+
+// Operands with which calibration times an op.
+struct MeasuredCase {
+  Types inputs;
+  Attributes attributes;
+};
+
 struct OpRule {
+  OpKind kind = OpKind::kUnstated;
   // All that a node of this op may have.
   std::span<const AttributeSpec> attributes;
   // Output types from inputs and attributes. Wrong operands are bugs of the caller: returned as an error so that a
@@ -114,6 +147,9 @@ struct OpRule {
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
+  // Output 0 is a loss, and `gradient` makes the gradients of its sum (GradientSink::Extend): a root of the graph it
+  // stands in, and nothing else.
+  bool only_root = false;
   // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
   // nullptr: collectives, which have rules of their own, and ops that no mesh runs.
@@ -125,6 +161,19 @@ struct OpRule {
   int in_place_input = -1;
   // The input that another output may be written over (accumulators, states, caches), or -1; nullptr: none may.
   int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
+  // Of OpKind::kProduct, and of those only.
+  ProductDims (*product)(const Types& inputs) = nullptr;
+  RecomputeCost recompute = RecomputeCost::kUnstated;
+  // Draws random numbers, keyed by Node::rng_name; takes the `rng` input.
+  bool random = false;
+  // Adds the arithmetic that a model requires of a forward node. nullptr: none; products and attention have some.
+  void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
+  // What a kernel moves beyond its cost because it takes its operands in smaller pieces than it was measured with.
+  Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
+  // How its rate is measured (`temper doctor --calibrate`): with these operands, for activations of `dtype` (none: not
+  // in that dtype), or as another op, whose rate it then has. Neither: it has the rate of its class.
+  std::vector<MeasuredCase> (*measured)(DType dtype) = nullptr;
+  std::optional<Op> measured_as;
 };
 
 const OpRule& RuleOf(Op op);

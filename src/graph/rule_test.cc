@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -96,6 +97,14 @@ std::vector<Case> Cases() {
        {kX, head, kIndex, x2, w2, grad_w2},
        {{"pair2", kOne}, {"grad_x2", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
        "f32[6], bf16[6, 2], f32[12, 2]"},
+      {Op::kLinearCrossEntropy, {kX, head, kIndex, kStatistic}, {{"weighted", kOne}}, "f32[6]"},
+      {Op::kLinearCrossEntropy,
+       {kX, head, kIndex, x2, w2, kStatistic, grad_w2},
+       {{"pair2", kOne}, {"weighted", kOne}, {"grad_w2", kOne}, {"acc_w2", kOne}},
+       "f32[6], f32[12, 2]"},
+      {Op::kTokenLogprob, {kX, head, kIndex}, {}, "f32[6]"},
+      {Op::kTokenLogprob, {kX, head, kIndex, x2, w2}, {{"pair2", kOne}}, "f32[6]"},
+      {Op::kTokenLogprob, {kX, head, kIndex}, With(kPair, {{"begin", V}, {"whole", 2 * V}}), "f32[6]"},
       {Op::kLinearCrossEntropy,
        {kX, head, kIndex},
        With(kPair, {{"begin", V}, {"whole", 2 * V}, {"grad_w", kOne}}),
@@ -139,6 +148,14 @@ std::vector<Case> Cases() {
        {kMaster, kMaster, kMaster, kMaster, kClip, kScalars},
        {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"weight", kOne}, {"dtype", "bf16"}},
        "f32[10, 8], f32[10, 8], f32[10, 8], bf16[10, 8]"},
+      {Op::kSgd,
+       {kMaster, kMaster, kMaster, kClip, kScalars},
+       {{"momentum", 0.9}, {"buffer", kOne}, {"weight_decay", 0.0}},
+       "f32[10, 8], f32[10, 8]"},
+      {Op::kSgd,
+       {kMaster, kMaster, kClip, kScalars},
+       {{"momentum", 0.0}, {"weight_decay", 0.0}, {"weight", kOne}, {"dtype", "bf16"}},
+       "f32[10, 8], bf16[10, 8]"},
       {Op::kFetch, {kX}, {}, "bf16[6, 8]"},
       {Op::kEvict, {kGradW}, {{"background", kOne}}, "f32[10, 8]"},
       {Op::kAllGather,
@@ -185,6 +202,13 @@ TEST(Rule, EveryOpGivesItsOutputTypes) {
     seen.insert(c.op);
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(kNumOps)) << "an op has no case";
+}
+
+TEST(Rule, AnOpThatTakesTheRandomInputIsNamedForItsDraws) {
+  for (const Case& c : Cases()) {
+    const TensorType rng{DType::kI64, {kNumRngWords}};
+    EXPECT_EQ(RuleOf(c.op).random, std::find(c.inputs.begin(), c.inputs.end(), rng) != c.inputs.end()) << Describe(c);
+  }
 }
 
 TEST(Rule, RefusesMoreOrFewerOperands) {
@@ -242,7 +266,9 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.
   if (c.op == Op::kAllGather) return dim == c.attributes.Int("dim");
   if (c.op == Op::kReduceScatter) return k < c.attributes.Doubles("sizes").size() && dim == c.attributes.Int("dim");
-  if (c.op == Op::kLinearCrossEntropy) return k == 1 && dim == 0 && c.inputs.size() == 3;  // the vocabulary
+  // The vocabulary, where nothing else is as long.
+  if (IsLoss(c.op))
+    return k == 1 && dim == 0 && c.inputs.size() == 3 + static_cast<size_t>(c.attributes.Flag("weighted"));
   return false;
 }
 
@@ -397,9 +423,10 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   // Gradients that are added to what is not wanted, of a pair that is not there.
   refused(Op::kRmsNormBackward, {kX, kX, kD, kStatistic}, {}, "acc_w", kOne);
   const Types loss = {kX, {kF, {V, D}}, kIndex};
-  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2"}) {
+  for (const char* key : {"acc_w", "acc_w2", "grad_x2", "grad_w2", "pair2", "weighted"}) {
     refused(Op::kLinearCrossEntropy, loss, {}, key, kOne);
   }
+  for (const char* key : {"grad_x", "weighted", "pair2"}) refused(Op::kTokenLogprob, loss, {}, key, kOne);
 }
 
 TEST(Rule, ClipTakesSumsThatRanksAddedUp) {

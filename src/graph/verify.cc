@@ -172,6 +172,27 @@ Status CheckUpdates(const Graph& graph, const Liveness& live) {
   return OkStatus();
 }
 
+Status CheckRoots(const Graph& graph, const Liveness& live) {
+  for (const auto& [loss, seed] : graph.roots()) {
+    const auto known = [&](ValueId id) { return id >= 0 && id < graph.num_values(); };
+    if (!known(loss) || (seed != kNoValue && !known(seed))) {
+      return Corrupt(fmt::format("root %{} or its seed does not exist", loss));
+    }
+    const std::string& name = graph.value(loss).name;
+    if (live.made[loss] < 0) return Corrupt(fmt::format("root %{} {} is made by no node", loss, name));
+    const auto maker = static_cast<size_t>(live.made[loss]);
+    const Node& node = graph.nodes()[maker];
+    const bool only_root = RuleOf(node.op).only_root && node.outputs[0] == loss;
+    if (only_root && seed == kNoValue) continue;
+    if (only_root) return Bad(graph, maker, "makes its own gradients, and its root has a seed");
+    if (seed == kNoValue) return Bad(graph, maker, fmt::format("root %{} {} needs a seed", loss, name));
+    if (live.made[seed] >= 0 || !(graph.value(seed).type == graph.value(loss).type)) {
+      return Bad(graph, maker, fmt::format("the seed of root %{} {} is no source of its type", loss, name));
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status Verify(const Graph& graph) {
@@ -180,6 +201,7 @@ Status Verify(const Graph& graph) {
   TEMPER_ASSIGN_OR_RETURN(const Liveness live, CheckOrder(graph));
   TEMPER_RETURN_IF_ERROR(CheckTypes(graph));
   TEMPER_RETURN_IF_ERROR(CheckTiers(graph));
+  TEMPER_RETURN_IF_ERROR(CheckRoots(graph, live));
   return CheckUpdates(graph, live);
 }
 

@@ -1,10 +1,9 @@
 #include "infer/decode_session.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
 #include "compile/train_step.h"
+#include "program/program_names.h"
 
 namespace temper {
 namespace {
@@ -24,7 +23,7 @@ Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpe
     Graph graph = model.Forward({.dtype = spec.dtype, .tokens = tokens, .cache = spec.context});
     if (!spec.adapter.empty()) graph = AddLora(std::move(graph), spec.adapter, /*dropout=*/0);
     graphs.push_back(std::move(graph));
-    names.push_back(fmt::format("decode.{}", tokens));
+    names.push_back(ProgramName(ProgramKind::kDecode, tokens));
   }
   std::vector<NamedGraph> named;
   for (size_t i = 0; i < graphs.size(); ++i) named.push_back({names[i], &graphs[i]});

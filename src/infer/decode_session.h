@@ -17,7 +17,7 @@ namespace temper {
 struct DecodeSpec {
   DType dtype = DType::kF32;
   int64_t context = 0;              // tokens the cache holds
-  std::vector<LoraTarget> adapter;  // empty: the bare model
+  std::vector<LoraModule> adapter;  // empty: the bare model
   int threads = 1;
   MemorySpec memory;
 };

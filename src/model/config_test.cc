@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/families.h"
 #include "model/llama.h"
 #include "model/model.h"
 #include "model/opt.h"
@@ -23,7 +24,7 @@ Json OptJson() {
 // The model that `base` with `key` set to `value` gives, or the error.
 Result<std::unique_ptr<Model>> With(Json base, const std::string& key, const Json& value) {
   base[key] = value;
-  return Model::FromConfig(base, "config.json");
+  return ModelFromConfig(base, "config.json");
 }
 void ExpectRefused(const Json& base, const std::string& key, const Json& value, StatusCode code) {
   const auto model = With(base, key, value);
@@ -40,9 +41,9 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
     EXPECT_NE(model.status().message().find("LlamaForCausalLM"), std::string::npos);
     EXPECT_NE(model.status().message().find("OPTForCausalLM"), std::string::npos);
   }
-  EXPECT_FALSE(Model::FromConfig(Json::array(), "config.json").ok());
-  EXPECT_FALSE(Model::FromConfig(Json::object(), "config.json").ok());
-  EXPECT_FALSE(Model::FromConfig(Json(3), "config.json").ok());
+  EXPECT_FALSE(ModelFromConfig(Json::array(), "config.json").ok());
+  EXPECT_FALSE(ModelFromConfig(Json::object(), "config.json").ok());
+  EXPECT_FALSE(ModelFromConfig(Json(3), "config.json").ok());
 }
 
 TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
@@ -51,8 +52,8 @@ TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
   llama["model_type"] = "llama";
   opt["architectures"] = nullptr;
   opt["model_type"] = "opt";
-  EXPECT_EQ((*Model::FromConfig(llama, "f"))->facts().architecture, "LlamaForCausalLM");
-  EXPECT_EQ((*Model::FromConfig(opt, "f"))->facts().architecture, "OPTForCausalLM");
+  EXPECT_EQ((*ModelFromConfig(llama, "f"))->facts().architecture, "LlamaForCausalLM");
+  EXPECT_EQ((*ModelFromConfig(opt, "f"))->facts().architecture, "OPTForCausalLM");
 }
 
 TEST(ModelConfig, QuantisedModelsAreRefused) {
@@ -89,7 +90,7 @@ TEST(ModelConfig, TheLargestSizesOverflowNothing) {
   json["hidden_size"] = json["intermediate_size"] = kMaxWidth;
   json["num_attention_heads"] = json["num_key_value_heads"] = json["head_dim"] = kMaxHeads;
   json["num_hidden_layers"] = 2;
-  const auto model = Model::FromConfig(json, "f");
+  const auto model = ModelFromConfig(json, "f");
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_GT(NumParameters(**model), int64_t{1} << 44);
 }
@@ -117,7 +118,7 @@ TEST(ModelConfig, FlagsAndNumbersOfAnotherTypeAreRefused) {
 
 std::map<std::string, Shape> WeightsOf(const Model& model) {
   std::map<std::string, Shape> weights;
-  for (const WeightSpec& w : model.Weights()) {
+  for (const WeightDeclaration& w : model.weights()) {
     EXPECT_TRUE(weights.emplace(w.name, w.shape).second) << w.name << " twice";
   }
   return weights;
@@ -126,7 +127,7 @@ std::map<std::string, Shape> WeightsOf(const Model& model) {
 // A weight that a file lists but no pass reads would be trained by nobody; one that is read but not listed, loaded by
 // nobody.
 void ExpectWeightsAreThoseOfTheForward(const Json& json) {
-  const auto model = Model::FromConfig(json, "f");
+  const auto model = ModelFromConfig(json, "f");
   ASSERT_TRUE(model.ok()) << model.status().message();
   for (const int64_t cache : {int64_t{0}, int64_t{32}}) {
     const Graph graph = (*model)->Forward({.tokens = 8, .cache = cache});
@@ -164,7 +165,7 @@ TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
 
 TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
   // Parameters as the models' pages count them (transformers: sum of p.numel()).
-  const auto count = [](const char* text) { return NumParameters(**Model::FromConfig(Json::parse(text), "f")); };
+  const auto count = [](const char* text) { return NumParameters(**ModelFromConfig(Json::parse(text), "f")); };
   EXPECT_EQ(count(R"({"architectures": ["OPTForCausalLM"]})"), 125239296) << "facebook/opt-125m: the class defaults";
   EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"]})"), 6738415616) << "Llama-2-7b: the class defaults";
   EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
@@ -192,13 +193,13 @@ int CountDropouts(const Model& model, bool training, double p) {
 
 // transformers' OPTDecoderLayer drops what attention and MLP add, with 0.1 where the file says nothing.
 TEST(ModelConfig, OptDropsInTrainingAsItsConfigurationSays) {
-  const auto silent = Model::FromConfig(OptJson(), "config.json");
+  const auto silent = ModelFromConfig(OptJson(), "config.json");
   EXPECT_EQ(CountDropouts(**silent, /*training=*/true, 0.1), 4);
   EXPECT_EQ(CountDropouts(**silent, /*training=*/false, 0.1), 0);
   EXPECT_EQ(CountDropouts(**With(OptJson(), "dropout", 0.3), /*training=*/true, 0.3), 4);
   const auto none = With(OptJson(), "dropout", 0);
   EXPECT_EQ(CountDropouts(**none, /*training=*/true, 0), 0);
-  EXPECT_EQ(CountDropouts(**Model::FromConfig(LlamaJson(), "f"), /*training=*/true, 0), 0);
+  EXPECT_EQ(CountDropouts(**ModelFromConfig(LlamaJson(), "f"), /*training=*/true, 0), 0);
   EXPECT_EQ((*silent)->facts().training_notes.size(), 1u);
   EXPECT_TRUE((*none)->facts().training_notes.empty());
   for (const double p : {-0.1, 1.0}) ExpectRefused(OptJson(), "dropout", p, StatusCode::kCorrupt);

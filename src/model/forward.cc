@@ -4,22 +4,46 @@
 
 namespace temper {
 
-ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec) : GraphBuilder(graph), spec_(spec) {
-  const TensorType index{DType::kI32, {spec.tokens}};
-  token_ = Source(kTokenInput, index, Role::kInput);
-  position_ = Source(kPositionInput, index, Role::kInput);
+ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases)
+    : GraphBuilder(graph), spec_(spec), aliases_(std::move(aliases)) {
+  token_ = TokenInput(kTokenInput, DType::kI32, spec.tokens);
+  position_ = TokenInput(kPositionInput, DType::kI32, spec.tokens);
   if (spec.cache > 0) {
     length_ = Source(kLengthInput, {DType::kI32, {1}}, Role::kInput);
   } else {
-    document_start_ = Source(kDocumentStartInput, index, Role::kInput);
+    document_start_ = TokenInput(kDocumentStartInput, DType::kI32, spec.tokens);
   }
 }
 
-ValueId ForwardBuilder::Weight(const std::string& name, Shape shape) {
+FileTensor ForwardBuilder::TensorOf(const std::string& name, Shape shape) const {
+  return {name, aliases_ ? aliases_(name) : std::vector<std::string>(), shape};
+}
+
+ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, Init init) {
+  Shape shape;
+  for (const Dim& dim : dims) shape.Append(dim.size);
+  return Weight(name, dims, WeightSource(TensorOf(name, shape)), init);
+}
+
+ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
+                               Init init) {
+  // What scales or shifts, norms and biases, does not decay.
+  WeightDeclaration weight{.name = name, .init = init, .decays = init == Init::kNormal, .source = std::move(source)};
+  for (const Dim& dim : dims) {
+    weight.shape.Append(dim.size);
+    weight.labels.Append(dim.label);
+  }
   const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
-  if (fresh) it->second = Source(name, {spec_.dtype, shape}, Role::kWeight);
-  TEMPER_CHECK(type(it->second).shape == shape)
-      << name << " used as " << shape.ToString() << " and as " << type(it->second).ToString();
+  if (fresh) {
+    it->second = Source(name, {spec_.dtype, weight.shape}, Role::kWeight);
+    Value& value = graph().value(it->second);
+    value.labels = weight.labels;
+    value.decays = weight.decays;
+    declared_.push_back(std::move(weight));
+  } else {
+    TEMPER_CHECK(type(it->second).shape == weight.shape)
+        << name << " used as " << weight.shape.ToString() << " and as " << type(it->second).ToString();
+  }
   return it->second;
 }
 
@@ -30,10 +54,41 @@ ValueId ForwardBuilder::Constant(int n, Shape shape) {
   return it->second;
 }
 
-ValueId ForwardBuilder::LinearModule(ValueId x_TI, const std::string& module, int64_t out, bool bias,
-                                     const std::string& name) {
-  const int64_t in = type(x_TI).shape[1];
-  return Linear(x_TI, Weight(module + ".weight", {out, in}), WeightIf(bias, module + ".bias", {out}), name);
+void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId> weights) {
+  LinearModule module{.path = path, .in = type(weights.front()).shape[1]};
+  for (const ValueId w : weights) {
+    module.weights.push_back(graph().value(w).name);
+    module.rows.push_back(type(w).shape[0]);
+  }
+  modules_.push_back(std::move(module));
+}
+
+ValueId ForwardBuilder::Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias,
+                               const std::string& name) {
+  // Values in this order: buffers of a Program follow it, and so do addresses, which a resumed run compares.
+  const ValueId b = bias ? Weight(module + ".bias", {out}, Init::kZero) : kNoValue;
+  const ValueId w = Weight(module + ".weight", {out, in});
+  AddModule(module, {&w, 1});
+  return Linear(x_TI, w, b, name);
+}
+
+std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string& module,
+                                                 std::initializer_list<Segment> segments, Dim in, bool bias) {
+  int64_t rows = 0, first = 0;
+  for (const Segment& s : segments) rows += s.out.size;
+  const FileTensor whole = TensorOf(module + ".weight", {rows, in.size}), shift = TensorOf(module + ".bias", {rows});
+  std::vector<ValueId> weights, outputs;
+  for (const Segment& s : segments) {
+    const std::string suffix = std::string("/") + s.name;
+    weights.push_back(Weight(whole.name + suffix, {s.out, in}, WeightSource::Rows(whole, first, s.out.size)));
+    const ValueId b =
+        bias ? Weight(shift.name + suffix, {s.out}, WeightSource::Rows(shift, first, s.out.size), Init::kZero)
+             : kNoValue;
+    outputs.push_back(Linear(x_TI, weights.back(), b, s.name));
+    first += s.out.size;
+  }
+  AddModule(module, weights);
+  return outputs;
 }
 
 ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block,
@@ -62,11 +117,18 @@ ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
   return Add(Op::kDropout, {x, rng_}, {{"p", p}}, name)[0];
 }
 
-void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD) {
+void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module) {
+  AddModule(module, {&w_VD, 1});
+  modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
-    const ValueId target = Source(kTargetInput, {DType::kI32, {spec_.tokens}}, Role::kInput);
-    Add(Op::kLinearCrossEntropy, {x_TD, w_VD, target}, {}, kLossOutput, Role::kOutput);
+    std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
+    Attributes attributes;
+    if (spec_.weighted) {
+      inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
+      attributes.Set("weighted", int64_t{1});
+    }
+    Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), kLossOutput, Role::kOutput);
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");

@@ -1,12 +1,16 @@
-// ForwardBuilder: what the files of the models write their forward pass with: the graph's ops, weights by name, and the
-// two things that differ between training and decoding: attention (documents of packed rows, or a cache) and the head
-// (loss of every supervised token, or logits of the last).
+// ForwardBuilder: what the files of the models write their forward pass with: the graph's ops, weights, which are
+// declared where they are used, and the two things that differ between training and decoding: attention (documents of
+// packed rows, or a cache) and the head (loss of every supervised token, or logits of the last).
 #pragma once
 
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "graph/builder.h"
+#include "model/weight.h"
 
 namespace temper {
 
@@ -16,11 +20,13 @@ struct ForwardSpec {
   int64_t row = 0;            // tokens of a packed row (T is a multiple); what attention costs are estimated with
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
   bool training = false;      // with the dropout that the model's configuration asks for
+  bool weighted = false;      // with a weight for the loss of every token
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.
 inline constexpr char kTokenInput[] = "token";                   // i32[T]
 inline constexpr char kTargetInput[] = "target";                 // i32[T], -1: no loss here
+inline constexpr char kWeightInput[] = "weight";                 // f32[T], of the loss; where ForwardSpec::weighted
 inline constexpr char kPositionInput[] = "position";             // i32[T], restarts with each document
 inline constexpr char kDocumentStartInput[] = "document_start";  // i32[T]
 inline constexpr char kRngInput[] = "rng";                       // i64[kNumRngWords], where something draws
@@ -30,12 +36,24 @@ inline constexpr char kLogitsOutput[] = "logits";                // f32[1, V]
 
 class ForwardBuilder : public GraphBuilder {
  public:
-  ForwardBuilder(Graph* graph, const ForwardSpec& spec);
+  using GraphBuilder::Linear;
+  using Init = WeightDeclaration::Init;
+  // Other names that a file may have a tensor under.
+  using Aliases = std::function<std::vector<std::string>(const std::string& name)>;
 
-  // The source of a weight, made on first use. Biases: kNoValue where `present` is false.
-  ValueId Weight(const std::string& name, Shape shape);
-  ValueId WeightIf(bool present, const std::string& name, Shape shape) {
-    return present ? Weight(name, shape) : kNoValue;
+  ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases = nullptr);
+
+  // The source of a weight, declared on first use: all of the file's tensor of that name. Dims as they lie in memory.
+  ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, Init init = Init::kNormal);
+  // The same of a weight that lies otherwise in the files.
+  ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
+                 Init init = Init::kNormal);
+  // What scales the output of a norm over `width` elements, and what shifts it.
+  ValueId NormScale(const std::string& name, int64_t width) {
+    return Weight(name, {{DimLabel::kNorm, width}}, Init::kOne);
+  }
+  ValueId NormShift(const std::string& name, int64_t width) {
+    return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
   }
 
   // A vector all of whose elements are `n`: norms without weights.
@@ -45,7 +63,15 @@ class ForwardBuilder : public GraphBuilder {
   ValueId position() const { return position_; }
 
   // y = x W^T [+ b] with weights "<module>.weight" [out, in] and "<module>.bias".
-  ValueId LinearModule(ValueId x_TI, const std::string& module, int64_t out, bool bias, const std::string& name);
+  ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name);
+  // Several products of one module, whose rows follow each other in "<module>.weight" (and in "<module>.bias"): one
+  // weight each, named "<module>.weight/<segment>". Returns their outputs, which are named after the segments.
+  struct Segment {
+    const char* name;
+    Dim out;
+  };
+  std::vector<ValueId> FusedLinear(ValueId x_TI, const std::string& module, std::initializer_list<Segment> segments,
+                                   Dim in, bool bias);
 
   struct Heads {
     int64_t heads, kv_heads, head_dim;
@@ -57,14 +83,24 @@ class ForwardBuilder : public GraphBuilder {
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
-  // Final hidden states and the head's weight, to loss or logits.
-  void Head(ValueId x_TD, ValueId w_VD);
+  // Final hidden states and the head's weight, to loss or logits. `module`: the head as PEFT names it, also where its
+  // weight is the embedding table.
+  void Head(ValueId x_TD, ValueId w_VD, const std::string& module);
 
   const ForwardSpec& spec() const { return spec_; }
+  // In the order of their first use.
+  const std::vector<WeightDeclaration>& weights() const { return declared_; }
+  const std::vector<LinearModule>& modules() const { return modules_; }
 
  private:
+  FileTensor TensorOf(const std::string& name, Shape shape) const;
+  void AddModule(const std::string& path, std::span<const ValueId> weights);
+
   const ForwardSpec spec_;
+  const Aliases aliases_;
   std::map<std::string, ValueId> weights_;
+  std::vector<WeightDeclaration> declared_;
+  std::vector<LinearModule> modules_;
   ValueId token_, position_, document_start_ = kNoValue, length_ = kNoValue, rng_ = kNoValue;
 };
 

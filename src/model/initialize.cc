@@ -30,24 +30,26 @@ Status Fill(const std::string& name, const FillBuffer& buffer, F&& f) {
 
 }  // namespace
 
-Status InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const FillBuffer& buffer) {
-  for (const LoraTarget& t : targets) {
-    const std::string a = LoraAName(t.module);
+Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, const FillBuffer& buffer) {
+  for (const LoraModule& t : targets) {
+    const std::string a = LoraAName(t.path);
     const RngKey key{.seed = seed, .name_hash = HashName(a)};
     const float bound = static_cast<float>(1 / std::sqrt(static_cast<double>(t.in)));
     TEMPER_RETURN_IF_ERROR(Fill(a, buffer, [&](size_t i) { return bound * (2 * UniformAt(key, i) - 1); }));
-    TEMPER_RETURN_IF_ERROR(Fill(LoraBName(t.module), buffer, [](size_t) { return 0.0f; }));
+    for (const LoraModule::Part& part : t.parts) {
+      TEMPER_RETURN_IF_ERROR(Fill(part.b, buffer, [](size_t) { return 0.0f; }));
+    }
   }
   return OkStatus();
 }
 
 Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer) {
   const float deviation = static_cast<float>(model.facts().initializer_range);
-  for (const WeightSpec& w : model.Weights()) {
+  for (const WeightDeclaration& w : model.weights()) {
     const RngKey key{.seed = seed, .name_hash = HashName(w.name)};
     TEMPER_RETURN_IF_ERROR(Fill(w.name, buffer, [&](size_t i) {
-      if (w.init == WeightSpec::Init::kNormal) return deviation * NormalAt(key, i);
-      return w.init == WeightSpec::Init::kOne ? 1.0f : 0.0f;
+      if (w.init == WeightDeclaration::Init::kNormal) return deviation * NormalAt(key, i);
+      return w.init == WeightDeclaration::Init::kOne ? 1.0f : 0.0f;
     }));
   }
   return OkStatus();

@@ -18,7 +18,7 @@ using FillBuffer = std::function<Status(const std::string& name, const std::func
 
 // A ~ U(-1/sqrt(in), 1/sqrt(in)) (PEFT's kaiming_uniform with a = sqrt(5)), B = 0: the adapted model starts as the
 // base. Fills masters where there are any.
-Status InitializeLora(const std::vector<LoraTarget>& targets, uint64_t seed, const FillBuffer& buffer);
+Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, const FillBuffer& buffer);
 
 // Matrices ~ N(0, initializer_range^2), biases 0, norm weights 1, as transformers' _init_weights.
 Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer);

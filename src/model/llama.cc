@@ -7,16 +7,29 @@
 namespace temper {
 namespace {
 
+constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head";
+
+struct LlamaConfig {
+  ModelFacts facts;
+  int64_t ffn = 0;
+  double rms_norm_eps = 1e-6;
+  std::vector<double> inv_freq;
+  bool attention_bias = false, mlp_bias = false;
+  bool tied = false;  // the head is the embedding
+};
+
 class Llama final : public Model {
  public:
-  explicit Llama(LlamaConfig config) : c_(std::move(config)) {}
+  explicit Llama(LlamaConfig config) : c_(std::move(config)) { Declare(); }
   const ModelFacts& facts() const override { return c_.facts; }
-  std::vector<WeightSpec> Weights() const override;
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const;
-  std::string HeadName() const { return c_.tied ? "model.embed_tokens.weight" : "lm_head.weight"; }
+  std::vector<std::string> AliasesOf(const std::string& name) const override {
+    // Of tied weights a file may hold either name.
+    return c_.tied && name == kEmbedding ? std::vector{kHead + std::string(".weight")} : std::vector<std::string>();
+  }
 
   const LlamaConfig c_;
 };
@@ -25,68 +38,42 @@ class Llama final : public Model {
 ValueId Llama::Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const {
   const std::string p = fmt::format("model.layers.{}.", block);
   const ForwardBuilder::Heads heads{c_.facts.heads, c_.facts.kv_heads, c_.facts.head_dim};
-  const int64_t D = c_.facts.hidden, HE = heads.heads * heads.head_dim, KE = heads.kv_heads * heads.head_dim;
+  const Dim D{DimLabel::kHidden, c_.facts.hidden}, F{DimLabel::kFfn, c_.ffn};
+  const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
   f.EnterBlock(block, p);
 
-  ValueId h = f.RmsNorm(x_TD, f.Weight(p + "input_layernorm.weight", {D}), c_.rms_norm_eps, "attn_norm");
-  ValueId q = f.LinearModule(h, p + "self_attn.q_proj", HE, c_.attention_bias, "q");
-  ValueId k = f.LinearModule(h, p + "self_attn.k_proj", KE, c_.attention_bias, "k");
-  ValueId v = f.LinearModule(h, p + "self_attn.v_proj", KE, c_.attention_bias, "v");
+  ValueId h = f.RmsNorm(x_TD, f.NormScale(p + "input_layernorm.weight", D.size), c_.rms_norm_eps, "attn_norm");
+  ValueId q = f.Linear(h, p + "self_attn.q_proj", HE, D, c_.attention_bias, "q");
+  ValueId k = f.Linear(h, p + "self_attn.k_proj", KE, D, c_.attention_bias, "k");
+  const ValueId v = f.Linear(h, p + "self_attn.v_proj", KE, D, c_.attention_bias, "v");
   q = f.Rope(q, rope_TE, heads.head_dim, "q_rope");
   k = f.Rope(k, rope_TE, heads.head_dim, "k_rope");
   ValueId o = f.Attend(q, k, v, heads, block, "attn");
-  o = f.LinearModule(o, p + "self_attn.o_proj", D, c_.attention_bias, "attn_out");
+  o = f.Linear(o, p + "self_attn.o_proj", D, HE, c_.attention_bias, "attn_out");
   x_TD = f.Sum(x_TD, o, "attn_residual");
 
-  h = f.RmsNorm(x_TD, f.Weight(p + "post_attention_layernorm.weight", {D}), c_.rms_norm_eps, "mlp_norm");
-  const ValueId gate = f.LinearModule(h, p + "mlp.gate_proj", c_.ffn, c_.mlp_bias, "gate");
-  const ValueId up = f.LinearModule(h, p + "mlp.up_proj", c_.ffn, c_.mlp_bias, "up");
-  const ValueId down = f.LinearModule(f.Swiglu(gate, up, "mlp"), p + "mlp.down_proj", D, c_.mlp_bias, "mlp_out");
+  h = f.RmsNorm(x_TD, f.NormScale(p + "post_attention_layernorm.weight", D.size), c_.rms_norm_eps, "mlp_norm");
+  const ValueId gate = f.Linear(h, p + "mlp.gate_proj", F, D, c_.mlp_bias, "gate");
+  const ValueId up = f.Linear(h, p + "mlp.up_proj", F, D, c_.mlp_bias, "up");
+  const ValueId down = f.Linear(f.Swiglu(gate, up, "mlp"), p + "mlp.down_proj", D, F, c_.mlp_bias, "mlp_out");
   return f.Sum(x_TD, down, "mlp_residual");
 }
 
 void Llama::BuildForward(ForwardBuilder& f) const {
-  const int64_t D = c_.facts.hidden, V = c_.facts.vocab;
+  const Dim D{DimLabel::kHidden, c_.facts.hidden}, V{DimLabel::kVocab, c_.facts.vocab};
   f.EnterBlock(kBlockBefore, "model.");
-  ValueId x = f.Embedding(f.Weight("model.embed_tokens.weight", {V, D}), f.token(), 0, "embedded");
+  const ValueId table = f.Weight(kEmbedding, {V, D});
+  ValueId x = f.Embedding(table, f.token(), 0, "embedded");
   const ValueId rope = f.RopeTable(f.position(), c_.inv_freq, "rope");
   for (int b = 0; b < c_.facts.blocks; ++b) x = Block(f, x, rope, b);
   f.EnterBlock(kBlockAfter, "model.");
-  x = f.RmsNorm(x, f.Weight("model.norm.weight", {D}), c_.rms_norm_eps, "final_norm");
-  f.Head(x, f.Weight(HeadName(), {V, D}));
-}
-
-std::vector<WeightSpec> Llama::Weights() const {
-  using Init = WeightSpec::Init;
-  const int64_t D = c_.facts.hidden, V = c_.facts.vocab, E = c_.facts.head_dim;
-  std::vector<WeightSpec> w;
-  const auto linear = [&](const std::string& module, int64_t out, int64_t in, bool bias) {
-    w.push_back({module + ".weight", {out, in}, {}, Init::kNormal});
-    if (bias) w.push_back({module + ".bias", {out}, {}, Init::kZero});
-  };
-  // Of tied weights a file may hold either name.
-  w.push_back({"model.embed_tokens.weight", {V, D}, {}, Init::kNormal});
-  if (c_.tied) w.back().aliases = {"lm_head.weight"};
-  for (int64_t b = 0; b < c_.facts.blocks; ++b) {
-    const std::string p = fmt::format("model.layers.{}.", b);
-    w.push_back({p + "input_layernorm.weight", {D}, {}, Init::kOne});
-    linear(p + "self_attn.q_proj", c_.facts.heads * E, D, c_.attention_bias);
-    linear(p + "self_attn.k_proj", c_.facts.kv_heads * E, D, c_.attention_bias);
-    linear(p + "self_attn.v_proj", c_.facts.kv_heads * E, D, c_.attention_bias);
-    linear(p + "self_attn.o_proj", D, c_.facts.heads * E, c_.attention_bias);
-    w.push_back({p + "post_attention_layernorm.weight", {D}, {}, Init::kOne});
-    linear(p + "mlp.gate_proj", c_.ffn, D, c_.mlp_bias);
-    linear(p + "mlp.up_proj", c_.ffn, D, c_.mlp_bias);
-    linear(p + "mlp.down_proj", D, c_.ffn, c_.mlp_bias);
-  }
-  w.push_back({"model.norm.weight", {D}, {}, Init::kOne});
-  if (!c_.tied) w.push_back({"lm_head.weight", {V, D}, {}, Init::kNormal});
-  return w;
+  x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), c_.rms_norm_eps, "final_norm");
+  f.Head(x, c_.tied ? table : f.Weight(kHead + std::string(".weight"), {V, D}), kHead);
 }
 
 }  // namespace
 
-Result<LlamaConfig> ReadLlamaConfig(const Json& config, const std::string& where) {
+Result<std::unique_ptr<Model>> ReadLlama(const Json& config, const std::string& where) {
   LlamaConfig c;
   ModelFacts& f = c.facts;
   f.architecture = "LlamaForCausalLM";
@@ -124,11 +111,7 @@ Result<LlamaConfig> ReadLlamaConfig(const Json& config, const std::string& where
   }
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout"}, where, &f));
   TEMPER_ASSIGN_OR_RETURN(c.inv_freq, RopeFrequencies(config, f.head_dim, f.max_positions, where));
-  return c;
-}
-
-std::unique_ptr<Model> MakeLlama(LlamaConfig config) {
-  return std::make_unique<Llama>(std::move(config));
+  return std::unique_ptr<Model>(std::make_unique<Llama>(std::move(c)));
 }
 
 }  // namespace temper

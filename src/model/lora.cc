@@ -7,32 +7,17 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/pattern.h"
+#include "graph/ops/loss_operands.h"
 #include "graph/rule.h"
 #include "model/forward.h"
 
 namespace temper {
 namespace {
 
-constexpr std::string_view kWeightSuffix = ".weight";
-constexpr char kHeadModule[] = "lm_head";
 constexpr int64_t kMaxRank = 1 << 16;  // wider than any model: more is a mistake, and products of sizes could overflow
-
-// The module whose product node `n` computes, as (path, weight): the weight's name without ".weight". A product with an
-// embedding table is the tied head.
-struct LinearModule {
-  std::string path;
-  ValueId weight;
-};
-std::optional<LinearModule> ModuleOf(const Graph& graph, const Node& n) {
-  if (n.op != Op::kLinear && n.op != Op::kLinearCrossEntropy) return std::nullopt;
-  const Value& w = graph.value(n.inputs[1]);
-  if (w.role != Role::kWeight || !w.name.ends_with(kWeightSuffix)) return std::nullopt;
-  std::string path = w.name.substr(0, w.name.size() - kWeightSuffix.size());
-  if (path.ends_with("embed_tokens")) path = kHeadModule;
-  return LinearModule{path, n.inputs[1]};
-}
 
 bool NameMatches(const std::string& path, const std::string& name) {
   return path == name || path.ends_with("." + name);
@@ -62,34 +47,35 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
 
 constexpr char kRankPattern[] = "lora.rank_pattern", kAlphaPattern[] = "lora.alpha_pattern";
 
-// Decides which module paths a spec selects, and which listed names never selected anything.
+// Decides which module paths a configuration selects, and which listed names never selected anything.
 class Selector {
  public:
-  static Result<Selector> Create(const LoraSpec& spec) {
-    Selector selector(spec);
-    if (!spec.target_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", spec.target_regex));
+  static Result<Selector> Create(const LoraConfig& config) {
+    Selector selector(config);
+    if (!config.target_regex().empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf("lora.target_modules", config.target_regex()));
     }
-    if (!spec.exclude_regex.empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", spec.exclude_regex));
+    if (!config.exclude_regex().empty()) {
+      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf("lora.exclude_modules", config.exclude_regex()));
     }
     return selector;
   }
 
-  Result<bool> Selects(const std::string& path) {
+  Result<bool> Selects(const LinearModule& module) {
+    const std::string& path = module.path;
     bool selected = false;
     if (targets_) {
       TEMPER_ASSIGN_OR_RETURN(selected, targets_->Matches(path));
-    } else if (spec_.target_modules.empty()) {
-      selected = spec_.all_linear && path != kHeadModule;
+    } else if (config_.all_linear()) {
+      selected = !module.is_head;
     } else {
-      for (const std::string& name : spec_.target_modules) {
+      for (const std::string& name : config_.target_names()) {
         if (!NameMatches(path, name)) continue;
         matched_.insert(name);
         selected = true;
       }
     }
-    if (!selected || AnyNameMatches(path, spec_.exclude_modules)) return false;
+    if (!selected || AnyNameMatches(path, config_.exclude_names())) return false;
     if (!excluded_) return true;
     TEMPER_ASSIGN_OR_RETURN(const bool excluded, excluded_->Matches(path));
     return !excluded;
@@ -97,15 +83,15 @@ class Selector {
 
   std::vector<std::string> Unmatched() const {
     std::vector<std::string> names;
-    for (const std::string& n : spec_.target_modules) {
+    for (const std::string& n : config_.target_names()) {
       if (!matched_.contains(n)) names.push_back(n);
     }
     return names;
   }
 
  private:
-  explicit Selector(const LoraSpec& spec) : spec_(spec) {}
-  const LoraSpec& spec_;
+  explicit Selector(const LoraConfig& config) : config_(config) {}
+  const LoraConfig& config_;
   std::optional<Pattern> targets_, excluded_;
   std::set<std::string> matched_;
 };
@@ -120,36 +106,34 @@ std::string LastComponents(const std::set<std::string>& paths) {
 
 }  // namespace
 
-std::string LoraAName(const std::string& module) {
-  return "base_model.model." + module + ".lora_A.weight";
-}
-std::string LoraBName(const std::string& module) {
-  return "base_model.model." + module + ".lora_B.weight";
-}
-
-Result<std::vector<LoraTarget>> ResolveLoraTargets(const Graph& forward, const LoraSpec& spec) {
-  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(spec));
-  std::vector<LoraTarget> targets;
+Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& modules, const LoraConfig& config) {
+  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config));
+  std::vector<LoraModule> targets;
   std::set<std::string> all;
-  for (const Node& node : forward.nodes()) {
-    const auto module = ModuleOf(forward, node);
-    if (!module) continue;
-    all.insert(module->path);
-    TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module->path));
+  for (const LinearModule& module : modules) {
+    all.insert(module.path);
+    TEMPER_ASSIGN_OR_RETURN(const bool selected, selector.Selects(module));
     if (!selected) continue;
-    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(spec.rank_pattern, kRankPattern, module->path));
-    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(spec.alpha_pattern, kAlphaPattern, module->path));
-    const Shape& w = forward.value(module->weight).type.shape;
-    LoraTarget target{
-        .module = module->path, .in = w[1], .out = w[0], .r = rank == spec.rank_pattern.end() ? spec.r : rank->second};
+    TEMPER_ASSIGN_OR_RETURN(const auto rank, Override(config.rank_pattern, kRankPattern, module.path));
+    TEMPER_ASSIGN_OR_RETURN(const auto alpha, Override(config.alpha_pattern, kAlphaPattern, module.path));
+    LoraModule target{.path = module.path,
+                      .in = module.in,
+                      .out = module.out(),
+                      .r = rank == config.rank_pattern.end() ? config.r : rank->second};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(
-          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.module, target.r, kMaxRank));
+          fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.path, target.r, kMaxRank));
     }
     const double r = static_cast<double>(target.r);
-    const double numerator = alpha == spec.alpha_pattern.end() ? spec.alpha : alpha->second;
-    target.scale = numerator / (spec.rslora ? std::sqrt(r) : r);
-    targets.push_back(target);
+    const double numerator = alpha == config.alpha_pattern.end() ? config.alpha : alpha->second;
+    target.scale = numerator / (config.use_rslora ? std::sqrt(r) : r);
+    for (size_t i = 0; i < module.weights.size(); ++i) {
+      const std::string& weight = module.weights[i];
+      const bool alone = module.weights.size() == 1;
+      target.parts.push_back(
+          {weight, LoraBName(module.path) + (alone ? "" : weight.substr(weight.rfind('/'))), module.rows[i]});
+    }
+    targets.push_back(std::move(target));
   }
   if (const auto unmatched = selector.Unmatched(); !unmatched.empty()) {
     return InvalidArgument(fmt::format("lora.target_modules: no linear module is called '{}'; this model has {}",
@@ -167,11 +151,11 @@ namespace {
 // Adds a line for each of `patterns` that decides for none of `targets`.
 template <class T>
 Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const char* setting,
-               const std::vector<LoraTarget>& targets, std::vector<std::string>* idle) {
+               const std::vector<LoraModule>& targets, std::vector<std::string>* idle) {
   std::set<std::string> decides, modules;
-  for (const LoraTarget& t : targets) {
-    modules.insert(t.module);
-    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.module));
+  for (const LoraModule& t : targets) {
+    modules.insert(t.path);
+    TEMPER_ASSIGN_OR_RETURN(const auto it, Override(patterns, setting, t.path));
     if (it != patterns.end()) decides.insert(it->first);
   }
   for (const auto& [key, value] : patterns) {
@@ -184,27 +168,27 @@ Status AddIdle(const std::vector<std::pair<std::string, T>>& patterns, const cha
 
 }  // namespace
 
-Result<std::vector<std::string>> IdleLoraSettings(const Graph& forward, const LoraSpec& spec) {
+Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule>& modules, const LoraConfig& config) {
   std::vector<std::string> idle;
-  TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLoraTargets(forward, spec));
-  TEMPER_RETURN_IF_ERROR(AddIdle(spec.rank_pattern, kRankPattern, targets, &idle));
-  TEMPER_RETURN_IF_ERROR(AddIdle(spec.alpha_pattern, kAlphaPattern, targets, &idle));
-  LoraSpec whole = spec;
-  whole.exclude_modules.clear();
-  whole.exclude_regex.clear();
-  TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLoraTargets(forward, whole));
-  std::set<std::string> modules;
-  for (const LoraTarget& t : candidates) modules.insert(t.module);
+  TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLora(modules, config));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, kRankPattern, targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, kAlphaPattern, targets, &idle));
+  LoraConfig whole = config;
+  whole.exclude_modules = std::vector<std::string>();
+  TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(modules, whole));
+  std::set<std::string> paths;
+  for (const LoraModule& t : candidates) paths.insert(t.path);
   const auto excludes_nothing = [&](const std::string& what) {
     return fmt::format("lora.exclude_modules: {} leaves nothing out; without it these modules get an adapter: {}", what,
-                       LastComponents(modules));
+                       LastComponents(paths));
   };
-  for (const std::string& name : spec.exclude_modules) {
+  for (const std::string& name : config.exclude_names()) {
     const auto has_name = [&](const std::string& path) { return NameMatches(path, name); };
-    if (std::none_of(modules.begin(), modules.end(), has_name)) idle.push_back(excludes_nothing("'" + name + "'"));
+    if (std::none_of(paths.begin(), paths.end(), has_name)) idle.push_back(excludes_nothing("'" + name + "'"));
   }
-  if (!spec.exclude_regex.empty() && spec.exclude_modules.empty() && candidates.size() == targets.size()) {
-    idle.push_back(excludes_nothing("the expression '" + spec.exclude_regex + "' (it is held against whole paths)"));
+  if (!config.exclude_regex().empty() && candidates.size() == targets.size()) {
+    idle.push_back(
+        excludes_nothing("the expression '" + config.exclude_regex() + "' (it is held against whole paths)"));
   }
   return idle;
 }
@@ -214,9 +198,11 @@ namespace {
 // Adds the branches node by node.
 class LoraRewriter {
  public:
-  LoraRewriter(Graph forward, const std::vector<LoraTarget>& targets, double dropout)
+  LoraRewriter(Graph forward, const std::vector<LoraModule>& targets, double dropout)
       : nodes_(std::move(forward.nodes())), graph_(std::move(forward)), dropout_(dropout) {
-    for (const LoraTarget& t : targets) targets_[t.module] = &t;
+    for (const LoraModule& t : targets) {
+      for (const LoraModule::Part& part : t.parts) targets_[part.weight] = {&t, &part};
+    }
     graph_.nodes().clear();
     graph_.nodes().reserve(nodes_.size() + 3 * targets.size());  // dropout, A, B
     for (ValueId id = 0; id < graph_.num_values(); ++id) {
@@ -226,24 +212,42 @@ class LoraRewriter {
 
   Graph Run() {
     for (Node& node : nodes_) {
-      const auto module = ModuleOf(graph_, node);
-      const auto target = module ? targets_.find(module->path) : targets_.end();
+      const bool product = node.op == Op::kLinear || IsLoss(node.op);
+      const auto target = product ? targets_.find(graph_.value(node.inputs[1]).name) : targets_.end();
       if (target == targets_.end()) {
         graph_.AddNode(std::move(node));
-      } else if (node.op == Op::kLinearCrossEntropy) {
-        AddToHead(node, *target->second);
+      } else if (node.op != Op::kLinear) {
+        AddToHead(node, target->second);
       } else {
-        AddToLinear(node, *target->second);
+        AddToLinear(node, target->second);
       }
     }
     return std::move(graph_);
   }
 
  private:
-  ValueId Adapter(const std::string& name, Shape shape, DType dtype) {
-    const ValueId id =
-        graph_.AddValue({.name = name, .type = {dtype, shape}, .role = Role::kAdapter, .trainable = true});
-    return id;
+  // The adapter of a product: its module, and which of the module's values it multiplies with.
+  struct Target {
+    const LoraModule* module;
+    const LoraModule::Part* part;
+  };
+
+  ValueId Adapter(const std::string& name, Shape shape, DimLabels labels, DType dtype) {
+    return graph_.AddValue({.name = name,
+                            .type = {dtype, shape},
+                            .role = Role::kAdapter,
+                            .trainable = true,
+                            .decays = true,
+                            .labels = labels});
+  }
+  // What the rows and columns of the product's weight stand for.
+  DimLabels LabelsOf(const Node& node) const { return graph_.value(node.inputs[1]).labels; }
+
+  // B of the product.
+  ValueId Up(const Node& node, const Target& t, ValueId down) {
+    const DimLabels labels = LabelsOf(node);
+    return Adapter(t.part->b, {t.part->rows, t.module->r},
+                   labels.empty() ? labels : DimLabels{labels[0], DimLabel::kRank}, graph_.value(down).type.dtype);
   }
 
   ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
@@ -256,24 +260,26 @@ class LoraRewriter {
                     .attributes = std::move(attributes),
                     .block = like.block,
                     .phase = like.phase,
-                    .rng_name = op == Op::kDropout ? name : ""});
+                    .rng_name = RuleOf(op).random ? name : ""});
     return out;
   }
 
-  // scale * dropout(x) A^T, [T, R].
-  ValueId Down(const Node& node, const LoraTarget& t, double scale) {
+  // scale * dropout(x) A^T, [T, R]; of a module's values the first makes it.
+  ValueId Down(const Node& node, const LoraModule& m, double scale) {
     ValueId x = node.inputs[0];
+    const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
+    if (!fresh) return made->second;
     const DType dtype = graph_.value(x).type.dtype;
-    if (dropout_ > 0) {
-      x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, t.module + ".lora_dropout");
-    }
+    if (dropout_ > 0) x = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
     Attributes attributes = {{"acc", int64_t{0}}, {"bias", int64_t{0}}};
     if (scale != 1.0) attributes.Set("scale", scale);
-    return Emit(node, Op::kLinear, {x, Adapter(LoraAName(t.module), {t.r, t.in}, dtype)}, attributes,
-                t.module + ".lora_A");
+    const DimLabels labels = LabelsOf(node);
+    const ValueId a =
+        Adapter(LoraAName(m.path), {m.r, m.in}, labels.empty() ? labels : DimLabels{DimLabel::kRank, labels[1]}, dtype);
+    return made->second = Emit(node, Op::kLinear, {x, a}, attributes, m.path + ".lora_A");
   }
 
-  void AddToLinear(const Node& node, const LoraTarget& t) {
+  void AddToLinear(const Node& node, const Target& t) {
     Node base = node;
     const ValueId y = node.outputs[0];
     Value base_value = graph_.value(y);
@@ -281,9 +287,9 @@ class LoraRewriter {
     base_value.role = Role::kActivation;
     base.outputs = {graph_.AddValue(base_value)};
     graph_.AddNode(base);
-    const ValueId down = Down(node, t, 1.0);
-    const ValueId b = Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype);
-    Attributes attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", t.scale}};
+    const ValueId down = Down(node, *t.module, 1.0);
+    const ValueId b = Up(node, t, down);
+    Attributes attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}, {"scale", t.module->scale}};
     if (node.attributes.Has("out")) attributes.Set("out", node.attributes.String("out"));
     graph_.AddNode({.op = Op::kLinear,
                     .inputs = {down, b, base.outputs[0]},
@@ -293,11 +299,10 @@ class LoraRewriter {
                     .phase = node.phase});
   }
 
-  void AddToHead(const Node& node, const LoraTarget& t) {
+  void AddToHead(const Node& node, const Target& t) {
     Node head = node;
-    const ValueId down = Down(node, t, t.scale);
-    head.inputs.push_back(down);
-    head.inputs.push_back(Adapter(LoraBName(t.module), {t.out, t.r}, graph_.value(down).type.dtype));
+    const ValueId down = Down(node, *t.module, t.module->scale);
+    head.inputs.insert(head.inputs.begin() + LossOperands::kTarget + 1, {down, Up(node, t, down)});
     head.attributes.Set("pair2", int64_t{1});
     graph_.AddNode(std::move(head));
   }
@@ -312,13 +317,14 @@ class LoraRewriter {
   std::vector<Node> nodes_;  // of the given graph; those without a branch are moved from
   Graph graph_;
   const double dropout_;
-  std::map<std::string, const LoraTarget*> targets_;
+  std::map<std::string, Target> targets_;                          // by the weight's name
+  std::map<std::pair<const LoraModule*, ValueId>, ValueId> down_;  // by module and x
   ValueId rng_ = kNoValue;
 };
 
 }  // namespace
 
-Graph AddLora(Graph forward, const std::vector<LoraTarget>& targets, double dropout) {
+Graph AddLora(Graph forward, const std::vector<LoraModule>& targets, double dropout) {
   return LoraRewriter(std::move(forward), targets, dropout).Run();
 }
 

@@ -6,13 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "model/families.h"
 #include "model/model.h"
 
 namespace temper {
 namespace {
 
 std::unique_ptr<Model> Make(const char* text) {
-  return std::move(*Model::FromConfig(Json::parse(text), "f"));
+  return std::move(*ModelFromConfig(Json::parse(text), "f"));
 }
 std::unique_ptr<Model> Llama(bool tied = true) {
   return Make(tied ? R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 50, "hidden_size": 32,
@@ -25,21 +26,23 @@ std::unique_ptr<Model> Opt350() {
       "num_attention_heads": 2, "ffn_dim": 48, "word_embed_proj_dim": 16, "do_layer_norm_before": false})");
 }
 
-std::vector<std::string> Selected(const Model& model, const LoraSpec& spec) {
-  const auto targets = ResolveLoraTargets(model.Forward({.tokens = 4}), spec);
+std::vector<std::string> Selected(const Model& model, const LoraConfig& spec) {
+  const auto targets = ResolveLora(model.modules(), spec);
   EXPECT_TRUE(targets.ok()) << targets.status().message();
   std::vector<std::string> modules;
   if (targets.ok()) {
-    for (const LoraTarget& t : *targets) modules.push_back(t.module);
+    for (const LoraModule& t : *targets) modules.push_back(t.path);
   }
   return modules;
 }
-void ExpectRefused(const Model& model, const LoraSpec& spec, const std::string& why) {
-  const auto targets = ResolveLoraTargets(model.Forward({.tokens = 4}), spec);
+void ExpectRefused(const Model& model, const LoraConfig& spec, const std::string& why) {
+  const auto targets = ResolveLora(model.modules(), spec);
   ASSERT_FALSE(targets.ok()) << why;
   EXPECT_EQ(targets.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(targets.status().message().find(why), std::string::npos) << targets.status().message();
 }
+
+using Names = std::vector<std::string>;
 
 const std::string L0 = "model.layers.0.", L1 = "model.layers.1.";
 
@@ -47,30 +50,30 @@ const std::string L0 = "model.layers.0.", L1 = "model.layers.1.";
 // every linear module but the output embedding; what is excluded goes the same two ways.
 TEST(LoraTargets, AListSelectsByTheEndOfThePath) {
   const auto model = Llama();
-  EXPECT_EQ(Selected(*model, {.target_modules = {"q_proj"}}),
+  EXPECT_EQ(Selected(*model, {.target_modules = Names{"q_proj"}}),
             (std::vector<std::string>{L0 + "self_attn.q_proj", L1 + "self_attn.q_proj"}));
-  EXPECT_EQ(Selected(*model, {.target_modules = {"layers.1.self_attn.q_proj"}}),
+  EXPECT_EQ(Selected(*model, {.target_modules = Names{"layers.1.self_attn.q_proj"}}),
             (std::vector<std::string>{L1 + "self_attn.q_proj"}));
-  EXPECT_EQ(Selected(*model, {.target_modules = {L0 + "mlp.up_proj", "v_proj"}}),
+  EXPECT_EQ(Selected(*model, {.target_modules = Names{L0 + "mlp.up_proj", "v_proj"}}),
             (std::vector<std::string>{L0 + "self_attn.v_proj", L0 + "mlp.up_proj", L1 + "self_attn.v_proj"}));
-  ExpectRefused(*model, {.target_modules = {"proj"}}, "no linear module is called 'proj'");
-  ExpectRefused(*model, {.target_modules = {"_proj"}}, "'_proj'");
-  ExpectRefused(*model, {.target_modules = {"q_proj", "query"}}, "'query'; this model has");
-  ExpectRefused(*model, {.target_modules = {"q_proj", "query"}}, "q_proj");
+  ExpectRefused(*model, {.target_modules = Names{"proj"}}, "no linear module is called 'proj'");
+  ExpectRefused(*model, {.target_modules = Names{"_proj"}}, "'_proj'");
+  ExpectRefused(*model, {.target_modules = Names{"q_proj", "query"}}, "'query'; this model has");
+  ExpectRefused(*model, {.target_modules = Names{"q_proj", "query"}}, "q_proj");
 }
 
 TEST(LoraTargets, ARegexMustMatchTheWholePath) {
   const auto model = Llama();
-  ExpectRefused(*model, {.target_regex = "q_proj"}, "selects no linear module");
-  EXPECT_EQ(Selected(*model, {.target_regex = ".*q_proj"}).size(), 2u);
-  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*\.1\..*\.(q|v)_proj)"}),
+  ExpectRefused(*model, {.target_modules = "q_proj"}, "selects no linear module");
+  EXPECT_EQ(Selected(*model, {.target_modules = ".*q_proj"}).size(), 2u);
+  EXPECT_EQ(Selected(*model, {.target_modules = R"(.*\.1\..*\.(q|v)_proj)"}),
             (std::vector<std::string>{L1 + "self_attn.q_proj", L1 + "self_attn.v_proj"}));
   // What Python's re has and ECMAScript has not.
-  EXPECT_EQ(Selected(*model, {.target_regex = R"((?i).*\.0\..*Q_PROJ)"}).size(), 1u);
-  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*(?<=\.k)_proj\Z)"}).size(), 2u);
-  EXPECT_EQ(Selected(*model, {.target_regex = R"((?!.*\.0\.).*q_proj)"}).size(), 1u);
-  EXPECT_EQ(Selected(*model, {.target_regex = R"(.*(?P<which>q|k)_proj)"}).size(), 4u);
-  EXPECT_EQ(Selected(*model, {.target_regex = "model|.*q_proj"}).size(), 2u) << "whole path, either branch";
+  EXPECT_EQ(Selected(*model, {.target_modules = R"((?i).*\.0\..*Q_PROJ)"}).size(), 1u);
+  EXPECT_EQ(Selected(*model, {.target_modules = R"(.*(?<=\.k)_proj\Z)"}).size(), 2u);
+  EXPECT_EQ(Selected(*model, {.target_modules = R"((?!.*\.0\.).*q_proj)"}).size(), 1u);
+  EXPECT_EQ(Selected(*model, {.target_modules = R"(.*(?P<which>q|k)_proj)"}).size(), 4u);
+  EXPECT_EQ(Selected(*model, {.target_modules = "model|.*q_proj"}).size(), 2u) << "whole path, either branch";
 }
 
 TEST(LoraTargets, AllLinearLeavesTheHeadOut) {
@@ -87,10 +90,10 @@ TEST(LoraTargets, AllLinearLeavesTheHeadOut) {
 
 TEST(LoraTargets, TheHeadCanBeNamedTiedOrNot) {
   for (const bool tied : {false, true}) {
-    const auto targets = ResolveLoraTargets(Llama(tied)->Forward({.tokens = 4}), {.target_modules = {"lm_head"}});
+    const auto targets = ResolveLora(Llama(tied)->modules(), {.target_modules = Names{"lm_head"}});
     ASSERT_TRUE(targets.ok()) << targets.status().message();
     ASSERT_EQ(targets->size(), 1u);
-    EXPECT_EQ((*targets)[0].module, "lm_head");
+    EXPECT_EQ((*targets)[0].path, "lm_head");
     EXPECT_EQ((*targets)[0].in, 32);
     EXPECT_EQ((*targets)[0].out, 50);
   }
@@ -98,26 +101,28 @@ TEST(LoraTargets, TheHeadCanBeNamedTiedOrNot) {
 
 TEST(LoraTargets, WhatIsExcludedIsLeftOut) {
   const auto model = Llama();
-  EXPECT_EQ(Selected(*model, {.target_modules = {"q_proj"}, .exclude_modules = {"layers.0.self_attn.q_proj"}}),
-            (std::vector<std::string>{L1 + "self_attn.q_proj"}));
-  EXPECT_EQ(Selected(*model, {.exclude_modules = {"q_proj", "down_proj"}}).size(), 2u * 5u);
-  EXPECT_EQ(Selected(*model, {.exclude_regex = R"(.*\.0\..*)"}).size(), 7u);
-  EXPECT_EQ(Selected(*model, {.target_regex = ".*q_proj", .exclude_regex = R"(.*\.1\..*)"}),
+  EXPECT_EQ(
+      Selected(*model, {.target_modules = Names{"q_proj"}, .exclude_modules = Names{"layers.0.self_attn.q_proj"}}),
+      (std::vector<std::string>{L1 + "self_attn.q_proj"}));
+  EXPECT_EQ(Selected(*model, {.exclude_modules = Names{"q_proj", "down_proj"}}).size(), 2u * 5u);
+  EXPECT_EQ(Selected(*model, {.exclude_modules = R"(.*\.0\..*)"}).size(), 7u);
+  EXPECT_EQ(Selected(*model, {.target_modules = ".*q_proj", .exclude_modules = R"(.*\.1\..*)"}),
             (std::vector<std::string>{L0 + "self_attn.q_proj"}));
-  EXPECT_EQ(Selected(*model, {.exclude_regex = "q_proj"}).size(), 2u * 7u) << "a regex excludes whole paths only";
-  ExpectRefused(*model, {.target_modules = {"q_proj"}, .exclude_modules = {"q_proj"}}, "selects no linear module");
+  EXPECT_EQ(Selected(*model, {.exclude_modules = "q_proj"}).size(), 2u * 7u) << "a regex excludes whole paths only";
+  ExpectRefused(*model, {.target_modules = Names{"q_proj"}, .exclude_modules = Names{"q_proj"}},
+                "selects no linear module");
 }
 
 TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
-  const LoraSpec spec{.r = 4,
-                      .alpha = 8,
-                      .target_modules = {"q_proj", "k_proj", "v_proj"},
-                      .rank_pattern = {{"q_proj", 2}, {".*q_proj", 99}, {R"(layers\.1\..*k_proj)", 6}, {"_proj", 77}},
-                      .alpha_pattern = {{"k_proj", 3}}};
-  const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}), spec);
+  const LoraConfig spec{.r = 4,
+                        .alpha = 8,
+                        .target_modules = Names{"q_proj", "k_proj", "v_proj"},
+                        .rank_pattern = {{"q_proj", 2}, {".*q_proj", 99}, {R"(layers\.1\..*k_proj)", 6}, {"_proj", 77}},
+                        .alpha_pattern = {{"k_proj", 3}}};
+  const auto targets = ResolveLora(Llama()->modules(), spec);
   ASSERT_TRUE(targets.ok()) << targets.status().message();
   std::map<std::string, std::pair<int64_t, double>> got;
-  for (const LoraTarget& t : *targets) got[t.module] = {t.r, t.scale};
+  for (const LoraModule& t : *targets) got[t.path] = {t.r, t.scale};
   EXPECT_EQ(got[L0 + "self_attn.q_proj"], std::pair(int64_t{2}, 4.0)) << "the first that matches";
   EXPECT_EQ(got[L0 + "self_attn.k_proj"], std::pair(int64_t{4}, 0.75));
   EXPECT_EQ(got[L1 + "self_attn.k_proj"], std::pair(int64_t{6}, 0.5));
@@ -125,17 +130,17 @@ TEST(LoraTargets, PatternsOverrideRankAndAlphaPerModule) {
 }
 
 TEST(LoraTargets, SettingsThatChangeNothingAreNamed) {
-  const Graph forward = Llama()->Forward({.tokens = 4});
-  const auto idle = [&](const LoraSpec& spec) {
-    const auto lines = IdleLoraSettings(forward, spec);
+  const auto model = Llama();
+  const auto idle = [&](const LoraConfig& spec) {
+    const auto lines = IdleLoraSettings(model->modules(), spec);
     EXPECT_TRUE(lines.ok()) << lines.status().message();
     return lines.ok() ? *lines : std::vector<std::string>();
   };
   EXPECT_TRUE(idle({}).empty());
-  EXPECT_TRUE(idle({.exclude_modules = {"q_proj"}, .rank_pattern = {{"k_proj", 2}}}).empty());
-  EXPECT_TRUE(idle({.exclude_regex = R"(.*\.0\..*)"}).empty());
-  const auto typing_errors = idle({.target_modules = {"q_proj", "k_proj"},
-                                   .exclude_modules = {"v_proj"},
+  EXPECT_TRUE(idle({.exclude_modules = Names{"q_proj"}, .rank_pattern = {{"k_proj", 2}}}).empty());
+  EXPECT_TRUE(idle({.exclude_modules = R"(.*\.0\..*)"}).empty());
+  const auto typing_errors = idle({.target_modules = Names{"q_proj", "k_proj"},
+                                   .exclude_modules = Names{"v_proj"},
                                    .rank_pattern = {{"q_proj", 2}, {"qproj", 3}, {".*q_proj", 4}},
                                    .alpha_pattern = {{"down_proj", 3}}});
   ASSERT_EQ(typing_errors.size(), 4u);
@@ -145,34 +150,36 @@ TEST(LoraTargets, SettingsThatChangeNothingAreNamed) {
   EXPECT_EQ(typing_errors[1].find("lora.rank_pattern: '.*q_proj' changes nothing"), 0u) << "an earlier one has them";
   EXPECT_EQ(typing_errors[2].find("lora.alpha_pattern: 'down_proj' changes nothing"), 0u);
   EXPECT_EQ(typing_errors[3].find("lora.exclude_modules: 'v_proj' leaves nothing out"), 0u);
-  EXPECT_EQ(idle({.exclude_regex = "q_proj"}).size(), 1u) << "a regex excludes whole paths only";
+  EXPECT_EQ(idle({.exclude_modules = "q_proj"}).size(), 1u) << "a regex excludes whole paths only";
 }
 
 TEST(LoraTargets, RankStabilisedScalesByTheRoot) {
-  const auto targets = ResolveLoraTargets(Llama()->Forward({.tokens = 4}),
-                                          {.r = 9, .alpha = 6, .rslora = true, .target_modules = {"q_proj"}});
+  const auto targets =
+      ResolveLora(Llama()->modules(), {.r = 9, .alpha = 6, .target_modules = Names{"q_proj"}, .use_rslora = true});
   ASSERT_TRUE(targets.ok());
   EXPECT_EQ((*targets)[0].scale, 2.0);
 }
 
 TEST(LoraTargets, BadPatternsAndRanksAreRefused) {
   const auto model = Llama();
-  ExpectRefused(*model, {.target_regex = "(q_proj"}, "lora.target_modules: '(q_proj' is not a regular expression");
-  ExpectRefused(*model, {.exclude_regex = "[z-a]"}, "lora.exclude_modules: '[z-a]' is not a regular expression");
+  ExpectRefused(*model, {.target_modules = "(q_proj"}, "lora.target_modules: '(q_proj' is not a regular expression");
+  ExpectRefused(*model, {.exclude_modules = "[z-a]"}, "lora.exclude_modules: '[z-a]' is not a regular expression");
   ExpectRefused(*model, {.rank_pattern = {{"*", 3}}}, "lora.rank_pattern: '");
   ExpectRefused(*model, {.r = 0}, "must be from 1");
   ExpectRefused(*model, {.r = -4}, "must be from 1");
   ExpectRefused(*model, {.r = INT64_MAX}, "must be from 1");
   ExpectRefused(*model, {.rank_pattern = {{"q_proj", 0}}}, "must be from 1");
-  ExpectRefused(*model, {.target_regex = R"(((\w|\.|_)+)+[89])"}, "cannot be matched");
-  ExpectRefused(*model, {.target_regex = std::string(100000, '(')}, "characters");
-  ExpectRefused(*model, {.target_regex = std::string(20000, '(') + std::string(20000, ')')},
+  ExpectRefused(*model, {.target_modules = R"(((\w|\.|_)+)+[89])"}, "cannot be matched");
+  ExpectRefused(*model, {.target_modules = std::string(100000, '(')}, "characters");
+  ExpectRefused(*model, {.target_modules = std::string(20000, '(') + std::string(20000, ')')},
                 "not a regular expression");
 }
 
 TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {
-  const Graph forward = Llama()->Forward({.tokens = 4});
-  const auto targets = *ResolveLoraTargets(forward, {.r = 4, .alpha = 2, .target_modules = {"q_proj", "lm_head"}});
+  const auto model = Llama();
+  const Graph forward = model->Forward({.tokens = 4});
+  const auto targets =
+      *ResolveLora(model->modules(), {.r = 4, .alpha = 2, .target_modules = Names{"q_proj", "lm_head"}});
   const Graph graph = AddLora(forward, targets, 0.25);
   ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
   std::set<std::string> trainable;
@@ -180,7 +187,7 @@ TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {
     if (graph.value(id).trainable) trainable.insert(graph.value(id).name);
   }
   std::set<std::string> expected;
-  for (const LoraTarget& t : targets) expected.insert({LoraAName(t.module), LoraBName(t.module)});
+  for (const LoraModule& t : targets) expected.insert({LoraAName(t.path), LoraBName(t.path)});
   EXPECT_EQ(trainable, expected);
   EXPECT_TRUE(expected.contains("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight")) << "PEFT's name";
 
@@ -215,7 +222,7 @@ TEST(AddLora, AddsABranchToEachTargetAndFreezesTheRest) {
 
 TEST(AddLora, WorksInDecodingGraphsToo) {
   for (const auto& model : {Llama(), Opt350()}) {
-    const auto targets = *ResolveLoraTargets(model->Forward({.tokens = 4}), {.target_regex = ".*"});
+    const auto targets = *ResolveLora(model->modules(), {.target_modules = ".*"});
     const Graph graph = AddLora(model->Forward({.tokens = 4, .cache = 16}), targets, 0);
     ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
     const Value& logits = graph.value(graph.nodes().back().outputs[0]);
@@ -228,7 +235,7 @@ TEST(GraphText, RealGraphsReadBackToThemselves) {
   for (const auto& model : {Llama(true), Llama(false), Opt350()}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Graph forward = model->Forward({.dtype = dtype, .tokens = 8, .row = 4});
-      const auto targets = *ResolveLoraTargets(forward, {.target_regex = ".*"});
+      const auto targets = *ResolveLora(model->modules(), {.target_modules = ".*"});
       for (const Graph& graph : {forward, AddLora(forward, targets, 0.1), model->Forward({.tokens = 2, .cache = 9})}) {
         const std::string text = PrintGraph(graph);
         const auto back = ReadGraph(text);

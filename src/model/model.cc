@@ -4,50 +4,28 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/llama.h"
-#include "model/opt.h"
-
 namespace temper {
-namespace {
-
-// The class name in "architectures", else derived from "model_type".
-std::string ArchitectureOf(const Json& config) {
-  const auto list = config.find("architectures");
-  if (list != config.end() && list->is_array() && !list->empty() && list->front().is_string()) {
-    return list->front().get<std::string>();
-  }
-  const auto type = config.find("model_type");
-  if (type == config.end() || !type->is_string()) return "";
-  if (*type == "llama") return "LlamaForCausalLM";
-  if (*type == "opt") return "OPTForCausalLM";
-  return type->get<std::string>();
+ForwardBuilder Model::BuilderOf(Graph* graph, const ForwardSpec& spec) const {
+  return {graph, spec, [this](const std::string& name) { return AliasesOf(name); }};
 }
 
-}  // namespace
+void Model::Declare() {
+  Graph graph;
+  ForwardBuilder builder = BuilderOf(&graph, {.tokens = 1});
+  BuildForward(builder);
+  weights_ = builder.weights();
+  modules_ = builder.modules();
+}
 
-Result<std::unique_ptr<Model>> Model::FromConfig(const Json& config, const std::string& where) {
-  if (!config.is_object()) return Corrupt(where + ": should be a JSON object");
-  if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
-    return Unsupported(where + ": quantised models cannot be trained; use the original weights");
-  }
-  const std::string architecture = ArchitectureOf(config);
-  if (architecture == "LlamaForCausalLM") {
-    TEMPER_ASSIGN_OR_RETURN(LlamaConfig c, ReadLlamaConfig(config, where));
-    return MakeLlama(std::move(c));
-  }
-  if (architecture == "OPTForCausalLM") {
-    TEMPER_ASSIGN_OR_RETURN(OptConfig c, ReadOptConfig(config, where));
-    return MakeOpt(std::move(c));
-  }
-  return Unsupported(
-      fmt::format("{}: architecture '{}' is not supported; supported are LlamaForCausalLM and "
-                  "OPTForCausalLM",
-                  where, architecture));
+std::vector<StoredWeight> Model::StoredWeights() const {
+  std::vector<StoredWeight> stored;
+  for (const WeightDeclaration& w : weights_) stored.push_back({w.name, w.shape, w.source});
+  return stored;
 }
 
 Graph Model::Forward(const ForwardSpec& spec) const {
   Graph graph;
-  ForwardBuilder builder(&graph, spec);
+  ForwardBuilder builder = BuilderOf(&graph, spec);
   BuildForward(builder);
   return graph;
 }
@@ -63,7 +41,7 @@ Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& key
 
 int64_t NumParameters(const Model& model) {
   int64_t n = 0;
-  for (const WeightSpec& w : model.Weights()) n += w.shape.elements();
+  for (const WeightDeclaration& w : model.weights()) n += w.shape.elements();
   return n;
 }
 

@@ -1,5 +1,5 @@
-// Model: an architecture as its config.json describes it: its weights by their HF names and its forward pass, written
-// for one device of unlimited memory. It knows no mesh, no memory tier, no backend, no LoRA.
+// Model: an architecture as its config.json describes it: its forward pass, written for one device of unlimited memory,
+// and the weights that it declares there. It knows no mesh, no memory tier, no backend, no LoRA.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,6 @@
 #include "model/forward.h"
 
 namespace temper {
-
-struct WeightSpec {
-  enum class Init : uint8_t { kNormal, kZero, kOne };
-  std::string name;  // canonical: as transformers writes it today
-  Shape shape;
-  std::vector<std::string> aliases;  // other names a file may have it under (tied twins, older prefixes)
-  Init init = Init::kNormal;         // for training from scratch
-};
 
 struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
@@ -38,17 +30,28 @@ inline constexpr int64_t kMaxBlocks = 1 << 12;
 
 class Model {
  public:
-  // `where` names the file in errors. Unknown architectures are kUnsupported, listing the known ones.
-  static Result<std::unique_ptr<Model>> FromConfig(const Json& config, const std::string& where);
   virtual ~Model() = default;
 
   virtual const ModelFacts& facts() const = 0;
-  virtual std::vector<WeightSpec> Weights() const = 0;
+  // What the forward pass declares, in the order of first use.
+  const std::vector<WeightDeclaration>& weights() const { return weights_; }
+  const std::vector<LinearModule>& modules() const { return modules_; }  // the head last
+  std::vector<StoredWeight> StoredWeights() const;
   // The forward pass up to the loss per token or the logits, as `spec` asks.
   Graph Forward(const ForwardSpec& spec) const;
 
+ protected:
+  // Builds the forward pass once, for its declarations. To be called before a model is given away.
+  void Declare();
+
  private:
   virtual void BuildForward(ForwardBuilder& f) const = 0;
+  // Other names that a file may have a tensor under.
+  virtual std::vector<std::string> AliasesOf(const std::string& /*name*/) const { return {}; }
+  ForwardBuilder BuilderOf(Graph* graph, const ForwardSpec& spec) const;
+
+  std::vector<WeightDeclaration> weights_;
+  std::vector<LinearModule> modules_;
 };
 
 // For the readers of configurations: notes those of `keys` (probabilities) that are not 0 as not applied.

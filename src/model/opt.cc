@@ -9,20 +9,38 @@ constexpr double kLayerNormEps = 1e-5;  // torch.nn.LayerNorm's default, which O
 // Row 0 and 1 of the position table are relics of fairseq's padding; position p is row p + 2.
 constexpr int64_t kPositionOffset = 2;
 
+constexpr std::string_view kEmbedding = "model.decoder.embed_tokens.weight", kPrefix = "model.";
+constexpr char kHead[] = "lm_head";
+
+struct OptConfig {
+  ModelFacts facts;
+  int64_t ffn = 0;
+  int64_t embed = 0;  // word_embed_proj_dim; differs from hidden where project_in/out exist
+  bool pre_norm = true, bias = true, affine = true, final_norm = true, tied = true;
+  bool gelu = false;
+  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
+};
+
 class Opt final : public Model {
  public:
-  explicit Opt(OptConfig config) : c_(std::move(config)) {}
+  explicit Opt(OptConfig config) : c_(std::move(config)) { Declare(); }
   const ModelFacts& facts() const override { return c_.facts; }
-  std::vector<WeightSpec> Weights() const override;
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, int block) const;
   ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& module, const std::string& name) const {
-    const Shape D = {c_.facts.hidden};
-    const ValueId w = c_.affine ? f.Weight(module + ".weight", D) : f.Constant(1, D);
-    const ValueId b = c_.affine ? f.Weight(module + ".bias", D) : f.Constant(0, D);
+    const int64_t D = c_.facts.hidden;
+    const ValueId w = c_.affine ? f.NormScale(module + ".weight", D) : f.Constant(1, {D});
+    const ValueId b = c_.affine ? f.NormShift(module + ".bias", D) : f.Constant(0, {D});
     return f.LayerNorm(x_TD, w, b, kLayerNormEps, name);
+  }
+  std::vector<std::string> AliasesOf(const std::string& name) const override {
+    std::vector<std::string> aliases;
+    // Files of the first release start "decoder." without "model.".
+    if (name.starts_with(kPrefix)) aliases.push_back(name.substr(kPrefix.size()));
+    if (c_.tied && name == kEmbedding) aliases.push_back(kHead + std::string(".weight"));
+    return aliases;
   }
 
   const OptConfig c_;
@@ -30,80 +48,47 @@ class Opt final : public Model {
 
 ValueId Opt::Block(ForwardBuilder& f, ValueId x_TD, int block) const {
   const std::string p = fmt::format("model.decoder.layers.{}.", block);
-  const int64_t D = c_.facts.hidden;
+  const Dim D{DimLabel::kHidden, c_.facts.hidden}, F{DimLabel::kFfn, c_.ffn};
+  const Dim HE{DimLabel::kHeads, D.size}, KE{DimLabel::kKvHeads, D.size};
   f.EnterBlock(block, p);
 
   ValueId h = c_.pre_norm ? Norm(f, x_TD, p + "self_attn_layer_norm", "attn_norm") : x_TD;
-  const ValueId q = f.LinearModule(h, p + "self_attn.q_proj", D, c_.bias, "q");
-  const ValueId k = f.LinearModule(h, p + "self_attn.k_proj", D, c_.bias, "k");
-  const ValueId v = f.LinearModule(h, p + "self_attn.v_proj", D, c_.bias, "v");
+  const ValueId q = f.Linear(h, p + "self_attn.q_proj", HE, D, c_.bias, "q");
+  const ValueId k = f.Linear(h, p + "self_attn.k_proj", KE, D, c_.bias, "k");
+  const ValueId v = f.Linear(h, p + "self_attn.v_proj", KE, D, c_.bias, "v");
   ValueId o = f.Attend(q, k, v, {c_.facts.heads, c_.facts.heads, c_.facts.head_dim}, block, "attn");
-  o = f.LinearModule(o, p + "self_attn.out_proj", D, c_.bias, "attn_out");
+  o = f.Linear(o, p + "self_attn.out_proj", D, HE, c_.bias, "attn_out");
   x_TD = f.Sum(x_TD, f.Dropout(o, c_.dropout, "attn_dropout"), "attn_residual");
   if (!c_.pre_norm) x_TD = Norm(f, x_TD, p + "self_attn_layer_norm", "attn_norm");
 
   h = c_.pre_norm ? Norm(f, x_TD, p + "final_layer_norm", "mlp_norm") : x_TD;
-  h = f.LinearModule(h, p + "fc1", c_.ffn, c_.bias, "fc1");
+  h = f.Linear(h, p + "fc1", F, D, c_.bias, "fc1");
   h = c_.gelu ? f.Add(Op::kGelu, {h}, {{"tanh", int64_t{0}}}, "mlp")[0] : f.Add(Op::kRelu, {h}, {}, "mlp")[0];
-  h = f.LinearModule(h, p + "fc2", D, c_.bias, "mlp_out");
+  h = f.Linear(h, p + "fc2", D, F, c_.bias, "mlp_out");
   x_TD = f.Sum(x_TD, f.Dropout(h, c_.dropout, "mlp_dropout"), "mlp_residual");
   return c_.pre_norm ? x_TD : Norm(f, x_TD, p + "final_layer_norm", "mlp_norm");
 }
 
 void Opt::BuildForward(ForwardBuilder& f) const {
-  const int64_t D = c_.facts.hidden, V = c_.facts.vocab;
+  const Dim D{DimLabel::kHidden, c_.facts.hidden}, V{DimLabel::kVocab, c_.facts.vocab}, E{DimLabel::kEmbed, c_.embed};
+  const Dim P{DimLabel::kPositions, c_.facts.max_positions + kPositionOffset};
   const std::string p = "model.decoder.";
   f.EnterBlock(kBlockBefore, p);
-  const ValueId table = f.Weight(p + "embed_tokens.weight", {V, c_.embed});
+  const ValueId table = f.Weight(std::string(kEmbedding), {V, E});
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
-  if (c_.embed != D) x = f.LinearModule(x, p + "project_in", D, false, "projected_in");
-  const ValueId positions = f.Weight(p + "embed_positions.weight", {c_.facts.max_positions + kPositionOffset, D});
+  if (c_.embed != D.size) x = f.Linear(x, p + "project_in", D, E, false, "projected_in");
+  const ValueId positions = f.Weight(p + "embed_positions.weight", {P, D});
   x = f.Sum(x, f.Embedding(positions, f.position(), kPositionOffset, "positions"), "input");
   for (int b = 0; b < c_.facts.blocks; ++b) x = Block(f, x, b);
   f.EnterBlock(kBlockAfter, p);
   if (c_.final_norm) x = Norm(f, x, p + "final_layer_norm", "final_norm");
-  if (c_.embed != D) x = f.LinearModule(x, p + "project_out", c_.embed, false, "projected_out");
-  f.Head(x, c_.tied ? table : f.Weight("lm_head.weight", {V, c_.embed}));
-}
-
-std::vector<WeightSpec> Opt::Weights() const {
-  using Init = WeightSpec::Init;
-  const int64_t D = c_.facts.hidden, V = c_.facts.vocab;
-  std::vector<WeightSpec> w;
-  // Files of the first release start "decoder." without "model.".
-  const auto add = [&](const std::string& name, Shape shape, Init init) {
-    w.push_back({"model." + name, shape, {name}, init});
-  };
-  const auto norm = [&](const std::string& module) {
-    if (!c_.affine) return;
-    add(module + ".weight", {D}, Init::kOne);
-    add(module + ".bias", {D}, Init::kZero);
-  };
-  const auto linear = [&](const std::string& module, int64_t out, int64_t in, bool bias) {
-    add(module + ".weight", {out, in}, Init::kNormal);
-    if (bias) add(module + ".bias", {out}, Init::kZero);
-  };
-  add("decoder.embed_tokens.weight", {V, c_.embed}, Init::kNormal);
-  if (c_.tied) w.back().aliases.push_back("lm_head.weight");
-  if (c_.embed != D) linear("decoder.project_in", D, c_.embed, false);
-  add("decoder.embed_positions.weight", {c_.facts.max_positions + kPositionOffset, D}, Init::kNormal);
-  for (int64_t b = 0; b < c_.facts.blocks; ++b) {
-    const std::string p = fmt::format("decoder.layers.{}.", b);
-    norm(p + "self_attn_layer_norm");
-    for (const char* name : {"q_proj", "k_proj", "v_proj", "out_proj"}) linear(p + "self_attn." + name, D, D, c_.bias);
-    norm(p + "final_layer_norm");
-    linear(p + "fc1", c_.ffn, D, c_.bias);
-    linear(p + "fc2", D, c_.ffn, c_.bias);
-  }
-  if (c_.final_norm) norm("decoder.final_layer_norm");
-  if (c_.embed != D) linear("decoder.project_out", c_.embed, D, false);
-  if (!c_.tied) w.push_back({"lm_head.weight", {V, c_.embed}, {}, Init::kNormal});
-  return w;
+  if (c_.embed != D.size) x = f.Linear(x, p + "project_out", E, D, false, "projected_out");
+  f.Head(x, c_.tied ? table : f.Weight(kHead + std::string(".weight"), {V, E}), kHead);
 }
 
 }  // namespace
 
-Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
+Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& where) {
   OptConfig c;
   ModelFacts& f = c.facts;
   f.architecture = "OPTForCausalLM";
@@ -148,11 +133,7 @@ Result<OptConfig> ReadOptConfig(const Json& config, const std::string& where) {
         "dropout {} of {} is applied in training, as transformers does; 0 there switches it off", c.dropout, where));
   }
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout", "layerdrop"}, where, &f));
-  return c;
-}
-
-std::unique_ptr<Model> MakeOpt(OptConfig config) {
-  return std::make_unique<Opt>(std::move(config));
+  return std::unique_ptr<Model>(std::make_unique<Opt>(std::move(c)));
 }
 
 }  // namespace temper

@@ -40,7 +40,7 @@ DeviceRates Cluster::HostRatesOf(int ranks) const {
   DeviceRates rates = TypicalHost();
   if (host_bandwidth <= 0) return rates;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    OpRate rate = rates.Of(Op::kAdamw, OpClass::kMemory, dtype);
+    OpRate rate = rates.Of(Op::kAdd, OpClass::kMemory, dtype);
     rate.bandwidth = {{KiB(1), host_bandwidth / std::max(ranks, 1)}};
     rates.SetClass(OpClass::kMemory, dtype, std::move(rate));
   }

@@ -49,17 +49,23 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
   return spec;
 }
 
+UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
+  UpdateSpec spec{.rule = o.rule, .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
+  if (o.rule == &kSgdUpdate) {
+    spec.settings = SgdSettings(o.sgd_momentum, o.sgd_nesterov);
+  } else {
+    spec.settings = AdamwSettings(o.adam_beta1, o.adam_beta2, o.adam_epsilon);
+  }
+  return spec;
+}
+
 namespace {
 
 StepSpec StepSpecOf(const RunConfig& config) {
   return {.micro_batches = static_cast<int>(config.batch.gradient_accumulation_steps),
           .recompute = config.machine.recompute,
           .recompute_blocks = static_cast<int>(config.machine.recompute_blocks.value_or(kAllBlocks)),
-          .adamw = {.beta1 = config.optimizer.adam_beta1,
-                    .beta2 = config.optimizer.adam_beta2,
-                    .eps = config.optimizer.adam_epsilon,
-                    .weight_decay = config.optimizer.weight_decay,
-                    .max_norm = config.optimizer.max_grad_norm},
+          .update = UpdateSpecOf(config.optimizer),
           // A device's kernels are enqueued by one thread; scratch per thread would be planned for nothing.
           .threads = config.machine.device == DeviceChoice::kGpu ? 1 : static_cast<int>(*config.machine.threads),
           .memory = MemorySpecOf(config)};
@@ -72,29 +78,17 @@ DType ComputeDType(const RunConfig& config) {
   return config.model.dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
-LoraSpec LoraSpecOf(const RunConfig::Lora& lora) {
-  LoraSpec spec{.r = lora.r,
-                .alpha = lora.alpha,
-                .dropout = lora.dropout,
-                .rslora = lora.use_rslora,
-                .rank_pattern = lora.rank_pattern,
-                .alpha_pattern = lora.alpha_pattern};
-  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.target_modules)) {
-    spec.target_modules = *names;
-  } else if (const auto& text = std::get<std::string>(lora.target_modules); text != "all-linear") {
-    spec.target_regex = text;
-  }
-  if (const auto* names = std::get_if<std::vector<std::string>>(&lora.exclude_modules)) {
-    spec.exclude_modules = *names;
-  } else if (const auto& text = std::get<std::string>(lora.exclude_modules); !text.empty()) {
-    spec.exclude_regex = text;
-  }
-  return spec;
+Flops CompiledRun::ModelFlops(int64_t tokens, Flops attention) const {
+  // A multiply-add forward, one for the gradient of what goes in, and one for that of a weight that is trained.
+  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(work.weights);
+  return Flops{per_token * static_cast<double>(tokens)} + attention;
 }
 
-Flops CompiledRun::ModelFlops(int64_t tokens, double attended_pairs) const {
-  const double per_token = (targets.empty() ? 6.0 : 4.0) * static_cast<double>(matmul_parameters);
-  return {per_token * static_cast<double>(tokens) + attention_flops_per_pair * attended_pairs};
+Flops CompiledRun::AttentionFlops(int64_t tokens) const {
+  Flops flops;
+  // Each of its products has two in the backward.
+  for (const auto& [window, forward] : work.flops_per_pair) flops.v += 3 * forward * AttendedPairs(tokens, window);
+  return flops;
 }
 
 std::string CompiledRun::MemoryText() const {
@@ -104,26 +98,23 @@ std::string CompiledRun::MemoryText() const {
 
 namespace {
 
-// Counts what the products of a forward pass hold and what its attention costs.
-void CountWork(const Graph& forward, CompiledRun* run) {
+ModelWork WorkOf(const Graph& forward) {
+  ModelWork work;
   for (const Node& node : forward.nodes()) {
-    if (node.op == Op::kLinear || node.op == Op::kLinearCrossEntropy) {
-      run->matmul_parameters += forward.value(node.inputs[1]).type.shape.elements();
-    } else if (node.op == Op::kAttention) {
-      // Two products forward, twice that backward; 2 FLOPs per multiply-add.
-      run->attention_flops_per_pair += 12.0 * static_cast<double>(forward.value(node.inputs[0]).type.shape[1]);
-    }
+    const OpRule& rule = RuleOf(node.op);
+    if (rule.model_work != nullptr) rule.model_work(TypesOf(forward, node.inputs), node.attributes, &work);
   }
+  return work;
 }
 
 // With what the method trains: adapters, or all weights.
-Result<Graph> Adapted(Graph forward, const RunConfig& config, double dropout, std::vector<LoraTarget>* targets) {
+Result<Graph> Adapted(const Model& model, Graph forward, const RunConfig& config, std::vector<LoraModule>* targets) {
   if (config.model.method != TrainMethod::kLora) {
     TrainAllWeights(&forward);
     return forward;
   }
-  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLoraTargets(forward, LoraSpecOf(config.lora)));
-  return AddLora(std::move(forward), *targets, dropout);
+  TEMPER_ASSIGN_OR_RETURN(*targets, ResolveLora(model.modules(), config.lora));
+  return AddLora(std::move(forward), *targets, config.lora.dropout);
 }
 
 Result<PipelineFacts> PipelineFactsOf(const MeshSpec& mesh, int micro_batches, const StepChoice& choice, bool full) {
@@ -150,9 +141,8 @@ Result<std::string> NoteOnMesh(const Graph& forward, const MeshSpec& mesh) {
   std::vector<std::string> notes;
   if (std::string copies = NoteOn(mesh.mesh); !copies.empty()) notes.push_back(std::move(copies));
   if (!mesh.rules.empty() && mesh.mesh.ranks() > 1) {
-    const auto rules = WithDefaults(mesh.rules, mesh.residual);
-    TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, mesh.mesh, rules));
-    for (std::string& idle : IdleRules(rules, placed)) notes.push_back(std::move(idle));
+    TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardWeights(forward, mesh.mesh, mesh.rules, mesh.residual));
+    for (std::string& idle : IdleRules(mesh.rules, sharded)) notes.push_back(std::move(idle));
   }
   return fmt::format("{}", fmt::join(notes, "; "));
 }
@@ -166,21 +156,25 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   const ModelFacts& facts = model.facts();
   TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
   const auto forward_of = [&](int64_t rows, bool training) {
-    return model.Forward(
-        {.dtype = ComputeDType(config), .tokens = rows * run.data_ranks() * row, .row = row, .training = training});
+    return model.Forward({.dtype = ComputeDType(config),
+                          .tokens = rows * run.data_ranks() * row,
+                          .row = row,
+                          .training = training,
+                          .weighted = config.data.weighted});
   };
   const int64_t rows = config.batch.per_device_train_batch_size;
   run.parameters = NumParameters(model);
   Graph plain = forward_of(rows, /*training=*/true);
-  CountWork(plain, &run);
-  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(std::move(plain), config, config.lora.dropout, &run.targets));
+  run.work = WorkOf(plain);
+  TEMPER_ASSIGN_OR_RETURN(const Graph forward, Adapted(model, std::move(plain), config, &run.targets));
   Graph eval = forward_of(config.batch.per_device_eval_batch_size.value_or(rows), /*training=*/false);
   if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
-  for (const LoraTarget& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
   }
+  run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {
     PipelineSpec& pipeline = run.mesh.pipeline;
     const int chunks = run.mesh.mesh.size(Axis::kPp) * pipeline.chunks_per_stage;
@@ -287,16 +281,16 @@ Result<std::vector<CompiledRun>> CompileStagesWithin(const RankMemory& available
 }
 
 Result<std::vector<std::string>> IdleSettings(const Model& model, const RunConfig& config) {
-  const LoraSpec spec = LoraSpecOf(config.lora);
-  const bool selective = !spec.rank_pattern.empty() || !spec.alpha_pattern.empty() || !spec.exclude_modules.empty() ||
-                         !spec.exclude_regex.empty();
+  const LoraConfig& lora = config.lora;
+  const bool selective = !lora.rank_pattern.empty() || !lora.alpha_pattern.empty() || !lora.exclude_names().empty() ||
+                         !lora.exclude_regex().empty();
   if (config.model.method != TrainMethod::kLora || !selective) return std::vector<std::string>();
-  return IdleLoraSettings(OneRow(model, config), spec);
+  return IdleLoraSettings(model.modules(), lora);
 }
 
 Result<Graph> AdaptedForward(const Model& model, const RunConfig& config) {
-  std::vector<LoraTarget> targets;
-  return Adapted(OneRow(model, config), config, config.lora.dropout, &targets);
+  std::vector<LoraModule> targets;
+  return Adapted(model, OneRow(model, config), config, &targets);
 }
 
 }  // namespace temper

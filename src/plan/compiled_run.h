@@ -9,6 +9,7 @@
 #include "compile/memory/machine_room.h"
 #include "compile/train_step.h"
 #include "config/run_config.h"
+#include "graph/model_work.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "plan/report.h"
@@ -18,7 +19,7 @@ namespace temper {
 
 struct CompiledRun {
   MeshSpec mesh;                    // with the blocks of each stage, where there are several
-  std::vector<LoraTarget> targets;  // empty for full fine-tuning
+  std::vector<LoraModule> targets;  // empty for full fine-tuning
   std::vector<Program> programs;    // "train", "eval"
   std::vector<Decision> decisions;  // made by cost
   std::string mesh_note;            // what a user may not expect of his mesh and rules; may be empty
@@ -28,9 +29,9 @@ struct CompiledRun {
   std::string limited_because;
   std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;  // names of all trainable values, of which a stage of a pipeline has its own
+  std::vector<StoredWeight> stored;  // where these lie in a model's or an adapter's files
   int64_t parameters = 0, trainable_parameters = 0;
-  int64_t matmul_parameters = 0;        // N of the FLOP count: weights in matrix products, the head included
-  double attention_flops_per_pair = 0;  // forward and backward, all layers, per (query, key) pair attended
+  ModelWork work;  // of a token, all blocks and the head
 
   const Program& train() const { return programs[0]; }
   const Program& eval() const { return programs[1]; }
@@ -39,14 +40,16 @@ struct CompiledRun {
   // Ranks that have rows of their own, and this one's number among them.
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
-  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token plus
-  // attention within documents. What MFU is counted by.
-  Flops ModelFlops(int64_t tokens, double attended_pairs) const;
+  // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA) per token, N
+  // the weights it is multiplied with, plus `attention`: AttentionFlops of all documents. What MFU is counted by.
+  Flops ModelFlops(int64_t tokens, Flops attention) const;
+  // Forward and backward, of one document.
+  Flops AttentionFlops(int64_t tokens) const;
 };
 
 DType ComputeDType(const RunConfig& config);
 MemorySpec MemorySpecOf(const RunConfig& config);
-LoraSpec LoraSpecOf(const RunConfig::Lora& lora);
+UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& optimizer);
 
 // REQUIRES: `config` is resolved. `rank` of `ranks`. `kept`: decisions of the run that this one goes on from. `memory`:
 // limits and rates of another machine; nullptr: what `config` says.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
+#include "model/families.h"
 #include "program/program.h"
 
 namespace temper {
@@ -22,7 +23,7 @@ TEST(CompiledRun, StagesCompiledTogetherAreThoseThatTheirRanksCompile) {
       "num_hidden_layers": 7, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
       "max_position_embeddings": 256, "tie_word_embeddings": false})",
                                    "config.json"));
-  const auto model = Must(Model::FromConfig(json, "config.json"));
+  const auto model = Must(ModelFromConfig(json, "config.json"));
   RunConfig config;
   config.model.model = "config.json";
   config.model.method = TrainMethod::kFull;
@@ -55,6 +56,29 @@ TEST(CompiledRun, StagesCompiledTogetherAreThoseThatTheirRanksCompile) {
     }
   }
   EXPECT_EQ(limited, 3) << "one stage, then both";
+}
+
+// Two blocks of q, k, v, o [32 x 32, 16 x 32, 16 x 32, 32 x 32], gate, up, down [48 x 32], and the head [64 x 32].
+TEST(CompiledRun, CountsTheArithmeticThatTheModelRequires) {
+  const Json json = Must(ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+      "max_position_embeddings": 64, "tie_word_embeddings": false})",
+                                   "config.json"));
+  const auto model = Must(ModelFromConfig(json, "config.json"));
+  constexpr int64_t kWeights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32) + 64 * 32;
+  for (const TrainMethod method : {TrainMethod::kFull, TrainMethod::kLora}) {
+    RunConfig config;
+    config.model.model = "config.json";
+    config.model.method = method;
+    config.data.max_seq_len = 16;
+    config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01"})).config;
+    const CompiledRun run = Must(CompileRun(*model, config));
+    EXPECT_EQ(run.work.weights, kWeights);
+    // Forward q k^T and p v, twice that backward: of 10 tokens, 55 pairs, 32 columns, two blocks.
+    EXPECT_EQ(run.AttentionFlops(10).v, 2 * 12.0 * 32 * 55);
+    const double per_weight = method == TrainMethod::kFull ? 6 : 4;
+    EXPECT_EQ(run.ModelFlops(100, Flops{7}).v, per_weight * kWeights * 100 + 7);
+  }
 }
 
 }  // namespace

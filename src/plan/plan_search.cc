@@ -9,10 +9,11 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <tuple>
 
+#include "base/for_each.h"
 #include "base/team.h"
+#include "model/families.h"
 
 namespace temper {
 namespace {
@@ -146,7 +147,7 @@ class Searcher {
       model_config["num_hidden_layers"] = blocks;
       // Lists with an entry per layer say nothing that a plan needs.
       model_config.erase("layer_types");
-      TEMPER_ASSIGN_OR_RETURN(*model, Model::FromConfig(model_config, "config.json"));
+      TEMPER_ASSIGN_OR_RETURN(*model, ModelFromConfig(model_config, "config.json"));
     }
     return OkStatus();
   }
@@ -265,45 +266,39 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
 
   const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, searcher.most_stages(), goal);
   std::vector<std::optional<Candidate>> found(choices.size());
-  std::atomic<size_t> next{0};
   std::atomic<int> ruled_out{0};
   // The fewest rows of a micro-batch with which a choice did not fit.
   using Key = decltype(Setting().WithoutRows());
   std::map<Key, int64_t> too_many;
   std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fitted
   std::mutex mutex;
-  const auto look = [&] {
-    for (size_t i = next++; i < choices.size(); i = next++) {
-      const Setting& choice = choices[i];
-      {
-        const std::lock_guard lock(mutex);
-        const auto it = too_many.find(choice.WithoutRows());
-        const auto less = enough.find(choice.WithoutRecompute());
-        if ((it != too_many.end() && it->second <= choice.rows) ||
-            (less != enough.end() && less->second < choice.recompute)) {
-          ++ruled_out;
-          continue;
-        }
-      }
-      found[i] = searcher.Look(choice);
-      if (!found[i]) {
-        ++ruled_out;
-        continue;
-      }
+  ForEach(static_cast<int64_t>(choices.size()), AvailableProcessors(), [&](int64_t at) {
+    const auto i = static_cast<size_t>(at);
+    const Setting& choice = choices[i];
+    {
       const std::lock_guard lock(mutex);
-      if (found[i]->fits && found[i]->host == Bytes{}) {
-        const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
-        it->second = std::min(it->second, choice.recompute);
-      } else {
-        const auto [it, fresh] = too_many.try_emplace(choice.WithoutRows(), choice.rows);
-        it->second = std::min(it->second, choice.rows);
+      const auto it = too_many.find(choice.WithoutRows());
+      const auto less = enough.find(choice.WithoutRecompute());
+      if ((it != too_many.end() && it->second <= choice.rows) ||
+          (less != enough.end() && less->second < choice.recompute)) {
+        ++ruled_out;
+        return;
       }
     }
-  };
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < AvailableProcessors(); ++t) others.emplace_back(look);
-  look();
-  for (std::thread& t : others) t.join();
+    found[i] = searcher.Look(choice);
+    if (!found[i]) {
+      ++ruled_out;
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    if (found[i]->fits && found[i]->host == Bytes{}) {
+      const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
+      it->second = std::min(it->second, choice.recompute);
+    } else {
+      const auto [it, fresh] = too_many.try_emplace(choice.WithoutRows(), choice.rows);
+      it->second = std::min(it->second, choice.rows);
+    }
+  });
 
   std::vector<size_t> order;
   std::map<decltype(Setting().WithoutKept()), double> shortest;  // of those that keep less

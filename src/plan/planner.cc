@@ -19,10 +19,9 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
   const int64_t rows =
       config.batch.per_device_train_batch_size * run.data_ranks() * config.batch.gradient_accumulation_steps;
   const auto tokens = static_cast<int64_t>(static_cast<double>(rows * row) * fill.tokens);
-  // Tokens of a row that is one document attend to row (row + 1) / 2 pairs.
-  const double pairs =
-      static_cast<double>(rows) * static_cast<double>(row) * static_cast<double>(row + 1) / 2 * fill.attended;
-  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, pairs), .dtype = ComputeDType(config)};
+  // Of rows that are one document each, the part that `fill` says.
+  const Flops attention{run.AttentionFlops(row).v * static_cast<double>(rows) * fill.attended};
+  return {.tokens = tokens, .model_flops = run.ModelFlops(tokens, attention), .dtype = ComputeDType(config)};
 }
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {

@@ -15,7 +15,8 @@ struct Family {
   std::string name;  // with {} for the layers' numbers
   TensorType type;
   Sharding sharding;
-  std::optional<size_t> rule;  // that placed it
+  DimLabels labels;
+  std::optional<size_t> rule;  // of the user, that decided; else its labels did
   std::vector<int> stages;     // of a pipeline
   bool trainable = false;
   int64_t count = 0, first_layer = -1, last_layer = -1;
@@ -31,23 +32,24 @@ std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
   return {name, -1};
 }
 
-std::vector<Family> FamiliesOf(const Graph& forward, const ShardedWeights& placed,
+std::vector<Family> FamiliesOf(const Graph& forward, const ShardedWeights& sharded,
                                const std::map<std::string, std::vector<int>>& stages) {
   std::vector<Family> families;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
-    const Sharding& p = placed.shardings.at(v.name);
-    const auto by = placed.rule_of.find(v.name);
-    const auto rule = by == placed.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
+    const Sharding& p = sharded.shardings.at(v.name);
+    const auto by = sharded.rule_of.find(v.name);
+    const auto rule = by == sharded.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
     const auto [name, layer] = WithoutLayer(v.name);
     const auto at = stages.find(v.name);
     const std::vector<int> of_stages = at == stages.end() ? std::vector<int>{0} : at->second;
     auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
-      return f.name == n && f.type == v.type && f.rule == rule && f.trainable == v.trainable && f.stages == of_stages;
+      return f.name == n && f.type == v.type && f.labels == v.labels && f.rule == rule && f.trainable == v.trainable &&
+             f.stages == of_stages;
     });
     if (it == families.end()) {
-      it = families.insert(families.end(), {name, v.type, p, rule, of_stages, v.trainable, 0, layer, layer});
+      it = families.insert(families.end(), {name, v.type, p, v.labels, rule, of_stages, v.trainable, 0, layer, layer});
     }
     ++it->count;
     it->last_layer = layer;
@@ -133,38 +135,69 @@ std::string DrawTensor(const Family& f, const Mesh& mesh, const ShardingStyle& s
   return text;
 }
 
-// The list as it was searched, with how many tensors each rule decided.
-std::string DescribeRules(std::span<const ShardingRule> rules, const ShardedWeights& placed) {
-  std::vector<int64_t> decided(rules.size(), 0);
-  size_t width = 0;
-  for (const auto& [name, rule] : placed.rule_of) ++decided[rule];
-  for (const ShardingRule& rule : rules) width = std::max(width, rule.pattern.size());
-  std::string text = "placement rules: the first whose pattern is found in a tensor's name decides\n";
-  for (size_t r = 0; r < rules.size(); ++r) {
-    const std::string count = decided[r] == 0   ? "decides nothing"
-                              : decided[r] == 1 ? "decides 1 tensor"
-                                                : fmt::format("decides {} tensors", decided[r]);
-    text += fmt::format("  {:>2}  {:<{}}  {:<12}  {}{}\n", r + 1, rules[r].pattern, width, rules[r].spec, count,
-                        rules[r].given ? "; yours" : "");
+std::string Tensors(int64_t count) {
+  return count == 0 ? "nothing" : fmt::format("{} tensor{}", count, count == 1 ? "" : "s");
+}
+
+// The user's rules as they were searched, then the labels that decided the rest, each with how many tensors it decided.
+std::string DescribeRules(const Graph& forward, const ShardedBy& by, const ShardedWeights& sharded) {
+  std::vector<int64_t> decided(by.rules.size(), 0);
+  for (const auto& [name, rule] : sharded.rule_of) ++decided[rule];
+  struct Row {
+    std::string what, spec;
+    int64_t count;
+  };
+  std::vector<Row> rules, labels;
+  for (size_t r = 0; r < by.rules.size(); ++r) {
+    rules.push_back({fmt::format("{:>2}  {}", r + 1, by.rules[r].pattern), by.rules[r].spec, decided[r]});
   }
+  for (ValueId id = 0; id < forward.num_values(); ++id) {
+    const Value& v = forward.value(id);
+    if ((v.role != Role::kWeight && v.role != Role::kAdapter) || sharded.rule_of.contains(v.name)) continue;
+    const std::optional<std::string> spec = SpecOfLabels(v.labels, by.residual);
+    if (!spec) continue;  // of one element
+    const std::string text = v.labels.ToString();
+    const auto it = std::find_if(labels.begin(), labels.end(), [&](const Row& row) { return row.what == text; });
+    if (it == labels.end()) {
+      labels.push_back({text, *spec, 1});
+    } else {
+      ++it->count;
+    }
+  }
+  size_t width = 0;
+  for (const auto* rows : {&rules, &labels}) {
+    for (const Row& row : *rows) width = std::max(width, row.what.size());
+  }
+  std::string text;
+  const auto print = [&](const char* title, const std::vector<Row>& rows) {
+    if (rows.empty()) return;
+    text += title;
+    for (const Row& row : rows) {
+      text += fmt::format("  {:<{}}  {:<12}  decides {}\n", row.what, width, row.spec, Tensors(row.count));
+    }
+  };
+  print("your placement rules: the first whose pattern is found in a tensor's name decides\n", rules);
+  print(rules.empty() ? "by the labels of their dims\n" : "the rest by the labels of their dims\n", labels);
   return text;
 }
 
 }  // namespace
 
-std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules,
-                         const ShardedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
-                         const ShardingStyle& style) {
+std::string DrawSharding(const Graph& forward, const ShardedBy& by, const ShardedWeights& sharded,
+                         const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style) {
+  const Mesh& mesh = by.mesh;
   std::string text = fmt::format("mesh {}: {} ranks\n", mesh.ToString(), mesh.ranks());
-  text += DescribeRules(rules, placed);
+  text += DescribeRules(forward, by, sharded);
   std::vector<Bytes> held(static_cast<size_t>(mesh.ranks()));
   Bytes whole;
-  for (const Family& f : FamiliesOf(forward, placed, stages)) {
+  for (const Family& f : FamiliesOf(forward, sharded, stages)) {
     const int rank = f.type.shape.rank();
+    const std::string decided = f.rule             ? fmt::format("  by rule {}", *f.rule + 1)
+                                : f.labels.empty() ? ""
+                                                   : fmt::format("  by {}", f.labels.ToString());
     text += fmt::format("\n{}{}  {}  {}{}{}\n", f.name,
                         f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
-                        f.type.ToString(), f.sharding.ToString(rank),
-                        f.rule ? fmt::format("  by rule {}", *f.rule + 1) : "", f.trainable ? "  trained" : "");
+                        f.type.ToString(), f.sharding.ToString(rank), decided, f.trainable ? "  trained" : "");
     text += f.sharding.split().empty() ? fmt::format("    {}\n", RanksOfStages(f, mesh)) : DrawTensor(f, mesh, style);
     whole += f.type.bytes() * f.count;
     for (int r = 0; r < mesh.ranks(); ++r) {

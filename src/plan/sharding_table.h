@@ -16,11 +16,17 @@ struct ShardingStyle {
   bool boxes = false;    // Unicode box drawing
 };
 
-// `forward`: the graph of one device (global shapes), with its adapters. `placed`: all its weights, by `rules`.
-// `stages`: of a pipeline, those that have each of them (compile/pipeline/pipeline.h). Tensors of equal shape, rule and
+// By what tensors are sharded.
+struct ShardedBy {
+  const Mesh& mesh;
+  const std::vector<ShardingRule>& rules;
+  ResidualSplit residual;
+};
+
+// `forward`: the graph of one device (global shapes), with its adapters. `sharded`: all its weights, by `by`. `stages`:
+// of a pipeline, those that have each of them (compile/pipeline/pipeline.h). Tensors of equal shape, labels, rule and
 // stages that differ only in the number of their layer are drawn once.
-std::string DrawSharding(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules,
-                         const ShardedWeights& placed, const std::map<std::string, std::vector<int>>& stages,
-                         const ShardingStyle& style);
+std::string DrawSharding(const Graph& forward, const ShardedBy& by, const ShardedWeights& sharded,
+                         const std::map<std::string, std::vector<int>>& stages, const ShardingStyle& style);
 
 }  // namespace temper

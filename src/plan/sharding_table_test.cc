@@ -13,7 +13,8 @@ Graph Weights() {
   GraphBuilder build(&graph);
   for (const int layer : {0, 1}) {
     const std::string name = "model.layers." + std::to_string(layer) + ".";
-    build.Source(name + "mlp.up_proj.weight", {DType::kBF16, {6, 8}}, Role::kWeight);
+    const ValueId up = build.Source(name + "mlp.up_proj.weight", {DType::kBF16, {6, 8}}, Role::kWeight);
+    graph.value(up).labels = {DimLabel::kFfn, DimLabel::kHidden};
     build.Source(name + "norm.weight", {DType::kBF16, {8}}, Role::kWeight);
   }
   graph.value(build.Source("table.weight", {DType::kBF16, {5, 8}}, Role::kWeight)).trainable = true;
@@ -23,9 +24,9 @@ Graph Weights() {
 std::string Draw(const Mesh& mesh, const std::vector<ShardingRule>& rules, const ShardingStyle& style = {},
                  const std::map<std::string, std::vector<int>>& stages = {}) {
   const Graph graph = Weights();
-  const auto placed = ShardWeights(graph, mesh, rules);
-  TEMPER_CHECK(placed.ok()) << placed.status().message();
-  return DrawSharding(graph, mesh, rules, *placed, stages, style);
+  const auto sharded = ShardWeights(graph, mesh, rules, ResidualSplit::kTokens);
+  TEMPER_CHECK(sharded.ok()) << sharded.status().message();
+  return DrawSharding(graph, {mesh, rules, ResidualSplit::kTokens}, *sharded, stages, style);
 }
 
 Mesh Fsdp2Tp2() {
@@ -104,6 +105,12 @@ TEST(ShardingTable, OfAPipelineNamesTheRanksOfTheStagesThatHaveATensor) {
   ExpectHas(text, "model.layers.*.mlp.up_proj.weight  bf16[6, 8]  -,-  by rule 2\n    on ranks 0,1\n");
   ExpectHas(text, "    on ranks 2,3\n");
   ExpectHas(text, "| 0,2  |  rows 0-1\n");
+}
+
+TEST(ShardingTable, WhatNoRuleDecidesIsDecidedByLabelsAndSaysSo) {
+  const std::string text = Draw(Fsdp2Tp2(), {{"table", "fsdp,-"}, {"norm", "replicate"}});
+  ExpectHas(text, "the rest by the labels of their dims\n  ffn,hidden  tp+fsdp+cp,-  decides 2 tensors\n");
+  ExpectHas(text, "model.layers.*.mlp.up_proj.weight  (layers 0-1)  bf16[6, 8]  tp+fsdp,-  by ffn,hidden\n");
 }
 
 TEST(ShardingTable, CountsWhatEachRuleDecided) {

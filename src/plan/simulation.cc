@@ -9,6 +9,7 @@
 namespace temper {
 namespace {
 
+// A sum is gathered once it is made.
 int TurnsOf(Op op, int64_t ranks) {
   return static_cast<int>(op == Op::kAllReduce ? 2 * (ranks - 1) : ranks - 1);
 }

@@ -8,6 +8,7 @@
 #include "base/scratch_folder.h"
 #include "compile/train_step.h"
 #include "format/json.h"
+#include "model/families.h"
 #include "model/model.h"
 #include "plan/forecast.h"
 #include "plan/live_memory.h"
@@ -43,7 +44,7 @@ Cluster FourDevices() {
 
 Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::kNone, bool overlap = true,
                  const MemorySpec& memory = {}, const char* config = kConfig, double max_norm = 1) {
-  const auto model = Model::FromConfig(*ParseJson(config, "c"), "c");
+  const auto model = ModelFromConfig(*ParseJson(config, "c"), "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 256 * fsdp, .row = 128, .training = true};
   Graph forward = (*model)->Forward(spec);
@@ -51,7 +52,7 @@ Program Compiled(int fsdp, int micro_batches, Recompute recompute = Recompute::k
   ForwardSpec eval = spec;
   eval.training = false;
   StepSpec step{.micro_batches = micro_batches, .recompute = recompute, .memory = memory};
-  step.adamw.max_norm = max_norm;
+  step.update.max_norm = max_norm;
   step.mesh.mesh.set_size(Axis::kFsdp, fsdp);
   step.mesh.overlap = overlap;
   auto programs = CompileTraining(forward, (*model)->Forward(eval), step);
@@ -183,11 +184,11 @@ TEST(Simulate, MoreMicroBatchesCostTheSameEach) {
 
 // The programs of all stages of a model whose blocks are nearly all there is of it.
 std::vector<Program> CompiledStages(int stages, int micro_batches, PipelineKind kind) {
-  const auto model = Model::FromConfig(*ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8,
+  const auto model = ModelFromConfig(*ParseJson(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 8,
       "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
       "intermediate_size": 512, "max_position_embeddings": 1024})",
-                                                  "c"),
-                                       "c");
+                                                "c"),
+                                     "c");
   TEMPER_CHECK(model.ok()) << model.status().message();
   const ForwardSpec spec{.tokens = 512, .row = 128, .training = true};
   Graph forward = (*model)->Forward(spec);

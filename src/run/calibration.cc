@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "backend/cpu/gemm_peak.h"
+#include "base/for_each.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
 #include "base/team.h"
@@ -105,10 +106,7 @@ Link MeasureLink(int ranks, int threads) {
 // Beside moves a product stands for all kernels: most of a step's time is theirs.
 TimedCase ProductBesideMoves() {
   const TensorType x{DType::kF32, {512, 768}}, w{DType::kF32, {2048, 768}}, y{DType::kF32, {512, 2048}};
-  return {.op = Op::kLinear,
-          .op_class = OpClass::kProduct,
-          .inputs = {x, w, y},
-          .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
+  return {.op = Op::kLinear, .inputs = {x, w, y}, .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}};
 }
 // Long enough for the scheduler to share the cores out many times.
 constexpr Seconds kBesideBudget{0.12};
@@ -159,13 +157,9 @@ Status MeasureDisk(Env& env, const std::string& folder, Cluster* cluster) {
   };
   const auto rate = [&](bool writes) {
     const auto begin = Clock::now();
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < kUnderWay; ++t) {
-      threads.emplace_back([&, t] {
-        for (Bytes at = kMove * static_cast<int64_t>(t); at < kFile; at += kMove * kUnderWay) transfer(t, at, writes);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    ForEach(kUnderWay, kUnderWay, [&](int64_t t) {
+      for (Bytes at = kMove * t; at < kFile; at += kMove * kUnderWay) transfer(static_cast<size_t>(t), at, writes);
+    });
     return static_cast<double>(kFile.v) / Elapsed(begin);
   };
   cluster->disk_write = rate(/*writes=*/true);

@@ -1,4 +1,4 @@
-// What calibration times: small instances of every op of a training step.
+// What calibration times: small instances of every op of a training step, which the ops' rules state.
 #pragma once
 
 #include <vector>

@@ -109,6 +109,10 @@ void DescribeData(const Dataset& dataset) {
   };
   LogInfo(fmt::format("            {}, {}, {} supervised ({:.1f} %), longest row {}", Counted(s.samples, "sample"),
                       Counted(s.tokens, "token"), s.supervised, percent(s.supervised, s.tokens), s.longest_row));
+  if (s.weighted > 0) {
+    LogInfo(fmt::format("            {} with a weight, {} to {}", Counted(s.weighted, "supervised token"),
+                        WeightValue(s.least_weight), WeightValue(s.largest_weight)));
+  }
   if (s.bad_rows > 0)
     LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
                            percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));

@@ -13,7 +13,6 @@ namespace temper {
 // An instruction to be timed.
 struct TimedCase {
   Op op;
-  OpClass op_class;
   Types inputs;
   Attributes attributes;
 };

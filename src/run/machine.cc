@@ -1,14 +1,12 @@
 #include "run/machine.h"
 
+#include <algorithm>
 #include <ctime>
 
+#include "backend/gpu/gpu_device.h"
 #include "base/team.h"
 
 namespace temper {
-
-DType DefaultDType() {
-  return DetectIsa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
-}
 
 namespace {
 
@@ -60,6 +58,41 @@ Result<RunFacts> MachineFacts(DeviceChoice device, const RankOfMachine& rank) {
                   .device = processor.device(),
                   .cpu_cores = AvailableProcessors(),
                   .today = Today()};
+}
+
+Result<RunFacts> CommonFacts(const Ranks& ranks, const RunConfig& config) {
+  if (ranks.alone()) return MachineFacts(config.machine.device);
+  if (config.mesh.pp > 1) LoadKernelsWhenOpened();
+  // Where GPUs are not asked for, all ranks do what the first can.
+  auto own = MachineFacts(config.machine.device, ranks.of_machine());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  constexpr char kGpu[] = "gpu";
+  TEMPER_ASSIGN_OR_RETURN(const std::string device, ranks.FromFirst(own->device == DeviceChoice::kGpu ? kGpu : ""));
+  own = MachineFacts(device == kGpu ? DeviceChoice::kGpu : DeviceChoice::kCpu, ranks.of_machine());
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(own.status()));
+  RunFacts facts = *std::move(own);
+  if (config.machine.nprocs == 1) {
+    facts.cpu_cores = std::min<int64_t>(facts.cpu_cores, ranks.communicator()->processors());
+  }
+  TEMPER_ASSIGN_OR_RETURN(facts.today, ranks.FromFirst(facts.today));
+  constexpr char kBf16[] = "bf16";
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, ranks.FromFirst(facts.has_bf16 ? kBf16 : ""));
+  facts.has_bf16 = type == kBf16;
+  return facts;
+}
+
+RankMemory MemoryForPlan(DeviceChoice device, int ranks, std::unique_ptr<Device>* opened) {
+  RankMemory memory{.each = ShareOf(FindAvailableMemory(), ranks), .ranks_per_machine = ranks};
+  if (device != DeviceChoice::kGpu) return memory;
+  const auto choice = ChooseProcessor(DeviceChoice::kGpu, {.ranks = ranks, .launched = true});
+  if (!choice.ok()) return memory;  // a plan needs none
+  auto gpu = OpenGpu(choice->gpu);
+  if (!gpu.ok()) return memory;
+  auto room = RoomOf(**gpu);
+  if (!room.ok()) return memory;
+  *opened = *std::move(gpu);
+  memory.gpu = *std::move(room);
+  return memory;
 }
 
 }  // namespace temper

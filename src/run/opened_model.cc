@@ -7,42 +7,13 @@
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
+#include "data/tokenizer/load_tokenizer.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
+#include "model/families.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
-namespace {
-
-std::vector<WeightNames> NamesOf(const Model& model) {
-  std::vector<WeightNames> names;
-  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases, w.shape});
-  return names;
-}
-
-std::vector<AdapterModule> ModulesOf(const std::vector<LoraTarget>& targets) {
-  std::vector<AdapterModule> modules;
-  for (const LoraTarget& t : targets) modules.push_back({t.module, t.in, t.out, t.r, t.scale});
-  return modules;
-}
-
-}  // namespace
-
-LoraSpec LoraSpecOf(const AdapterConfig& c) {
-  LoraSpec spec = {.r = c.r,
-                   .alpha = c.alpha,
-                   .dropout = c.dropout,
-                   .rslora = c.rslora,
-                   .target_regex = c.target_regex,
-                   .target_modules = c.target_modules,
-                   .exclude_modules = c.exclude_modules,
-                   .exclude_regex = c.exclude_regex,
-                   .rank_pattern = c.rank_pattern,
-                   .alpha_pattern = c.alpha_pattern};
-  if (spec.target_regex == "all-linear") spec.target_regex.clear();  // PEFT's word, in adapters written by hand
-  return spec;
-}
-
 Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   OpenedModel opened;
   opened.env_ = &env;
@@ -63,21 +34,21 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
   }
   if (!opened.source_.adapter_folder.empty()) {
     TEMPER_ASSIGN_OR_RETURN(opened.adapter_,
-                            ReadAdapterConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
+                            ReadLoraConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
   TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
-  TEMPER_ASSIGN_OR_RETURN(opened.model_, Model::FromConfig(config, config_path));
+  TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   return opened;
 }
 
-Result<std::vector<LoraTarget>> OpenedModel::AdapterTargets() const {
-  if (!adapter_) return std::vector<LoraTarget>();
-  return ResolveLoraTargets(model_->Forward({.tokens = 1}), LoraSpecOf(*adapter_));
+Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
+  if (!adapter_) return std::vector<LoraModule>();
+  return ResolveLora(model_->modules(), *adapter_);
 }
 
 Result<std::unique_ptr<Tokenizer>> OpenedModel::LoadTokenizer() const {
-  return Tokenizer::Load(*env_, folder());
+  return temper::LoadTokenizer(*env_, folder());
 }
 
 Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
@@ -86,15 +57,15 @@ Result<std::optional<ChatTemplate>> OpenedModel::LoadChatTemplate() const {
 
 Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
-  const std::vector<WeightNames> names = NamesOf(*model_);
-  TEMPER_RETURN_IF_ERROR(CheckWeights(*weights_, names));
-  if (const auto unused = UnusedTensors(*weights_, names); !unused.empty()) {
+  const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
+  TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
+  if (const auto unused = UnusedTensors(*weights_, tensors); !unused.empty()) {
     LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
                            model_->facts().architecture, Quoted(unused.front())));
   }
   if (!adapter_) return OkStatus();
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, ModulesOf(targets)));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraModule> targets, AdapterTargets());
+  TEMPER_ASSIGN_OR_RETURN(adapter_weights_, AdapterReader::Open(*env_, source_.adapter_folder, targets));
   return OkStatus();
 }
 
@@ -107,8 +78,11 @@ Result<std::string> OpenedModel::Digest() const {
 
 Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
   TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
-  for (const WeightNames& names : NamesOf(*model_)) {
-    if (names.name == weight) return FindSlice(FindWeight(*weights_, names), part);
+  for (const WeightDeclaration& w : model_->weights()) {
+    if (w.name != weight) continue;
+    const auto parts = w.source.FileParts(part);
+    if (parts.size() == 1) return FindSlice(FindTensor(*weights_, *parts[0].tensor), parts[0].part);
+    return Unsupported(fmt::format("{}: {} lies in {} places of the model's files", folder(), weight, parts.size()));
   }
   return NotFound(fmt::format("{}: the model has no weight {}", folder(), Quoted(weight)));
 }
@@ -116,14 +90,13 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
 Status OpenedModel::Load(const BufferLookup& buffer) const {
   TEMPER_CHECK(weights_.has_value()) << "OpenWeights comes first";
   TransferProgress progress("load");
-  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, NamesOf(*model_), buffer, progress.Callback()));
+  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, model_->StoredWeights(), buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
 
 Result<ExportSpec> OpenedModel::ExportPlan() const {
-  ExportSpec spec{.source = source_, .weights = NamesOf(*model_)};
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<LoraTarget> targets, AdapterTargets());
-  spec.modules = ModulesOf(targets);
+  ExportSpec spec{.source = source_, .tensors = FileTensorsOf(model_->StoredWeights())};
+  TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   return spec;
 }
 

@@ -32,10 +32,10 @@ class OpenedModel {
 
   const Model& model() const { return *model_; }
   const std::string& folder() const { return source_.model_folder; }  // of config.json and tokenizer
-  const std::optional<AdapterConfig>& adapter() const { return adapter_; }
+  const std::optional<LoraConfig>& adapter() const { return adapter_; }
 
   // The linear modules that the adapter adds to; empty without one.
-  Result<std::vector<LoraTarget>> AdapterTargets() const;
+  Result<std::vector<LoraModule>> AdapterTargets() const;
 
   Result<std::unique_ptr<Tokenizer>> LoadTokenizer() const;
   // Absent where the model has none. `date`: YYYY-MM-DD that templates see as today.
@@ -60,11 +60,9 @@ class OpenedModel {
   Env* env_ = nullptr;
   ModelSource source_;
   std::unique_ptr<Model> model_;
-  std::optional<AdapterConfig> adapter_;
+  std::optional<LoraConfig> adapter_;
   std::optional<ModelWeights> weights_;           // after OpenWeights
   std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, where there is an adapter
 };
-
-LoraSpec LoraSpecOf(const AdapterConfig& config);
 
 }  // namespace temper

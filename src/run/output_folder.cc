@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/training_state.h"
+#include "format/lora_config.h"
 #include "train/metrics.h"
 
 namespace temper {
@@ -60,8 +60,9 @@ Result<Bytes> TreeSize(Env& env, const std::string& path) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(Env& env, const RunConfig& config)
+OutputFolder::OutputFolder(Env& env, const RunConfig& config, std::string yaml)
     : env_(&env),
+      yaml_(std::move(yaml)),
       path_(config.output.output_dir),
       output_(config.output),
       method_(config.model.method),
@@ -78,11 +79,9 @@ OutputFolder::Made::~Made() {
 }
 
 Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, const std::string& yaml) {
-  OutputFolder folder(env, config);
+  OutputFolder folder(env, config, yaml);
   if (env.IsFolder(folder.path_)) {
-    TEMPER_ASSIGN_OR_RETURN(const auto names, env.List(folder.path_));
-    TEMPER_RETURN_IF_ERROR(folder.CheckSettingsFile(names, yaml));
-    TEMPER_RETURN_IF_ERROR(folder.CheckEarlierRun(names));
+    TEMPER_RETURN_IF_ERROR(folder.CheckContents());  // a folder that is refused does not get a lock file
     TEMPER_RETURN_IF_ERROR(folder.TakeLock());
   }
   const RunConfig::Model& m = config.model;
@@ -98,15 +97,21 @@ Result<OutputFolder> OutputFolder::Claim(Env& env, const RunConfig& config, cons
   return folder;
 }
 
+Status OutputFolder::CheckContents() const {
+  TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
+  TEMPER_RETURN_IF_ERROR(CheckSettingsFile(names));
+  return CheckEarlierRun(names);
+}
+
 // A run keeps its settings in the folder, and would write over a file of that name which its user wrote. Where a run
 // has been, which its metrics show, the file is the run's own.
-Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names, const std::string& yaml) const {
-  if (yaml.empty() || !Same(yaml, JoinPath(path_, kRunConfigFile))) return OkStatus();
+Status OutputFolder::CheckSettingsFile(const std::vector<std::string>& names) const {
+  if (yaml_.empty() || !Same(yaml_, JoinPath(path_, kRunConfigFile))) return OkStatus();
   if (std::count(names.begin(), names.end(), kMetricsFile)) return OkStatus();
   return InvalidArgument(
       fmt::format("{} lies in output_dir ({}), where the run would write its own {}: give it another name, or choose "
                   "another output_dir",
-                  yaml, path_, kRunConfigFile));
+                  yaml_, path_, kRunConfigFile));
 }
 
 Status OutputFolder::CheckEarlierRun(const std::vector<std::string>& names) const {
@@ -142,7 +147,7 @@ Status OutputFolder::TakeLock() {
   if (lock.ok()) {
     lock_ = std::move(*lock);
     if (!was_there) made_->lock_file = path;
-    return OkStatus();
+    return CheckContents();  // another run may have come and gone since the folder was last looked at
   }
   if (lock.status().code() == StatusCode::kInvalidArgument) {
     return InvalidArgument(
@@ -185,9 +190,16 @@ Status OutputFolder::Prepare(Bytes bytes) {
   if (Status s = env_->CreateFolders(path_); !s.ok()) {
     return s.WithContext(fmt::format("the output folder {} cannot be used", path_));
   }
+  const bool was_missing = lock_ == nullptr;
   TEMPER_RETURN_IF_ERROR(TakeLock());
+  TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
+  if (was_missing && output_.resume && std::any_of(names.begin(), names.end(), IsRunFile)) {
+    return InvalidArgument(
+        fmt::format("another run wrote into {} while this one was starting: start this one again to go on from its "
+                    "checkpoints, or choose another --output_dir",
+                    path_));
+  }
   if (output_.overwrite) {
-    TEMPER_ASSIGN_OR_RETURN(const auto names, env_->List(path_));
     for (const std::string& name : names) {
       if (!IsRunFile(name)) continue;
       TEMPER_ASSIGN_OR_RETURN(const Bytes freed, TreeSize(*env_, JoinPath(path_, name)));

@@ -27,7 +27,8 @@ class OutputFolder {
   // Error where the run reads `path` and would delete it first (--overwrite), links followed.
   Status CheckKeeps(const char* what, const std::string& path) const;
 
-  // Before the work: the folder can be made and written to, and has room for `bytes`.
+  // Before the work: the folder can be made and written to, has room for `bytes`, and still holds no other run where
+  // Claim found none.
   Status Prepare(Bytes bytes);
 
   // When the run is ready: --overwrite removes what an earlier run wrote (checkpoints, metrics, adapter, ...) and
@@ -36,14 +37,17 @@ class OutputFolder {
   Status Begin(int64_t step);
 
  private:
-  OutputFolder(Env& env, const RunConfig& config);
+  OutputFolder(Env& env, const RunConfig& config, std::string yaml);
+  // Checks the contents again once it has the lock.
   Status TakeLock();
+  Status CheckContents() const;
   Status CheckEarlierRun(const std::vector<std::string>& names) const;
-  Status CheckSettingsFile(const std::vector<std::string>& names, const std::string& yaml) const;
+  Status CheckSettingsFile(const std::vector<std::string>& names) const;
   Status FindCheckpoint();
   Status SetAsideAfter(int64_t step) const;
 
   Env* env_;
+  std::string yaml_;  // the file that the settings were read from; may be empty
   std::string path_;
   RunConfig::Output output_;
   TrainMethod method_;

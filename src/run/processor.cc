@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/isa.h"
 #include "backend/gpu/gpu_device.h"
 #include "base/log.h"
 #include "base/philox.h"
 #include "graph/rule.h"
 #include "program/program.h"
-#include "run/machine.h"
 #include "tensor/view.h"
 
 namespace temper {
@@ -72,7 +72,7 @@ bool SomeAreHidden() {
 
 Result<ProcessorChoice> ChooseProcessor(DeviceChoice wanted, const RankOfMachine& rank) {
   const ProcessorChoice cpu{.name = fmt::format("this CPU ({})", ToString(DetectIsa())),
-                            .has_bf16 = DefaultDType() == DType::kBF16};
+                            .has_bf16 = DetectIsa() >= Isa::kAvx512Bf16};
   if (wanted == DeviceChoice::kCpu) return cpu;
   const Result<GpuInventory> found = ListGpus();
   if (!found.ok()) return wanted == DeviceChoice::kAuto ? Result<ProcessorChoice>(cpu) : found.status();

@@ -96,4 +96,10 @@ void Ranks::EndNow(const Status& failure) const {
   std::_Exit(1);  // as of any error
 }
 
+Result<int> StartRanks(int ranks) {
+  TEMPER_ASSIGN_OR_RETURN(const LaunchResult result, Launch({.ranks = ranks}));
+  if (!result.message.empty()) LogError(result.message);
+  return result.exit_code;
+}
+
 }  // namespace temper

@@ -51,4 +51,8 @@ class Ranks {
   mutable bool agreed_failure_ = false;  // all ranks know, and end in order
 };
 
+// Runs one copy of this program per rank, each with its share of the cores, until all have ended. Returns the exit code
+// of the run.
+Result<int> StartRanks(int ranks);
+
 }  // namespace temper

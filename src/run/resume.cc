@@ -32,6 +32,14 @@ void ResumePoint::KeepChoices(RunConfig& config) const {
 }
 
 Status ResumePoint::CheckSettings(const RunConfig& resolved) const {
+  const std::string& optimizer = reader_.manifest().optimizer;
+  const std::string_view now = resolved.optimizer.rule->name;
+  if (optimizer != now) {
+    return InvalidArgument(fmt::format(
+        "{0} was trained with optimizer: {1}, whose states are none of {2}'s: resume with optimizer: {1}, or "
+        "start a new run from it with --model {0}",
+        path(), optimizer, now));
+  }
   auto changed = ResultChangingDifferences(config_, resolved);
   // AccumulationFor has them, once the mesh is known.
   std::erase_if(changed, [](const OptionDifference& d) {
@@ -89,8 +97,7 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
                   path(), resolved.data.data, path()));
 }
 
-Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& train,
-                                         const std::vector<std::string>& trained, const BufferLookup& buffer,
+Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const CompiledRun& run, const BufferLookup& buffer,
                                          const std::function<void(Bytes, Bytes)>& progress) const {
   const Manifest& saved = reader_.manifest();
   if (const std::string differences = DescribeDifferences(saved.identity, now); !differences.empty()) {
@@ -99,7 +106,7 @@ Result<RunProgress> ResumePoint::Restore(const RunIdentity& now, const Program& 
                     "was never stopped",
                     differences));
   }
-  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, train, buffer, progress, trained));
+  TEMPER_RETURN_IF_ERROR(RestoreTrainingState(reader_, run.train(), buffer, run.stored, progress, run.trained));
   return ProgressOf(saved.state, saved.seconds);
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/load_weights.h"
 #include "compile/mesh/decisions.h"
 #include "config/run_config.h"
+#include "plan/compiled_run.h"
 #include "train/loop.h"
 
 namespace temper {
@@ -35,10 +36,11 @@ class ResumePoint {
   Result<int64_t> AccumulationFor(const RunConfig& resolved, int64_t data_ranks) const;
   Status CheckData(const std::string& fingerprint, const RunConfig& resolved) const;
 
-  // Restores weights and states into the buffers of `train`, which may lack some of `trained`, all that the run trains,
-  // and returns where the run stood. Another environment than `now` is warned about. `progress` as in LoadWeights.
-  Result<RunProgress> Restore(const RunIdentity& now, const Program& train, const std::vector<std::string>& trained,
-                              const BufferLookup& buffer, const std::function<void(Bytes, Bytes)>& progress) const;
+  // Restores weights and states into the buffers of the run, of whose trained values its Program may lack some (a
+  // stage), and returns where the run stood. Another environment than `now` is warned about. `progress` as in
+  // LoadWeights.
+  Result<RunProgress> Restore(const RunIdentity& now, const CompiledRun& run, const BufferLookup& buffer,
+                              const std::function<void(Bytes, Bytes)>& progress) const;
 
  private:
   ResumePoint(CheckpointReader reader, RunConfig config) : reader_(std::move(reader)), config_(std::move(config)) {}

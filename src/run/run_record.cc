@@ -20,29 +20,16 @@ std::string SavedConfig(const RunConfig& config) {
   return PrintRunConfig(saved);
 }
 
-AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
-                              const std::string& base_folder) {
-  const LoraSpec spec = LoraSpecOf(config.lora);
-  AdapterConfig adapter{.r = spec.r,
-                        .alpha = spec.alpha,
-                        .dropout = spec.dropout,
-                        .rslora = spec.rslora,
-                        .target_regex = spec.target_regex,
-                        .target_modules = spec.target_modules,
-                        .exclude_regex = spec.exclude_regex,
-                        .exclude_modules = spec.exclude_modules,
-                        .rank_pattern = spec.rank_pattern,
-                        .alpha_pattern = spec.alpha_pattern};
-  if (spec.target_regex.empty() && spec.target_modules.empty()) {
-    // all-linear, spelled out: other readers of adapters do not know the word.
+LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const std::string& base_folder) {
+  if (lora.all_linear()) {
     std::set<std::string> names;
-    for (const LoraTarget& t : targets) names.insert(t.module.substr(t.module.rfind('.') + 1));
-    adapter.target_modules.assign(names.begin(), names.end());
+    for (const LoraModule& m : modules) names.insert(m.path.substr(m.path.rfind('.') + 1));
+    lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }
   std::error_code error;
   const auto absolute = std::filesystem::absolute(base_folder, error);
-  adapter.base_model = error ? base_folder : absolute.lexically_normal().string();
-  return adapter;
+  lora.base_model = error ? base_folder : absolute.lexically_normal().string();
+  return lora;
 }
 
 namespace {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/manifest.h"
 #include "config/run_config.h"
+#include "format/lora_config.h"
 #include "plan/compiled_run.h"
 #include "run/opened_model.h"
 #include "run/ranks.h"
@@ -15,8 +15,9 @@ namespace temper {
 
 // As YAML that `temper train` takes; without what must not be repeated (resume, overwrite).
 std::string SavedConfig(const RunConfig& config);
-AdapterConfig AdapterConfigOf(const RunConfig& config, const std::vector<LoraTarget>& targets,
-                              const std::string& base_folder);
+// `lora` as its adapter_config.json says it: all-linear is spelled out by the names of `modules`, as other readers of
+// adapters do not know the word; base_folder becomes absolute.
+LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const std::string& base_folder);
 // The same on all ranks, which all call this at the same place: each has a Program of its own, the first one's stands
 // for all. `device`: what `kernels` compute on.
 Result<RunIdentity> IdentityOf(const CompiledRun& run, const std::string& kernels, DeviceChoice device,

@@ -2,6 +2,7 @@
 // buffer, a mapped file) must outlive it; that is why a View never appears in a data structure that outlives a call.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -35,13 +36,32 @@ struct PartView {
   PartView(const View& v, const Shape& g, const Shape& b) : view(v), global(g), begin(b) {}
 
   bool is_whole() const { return view.type.shape == global; }
+  // Rows of the part as a matrix: all dims but the last. A vector is one row.
+  int64_t rows() const { return view.type.shape.rows(); }
+  int64_t columns() const { return view.type.shape.columns(); }
   // The place in the whole, in row-major order, of the first element of row `row` of the part.
   int64_t RowBegin(int64_t row) const {
-    return global.rank() < 2 ? (global.rank() == 0 ? 0 : begin[0]) : (begin[0] + row) * global[1] + begin[1];
+    const int last = global.rank() - 1;
+    if (last < 0) return 0;
+    int64_t at = begin[last], stride = global[last];
+    for (int d = last - 1; d >= 0; --d) {
+      const int64_t size = d > 0 ? std::max<int64_t>(view.type.shape[d], 1) : row + 1;
+      at += (begin[d] + row % size) * stride;
+      row /= size;
+      stride *= global[d];
+    }
+    return at;
   }
-  // Rows of the part as a matrix; a vector is one row. REQUIRES: rank <= 2.
-  int64_t rows() const { return global.rank() < 2 ? 1 : view.type.shape[0]; }
-  int64_t columns() const { return view.type.shape.columns(); }
+  // Whether its elements follow each other in the whole: all dims behind the first that is cut are whole, and all
+  // before have one index.
+  bool is_one_run() const {
+    bool cut = false;  // a dim further in is not whole
+    for (int d = global.rank(); d-- > 0;) {
+      if (cut && view.type.shape[d] != 1) return false;
+      cut |= view.type.shape[d] != global[d];
+    }
+    return true;
+  }
 };
 
 }  // namespace temper

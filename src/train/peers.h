@@ -1,8 +1,11 @@
 // Peers: the ranks that a run's batches are dealt to, as one of them sees the others.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 
+#include "base/check.h"
 #include "device/communicator.h"
 
 namespace temper {
@@ -23,7 +26,26 @@ struct Peers {
     for (double& v : values) v /= copies;
     return OkStatus();
   }
-  // The same for what only ranks of the last stage have (the others have zeros).
+  // The same of whole numbers, exact.
+  template <size_t n>
+  Status SumExact(std::array<int64_t, n>& values) const {
+    if (communicator == nullptr) return OkStatus();
+    // As halves of 32 bits, whose sums over 2^21 ranks a double holds.
+    std::array<double, 2 * n> halves;
+    for (size_t i = 0; i < n; ++i) {
+      TEMPER_CHECK(values[i] >= 0) << values[i];
+      halves[2 * i] = static_cast<double>(values[i] >> 32);
+      halves[2 * i + 1] = static_cast<double>(values[i] & 0xFFFFFFFF);
+    }
+    TEMPER_RETURN_IF_ERROR(communicator->AllReduceSum(halves));
+    const int64_t copies = communicator->size() / (data_ranks * context_ranks);
+    for (size_t i = 0; i < n; ++i) {
+      const auto high = static_cast<int64_t>(halves[2 * i]), low = static_cast<int64_t>(halves[2 * i + 1]);
+      values[i] = ((high << 32) + low) / copies;
+    }
+    return OkStatus();
+  }
+  // As Sum, for what only ranks of the last stage have (the others have zeros).
   Status SumOfLastStage(std::span<double> values) const {
     TEMPER_RETURN_IF_ERROR(Sum(values));
     for (double& v : values) v *= static_cast<double>(stages);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/forward.h"
@@ -14,7 +15,7 @@ namespace {
 int64_t TokensOf(const Executor& executor) {
   const Program& program = executor.program();
   // Stages of a pipeline read different inputs, all of one entry per token.
-  for (const char* const name : {kTokenInput, kTargetInput, kDocumentStartInput, kPositionInput}) {
+  for (const char* const name : {kTokenInput, kTargetInput, kWeightInput, kDocumentStartInput, kPositionInput}) {
     const int buffer = program.FindBuffer(name);
     if (buffer >= 0) return program.buffers[static_cast<size_t>(buffer)].type.shape[0];
   }
@@ -75,6 +76,7 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
   };
   add(kTokenInput, token_, tokens_);
   add(kTargetInput, target_, tokens_);
+  if (executor.program().FindBuffer(kWeightInput) >= 0) add(kWeightInput, weight_, tokens_);
   add(kPositionInput, position_, tokens_);
   add(kDocumentStartInput, document_start_, tokens_);
   add(kRngInput, rng_, kNumRngWords);
@@ -82,10 +84,12 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches)
 }
 
 BatchArrays HostBatches::Arrays(int64_t m) {
-  const auto part = [&](std::vector<int32_t>& v) {
+  const auto part = [&](auto& v) {
     return std::span(v).subspan(static_cast<size_t>(m * tokens_), static_cast<size_t>(tokens_));
   };
-  return {part(token_), part(target_), part(position_), part(document_start_)};
+  BatchArrays arrays = {part(token_), part(target_), part(position_), part(document_start_)};
+  if (!weight_.empty()) arrays.weight_T = part(weight_);
+  return arrays;
 }
 
 void HostBatches::SetRng(uint64_t seed, int64_t step, const Peers& peers) {
@@ -126,23 +130,21 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
     const RowRange rows = OwnRows(batch, m);
     own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches_.Arrays(m), part);
   }
-  for (int64_t r = 0; r < batch.rows; ++r) {
+  for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
-      const double length = static_cast<double>(store_.length(sample));
-      report.attended_pairs += length * (length + 1) / 2;
+      report.attention += spec_.attention_flops(store_.length(sample));
     }
   }
-  double counts[] = {static_cast<double>(own.tokens), static_cast<double>(own.supervised)};
-  TEMPER_RETURN_IF_ERROR(peers.Sum(counts));
+  std::array<int64_t, 2> counts = {own.tokens, own.weight};
+  TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
   batches_.SetRng(spec_.seed, step_, peers);
-  const double t = static_cast<double>(step_ + 1);
   report.learning_rate = spec_.schedule.At(step_);
-  double scalars[kNumScalars];
+  double scalars[kNumScalars] = {};
   scalars[kScalarLearningRate] = report.learning_rate;
-  scalars[kScalarBiasCorrection1] = 1 - std::pow(spec_.beta1, t);
-  scalars[kScalarBiasCorrection2] = 1 - std::pow(spec_.beta2, t);
+  const UpdateSpec& update = spec_.update;
+  if (update.rule->fill_scalars != nullptr) update.rule->fill_scalars(update.settings, report.step, std::span(scalars));
   // A batch can hold no supervised token at all (every target of its rows was cut off): a step of zero gradients.
-  scalars[kScalarTokenCount] = std::max(counts[1], 1.0);
+  scalars[kScalarTokenCount] = counts[1] == 0 ? 1 : WeightValue(counts[1]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
 
   TEMPER_RETURN_IF_ERROR(executor_.Run(batches_.io(), options));
@@ -155,7 +157,7 @@ Result<StepReport> Trainer::Step(const Executor::RunOptions& options) {
   float clip[2];  // factor, norm
   TEMPER_RETURN_IF_ERROR(executor_.Read(clip_, std::as_writable_bytes(std::span(clip))));
   report.grad_norm = clip[1];
-  report.tokens = static_cast<int64_t>(counts[0]);
+  report.tokens = counts[0];
   report.epoch = sampler_.epochs_done();
   TEMPER_RETURN_IF_ERROR(CheckFinite(batch, report, suspect));
   ++step_;
@@ -202,7 +204,8 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
 
 Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
   EvaluationReport report;
-  double sum = 0, supervised = 0;  // losses, tokens
+  double sum = 0;  // of losses, each times its weight
+  BatchCounts own;
   const ContextPart part = PartOf(peers_, packing_.options().max_seq_len);
   const int64_t rows = batch_.tokens_per_micro_batch() / part.local_row();
   for (int64_t all_first = 0; all_first < packing_.rows(); all_first += rows * peers_.data_ranks) {
@@ -210,7 +213,7 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
     if (stopping) return Interrupted("the evaluation was broken off");
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    const BatchCounts counts = FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
+    own += FillBatch(store_, packing_, first, filled, batch_.Arrays(0), part);
     TEMPER_RETURN_IF_ERROR(executor_.Run(batch_.io()));
     for (const float loss : batch_.losses()) sum += loss;
     if (!std::isfinite(sum)) {
@@ -221,13 +224,13 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop) {
           "training diverged",
           std::fabs(sum), Places(suspects.samples(), place_)));
     }
-    supervised += static_cast<double>(counts.supervised);
   }
   TEMPER_RETURN_IF_ERROR(peers_.SumOfLastStage({&sum, 1}));
-  TEMPER_RETURN_IF_ERROR(peers_.Sum({&supervised, 1}));
-  report.tokens = static_cast<int64_t>(supervised);
+  std::array<int64_t, 2> counts = {own.supervised, own.weight};
+  TEMPER_RETURN_IF_ERROR(peers_.SumExact(counts));
+  report.tokens = counts[0];
   if (report.tokens == 0) return InvalidArgument("the evaluation data has no supervised token");
-  report.loss = sum / static_cast<double>(report.tokens);
+  report.loss = sum / WeightValue(counts[1]);
   return report;
 }
 

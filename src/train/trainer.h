@@ -1,6 +1,7 @@
 // Trainer: optimizer steps, one at a time: fills the step's micro-batches from the packed rows, writes the scalars,
-// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Both own their
-// host arrays, made once; a step allocates nothing.
+// runs the Program, reads loss and gradient norm. Evaluator: the mean loss over the samples held out. Means are
+// weighted by the tokens' weights; the sum of these over the whole batch is exact on any mesh, because they are fixed
+// point. Both own their host arrays, made once; a step allocates nothing.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/step/update.h"
 #include "config/schedule.h"
 #include "data/batch.h"
 #include "data/sampler.h"
@@ -33,6 +35,7 @@ class HostBatches {
  private:
   const int64_t tokens_, micro_batches_;
   std::vector<int32_t> token_, target_, position_, document_start_;
+  std::vector<float> weight_;  // empty where the Program takes no weights
   std::vector<int64_t> rng_;
   std::vector<float> loss_;
   std::vector<HostArray> io_;
@@ -44,17 +47,18 @@ using SamplePlace = std::function<std::string(int32_t sample)>;
 struct TrainerSpec {
   int64_t micro_batches = 1, rows_per_micro_batch = 1;
   Schedule schedule;
-  double beta1 = 0.9, beta2 = 0.999;
+  UpdateSpec update;
   uint64_t seed = 42;
   SamplePlace place;
-  Peers peers;  // rows_per_micro_batch are those of one rank
+  std::function<Flops(int64_t tokens)> attention_flops;  // that the model requires for a document; empty: not counted
+  Peers peers;                                           // rows_per_micro_batch are those of one rank
 };
 
 struct StepReport {
   int64_t step = 0;  // done, from 1
   double epoch = 0, loss = 0, grad_norm = 0, learning_rate = 0;
-  int64_t tokens = 0;         // real tokens of this step
-  double attended_pairs = 0;  // sum over documents of length^2 / 2: what attention's arithmetic is counted by
+  int64_t tokens = 0;  // real tokens of this step
+  Flops attention;     // by TrainerSpec::attention_flops, of all its documents
 };
 
 class Trainer {
@@ -91,7 +95,7 @@ class Trainer {
 };
 
 struct EvaluationReport {
-  double loss = 0;     // mean over supervised tokens
+  double loss = 0;     // weighted mean over supervised tokens
   int64_t tokens = 0;  // supervised
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "format/model_weights.h"
 #include "format/safetensors_writer.h"
@@ -183,7 +184,8 @@ TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
   Edit("model/config.json", "LlamaForCausalLM", "MambaForCausalLM");
   const Ended ended = Temper(Train({"--model", "model"}));
   ExpectEnd(ended, 1,
-            {"model/config.json", "'MambaForCausalLM' is not supported", "LlamaForCausalLM and OPTForCausalLM"});
+            {"model/config.json", "'MambaForCausalLM' is not supported",
+             "LlamaForCausalLM, OPTForCausalLM and Phi3ForCausalLM"});
   EXPECT_FALSE(Has("out"));
 }
 
@@ -276,7 +278,7 @@ TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
 
 // The embedding of one token is no number: only the row that has it can give such a loss, and it is named.
 TEST_F(BadInput, ALossThatIsNoNumberStopsTheRunAndNamesTheRow) {
-  const auto tokenizer = Must(Tokenizer::Load(PosixEnv(), kModel));
+  const auto tokenizer = Must(LoadTokenizer(PosixEnv(), kModel));
   const int32_t rare = Must(tokenizer->Encode("☃", {.add_special = false})).front();
   ChangedModel("model", [&](Tensors& t) {
     const auto table = t.at("model.embed_tokens.weight");

@@ -70,6 +70,12 @@ TEST_F(Resume, WithValuesInEveryTierStoppedEndsInTheSameBytes) {
                      "step 13/80", {{SIGTERM, 75}});
 }
 
+TEST_F(Resume, SgdStoppedEndsInTheSameBytes) {
+  StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
+                      "--memory.disk", "spill"},
+                     "step 13/80", {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, WithinALimitStoppedEndsInTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--learning_rate", "1e-3", "--memory.device", "8MiB"}, "step 13/80",
                      {{SIGTERM, 75}});
@@ -164,6 +170,21 @@ TEST_F(Resume, KeepsTheDateAndTypeThatWereChosenAtTheStart) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(Slurp("out/run.yaml").find("template_date: \"2024-02-29\""), std::string::npos) << Slurp("out/run.yaml");
   EXPECT_NE(Slurp("out/run.yaml").find("dtype: f32"), std::string::npos);
+}
+
+TEST_F(Resume, WithAnotherOptimizerIsRefusedByNameBothWays) {
+  for (const std::string saved : {"adamw", "sgd"}) {
+    const std::string other = saved == "sgd" ? "adamw" : "sgd";
+    ASSERT_EQ(Temper(Train({"--optimizer", saved, "--output_dir", saved})).code, 0);
+    const Ended refused = Temper(Train({"--optimizer", other, "--output_dir", saved, "--resume"}));
+    ExpectEnd(refused, 2,
+              {"trained with optimizer: " + saved + ", whose states are none of " + other + "'s",
+               "resume with optimizer: " + saved});
+  }
+  EXPECT_EQ(Slurp("adamw/checkpoint-4/manifest.json").find("optimizer"), std::string::npos);
+  EXPECT_NE(Slurp("sgd/checkpoint-4/manifest.json").find("\"optimizer\": \"sgd\""), std::string::npos);
+  const Ended inspected = Temper({"inspect", "sgd/checkpoint-4"});
+  EXPECT_NE(inspected.out.find("optimizer sgd"), std::string::npos) << inspected.out;
 }
 
 TEST_F(Resume, OfOtherSettingsOrDataIsRefusedAndSaysWhich) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/reference/reference.h"
+#include "graph/update_rule.h"
 #include "op_case.h"
 
 namespace temper {
@@ -51,6 +52,11 @@ TEST(EmptyOperands, OfTheUpdate) {
                      {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", weight}}};
         if (weight) adamw.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(adamw, Exact);
+        OpCase sgd{Op::kSgd, {master, master, master, clip, Scalars()}, SgdSettings()};
+        sgd.attributes.Set("weight_decay", 0.1);
+        sgd.attributes.Set("weight", weight);
+        if (weight) sgd.attributes.Set("dtype", std::string(ToString(dtype)));
+        ExpectConforms(sgd, Exact);
       }
     }
   }

@@ -76,6 +76,21 @@ TEST(Goldens, CrossEntropyAndItsGradientsAreTorchs) {
   ExpectGolden(out[2], kCrossEntropyDW);
 }
 
+TEST(Goldens, WeightedCrossEntropyAndItsGradientsAreTorchs) {
+  const auto out = Twin(
+      Op::kLinearCrossEntropy,
+      {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1}), Tensor::Of({DType::kF64, {3}}, {0.5, 3, 2.25})},
+      {{"weighted", int64_t{1}}, {"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}});
+  ExpectGolden(out[0], kWeightedCrossEntropy);
+  ExpectGolden(out[1], kWeightedCrossEntropyDX);
+  ExpectGolden(out[2], kWeightedCrossEntropyDW);
+}
+
+TEST(Goldens, LogProbabilitiesOfTokensAreTorchs) {
+  const auto out = Twin(Op::kTokenLogprob, {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1})}, {});
+  ExpectGolden(out[0], kTokenLogprob);
+}
+
 TEST(Goldens, ClippingIsTorchsClipGradNorm) {
   const Tensor gradient = Tensor::Of({DType::kF64, {4}}, {3, -4, 12, 84});  // of the sum over 10 tokens
   const Tensor sum = Twin(Op::kSumSquares, {gradient}, {})[0];

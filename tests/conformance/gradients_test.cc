@@ -59,7 +59,18 @@ class OpGraph {
     Finish({y_TD, head, Given("target", Tensor::Ints(targets))}, {});
   }
   void Finish(std::vector<ValueId> loss_inputs, Attributes attributes) {
-    loss_ = Add(Op::kLinearCrossEntropy, std::move(loss_inputs), std::move(attributes), "loss")[0];
+    AddLoss(std::move(loss_inputs), std::move(attributes));
+    Finish();
+  }
+  void AddLoss(std::vector<ValueId> inputs, Attributes attributes) {
+    losses_.push_back({Add(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), "loss")[0]});
+  }
+  // The sum of y's elements, each times its seed.
+  void AddSeeded(ValueId y) {
+    losses_.push_back({y, Given("seed", Tensor::Random(type(y), 77))});
+    graph_.roots().push_back(losses_.back());
+  }
+  void Finish() {
     ASSERT_TRUE(Verify(graph_).ok()) << Verify(graph_).message();
     ExpectGradients(/*accumulate=*/false);
     ExpectGradients(/*accumulate=*/true);
@@ -88,9 +99,13 @@ class OpGraph {
 
   double LossAt(const Values& sources) const {
     const Values values = Execute(graph_, sources);
-    const Tensor& loss_T = values.at(loss_);
     double sum = 0;
-    for (int64_t t = 0; t < loss_T.type().shape.elements(); ++t) sum += loss_T[t];
+    for (const LossRoot& root : losses_) {
+      const Tensor& loss = values.at(root.loss);
+      for (int64_t i = 0; i < loss.type().shape.elements(); ++i) {
+        sum += root.seed == kNoValue ? loss[i] : values.at(root.seed)[i] * loss[i];
+      }
+    }
     return sum;
   }
 
@@ -141,7 +156,7 @@ class OpGraph {
   Graph graph_;
   GraphBuilder builder_{&graph_};
   Values sources_;
-  ValueId loss_ = kNoValue;
+  std::vector<LossRoot> losses_;
 };
 
 constexpr int64_t kT = 6, kD = 4;
@@ -260,6 +275,27 @@ TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {
   const ValueId x2 = g.Activation("x2", {kT, 2}), w2 = g.Source("w2", {5, 2});
   const ValueId target = g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, -1}));
   g.Finish({x, w, target, x2, w2}, {{"pair2", int64_t{1}}});
+}
+
+TEST(Gradients, OfLinearCrossEntropyWithWeights) {
+  for (const bool lora : {false, true}) {
+    OpGraph g;
+    std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
+                                   g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
+    if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
+    inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
+    g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}});
+  }
+}
+
+TEST(Gradients, OfSeveralRootsAreAddedUp) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {5, kD}), v = g.Source("v", {kD, kD});
+  const ValueId y = g.Add(Op::kLinear, {x, v}, {}, "y")[0], z = g.Add(Op::kLinear, {y, v}, {}, "z")[0];
+  g.AddSeeded(y);
+  g.AddLoss({y, w, g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))}, {});
+  g.AddLoss({z, w, g.Given("next", Tensor::Ints({1, 3, -1, 2, 0, 1}))}, {});
+  g.Finish();
 }
 
 TEST(Gradients, OfLinearCrossEntropyOfATrainableHeadAndOfAFrozenOne) {

@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"
+#include "backend/cpu/scalar_fallback.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "base/philox.h"
 
@@ -255,6 +256,8 @@ void ExpectConforms(const OpCase& op_case, const Bound& bound) {
     if (isa != Isa::kScalar && !op_case.may_lack_fast_kernel) {
       EXPECT_NE(MakeFastKernel(SpecOf(op_case, 1), isa), nullptr) << "only the twin was tested";
     }
+    const KernelSpec spec = SpecOf(op_case, 1);
+    EXPECT_EQ(WhyScalar(spec, isa).has_value(), MakeFastKernel(spec, isa) == nullptr);
     const std::vector<Tensor> got = RunOn(*kernels, op_case, 1);
     ExpectClose(got, want, once);
     for (int threads : {2, 3}) {

@@ -58,9 +58,18 @@ for name, window in (("Attention", 99), ("AttentionWindow2", 2)):
 x, w = wave(10, 3, 4), wave(11, 5, 4)
 loss = F.cross_entropy(x @ w.T, torch.tensor([4, -100, 1]), reduction="none")
 show("CrossEntropy", loss)
-d_x, d_w = torch.autograd.grad(loss.sum(), (x, w))
+d_x, d_w = torch.autograd.grad(loss.sum(), (x, w), retain_graph=True)
 show("CrossEntropyDX", d_x)
 show("CrossEntropyDW", d_w)
+
+# The same with a weight for every token.
+weighted = loss * torch.tensor([0.5, 3.0, 2.25])
+show("WeightedCrossEntropy", weighted)
+d_x, d_w = torch.autograd.grad(weighted.sum(), (x, w))
+show("WeightedCrossEntropyDX", d_x)
+show("WeightedCrossEntropyDW", d_w)
+logprob = torch.log_softmax(x @ w.T, -1)
+show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
 
 # Clipping the gradient of the mean over 10 tokens, given the sum's.
 p = torch.nn.Parameter(torch.zeros(4))
@@ -77,5 +86,16 @@ for step, gradient in ((1, [0.1, -0.2, 3.0]), (2, [-0.4, 0.0, 3.0])):
     optimizer.step()
     state = optimizer.state[p]
     show(f"AdamwStep{step}", torch.stack((p.data, state["exp_avg"], state["exp_avg_sq"])))
+
+# SGD: w and the momentum after each of three steps.
+for name, momentum, nesterov in (("Sgd", 0.9, False), ("SgdNesterov", 0.9, True), ("SgdPlain", 0.0, False)):
+    p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    optimizer = torch.optim.SGD([p], lr=1e-2, momentum=momentum, nesterov=nesterov, weight_decay=0.1)
+    values = []
+    for gradient in ([0.1, -0.2, 3.0], [-0.4, 0.0, 3.0], [0.2, 0.5, -1.0]):
+        p.grad = torch.tensor(gradient)
+        optimizer.step()
+        values += [p.data.clone(), optimizer.state[p]["momentum_buffer"].clone() if momentum else torch.zeros(3)]
+    show(name, torch.stack(values))
 
 print("// clang-format on\n\n}  // namespace temper::goldens")

@@ -1,10 +1,11 @@
-// sum_squares, clip and adamw: the update.
+// sum_squares, clip, adamw and sgd: the update.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/update_rule.h"
 #include "op_case.h"
 #include "torch_goldens.h"
 
@@ -97,6 +98,84 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
           const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), adamw, threads);
           for (size_t k = 0; k < want.size(); ++k) {
             EXPECT_TRUE(got[k].SameBytes(want[k])) << "output " << k << " n " << n << " on " << ToString(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Adamw, UpdatesAWeightOfThreeDimsAsItsNumbersInOne) {
+  std::vector<Tensor> outputs[2];
+  for (const bool flat : {false, true}) {
+    const TensorType f32{DType::kF32, flat ? Shape{3 * 5 * 7} : Shape{3, 5, 7}};
+    Tensor v = Tensor::Random(f32, 4, 1e-3);
+    for (int64_t i = 0; i < f32.shape.elements(); ++i) v.Set(i, std::fabs(v[i]));
+    const OpCase adamw{Op::kAdamw,
+                       {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3, 0.1), v,
+                        Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Scalars(3e-4, 11, 37)},
+                       {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.01}}};
+    outputs[flat] = RunOn(*MakeCpuKernels({}), adamw, 2);
+  }
+  for (size_t k = 0; k < outputs[0].size(); ++k) {
+    for (int64_t i = 0; i < 3 * 5 * 7; ++i) ASSERT_EQ(outputs[0][k][i], outputs[1][k][i]) << "output " << k;
+  }
+}
+
+TEST(Sgd, FollowsTorchsSgd) {
+  struct {
+    Attributes settings;
+    const double* golden;  // per step: w, momentum
+  } const cases[] = {{SgdSettings(0.9), goldens::kSgd},
+                     {SgdSettings(0.9, true), goldens::kSgdNesterov},
+                     {SgdSettings(0), goldens::kSgdPlain}};
+  const double gradients[3][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}, {0.2, 0.5, -1}};
+  const TensorType f32{DType::kF32, {3}};
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  for (const auto& c : cases) {
+    Attributes attributes = c.settings;
+    attributes.Set("weight_decay", 0.1);
+    Tensor w = Tensor::Of(f32, {1, -2, 0.5}), momentum = Tensor::Of(f32, {0, 0, 0});
+    for (int step = 0; step < 3; ++step) {
+      const auto& gradient = gradients[step];
+      OpCase sgd{Op::kSgd, {w, Tensor::Of(f32, {2 * gradient[0], 2 * gradient[1], 2 * gradient[2]})}, attributes};
+      if (attributes.Flag("buffer")) sgd.inputs.push_back(momentum);
+      sgd.inputs.push_back(clip);
+      sgd.inputs.push_back(Scalars(1e-2, step + 1, 1));
+      auto out = RunOn(*MakeCpuKernels({}), sgd, 1);
+      w = std::move(out[0]);
+      if (attributes.Flag("buffer")) momentum = std::move(out[1]);
+      const double* const golden = c.golden + 6 * step;
+      for (int i = 0; i < 3; ++i) {
+        // A step rounds w (up to 2), and its gradient with decay and momentum (up to 8): a few u of each, of which w
+        // sees the learning rate's part.
+        EXPECT_NEAR(w[i], golden[i], (step + 1) * (4 + 1e-2 * 32) * kU) << c.settings.ToString() << " step " << step;
+        EXPECT_NEAR(momentum[i], golden[3 + i], (step + 1) * 32 * kU) << c.settings.ToString() << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(Sgd, IsItsTwinToTheBitOnEveryInstructionSet) {
+  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+    for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+      for (int64_t n : kCounts) {
+        const TensorType f32{DType::kF32, {n}};
+        OpCase sgd{Op::kSgd, {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50)}, settings};
+        if (settings.Flag("buffer")) sgd.inputs.push_back(Tensor::Random(f32, 3, 0.1));
+        sgd.inputs.push_back(Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}));
+        sgd.inputs.push_back(Scalars(3e-4, 11, 37));
+        sgd.attributes.Set("weight_decay", 0.01);
+        sgd.attributes.Set("weight", int64_t{weight > 0});
+        if (weight > 0) sgd.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+        const auto want = RunOn(ReferenceKernels(), sgd, 1);
+        for (Isa isa : RunnableIsas()) {
+          for (int threads : {1, 2, 3}) {
+            const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), sgd, threads);
+            for (size_t k = 0; k < want.size(); ++k) {
+              EXPECT_TRUE(got[k].SameBytes(want[k]))
+                  << "output " << k << " n " << n << " on " << ToString(isa) << sgd.attributes.ToString();
+            }
           }
         }
       }

@@ -17,7 +17,7 @@ struct Decoder {
   Bytes device_bytes, far_bytes;
 
   // Weights as in `run`.
-  Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraTarget>& adapter, DType dtype,
+  Decoder(const std::string& config, tiny::TinyRun& run, const std::vector<LoraModule>& adapter, DType dtype,
           int64_t context, const MemorySpec& memory = {}) {
     const DecodeSpec spec{.dtype = dtype, .context = context, .adapter = adapter, .threads = 2, .memory = memory};
     std::vector<Program> programs = Must(CompileDecoding(*tiny::MakeModel(config), spec));
@@ -58,11 +58,11 @@ struct Family {
 };
 class Decoding : public testing::TestWithParam<Family> {
  protected:
-  static std::vector<LoraTarget> TargetsOf(const Family& f) {
+  static std::vector<LoraModule> TargetsOf(const Family& f) {
     if (f.method == tiny::Method::kFull) return {};
-    LoraSpec lora{.r = 4, .alpha = 8};
-    if (f.method == tiny::Method::kLoraWithHead) lora.target_regex = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
-    return Must(ResolveLoraTargets(tiny::MakeModel(f.config)->Forward({.tokens = 1}), lora));
+    LoraConfig lora{.r = 4, .alpha = 8};
+    if (f.method == tiny::Method::kLoraWithHead) lora.target_modules = ".*(q_proj|v_proj|fc1|up_proj|lm_head)";
+    return Must(ResolveLora(tiny::MakeModel(f.config)->modules(), lora));
   }
 };
 

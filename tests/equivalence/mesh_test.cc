@@ -24,20 +24,22 @@ struct Curve {
   std::vector<double> loss, norm;
 };
 
-Curve Train(const RunSpec& spec) {
+// At a rate at which, with AdamW, ten times rounding stays rounding: at 1e-2 these adapters diverge.
+constexpr double kLearningRate = 1e-3;
+
+Curve Train(const RunSpec& spec, double learning_rate = kLearningRate) {
   TinyRun run(spec);
   Curve curve;
   for (int step = 0; step < kSteps; ++step) {
     Batch batch = run.MakeBatch(static_cast<uint64_t>(step));
-    // Ten steps at a rate at which ten times rounding stays rounding: at 1e-2 these adapters diverge.
-    run.Step(batch, /*learning_rate=*/1e-3);
-    curve.loss.push_back(run.loss_sum() / static_cast<double>(batch.supervised));
+    run.Step(batch, learning_rate);
+    curve.loss.push_back(run.loss_sum() / (spec.weighted ? batch.weight_sum : static_cast<double>(batch.supervised)));
     curve.norm.push_back(run.grad_norm());
   }
   return curve;
 }
 
-Curve TrainOnMesh(RunSpec spec) {
+Curve TrainOnMesh(RunSpec spec, double learning_rate = kLearningRate) {
   const int ranks = spec.mesh.mesh.ranks();
   ThreadWorld world(ranks);
   std::vector<Curve> curves(static_cast<size_t>(ranks));
@@ -49,7 +51,7 @@ Curve TrainOnMesh(RunSpec spec) {
       own.threads = 1;
       const auto communicator = world.Join(rank);
       own.communicator = communicator.get();
-      curves[static_cast<size_t>(rank)] = Train(own);
+      curves[static_cast<size_t>(rank)] = Train(own, learning_rate);
     });
   }
   for (std::thread& t : threads) t.join();
@@ -222,6 +224,7 @@ struct Variant {
   Method method;
   double dropout;
   bool on_large_meshes = false, of_few = false;
+  bool weighted = false;
 };
 
 // With gelu in place of relu, of whose units one may be so near its edge that the order of a sum decides whether it has
@@ -235,8 +238,12 @@ std::vector<Variant> Variants() {
           {"full untied Llama", LlamaConfigText(false), Method::kFull, 0, true, true},
           {"LoRA with dropout", LlamaConfigText(true), Method::kLora, 0.1, true, true},
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
+          {"full Phi-3", Phi3ConfigText(), Method::kFull, 0, true},
+          {"LoRA Phi-3", Phi3ConfigText(), Method::kLora, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},
           {"full post-norm OPT", Smooth(OptConfigText(false)), Method::kFull, 0},
+          {"full Llama with weights", LlamaConfigText(false), Method::kFull, 0, true, true, true},
+          {"LoRA on the head with weights", LlamaConfigText(true), Method::kLoraWithHead, 0.1, false, false, true},
           {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true}};
 }
 
@@ -250,14 +257,16 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
           // AdamW divides by the gradient's own size: of a weight whose gradient is rounding noise (OPT's
           // k_proj.bias by theory, units at the edge of relu) it makes steps of full length in a direction
           // that the order of sums decides. 1e-5 is far below all other gradients here.
-          .adam_eps = 1e-5};
+          .settings = AdamwSettings(0.9, 0.999, 1e-5),
+          .weighted = v.weighted};
 }
 
 // Those of one rank, made once for each batch: no mesh and no recomputation changes them.
 const Curve& OneRank(const RunSpec& spec) {
   static std::map<std::string, Curve> known;
-  const auto [it, fresh] = known.try_emplace(fmt::format("{} {} {} {} {}", spec.config, static_cast<int>(spec.method),
-                                                         spec.dropout, spec.rows_per_micro_batch, spec.micro_batches));
+  const auto [it, fresh] =
+      known.try_emplace(fmt::format("{} {} {} {} {} {}", spec.config, static_cast<int>(spec.method), spec.dropout,
+                                    spec.rows_per_micro_batch, spec.micro_batches, spec.weighted));
   if (!fresh) return it->second;
   RunSpec alone = spec;
   alone.threads = 1;
@@ -287,10 +296,43 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
   }
 }
 
+// Shares of its one state, or of none.
+TEST(Mesh, SgdHasTheLossesOfOneRank) {
+  const Attributes optimizers[] = {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)};
+  const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}}),
+                             MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})};
+  for (const Method method : {Method::kFull, Method::kLora}) {
+    for (const MeshSpec& mesh : meshes) {
+      std::vector<double> last;  // loss by optimizer
+      for (const Attributes& settings : optimizers) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", settings.ToString(), static_cast<int>(method), mesh.mesh.ToString()));
+        RunSpec spec{.method = method,
+                     .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
+                     .micro_batches = 2,
+                     .threads = 1,
+                     .optimizer = &kSgdUpdate,
+                     .settings = settings};
+        const Curve one = Train(spec, /*learning_rate=*/2e-2);
+        spec.mesh = mesh;
+        const Curve sharded = TrainOnMesh(spec, /*learning_rate=*/2e-2);
+        for (size_t s = 0; s < kSteps; ++s) {
+          EXPECT_NEAR(sharded.loss[s], one.loss[s], 1e-5 * one.loss[s]) << "step " << s + 1;
+          EXPECT_NEAR(sharded.norm[s], one.norm[s], 1e-4 * one.norm[s]) << "step " << s + 1;
+        }
+        for (const double other : last)
+          EXPECT_GT(std::abs(one.loss.back() - other), 3e-5 * other) << "too small a step";
+        last.push_back(one.loss.back());
+      }
+    }
+  }
+}
+
 // Slots of memory are taken again while what lies in them may still be on its way, on all stages at once.
 TEST(Mesh, StagesWithManyChunksAndMicroBatchesComeToTheEnd) {
-  RunSpec spec{
-      .config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8), .micro_batches = 8, .threads = 1, .adam_eps = 1e-5};
+  RunSpec spec{.config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8),
+               .micro_batches = 8,
+               .threads = 1,
+               .settings = AdamwSettings(0.9, 0.999, 1e-5)};
   const Curve one = Train(spec);
   spec.mesh = MeshOf({{Axis::kPp, 4}});
   spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};

@@ -14,6 +14,7 @@
 #include "checkpoint/state_for_test.h"
 #include "checkpoint/training_state.h"
 #include "format/json.h"
+#include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
@@ -38,31 +39,19 @@ std::vector<std::string> AdapterCases() {
 
 std::unique_ptr<Model> OpenModel(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  return Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
+  return Must(ModelFromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
 }
 
-std::vector<AdapterModule> ModulesOf(const Model& model, const AdapterConfig& c) {
-  const LoraSpec spec{.r = c.r,
-                      .alpha = c.alpha,
-                      .rslora = c.rslora,
-                      .target_regex = c.target_regex,
-                      .target_modules = c.target_modules,
-                      .exclude_modules = c.exclude_modules,
-                      .rank_pattern = c.rank_pattern,
-                      .alpha_pattern = c.alpha_pattern};
-  std::vector<AdapterModule> modules;
-  for (const LoraTarget& t : Must(ResolveLoraTargets(model.Forward({.tokens = 1}), spec))) {
-    modules.push_back({t.module, t.in, t.out, t.r, t.scale});
-  }
-  return modules;
+std::vector<LoraModule> ModulesOf(const Model& model, const LoraConfig& config) {
+  return Must(ResolveLora(model.modules(), config));
 }
 
 ExportSpec SpecFor(const std::string& model, const std::string& adapter, const std::string& out) {
   ExportSpec spec{.source = {.model_folder = model, .adapter_folder = adapter}, .output_dir = out};
   const auto opened = OpenModel(model);
-  for (const WeightSpec& w : opened->Weights()) spec.weights.push_back({w.name, w.aliases, w.shape});
+  spec.tensors = FileTensorsOf(opened->StoredWeights());
   if (!adapter.empty()) {
-    spec.modules = ModulesOf(*opened, Must(ReadAdapterConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
+    spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
   }
   return spec;
 }
@@ -93,15 +82,13 @@ TEST(Adapter, EveryOneThatPeftWroteReads) {
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
     const std::string folder = kGoldens + "adapters/" + info["adapter"].get<std::string>();
     const auto model = OpenModel(ModelFolder(info["models"][0]));
-    const auto modules = ModulesOf(*model, Must(ReadAdapterConfig(PosixEnv(), folder + "/adapter_config.json")));
+    const auto modules = ModulesOf(*model, Must(ReadLoraConfig(PosixEnv(), folder + "/adapter_config.json")));
     const auto reader = AdapterReader::Open(PosixEnv(), folder, modules);
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     std::vector<float> a(static_cast<size_t>(modules[0].r * modules[0].in));
-    ASSERT_TRUE(reader->Read(AdapterAName(modules[0].module), a).ok());
-    EXPECT_EQ(a, Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)),
-                        AdapterAName(modules[0].module)));
-    EXPECT_EQ(AdapterAName(modules[0].module), LoraAName(modules[0].module));
-    EXPECT_EQ(AdapterBName(modules[0].module), LoraBName(modules[0].module));
+    ASSERT_TRUE(reader->Read(LoraAName(modules[0].path), a).ok());
+    EXPECT_EQ(a,
+              Floats(Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter)), LoraAName(modules[0].path)));
     // One module too many, one too few, another rank.
     auto wrong = modules;
     wrong.push_back({"model.layers.9.mlp.up_proj", 4, 4, 4, 1});
@@ -135,12 +122,12 @@ TEST(Export, MergesAsPeftDoes) {
     const ModelWeights golden =
         Must(ModelWeights::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"));
     EXPECT_EQ(Names(ours), Names(base));
-    for (const AdapterModule& m : spec.modules) {
-      const std::string weight = m.module + ".weight";
+    for (const LoraModule& m : spec.modules) {
+      const std::string weight = m.path + ".weight";
       if (!golden.Find("merged." + weight).tensor) continue;
       ++compared;
-      const auto w = Floats(base, weight), a = Floats(adapter, AdapterAName(m.module)),
-                 b = Floats(adapter, AdapterBName(m.module));
+      const auto w = Floats(base, weight), a = Floats(adapter, LoraAName(m.path)),
+                 b = Floats(adapter, LoraBName(m.path));
       const auto merged = Floats(ours, weight), expected = Floats(golden, "merged." + weight);
       EXPECT_NE(merged, w);
       for (int64_t i = 0; i < m.out; ++i) {
@@ -156,7 +143,7 @@ TEST(Export, MergesAsPeftDoes) {
     }
     for (const std::string& tensor : Names(base)) {
       const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(),
-                                       [&](const AdapterModule& m) { return m.module + ".weight" == tensor; });
+                                       [&](const LoraModule& m) { return m.path + ".weight" == tensor; });
       EXPECT_TRUE(adapted || RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
     }
   }
@@ -166,7 +153,7 @@ TEST(Export, MergesAsPeftDoes) {
 TEST(Export, RoundsOnce) {
   const ScratchFolder scratch;
   const std::string adapter = kGoldens + "adapters/lora_llama_all_linear";
-  const std::string base = Must(ReadAdapterConfig(PosixEnv(), adapter + "/adapter_config.json")).base_model;
+  const std::string base = Must(ReadLoraConfig(PosixEnv(), adapter + "/adapter_config.json")).base_model;
   const std::string folder = ModelFolder(BaseName(base));
   ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/f32");
   ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
@@ -249,18 +236,19 @@ TEST(Export, AdaptedTiedHeadIsUntied) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string folder = ModelFolder(name), adapter = scratch.path() + "/adapter";
-    const AdapterConfig config{.base_model = folder, .r = 3, .alpha = 6, .target_modules = {"lm_head"}};
+    const LoraConfig config{
+        .r = 3, .alpha = 6, .target_modules = std::vector<std::string>{"lm_head"}, .base_model = folder};
     const auto modules = ModulesOf(*OpenModel(folder), config);
     ASSERT_EQ(modules.size(), 1u);
-    const AdapterModule m = modules[0];
+    const LoraModule m = modules[0];
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
     std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
     for (float& x : a) x = normal(random);
     for (float& x : b) x = normal(random);
     const std::vector<NamedView> views = {
-        {AdapterAName("lm_head"), {reinterpret_cast<std::byte*>(a.data()), {DType::kF32, {m.r, m.in}}}},
-        {AdapterBName("lm_head"), {reinterpret_cast<std::byte*>(b.data()), {DType::kF32, {m.out, m.r}}}}};
+        {LoraAName("lm_head"), {reinterpret_cast<std::byte*>(a.data()), {DType::kF32, {m.r, m.in}}}},
+        {LoraBName("lm_head"), {reinterpret_cast<std::byte*>(b.data()), {DType::kF32, {m.out, m.r}}}}};
     ASSERT_TRUE(WriteAdapter(PosixEnv(), adapter, config, views).ok());
     const ExportSpec spec = SpecFor(folder, adapter, scratch.path() + "/out");
     const auto report = ExportModel(PosixEnv(), spec);
@@ -302,12 +290,13 @@ TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
   const std::string base = ModelFolder("llama_gqa_tied_bf16"), out = scratch.path() + "/run";
   ASSERT_TRUE(PrepareOutputFolder(PosixEnv(), out, KiB(1)).ok());
   const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), base));
+  const std::unique_ptr<Model> model = OpenModel(base);
   Program program;
   std::map<std::string, std::vector<std::byte>> memory;
-  for (const WeightSpec& w : OpenModel(base)->Weights()) {
+  for (const WeightDeclaration& w : model->weights()) {
     const TensorType f32{DType::kF32, w.shape};
     program.buffers.push_back({w.name, {DType::kBF16, w.shape}, Role::kWeight, true});
-    for (const std::string& name : {MasterName(w.name), AdamMName(w.name), AdamVName(w.name)}) {
+    for (const std::string& name : {MasterName(w.name), "adam_m:" + w.name, "adam_v:" + w.name}) {
       program.buffers.push_back({name, f32, Role::kOptimizerState});
     }
   }
@@ -341,7 +330,7 @@ TEST(Export, AFullCheckpointIsRoundedToItsConfiguration) {
   ASSERT_TRUE(report.ok()) << report.status().message();
   const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
   EXPECT_EQ(Names(ours), Names(files));
-  for (const WeightSpec& w : OpenModel(base)->Weights()) {
+  for (const WeightDeclaration& w : model->weights()) {
     EXPECT_EQ(ours.Find(w.name).tensor->dtype->dtype, DType::kBF16);
     const auto rounded = Floats(ours, w.name);
     const std::span<float> master = lookup(MasterName(w.name)).part.view.as<float>();
@@ -358,7 +347,7 @@ TEST(Export, RefusesWhatItWouldSpoil) {
   EXPECT_EQ(onto_itself.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(onto_itself.status().message().find("is what is exported"), std::string::npos);
   spec.output_dir = scratch.path() + "/out";
-  spec.weights.push_back({"model.layers.99.mlp.up_proj.weight", {}});
+  spec.tensors.push_back({"model.layers.99.mlp.up_proj.weight", {}});
   EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(PosixEnv().IsFolder(spec.output_dir)) << "nothing is written before all is checked";
 }

@@ -31,7 +31,7 @@ import training_curve
 
 GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
 REPOSITORY_PATH = "tests/parity/goldens"  # as the adapters' base_model_name_or_path says it
-MAX_BYTES = 5_000_000
+MAX_BYTES = 15_000_000
 
 ATTENTION = ["q_proj", "v_proj"]
 ADAPTERS = {
@@ -47,6 +47,8 @@ ADAPTERS = {
         r=4, lora_alpha=8, target_modules=ATTENTION + ["gate_proj"],
         rank_pattern={"v_proj": 2, "layers.1.self_attn.q_proj": 6}, alpha_pattern={"gate_proj": 3})),
     "lora_llama_biases": ("llama_biases", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
+    # Fused modules: one A for q, k and v, and one for gate and up.
+    "lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_opt_all_linear": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     # Here all-linear includes project_in and project_out.
     "lora_opt_projected_all_linear": ("opt_post_norm_projected", dict(
@@ -62,10 +64,20 @@ CURVES = {
         learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
+    "curve_full_phi3": ("phi3_window", None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
+    "curve_lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
+    "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
+        learning_rate=5e-2, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=5.0,
+        sgd=dict(momentum=0.9, nesterov=False))),
+    "curve_lora_opt_sgd": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
+        learning_rate=5e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0,
+        sgd=dict(momentum=0.9, nesterov=True))),
 }
 
 
@@ -269,7 +281,7 @@ def write_curves(out):
 
 def write_generation(out):
     result = []
-    for name, adapter in (("llama_gqa_tied", None), ("llama_rope_llama3", None), ("opt_pre_norm", None),
+    for name, adapter in (("llama_gqa_tied", None), ("llama_rope_llama3", None), ("phi3_window", None), ("opt_pre_norm", None),
                           ("opt_post_norm_projected", None), ("llama_gqa_tied", "lora_llama_all_linear")):
         model = model_zoo.load(out.models / name)
         if adapter is not None:

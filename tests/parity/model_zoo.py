@@ -1,4 +1,4 @@
-"""Tiny random-weight models, one per path through the Llama and OPT architectures, and the forms they are stored in."""
+"""Tiny random-weight models, one per path through each architecture, and the forms they are stored in."""
 
 import json
 import pathlib
@@ -63,6 +63,8 @@ MODELS = {
     "llama_biases": ("llama", dict(attention_bias=True, mlp_bias=True)),
     # Queries are 64 wide while the model is 32.
     "llama_head_dim": ("llama", dict(head_dim=16, num_key_value_heads=1, tie_word_embeddings=True)),
+    # Fused projections with fewer key heads, and a window shorter than most documents.
+    "phi3_window": ("phi3", dict(sliding_window=5)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.
@@ -106,6 +108,9 @@ def build(name):
     if family == "llama":
         config = transformers.LlamaConfig(**{**LLAMA, **overrides})
         model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
+    elif family == "phi3":
+        config = transformers.Phi3Config(**{**LLAMA, **overrides})
+        model = transformers.Phi3ForCausalLM._from_config(config, attn_implementation="eager")
     else:
         config = transformers.OPTConfig(**{**OPT, **overrides})
         model = transformers.OPTForCausalLM._from_config(config, attn_implementation="eager")

@@ -11,10 +11,11 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/gpu/gpu_device.h"
-#include "checkpoint/adapter_config.h"
 #include "checkpoint/load_weights.h"
 #include "compile/train_step.h"
+#include "format/lora_config.h"
 #include "infer/generator.h"
+#include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
@@ -96,41 +97,17 @@ std::vector<std::string> CasesOfKind(const std::string& kind) {
 
 std::unique_ptr<Model> OpenModel(const std::string& name) {
   const std::string path = kGoldens + "models/" + name + "/config.json";
-  return Must(Model::FromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
+  return Must(ModelFromConfig(Must(ReadJsonFile(PosixEnv(), path)), path));
 }
 
-std::vector<WeightNames> NamesOf(const Model& model) {
-  std::vector<WeightNames> names;
-  for (const WeightSpec& w : model.Weights()) names.push_back({w.name, w.aliases});
-  return names;
+std::vector<LoraModule> TargetsOf(const Model& model, const std::string& adapter) {
+  const auto config = Must(ReadLoraConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
+  return Must(ResolveLora(model.modules(), config));
 }
 
-LoraSpec SpecOf(const AdapterConfig& c) {
-  return {.r = c.r,
-          .alpha = c.alpha,
-          .dropout = c.dropout,
-          .rslora = c.rslora,
-          .target_regex = c.target_regex,
-          .target_modules = c.target_modules,
-          .exclude_modules = c.exclude_modules,
-          .exclude_regex = c.exclude_regex,
-          .rank_pattern = c.rank_pattern,
-          .alpha_pattern = c.alpha_pattern};
-}
-
-std::vector<LoraTarget> TargetsOf(const Model& model, const std::string& adapter) {
-  const auto config = Must(ReadAdapterConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
-  return Must(ResolveLoraTargets(model.Forward({.tokens = 1}), SpecOf(config)));
-}
-
-void LoadAdapter(const std::string& adapter, const std::vector<LoraTarget>& targets, const BufferLookup& lookup) {
-  std::vector<WeightNames> names;
-  for (const LoraTarget& t : targets) {
-    names.push_back({LoraAName(t.module), {}});
-    names.push_back({LoraBName(t.module), {}});
-  }
-  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)), names,
-                   lookup));
+void LoadAdapter(const std::string& adapter, const std::vector<LoraModule>& targets, const BufferLookup& lookup) {
+  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "adapters/" + adapter, WeightsKind::kAdapter)),
+                   LoraWeights(targets), lookup));
 }
 
 // What the goldens are held against: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
@@ -157,16 +134,19 @@ class Step {
     Graph graph = model->Forward({.dtype = dtype, .tokens = tokens, .row = row});
     if (adapter.empty()) {
       TrainAllWeights(&graph);
+      trained_ = model->StoredWeights();
     } else {
       targets = TargetsOf(*model, adapter);
       graph = AddLora(graph, targets, 0);
+      trained_ = LoraWeights(targets);
     }
     programs_ = Must(CompileTraining(graph, graph, spec));
     arena_ = place_.Reserve(programs_[0].arena_bytes);
     train = Must(Executor::Create(programs_[0], *arena_, place_.kernels()));
     eval = Must(Executor::Create(programs_[1], *arena_, place_.kernels()));
     const auto lookup = [&](const std::string& name) { return Buffer(name); };
-    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), NamesOf(*model), lookup));
+    Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + model_name)), model->StoredWeights(),
+                     lookup));
     if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   }
 
@@ -179,6 +159,31 @@ class Step {
     std::vector<float> floats(static_cast<size_t>(part.part.view.type.shape.elements()));
     Must(train->Read(programs_[0].FindBuffer(name), std::as_writable_bytes(std::span(floats))));
     return floats;
+  }
+
+  // A tensor as files have it, put together from the values that lie in it: their own buffers, or those that
+  // `buffer_of` names. Empty where a value has no such buffer.
+  std::vector<float> Tensor(const std::string& name, std::string (*buffer_of)(const std::string&)) const {
+    std::vector<float> whole;
+    for (const StoredWeight& w : trained_) {
+      const std::string buffer = buffer_of ? buffer_of(w.name) : w.name;
+      std::vector<float> values;
+      for (const FileTensor& tensor : w.source.tensors()) {
+        if (tensor.name != name || !Buffer(buffer).exists()) continue;
+        whole.resize(static_cast<size_t>(tensor.shape.elements()));
+        values = Floats(buffer);
+      }
+      if (values.empty()) continue;
+      const View view{reinterpret_cast<std::byte*>(values.data()), {DType::kF32, w.shape}};
+      for (const auto& [tensor, part] : w.source.FileParts(view)) {
+        if (tensor->name != name) continue;
+        const auto* from = reinterpret_cast<const float*>(part.view.data);
+        for (int64_t row = 0; row < part.rows(); ++row) {
+          std::copy_n(from + row * part.columns(), part.columns(), whole.begin() + part.RowBegin(row));
+        }
+      }
+    }
+    return whole;
   }
 
   // Losses of all micro-batches, one after another. `batch` holds `micro_batches` times the tokens of one.
@@ -206,11 +211,12 @@ class Step {
     return losses;
   }
 
-  std::vector<LoraTarget> targets;
+  std::vector<LoraModule> targets;
   const Program& program() const { return programs_[0]; }
 
  private:
   const Place place_;
+  std::vector<StoredWeight> trained_;
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
 
@@ -242,9 +248,8 @@ void ExpectGradients(const GoldenCase& golden, const Step& step) {
   ASSERT_FALSE(names.empty());
   for (const std::string& name : names) {
     const std::vector<float> expected = ReadFloats(golden.file, "grad." + name);
-    ASSERT_TRUE(step.Buffer(GradientName(name)).exists()) << name << " has no gradient";
-    const std::vector<float> got = step.Floats(GradientName(name));
-    ASSERT_EQ(got.size(), expected.size()) << name;
+    const std::vector<float> got = step.Tensor(name, GradientName);
+    ASSERT_EQ(got.size(), expected.size()) << name << " has no gradient, or one of another size";
     std::vector<float> difference(expected.size());
     for (size_t i = 0; i < expected.size(); ++i) difference[i] = got[i] - expected[i];
     EXPECT_LE(Norm(difference), std::max(1e-3 * Norm(expected), 1e-6 * std::sqrt(global))) << name;
@@ -292,9 +297,13 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
 
   Step Start(DType dtype) const {
     const auto& settings = golden_.info["settings"];
+    UpdateSpec update{.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]};
+    if (settings.contains("sgd")) {
+      update.rule = &kSgdUpdate;
+      update.settings = SgdSettings(settings["sgd"]["momentum"], settings["sgd"]["nesterov"]);
+    }
     return Step(golden_.info["models"][0], adapter_, dtype, all_.row, all_.row,
-                {.micro_batches = micro_batches_,
-                 .adamw = {.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]}});
+                {.micro_batches = micro_batches_, .update = std::move(update)});
   }
   // One step of the training; the mean of its losses.
   double RunStep(Step& step, size_t t) const {
@@ -320,14 +329,14 @@ TEST_P(ParityOfCurves, ThirtyTwoStepsFollowTransformers) {
   Step step = Start(DType::kF32);
   const auto& changes = golden_.info["change_l2"];
   std::map<std::string, std::vector<float>> initial;
-  for (const auto& [name, l2] : changes.items()) initial[name] = step.Floats(name);
+  for (const auto& [name, l2] : changes.items()) initial[name] = step.Tensor(name, nullptr);
   for (size_t t = 0; t < losses_.size(); ++t) {
     EXPECT_NEAR(RunStep(step, t), losses_[t], 2e-5 * losses_[t]) << "step " << t;
     EXPECT_NEAR(step.Floats(kClipBuffer)[1], norms[t], 1e-4 * norms[t]) << "step " << t;
   }
   for (const auto& [name, l2] : changes.items()) {
     std::vector<float> change(initial[name].size());
-    const auto now = step.Floats(name);
+    const auto now = step.Tensor(name, nullptr);
     for (size_t i = 0; i < change.size(); ++i) change[i] = now[i] - initial[name][i];
     EXPECT_NEAR(Norm(change), l2.get<double>(), 1e-3 * l2.get<double>()) << name;
     if (golden_.file.Find("change." + name) == nullptr) continue;
@@ -358,10 +367,10 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("b
 
 std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place) {
   const std::unique_ptr<Model> model = OpenModel(name);
-  const auto targets = adapter.empty() ? std::vector<LoraTarget>() : TargetsOf(*model, adapter);
+  const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
   auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
-  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), NamesOf(*model), lookup));
+  Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), model->StoredWeights(), lookup));
   if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
   return decoder;
 }

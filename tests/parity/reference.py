@@ -49,6 +49,9 @@ def packed_loss_sum(model, batch):
     rows, length = t["input_ids"].shape
     same = t["documents"][:, :, None] == t["documents"][:, None, :]
     visible = same & torch.ones(length, length, dtype=torch.bool).tril()
+    window = getattr(model.config, "sliding_window", None)
+    if window:  # which transformers leaves to whoever brings a mask
+        visible &= torch.ones(length, length, dtype=torch.bool).triu(1 - window)
     visible |= torch.eye(length, dtype=torch.bool)
     mask = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
     logits = model(input_ids=t["input_ids"], attention_mask=mask, position_ids=t["positions"], use_cache=False).logits

@@ -21,10 +21,17 @@ def parameter_groups(model, weight_decay):
     ]
 
 
-def train(model, batches, *, learning_rate, weight_decay, scheduler, warmup_steps, max_grad_norm, packed=False):
+def optimizer_of(groups, learning_rate, sgd):
+    """AdamW, or SGD with the momentum and nesterov given."""
+    if sgd is not None:
+        return torch.optim.SGD(groups, lr=learning_rate, **sgd, foreach=False)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, foreach=False)
+
+
+def train(model, batches, *, learning_rate, weight_decay, scheduler, warmup_steps, max_grad_norm, sgd=None,
+          packed=False):
     """Losses (mean per supervised token over both micro-batches), norms before clipping, and the rates applied."""
-    optimizer = torch.optim.AdamW(
-        parameter_groups(model, weight_decay), lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, foreach=False)
+    optimizer = optimizer_of(parameter_groups(model, weight_decay), learning_rate, sgd)
     schedule = transformers.get_scheduler(
         scheduler, optimizer, num_warmup_steps=warmup_steps, num_training_steps=len(batches))
     trained = [p for p in model.parameters() if p.requires_grad]

@@ -26,7 +26,7 @@ Result<Compiled> Compile(bool lora, Recompute recompute, const MemorySpec& memor
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = kTokens, .row = kRow, .training = true});
   Graph eval = model->Forward({.dtype = DType::kBF16, .tokens = kRow, .row = kRow, .training = false});
   if (lora) {
-    const auto targets = Must(ResolveLoraTargets(forward, {}));
+    const auto targets = Must(ResolveLora(model->modules(), {}));
     forward = AddLora(forward, targets, 0);
     eval = AddLora(eval, targets, 0);
   } else {

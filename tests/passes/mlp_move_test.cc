@@ -31,7 +31,7 @@ Compiled Compile(const Mesh& mesh, int64_t tokens, bool lora, const DecisionOpti
   };
   Graph forward = forward_of(true), eval = forward_of(false);
   if (lora) {
-    const auto targets = Must(ResolveLoraTargets(forward, {.r = 4, .alpha = 8}));
+    const auto targets = Must(ResolveLora(model->modules(), {.r = 4, .alpha = 8}));
     forward = AddLora(forward, targets, /*dropout=*/0.1);
     eval = AddLora(eval, targets, 0);
   } else {

@@ -24,15 +24,15 @@ const std::string& Wide() {
 
 // The first micro-batch of a rank.
 Graph StepOf(const MeshSpec& spec, bool lora, bool overlap) {
-  Graph forward = MakeModel(Wide())->Forward({.tokens = 96, .row = 4, .training = lora});
+  const auto model = MakeModel(Wide());
+  Graph forward = model->Forward({.tokens = 96, .row = 4, .training = lora});
   if (lora) {
-    const LoraSpec adapters{.r = 4, .alpha = 8};
-    forward = AddLora(forward, Must(ResolveLoraTargets(forward, adapters)), /*dropout=*/0.1);
+    const LoraConfig adapters{.r = 4, .alpha = 8};
+    forward = AddLora(forward, Must(ResolveLora(model->modules(), adapters)), /*dropout=*/0.1);
   } else {
     TrainAllWeights(&forward);
   }
-  Graph local = Must(PartitionByRules(forward, {.mesh = spec.mesh, .residual = spec.residual},
-                                      WithDefaults(spec.rules, spec.residual)));
+  Graph local = Must(PartitionByRules(forward, {.mesh = spec.mesh, .residual = spec.residual}, spec.rules));
   return ScheduleCollectives(Differentiate(Fuse(std::move(local)), /*accumulate=*/false), {.background = overlap});
 }
 
@@ -154,10 +154,11 @@ Sums SumsOf(const Program& step) {
 
 Program StepOf(const MeshSpec& mesh, int micro_batches, bool lora) {
   const auto forward = [&](bool training) {
-    Graph graph = MakeModel(Wide())->Forward({.tokens = 96, .row = 4, .training = training});
+    const auto model = MakeModel(Wide());
+    Graph graph = model->Forward({.tokens = 96, .row = 4, .training = training});
     if (lora) {
-      const LoraSpec adapters{.r = 4, .alpha = 8};
-      return AddLora(graph, Must(ResolveLoraTargets(graph, adapters)), /*dropout=*/0);
+      const LoraConfig adapters{.r = 4, .alpha = 8};
+      return AddLora(graph, Must(ResolveLora(model->modules(), adapters)), /*dropout=*/0);
     }
     TrainAllWeights(&graph);
     return graph;

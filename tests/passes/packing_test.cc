@@ -94,14 +94,14 @@ Graph StepOf(const Configuration& c, bool accumulate) {
   const auto model = tiny::MakeModel(c.model);
   Graph graph = model->Forward({.dtype = c.dtype, .tokens = c.tokens, .row = c.row, .training = c.dropout > 0});
   if (c.lora) {
-    graph = AddLora(graph, Must(ResolveLoraTargets(graph, {})), c.dropout);
+    graph = AddLora(graph, Must(ResolveLora(model->modules(), {})), c.dropout);
   } else {
     TrainAllWeights(&graph);
   }
   if (!c.mesh.empty()) {
     Mesh mesh;
     for (const auto& [axis, size] : c.mesh) mesh.set_size(axis, size);
-    graph = Must(PartitionByRules(graph, {.mesh = mesh, .residual = c.residual}, WithDefaults({}, c.residual)));
+    graph = Must(PartitionByRules(graph, {.mesh = mesh, .residual = c.residual}, {}));
   }
   const RecomputeSpec recompute{
       .mode = c.recompute, .blocks = c.blocks, .gathered_blocks = c.mesh.empty() ? kAllBlocks : 0};
@@ -281,8 +281,8 @@ std::vector<Program> Compiled(const Whole& c, const MemorySpec& memory) {
   Graph forward = model->Forward({.dtype = c.dtype, .tokens = tokens, .row = 512, .training = true});
   Graph eval = forward;
   if (c.lora) {
-    forward = AddLora(forward, Must(ResolveLoraTargets(forward, {})), 0);
-    eval = AddLora(eval, Must(ResolveLoraTargets(eval, {})), 0);
+    forward = AddLora(forward, Must(ResolveLora(model->modules(), {})), 0);
+    eval = AddLora(eval, Must(ResolveLora(model->modules(), {})), 0);
   } else {
     TrainAllWeights(&forward);
   }

@@ -13,6 +13,7 @@
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "lockstep.h"
+#include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
@@ -91,16 +92,16 @@ int64_t PackedRow(const Mesh& mesh) {
 }
 
 Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens) {
-  const auto made = Model::FromConfig(*ParseJson(model.config, "config.json"), "config.json");
+  const auto made = ModelFromConfig(*ParseJson(model.config, "config.json"), "config.json");
   TEMPER_CHECK(made.ok()) << made.status().message();
   Graph forward = (*made)->Forward({.dtype = DType::kF32, .tokens = kTokens, .row = row});
   if (training == Training::kFull) {
     TrainAllWeights(&forward);
     return forward;
   }
-  LoraSpec lora{.r = 3, .alpha = 6};
-  if (training == Training::kLoraAndHead) lora.target_regex = ".*";
-  const auto targets = ResolveLoraTargets(forward, lora);
+  LoraConfig lora{.r = 3, .alpha = 6};
+  if (training == Training::kLoraAndHead) lora.target_modules = ".*";
+  const auto targets = ResolveLora((*made)->modules(), lora);
   TEMPER_CHECK(targets.ok()) << targets.status().message();
   return AddLora(forward, *targets, /*dropout=*/0.25);
 }
@@ -283,7 +284,7 @@ TEST_P(PartitionedModels, HaveTheLossesAndGradientsOfOneRank) {
     for (Training training : {Training::kFull, Training::kLora, Training::kLoraAndHead}) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
-      const auto weights = ShardWeights(whole.forward, mesh, DefaultShardingRules(c.residual));
+      const auto weights = ShardWeights(whole.forward, mesh, {}, c.residual);
       ASSERT_TRUE(weights.ok()) << weights.status().message();
       const Status status = CheckOnMesh(whole, mesh, c.residual, weights->shardings);
       ASSERT_TRUE(status.ok()) << status.message();
@@ -301,7 +302,7 @@ TEST_P(PartitionedModels, AreRightOrRefusedWhateverTheRulesSay) {
     if (mesh.size(Axis::kCopy) > 1 && std::string(model.config).find("OPT") != std::string::npos) continue;
     for (Training training : {Training::kFull, Training::kLoraAndHead}) {
       const Whole whole(ForwardOf(model, training, PackedRow(mesh)), Documents::On(mesh));
-      const auto defaults = ShardWeights(whole.forward, mesh, DefaultShardingRules(c.residual));
+      const auto defaults = ShardWeights(whole.forward, mesh, {}, c.residual);
       ASSERT_TRUE(defaults.ok()) << defaults.status().message();
       std::vector<std::string> names;
       for (const auto& [name, p] : defaults->shardings) names.push_back(name);
@@ -344,7 +345,7 @@ TEST(PartitionedModel, NormsAndResidualsAreOfAPartOfTheTokens) {
     for (Training training : {Training::kFull, Training::kLoraAndHead}) {
       SCOPED_TRACE(std::string(model.name) + " " + ToString(training));
       const Graph forward = ForwardOf(model, training);
-      const auto weights = ShardWeights(forward, mesh, DefaultShardingRules(ResidualSplit::kTokens));
+      const auto weights = ShardWeights(forward, mesh, {}, ResidualSplit::kTokens);
       const auto part = Partition(forward, {.mesh = mesh, .weights = &weights->shardings});
       ASSERT_TRUE(part.ok()) << part.status().message();
       int checked = 0;

@@ -21,7 +21,7 @@ const char* const kOpt350 = R"({"architectures": ["OPTForCausalLM"], "hidden_siz
 Graph StepGraph(const Model& model, bool lora, bool accumulate, Recompute recompute, double dropout = 0.05) {
   Graph forward = model.Forward({.dtype = DType::kBF16, .tokens = 2048, .row = 512});
   if (lora) {
-    forward = AddLora(forward, Must(ResolveLoraTargets(forward, {})), dropout);
+    forward = AddLora(forward, Must(ResolveLora(model.modules(), {})), dropout);
   } else {
     TrainAllWeights(&forward);
   }
@@ -70,9 +70,9 @@ TEST(RealSteps, ALoraStepKeepsNoActivationThatOnlyAFrozenWeightsGradientNeeds) {
   // What goes into down_proj (T x 2048 in each of 12 blocks) and into o_proj (kept: attention's backward reads it) is
   // the difference.
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 2048, .row = 512});
-  const auto few = Must(ResolveLoraTargets(forward, {.target_modules = {"q_proj"}}));
-  const auto all = Must(ResolveLoraTargets(forward, {}));
-  const auto alive = [&](const std::vector<LoraTarget>& targets) {
+  const auto few = Must(ResolveLora(model->modules(), {.target_modules = std::vector<std::string>{"q_proj"}}));
+  const auto all = Must(ResolveLora(model->modules(), {}));
+  const auto alive = [&](const std::vector<LoraModule>& targets) {
     return MostAlive(UpdateInPlace(Differentiate(Fuse(AddLora(forward, targets, 0)), false)));
   };
   EXPECT_LE(alive(few), alive(all) - Bytes{11 * 2048 * 2048 * 2});

@@ -47,14 +47,15 @@ MeshSpec SpecOf(const MeshCase& c) {
 }
 
 Graph ForwardOf(const std::string& config, Method method) {
-  Graph forward = MakeModel(config)->Forward({.tokens = 96, .row = 4, .training = method != Method::kFull});
+  const auto model = MakeModel(config);
+  Graph forward = model->Forward({.tokens = 96, .row = 4, .training = method != Method::kFull});
   if (method == Method::kFull) {
     TrainAllWeights(&forward);
     return forward;
   }
-  LoraSpec lora{.r = 4, .alpha = 8};
-  if (method == Method::kLoraWithHead) lora.target_regex = ".*";
-  return AddLora(forward, Must(ResolveLoraTargets(forward, lora)), /*dropout=*/0.1);
+  LoraConfig lora{.r = 4, .alpha = 8};
+  if (method == Method::kLoraWithHead) lora.target_modules = ".*";
+  return AddLora(forward, Must(ResolveLora(model->modules(), lora)), /*dropout=*/0.1);
 }
 
 // What CompileTraining makes of a forward graph on one rank, before it is placed.
@@ -64,9 +65,8 @@ struct Step {
   std::vector<Graph> graphs;  // first micro-batch, last one, update
 
   Step(const MeshSpec& mesh, const Graph& forward, bool once = false) : spec(mesh) {
-    const auto rules = WithDefaults(mesh.rules, mesh.residual);
-    weights = Must(ShardWeights(forward, mesh.mesh, rules)).shardings;
-    const Graph local = Must(PartitionByRules(forward, {.mesh = mesh.mesh, .residual = mesh.residual}, rules));
+    weights = Must(ShardWeights(forward, mesh.mesh, mesh.rules, mesh.residual)).shardings;
+    const Graph local = Must(PartitionByRules(forward, {.mesh = mesh.mesh, .residual = mesh.residual}, mesh.rules));
     const Graph fused = Fuse(local);
     for (const bool accumulate : {false, true}) {
       Graph step = Differentiate(once ? TrainGathered(fused) : fused, accumulate);

@@ -7,46 +7,37 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/reference/reference.h"
+#include "graph/op_table.h"
 
 namespace temper {
-// clang-format off
-std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
-  if (isa == Isa::kScalar) return nullptr;
-  switch (spec.op) {
-    case Op::kLinear:
-    case Op::kLinearDx:
-    case Op::kLinearDw: return MakeLinear(spec, isa);
-    case Op::kLinearCrossEntropy: return MakeLinearCrossEntropy(spec, isa, std::move(exchange));
-    case Op::kAttention: return MakeAttention(spec, isa);
-    case Op::kAttentionBackward: return MakeAttentionBackward(spec, isa);
-    case Op::kAttentionCached: return MakeAttentionCached(spec, isa);
-    case Op::kAttentionStep: return MakeAttentionStep(spec, isa);
-    case Op::kAttentionStepBackward: return MakeAttentionStepBackward(spec, isa);
-    case Op::kEmbedding: return MakeEmbedding(spec, isa);
-    case Op::kEmbeddingBackward: return MakeEmbeddingBackward(spec, isa);
-    case Op::kAdd: return MakeAdd(spec, isa);
-    case Op::kCast: return MakeCast(spec, isa);
-    case Op::kSliceRows: return MakeSliceRows(spec, isa);
-    case Op::kRmsNorm: return MakeRmsNorm(spec, isa);
-    case Op::kRmsNormBackward: return MakeRmsNormBackward(spec, isa);
-    case Op::kLayerNorm: return MakeLayerNorm(spec, isa);
-    case Op::kLayerNormBackward: return MakeLayerNormBackward(spec, isa);
-    case Op::kRopeTable: return MakeRopeTable(spec, isa);
-    case Op::kRope: return MakeRope(spec, isa);
-    case Op::kDropout: return MakeDropout(spec, isa);
-    case Op::kSumRows: return MakeSumRows(spec, isa);
-    case Op::kSumSquares: return MakeSumSquares(spec, isa);
-    case Op::kAdamw: return MakeAdamw(spec, isa);
-    case Op::kSwiglu:
-    case Op::kSwigluBackward:
-    case Op::kRelu:
-    case Op::kReluBackward:
-    case Op::kGelu:
-    case Op::kGeluBackward: return MakeActivation(spec, isa);
-    default: return nullptr;
-  }
+namespace {
+
+using Maker = std::unique_ptr<Kernel> (*)(const KernelSpec&, Isa, std::unique_ptr<Exchange>&&);
+
+// A maker whose kernels are of one rank, among those that exchange.
+template <std::unique_ptr<Kernel> (*make)(const KernelSpec&, Isa)>
+std::unique_ptr<Kernel> OfOneRank(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&&) {
+  return make(spec, isa);
 }
-// clang-format on
+
+constexpr OpTable<Maker> kMakers = {
+#define TEMPER_CPU_KERNEL(op, maker) {Op::k##op, OfOneRank<maker>},
+#define TEMPER_CPU_EXCHANGING_KERNEL(op, maker) {Op::k##op, maker},
+#include "backend/cpu/kernel_list.inc"
+};
+
+constexpr OpTable<bool> kExchanges = {
+#define TEMPER_CPU_KERNEL(op, maker)
+#define TEMPER_CPU_EXCHANGING_KERNEL(op, maker) {Op::k##op, true},
+#include "backend/cpu/kernel_list.inc"
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange) {
+  const Maker make = kMakers[spec.op];
+  return isa == Isa::kScalar || make == nullptr ? nullptr : make(spec, isa, std::move(exchange));
+}
 
 namespace {
 
@@ -72,7 +63,7 @@ class CpuKernels final : public KernelTable {
  private:
   // nullptr where the instruction needs none.
   Result<std::unique_ptr<Exchange>> ExchangeFor(const KernelSpec& spec) const {
-    if (spec.op != Op::kLinearCrossEntropy || !spec.attributes.Has("axes")) return std::unique_ptr<Exchange>();
+    if (!kExchanges[spec.op] || !spec.attributes.Has("axes")) return std::unique_ptr<Exchange>();
     const std::string& text = spec.attributes.String("axes");
     if (options_.exchange == nullptr) {
       return Unsupported(fmt::format("{} over a vocabulary that ranks along {} share needs a communicator between them",

@@ -11,15 +11,14 @@
 #include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/softmax_row.h"
 #include "base/team.h"
+#include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper {
 namespace {
 
-// logits += x w^T, and where its gradients go. Operand indices, -1 where absent.
-struct Pair {
-  int x, w;
-  int d_x = -1, d_w = -1, acc = -1;
+// logits += x w^T, and where its gradients go.
+struct Pair : LossOperands::Pair {
   int64_t depth = 0;  // columns of x and w
   Gemm logits, d_x_product, d_w_product;
 };
@@ -29,14 +28,15 @@ class LossKernel final : public Kernel {
  public:
   // `exchange`: with the ranks that share the vocabulary, or nullptr.
   LossKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange> exchange)
-      : layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
+      : operands_(spec.attributes),
+        sign_(spec.op == Op::kTokenLogprob ? -1.0f : 1.0f),
+        layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         threads_(spec.threads),
         tokens_(spec.inputs[0].shape[0]),
         vocabulary_(spec.inputs[1].shape[0]),
         first_word_(spec.attributes.IntOr("begin", 0)),
         all_words_(spec.attributes.IntOr("whole", vocabulary_)),
         exchange_(std::move(exchange)) {
-    const Attributes& a = spec.attributes;
     const SoftmaxRowKernels& rows = isa >= Isa::kAvx512Bf16 ? kSoftmaxRowAvx512Bf16
                                     : isa == Isa::kAvx512   ? kSoftmaxRowAvx512
                                                             : kSoftmaxRowAvx2;
@@ -45,23 +45,11 @@ class LossKernel final : public Kernel {
     } else {
       rows_ = rows.bf16_;
     }
-    const bool two = a.Flag("pair2");
-    pairs_.push_back({.x = 0, .w = 1});
-    if (two) pairs_.push_back({.x = 3, .w = 4});
-    int next_in = two ? 5 : 3, next_out = 1;
-    const char* const grad_x[] = {"grad_x", "grad_x2"};
-    const char* const grad_w[] = {"grad_w", "grad_w2"};
-    const char* const acc_w[] = {"acc_w", "acc_w2"};
     const int64_t chunk = layout_.chunk, V = vocabulary_;
     const DType dtype = spec.inputs[0].dtype;
-    for (size_t p = 0; p < pairs_.size(); ++p) {
-      Pair& pair = pairs_[p];
+    for (size_t p = 0; p < operands_.num_pairs; ++p) {
+      Pair pair{operands_.pairs[p]};
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
-      if (a.Flag(grad_x[p])) pair.d_x = next_out++;
-      if (a.Flag(grad_w[p])) {
-        pair.d_w = next_out++;
-        if (a.Flag(acc_w[p])) pair.acc = next_in++;
-      }
       pair.logits = Gemm({.m = chunk, .n = V, .k = pair.depth, .dtype = dtype, .out_dtype = dtype}, threads_, isa);
       pair.d_x_product =
           Gemm({.m = chunk, .n = pair.depth, .k = V, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false},
@@ -72,14 +60,14 @@ class LossKernel final : public Kernel {
       for (const Gemm* gemm : {&pair.logits, &pair.d_x_product, &pair.d_w_product}) {
         TEMPER_CHECK(gemm->workspace() <= layout_.product_bytes) << gemm->workspace().v;
       }
-      gradient_ = gradient_ || pair.d_x >= 0 || pair.d_w >= 0;
+      pairs_.push_back(std::move(pair));
     }
     TEMPER_CHECK(kLossPiece == kSoftmaxPiece) << kSoftmaxPiece;
     TEMPER_CHECK(layout_.bytes <= spec.workspace) << layout_.bytes.v << " of " << spec.workspace.v;
   }
 
   Status Run(const KernelArgs& args) override {
-    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[LossOperands::kTarget]);
     auto* row_T = reinterpret_cast<int32_t*>(args.workspace + layout_.rows.v);
     int64_t supervised = 0;
     for (int64_t t = 0; t < tokens_; ++t) {
@@ -117,8 +105,8 @@ class LossKernel final : public Kernel {
 
   // What no supervised row will write.
   void ClearUnsupervised(const KernelArgs& args, int64_t supervised, TeamMember self) {
-    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
-    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[LossOperands::kTarget]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[LossOperands::kLoss]);
     Divide(tokens_, self, [&](int64_t t) {
       if (target_T[t] >= 0) return;
       loss_T[t] = 0;
@@ -174,7 +162,7 @@ class LossKernel final : public Kernel {
     } else if (!TakeSharedLoss(args, rows, n, logits_NV, self)) {
       return false;
     }
-    if (!gradient_) return true;
+    if (!operands_.gradient) return true;
 
     for (size_t p = 0; p < pairs_.size(); ++p) {
       const Pair& pair = pairs_[p];
@@ -208,19 +196,22 @@ class LossKernel final : public Kernel {
   // Losses of n rows; where gradients are wanted, logits become theirs.
   void TakeLoss(const KernelArgs& args, const int32_t* rows, int64_t n, T* logits_NV, TeamMember self) {
     const int64_t V = vocabulary_;
-    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
-    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[LossOperands::kTarget]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[LossOperands::kLoss]);
     float* exp_V = reinterpret_cast<float*>(args.workspace + layout_.exps.v + layout_.exp_bytes.v * self.index);
     Divide(n, self, [&](int64_t i) {
-      loss_T[rows[i]] = rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], gradient_, exp_V);
+      const float weight = WeightOf(args, rows[i]);
+      const float loss =
+          rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], operands_.gradient, weight, exp_V);
+      loss_T[rows[i]] = sign_ * weight * loss;
     });
   }
 
   // The same over the words of all ranks. False, for all members of the team, where the exchange failed.
   bool TakeSharedLoss(const KernelArgs& args, const int32_t* rows, int64_t n, T* logits_NV, TeamMember self) {
     const int64_t V = vocabulary_, ranks = exchange_->size();
-    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[2]);
-    auto* loss_T = reinterpret_cast<float*>(args.outputs[0]);
+    const auto* target_T = reinterpret_cast<const int32_t*>(args.inputs[LossOperands::kTarget]);
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[LossOperands::kLoss]);
     auto* mine_N3 = reinterpret_cast<float*>(args.workspace + layout_.statistics.v);
     auto* all_RN3 = reinterpret_cast<float*>(args.workspace + layout_.all_statistics.v);
     const auto word_of = [&](int64_t i) {
@@ -243,21 +234,29 @@ class LossKernel final : public Kernel {
     if (!exchanged_.ok()) return false;
     Divide(n, self, [&](int64_t i) {
       const RowOfLogits row = AddUpRow(all_RN3, ranks, n, i);
-      loss_T[rows[i]] = static_cast<float>(row.loss);
-      if (gradient_) {
-        rows_.gradient(logits_NV + i * V, V, word_of(i), static_cast<float>(row.largest), static_cast<float>(row.sum));
+      const float weight = WeightOf(args, rows[i]);
+      loss_T[rows[i]] = sign_ * weight * static_cast<float>(row.loss);
+      if (operands_.gradient) {
+        rows_.gradient(logits_NV + i * V, V, word_of(i), weight, static_cast<float>(row.largest),
+                       static_cast<float>(row.sum));
       }
     });
     return true;
   }
 
+  // How much token `t` counts.
+  float WeightOf(const KernelArgs& args, int64_t t) const {
+    return operands_.weight < 0 ? 1.0f : reinterpret_cast<const float*>(args.inputs[operands_.weight])[t];
+  }
+
+  const LossOperands operands_;
+  const float sign_;  // of what is stored: a log-probability is the loss with the other one
   const LossScratch layout_;
   const int threads_;
   const int64_t tokens_, vocabulary_;     // the words of this rank,
   const int64_t first_word_, all_words_;  // which begin here among all
   const std::unique_ptr<Exchange> exchange_;
   Status exchanged_;  // the first error of a run; written by member 0 between barriers
-  bool gradient_ = false;
   SoftmaxRowKernelsOf<T> rows_;
   std::vector<Pair> pairs_;
 };

@@ -68,6 +68,49 @@ TEST(LinearCrossEntropy, TheSizeOfAChunkChangesNoBit) {
   }
 }
 
+TEST(LinearCrossEntropy, AWeightOfOneChangesNoBit) {
+  for (const LossCase& c : kLossCases) {
+    if (c.weighted) continue;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const LossRun plain(c, dtype);
+      LossCase also = c;
+      also.weighted = true;
+      LossRun ones(also, dtype);
+      TestTensor& weight = ones.inputs[static_cast<size_t>(LossOperands(ones.attributes).weight)];
+      for (int64_t t = 0; t < c.T; ++t) weight.Set(t, 1);
+      for (const Isa isa : RunnableIsas()) {
+        const TestTensors want = RunFast({Op::kLinearCrossEntropy, plain.attributes, &plain.inputs}, isa, 2);
+        const TestTensors got = RunFast({Op::kLinearCrossEntropy, ones.attributes, &ones.inputs}, isa, 2);
+        for (size_t o = 0; o < want.size(); ++o) {
+          EXPECT_TRUE(got[o].SameBits(want[o])) << c.name << " " << ToString(dtype) << " output " << o;
+        }
+      }
+    }
+  }
+}
+
+TEST(TokenLogprob, IsTheLossWithTheOtherSign) {
+  for (const LossCase& c : kLossCases) {
+    if (c.weighted) continue;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const LossRun loss(c, dtype);
+      const LogprobRun run(loss);
+      const TestTensors twin = RunReference({Op::kTokenLogprob, run.attributes, &run.inputs});
+      for (const Isa isa : RunnableIsas()) {
+        if (isa == Isa::kScalar) continue;
+        const TestTensors want = RunFast({Op::kLinearCrossEntropy, loss.attributes, &loss.inputs}, isa, 1);
+        for (const int threads : {1, 3}) {
+          const TestTensors got = RunFast({Op::kTokenLogprob, run.attributes, &run.inputs}, isa, threads);
+          ASSERT_EQ(got.size(), 1u);
+          for (int64_t t = 0; t < c.T; ++t) EXPECT_EQ(got[0].Get(t), -want[0].Get(t)) << c.name << " " << t;
+          ExpectNear(
+              got[0], twin[0], 2.02 * UnitRoundoff(DType::kF32), [&](int64_t t) { return loss.Bound(0, t); }, c.name);
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearCrossEntropy, RefusesATargetBeyondTheVocabulary) {
   TestTensors inputs;
   inputs.push_back(RandomTensor({DType::kF32, {2, 8}}, 1));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/kernel_twin.h"
+#include "graph/ops/loss_operands.h"
 
 namespace temper {
 
@@ -14,6 +15,7 @@ struct LossCase {
   double supervised;   // fraction of tokens
   int64_t chunk;
   bool grad_x, grad_w, grad_x2, grad_w2, acc;
+  bool weighted = false;
 };
 
 inline constexpr LossCase kLossCases[] = {
@@ -29,6 +31,10 @@ inline constexpr LossCase kLossCases[] = {
     {"nothing supervised, nothing accumulated", 9, 40, 16, 0, 0.0, 512, true, true, false, false, false},
     {"several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true},
     {"one word", 5, 1, 8, 0, 1.0, 512, true, true, false, false, false},
+    {"weighted", 61, 70, 33, 0, 0.8, 16, true, true, false, false, true, true},
+    {"weighted, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, false, true},
+    {"weighted, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, true},
+    {"weighted, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, true},
 };
 
 // What rounding can do to each output, from the operands in double.
@@ -41,6 +47,7 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
   const double u = UnitRoundoff(dtype), u32 = UnitRoundoff(DType::kF32);
   const int pairs = c.R > 0 ? 2 : 1;
   const int64_t depth[2] = {c.D, c.R};
+  const int weight_at = LossOperands({{"pair2", int64_t{c.R > 0}}, {"weighted", int64_t{c.weighted}}}).weight;
   LossBounds b;
   b.loss.resize(static_cast<size_t>(c.T));
   for (int p = 0; p < pairs; ++p) {
@@ -52,6 +59,7 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
   for (int64_t t = 0; t < c.T; ++t) {
     const auto target = static_cast<int64_t>(in[2].Get(t));
     if (target < 0) continue;
+    const double weight = weight_at < 0 ? 1 : in[static_cast<size_t>(weight_at)].Get(t);
     // A logit is off by its f32 sum and a rounding per pair (of the part, then of the whole).
     std::vector<double> logit(V), off(V);
     for (int64_t v = 0; v < c.V; ++v) {
@@ -75,11 +83,13 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
     // largest difference, a sum of V / 16 or so of them.
     const double exp_error =
         (static_cast<double>(c.V) / 8 + 40 + 4 * std::fabs(largest)) * u32 + (dtype == DType::kBF16 ? 6e-6 : 0);
-    b.loss[static_cast<size_t>(t)] = 2 * most + exp_error + 4 * u32 * std::fabs(largest);
+    b.loss[static_cast<size_t>(t)] = weight * (2 * most + exp_error + 4 * u32 * std::fabs(largest));
     for (int64_t v = 0; v < c.V; ++v) {
       const double p_v = std::exp(logit[static_cast<size_t>(v)] - largest) / sum;
-      const double d = std::fabs(p_v - (v == target));
-      const double error = p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + 1.01 * u * d + 2 * u32;
+      const double d = weight * std::fabs(p_v - (v == target));
+      // A weight adds a rounding of its product with p, and one of that with the target's.
+      const double error =
+          weight * (p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + (c.weighted ? 4 : 2) * u32) + 1.01 * u * d;
       for (int p = 0; p < pairs; ++p) {
         const TestTensor &x = in[p ? 3 : 0], &w = in[p ? 4 : 1];
         for (int64_t i = 0; i < depth[p]; ++i) {
@@ -119,6 +129,7 @@ struct LossRun {
 
 inline LossRun::LossRun(const LossCase& c, DType dtype)
     : attributes({{"pair2", int64_t{c.R > 0}},
+                  {"weighted", int64_t{c.weighted}},
                   {"chunk", c.chunk},
                   {"grad_x", int64_t{c.grad_x}},
                   {"grad_w", int64_t{c.grad_w}},
@@ -140,6 +151,13 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     inputs.push_back(RandomTensor({dtype, {c.T, c.R}}, 4));
     inputs.push_back(RandomTensor({dtype, {c.V, c.R}}, 5, 0.5));
   }
+  if (c.weighted) {  // multiples of 2^-16, some of them 0
+    TestTensor weight({DType::kF32, {c.T}});
+    for (int64_t t = 0; t < c.T; ++t) {
+      weight.Set(t, engine() % 8 == 0 ? 0 : static_cast<double>(engine() % (4 << 16)) / (1 << 16));
+    }
+    inputs.push_back(std::move(weight));
+  }
   const bool grad_x[] = {c.grad_x, c.grad_x2}, grad_w[] = {c.grad_w, c.grad_w2};
   bounds = LossBoundsOf(c, dtype, inputs);
   const auto add = [&](const std::vector<double>* bound, const std::vector<double>* terms) {
@@ -158,5 +176,16 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
     inputs.push_back(RandomTensor({DType::kF32, {c.V, p ? c.R : c.D}}, 6));
   }
 }
+
+// Operands of token_logprob in a run of linear_cross_entropy without weights.
+struct LogprobRun {
+  explicit LogprobRun(const LossRun& loss)
+      : attributes({{"pair2", int64_t{loss.attributes.Flag("pair2")}}, {"chunk", loss.attributes.Int("chunk")}}) {
+    const auto n = static_cast<size_t>(LossOperands(attributes).num_inputs);
+    for (size_t i = 0; i < n; ++i) inputs.push_back(loss.inputs[i].Copy());
+  }
+  Attributes attributes;
+  TestTensors inputs;
+};
 
 }  // namespace temper

@@ -25,7 +25,7 @@ inline TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
 inline std::vector<TestTensors> RunShared(
     const LossRun& whole, const std::vector<int64_t>& cuts,
     const std::function<std::unique_ptr<KernelTable>(int rank, ExchangeGroup& group)>& table_of,
-    const std::function<bool(int rank)>& fast, int threads, bool in_place) {
+    const std::function<bool(int rank)>& fast, int threads, bool in_place, Op op = Op::kLinearCrossEntropy) {
   const int ranks = static_cast<int>(cuts.size()) - 1;
   ExchangeGroup group(ranks);
   std::vector<TestTensors> outputs(static_cast<size_t>(ranks));
@@ -35,17 +35,21 @@ inline std::vector<TestTensors> RunShared(
       const auto r = static_cast<size_t>(rank);
       const int64_t begin = cuts[r], count = cuts[r + 1] - begin;
       TestTensors inputs;
-      for (size_t i = 0; i < whole.inputs.size(); ++i) {
-        const bool by_words = i == 1 || i > 3 || (i == 3 && !whole.attributes.Flag("pair2"));  // w, w2, accumulators
-        inputs.push_back(by_words ? RowsOf(whole.inputs[i], begin, count) : whole.inputs[i].Copy());
-      }
       Attributes a = whole.attributes;
+      if (op == Op::kTokenLogprob) a = LogprobRun(whole).attributes;
+      const LossOperands operands(a);
+      for (int i = 0; i < operands.num_inputs; ++i) {
+        const bool by_words = std::any_of(operands.pairs.begin(), operands.pairs.end(),
+                                          [i](const auto& pair) { return i == pair.w || i == pair.acc; });
+        const TestTensor& input = whole.inputs[static_cast<size_t>(i)];
+        inputs.push_back(by_words ? RowsOf(input, begin, count) : input.Copy());
+      }
       a.Set("axes", std::string("tp"));
       a.Set("ranks", int64_t{ranks});
       a.Set("begin", begin);
       a.Set("whole", cuts.back());
       const auto table = table_of(rank, group);
-      const TwinRun run{Op::kLinearCrossEntropy, a, &inputs, in_place ? whole.in_place : decltype(whole.in_place){}};
+      const TwinRun run{op, a, &inputs, in_place ? whole.in_place : decltype(whole.in_place){}};
       outputs[r] = RunKernel(run, *table, fast(rank), threads);
     });
   }

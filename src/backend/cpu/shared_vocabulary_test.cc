@@ -9,7 +9,7 @@ namespace temper {
 namespace {
 
 std::vector<TestTensors> RunOnIsas(const LossRun& whole, const std::vector<int64_t>& cuts, const std::vector<Isa>& isas,
-                                   int threads, bool in_place) {
+                                   int threads, bool in_place, Op op = Op::kLinearCrossEntropy) {
   return RunShared(
       whole, cuts,
       [&](int rank, ExchangeGroup& group) {
@@ -19,7 +19,7 @@ std::vector<TestTensors> RunOnIsas(const LossRun& whole, const std::vector<int64
                return Result<std::unique_ptr<Exchange>>(group.Join(rank));
              }});
       },
-      [&](int rank) { return isas[static_cast<size_t>(rank)] > Isa::kScalar; }, threads, in_place);
+      [&](int rank) { return isas[static_cast<size_t>(rank)] > Isa::kScalar; }, threads, in_place, op);
 }
 
 void CheckSharedLoss(DType dtype) {
@@ -58,6 +58,26 @@ TEST(SharedVocabulary, HasTheLossAndGradientsOfTheWholeInF32) {
 }
 TEST(SharedVocabulary, HasTheLossAndGradientsOfTheWholeInBF16) {
   CheckSharedLoss(DType::kBF16);
+}
+
+TEST(SharedVocabulary, HasTheLogProbabilitiesOfTheWhole) {
+  for (const LossCase& c : kLossCases) {
+    if (c.V < 4 || c.weighted) continue;
+    for (const std::vector<int64_t>& cuts : CutsOf(c.V)) {
+      LossRun whole(c, DType::kBF16);
+      AimAtEdges(cuts, &whole.inputs[2]);
+      const size_t ranks = cuts.size() - 1;
+      for (const Isa isa : RunnableIsas()) {
+        const std::vector<Isa> isas(ranks, isa);
+        const auto losses = RunOnIsas(whole, cuts, isas, 1, false);
+        const auto logprobs = RunOnIsas(whole, cuts, isas, 2, false, Op::kTokenLogprob);
+        for (size_t r = 0; r < ranks; ++r) {
+          ASSERT_EQ(logprobs[r].size(), 1u);
+          for (int64_t t = 0; t < c.T; ++t) EXPECT_EQ(logprobs[r][0].Get(t), -losses[r][0].Get(t)) << c.name;
+        }
+      }
+    }
+  }
 }
 
 // One rank of a group whose other member does what the test says.

@@ -77,7 +77,8 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
 
 // The exponentials of a row are kept; a factor per piece makes up for maxima that came later.
 template <class Row>
-float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float* exp_V) {
+float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float weight,
+                      float* exp_V) {
   const float target_logit = Sum(Load(logits_V + target, First(1)));
   float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
   const auto [largest, sum] = SumExponentials<Row>(
@@ -88,12 +89,12 @@ float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target
         exp_V[target] * Sum(Keep(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)), First(1)));
     for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
       const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
-      const Floats factor = Exp(Set(largest_at[piece] - largest)) / Set(sum);
+      const Floats factor = Exp(Set(largest_at[piece] - largest)) / Set(sum) * Set(weight);
       Sweep(n, [&](int64_t i, auto lanes) {
         Row::Write(logits_V + begin + i, Load(exp_V + begin + i, lanes) * factor, lanes);
       });
     }
-    Row::Write(logits_V + target, Set(target_exp / sum - 1), First(1));
+    Row::Write(logits_V + target, Set((target_exp / sum - 1) * weight), First(1));
   }
   // The log is at least 0 and the rest too: nothing cancels.
   return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - target_logit));
@@ -109,14 +110,15 @@ void RowStatistics(const typename Row::Element* logits_V, int64_t V, float* larg
 
 // Exponentials anew: those of a whole chunk would take twice the memory of its logits.
 template <class Row>
-void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float largest, float sum) {
+void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float weight, float largest,
+                        float sum) {
   const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
-  const Floats scale = Set(1.0f) / Set(sum);
-  const auto probability = [&](int64_t i, auto lanes) {
+  const Floats scale = Set(1.0f) / Set(sum) * Set(weight);
+  const auto weighted = [&](int64_t i, auto lanes) {
     return Row::Exponential(Fma(Load(logits_V + i, lanes), factor, shift)) * scale;
   };
-  const Floats at_target = target < 0 ? Zero() : probability(target, First(1)) - Set(1.0f);
-  Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, probability(i, lanes), lanes); });
+  const Floats at_target = target < 0 ? Zero() : weighted(target, First(1)) - Set(weight);
+  Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, weighted(i, lanes), lanes); });
   if (target >= 0) Row::Write(logits_V + target, at_target, First(1));
 }
 

@@ -5,17 +5,39 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "backend/cpu/loss_twin.h"
 #include "backend/gpu/faults.h"
 #include "backend/gpu/gpus_under_test.h"
 #include "device/device.h"
+#include "graph/update_rule.h"
 #ifdef TEMPER_GPU_EMULATED
 #include "backend/gpu/emulator/host_products.h"
 #endif
 
 namespace temper {
 namespace {
+
+// What a GPU cannot run stands here.
+TEST(GpuKernels, LackNoOpButThoseNamedHere) {
+  const std::set<Op> listed = {
+#define TEMPER_GPU_KERNEL(op) Op::k##op,
+#define TEMPER_GPU_PRODUCT(op) Op::k##op,
+#include "backend/gpu/kernel_list.inc"
+  };
+  const std::set<Op> lacking = {};
+  for (int i = 0; i < kNumOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    EXPECT_EQ(listed.count(op) == 1, RunnerOf(op) == OpRunner::kKernel && lacking.count(op) == 0) << ToString(op);
+    if (listed.count(op) == 1) continue;
+    for (const GpuTables& gpu : GpusUnderTest()) {
+      const auto kernel = gpu.table->Make({.op = op});
+      ASSERT_FALSE(kernel.ok());
+      EXPECT_EQ(kernel.status().message(), "the GPU backend has no kernel of " + std::string(ToString(op)));
+    }
+  }
+}
 
 TEST(GpuLoss, MatchesTheScalarTwin) {
   for (DType dtype : {DType::kBF16, DType::kF32}) {
@@ -50,6 +72,23 @@ class Unawaited final : public Stream {
   Status CopyToHost(const std::byte*, std::span<std::byte>) override { return IoError("the host asks for a number"); }
   Status Synchronize() override { return IoError("the host waits"); }
 };
+
+TEST(GpuTokenLogprob, IsTheLossWithTheOtherSign) {
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const LossCase& c : kLossCases) {
+      if (c.weighted) continue;
+      const LossRun loss(c, dtype);
+      const LogprobRun run(loss);
+      for (const GpuTables& gpu : GpusUnderTest()) {
+        const TestTensors want =
+            RunKernel({Op::kLinearCrossEntropy, loss.attributes, &loss.inputs}, *gpu.table, /*fast=*/true, 1);
+        const TestTensors got = RunKernel({Op::kTokenLogprob, run.attributes, &run.inputs}, *gpu.table, true, 1);
+        ASSERT_EQ(got.size(), 1u);
+        for (int64_t t = 0; t < c.T; ++t) EXPECT_EQ(got[0].Get(t), -want[0].Get(t)) << c.name << " " << t;
+      }
+    }
+  }
+}
 
 TEST(GpuLoss, TheHostDoesNotWaitForANumberThatIsInTheTargetsItHasLoaded) {
   for (const LossCase& c : kLossCases) {
@@ -251,6 +290,50 @@ TEST(GpuAdamw, IsItsTwinToTheBit) {
         const TestTensors got = run(*gpu.table);
         for (size_t o = 0; o < want.size(); ++o) {
           EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << " on " << gpu.table->name();
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuSgd, IsItsTwinToTheBit) {
+  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+    for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+      for (const int64_t n : {1, 3, 1024, 5003}) {
+        const TensorType f32{DType::kF32, {n}};
+        KernelSpec spec{.op = Op::kSgd, .attributes = settings};
+        spec.attributes.Set("weight_decay", 0.01);
+        spec.attributes.Set("weight", int64_t{weight > 0});
+        if (weight > 0) spec.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+        const uint32_t count = settings.Flag("buffer") ? 3 : 2;
+        TestTensors tensors;
+        std::vector<std::byte*> in;
+        for (uint32_t i = 0; i < count; ++i) {
+          tensors.push_back(RandomTensor(f32, i + 1, i == 1 ? 50 : 0.1));
+          spec.inputs.push_back(f32);
+        }
+        for (const TestTensor& t : tensors) in.push_back(t.data());
+        float clip[2] = {1.0f / 37, 5};
+        double scalars[kNumScalars] = {3e-4, 0, 0, 37};
+        in.insert(in.end(), {reinterpret_cast<std::byte*>(clip), reinterpret_cast<std::byte*>(scalars)});
+        spec.inputs.insert(spec.inputs.end(), {{DType::kF32, {2}}, {DType::kF64, {kNumScalars}}});
+        spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
+        const auto run = [&](KernelTable& table) {
+          TestTensors results;
+          std::vector<std::byte*> out;
+          for (const TensorType& t : spec.outputs) results.emplace_back(t);
+          for (const TestTensor& t : results) out.push_back(t.data());
+          const auto kernel = table.Make(spec);
+          EXPECT_TRUE(kernel.ok() && (*kernel)->Run({in.data(), out.data(), nullptr}).ok());
+          for (const TestTensor& t : results) EXPECT_TRUE(t.GuardIntact());
+          return results;
+        };
+        const TestTensors want = run(ReferenceKernels());
+        for (const GpuTables& gpu : GpusUnderTest()) {
+          const TestTensors got = run(*gpu.table);
+          for (size_t o = 0; o < want.size(); ++o) {
+            EXPECT_TRUE(got[o].SameBits(want[o])) << "output " << o << " of " << n << " on " << gpu.table->name();
+          }
         }
       }
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/philox.h"
 #include "comm/local/collective_loops.h"
 #include "comm/local/lane_kernel.h"
@@ -27,7 +28,10 @@ Meeting MeetingOf(Op op) {
       return Meeting::kReduceScatter;
     case Op::kShift:
       return Meeting::kShift;
+    case Op::kAllReduce:
+      return Meeting::kAllReduce;
     default:
+      TEMPER_CHECK(false) << "ranks of a host do not meet for " << ToString(op);
       return Meeting::kAllReduce;
   }
 }

@@ -27,7 +27,9 @@ int64_t ChunkBytes(const GroupLayout& group) {
 
 Meeting MeetingOf(Op op) {
   if (op == Op::kAllGather) return Meeting::kAllGather;
-  return op == Op::kReduceScatter ? Meeting::kReduceScatter : Meeting::kAllReduce;
+  if (op == Op::kReduceScatter) return Meeting::kReduceScatter;
+  TEMPER_CHECK(op == Op::kAllReduce) << "ranks of several hosts do not meet for " << ToString(op);
+  return Meeting::kAllReduce;
 }
 
 class MpiCollective final : public LaneKernel {
@@ -334,19 +336,6 @@ class MpiCollective final : public LaneKernel {
 };
 
 }  // namespace
-
-HostGroup MembersHere(const GroupLayout& group, const HostLayout& hosts) {
-  HostGroup here{.index = group.place(group.index())};
-  for (const int m : group.hosts()[static_cast<size_t>(group.own_host())]) {
-    here.members.push_back(hosts.place(group.ranks()[static_cast<size_t>(m)]));
-  }
-  return here;
-}
-
-std::byte* Staging::memory() {
-  if (!memory_) memory_ = std::make_unique<std::byte[]>(static_cast<size_t>(kSize.v));
-  return memory_.get();
-}
 
 GroupGather::GroupGather(MpiLink& link, GroupLayout group) : link_(link), group_(std::move(group)) {
   messages_.Reserve(2 * group_.ranks().size());

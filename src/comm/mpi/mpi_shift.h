@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "comm/mpi/mpi_collective.h"
+#include "comm/mpi/mpi_context.h"
 
 namespace temper {
 

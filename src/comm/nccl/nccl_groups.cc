@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <thread>
 #include <vector>
+
+#include "base/for_each.h"
 
 namespace temper {
 
@@ -46,24 +47,27 @@ Status NcclGroups::ErrorUnderWay() {
   return OkStatus();
 }
 
-// All at once: an abort frees memory, which waits for the device, where kernels of communicators may run that are yet
-// to be aborted (NCCL's issue 1013).
+// All at once, as far as there are threads: an abort frees memory, which waits for the device, where kernels of
+// communicators may run that are yet to be aborted (NCCL's issue 1013).
 bool NcclGroups::Abort(const std::vector<NcclGroups*>& all, const Status& cause) {
   TEMPER_CHECK(!cause.ok()) << "an abort without a cause";
   const auto deadline = std::chrono::steady_clock::now() + kCallsTake;
   bool entered_all = true;
   std::vector<Inside> entered;
-  std::vector<std::thread> aborting;
+  std::vector<NcclComm> aborting;
+  decltype(NcclApi::abort) abort = nullptr;
   for (NcclGroups* const groups : all) {
     Inside inside(groups->mutex_, deadline);
     entered_all = entered_all && inside.owns_lock();
     if (!inside.owns_lock() || !groups->aborted_.ok()) continue;
     groups->aborted_ = cause;
     entered.push_back(std::move(inside));
-    for (const auto& [key, group] : groups->groups_) aborting.emplace_back(groups->api_.abort, group.comm);
-    for (const auto& [key, group] : groups->edges_) aborting.emplace_back(groups->api_.abort, group.comm);
+    abort = groups->api_.abort;
+    for (const auto& [key, group] : groups->groups_) aborting.push_back(group.comm);
+    for (const auto& [key, group] : groups->edges_) aborting.push_back(group.comm);
   }
-  for (std::thread& thread : aborting) thread.join();
+  const auto all_of_them = static_cast<int>(aborting.size());
+  if (all_of_them > 0) ForEach(all_of_them, all_of_them, [&](int64_t i) { abort(aborting[static_cast<size_t>(i)]); });
   return entered_all;
 }
 

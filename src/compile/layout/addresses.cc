@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "compile/layout/layout.h"
 #include "compile/layout/step_layout.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
@@ -291,7 +292,7 @@ class Placer {
   }
   static bool Updates(const Segment& segment) {
     return std::any_of(segment.instructions.begin(), segment.instructions.end(),
-                       [](const Instruction& i) { return i.op == Op::kAdamw; });
+                       [](const Instruction& i) { return UpdateRuleOf(i.op) != nullptr; });
   }
   // One micro-batch and its update. REQUIRES: no other plan has gradients.
   static bool IsWholeStep(const ProgramPlan& plan) {

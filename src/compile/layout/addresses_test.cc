@@ -26,8 +26,8 @@ Graph Net(int64_t tokens, int blocks, bool trainable = true) {
     graph.value(id).trainable = trainable;
     return id;
   };
-  const ValueId token = build.Source("token", {DType::kI32, {tokens}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {tokens}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, tokens);
+  const ValueId target = build.TokenInput("target", DType::kI32, tokens);
   const ValueId table = weight("table", {V, D});
   ValueId x = build.Embedding(table, token, 0, "x");
   for (int b = 0; b < blocks; ++b) {
@@ -62,7 +62,7 @@ TEST(Addresses, TrainAndEvalShareWeightsAndOneArena) {
     EXPECT_EQ(train.buffers[static_cast<size_t>(i)].offset, b.offset) << b.name;
   }
   EXPECT_EQ(eval.FindBuffer(GradientName("table")), -1) << "evaluation has no gradients";
-  EXPECT_EQ(eval.FindBuffer(AdamMName("table")), -1);
+  EXPECT_EQ(eval.FindBuffer("adam_m:table"), -1);
 }
 
 TEST(Addresses, BuffersOfWholeBlocksBeginAtOneAndOthersFillUp) {
@@ -261,6 +261,19 @@ TEST(Addresses, GradientsOfAStepOfOneMicroBatchComeAsActivationsGo) {
     }
     EXPECT_GT(after_others, 0);
   }
+}
+
+// None exists: an op that is not elementwise stands for one.
+TEST(CompileTraining, RefusesAMeshThatSplitsWhatAnOptimizerSeesWhole) {
+  const UpdateRule whole{.name = "whole", .op = Op::kSumSquares};
+  StepSpec spec{.update = {.rule = &whole}};
+  spec.mesh.mesh.set_size(Axis::kFsdp, 2);
+  spec.mesh.rules = {{"norm", "fsdp"}, {".", "fsdp,-"}};
+  const auto refused = CompileTraining(Net(8, 2), Net(8, 2, false), spec);
+  ASSERT_EQ(refused.status().code(), StatusCode::kUnsupported) << refused.status().message();
+  EXPECT_NE(refused.status().message().find("optimizer whole works on whole matrices, and mesh fsdp=2 splits table"),
+            std::string::npos)
+      << refused.status().message();
 }
 
 TEST(CompileTraining, VectorsDoNotDecayAndEveryTrainableValueIsUpdated) {

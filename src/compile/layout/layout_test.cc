@@ -18,8 +18,8 @@ constexpr int64_t T = 64, D = 32, V = 48;
 PipelinedGraph LastStage(bool split_weights) {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, T);
+  const ValueId target = build.TokenInput("target", DType::kI32, T);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   const ValueId head = build.Source("head", {DType::kF32, {V, D}}, Role::kWeight);
   ValueId x = build.Embedding(table, token, 0, "x");

@@ -23,26 +23,49 @@ constexpr Bytes Pinnable(Bytes room) {
   return room / 4 * 3;
 }
 
-// AdamW on states that live on the disk works on copies at the host: the states of a weight, its gradient and the
-// weight itself (18 bytes per parameter where states are 12, 16 where they are 8), and what is packed around them. With
-// copies of the neighbours, too, reading and writing go on beside it.
+// An update of states that live on the disk works on copies at the host: of a weight its states, its gradient and
+// itself (with AdamW 18 bytes per parameter where states are 12, 16 where they are 8; with SGD 14 and 12 for 8 and 4),
+// and what is packed around them. With copies of the neighbours, too, reading and writing go on beside it. Times the
+// states, or all that is copied, whichever is more.
 constexpr double kLeastStaging = 2.25, kMostStaging = 4;
+constexpr double kLeastOfAll = 1.125, kMostOfAll = 2;
 
-// States of the weight that has most of them.
-Bytes LargestStates(const Program& program) {
-  std::map<std::string, Bytes> states;
-  Bytes largest{};
+// What the update of one weight has at the host of it at once.
+struct Updated {
+  Bytes states, all;
+
+  Bytes Times(double states_times, double all_times) const {
+    const auto times = [](Bytes b, double factor) { return static_cast<int64_t>(static_cast<double>(b.v) * factor); };
+    return {std::max(times(states, states_times), times(all, all_times))};
+  }
+};
+
+// Of the weight that has most of each.
+Updated LargestUpdate(const Program& program) {
+  struct Tensors {
+    Bytes bytes, of_element;
+    void Add(const TensorType& type) {
+      bytes += AlignUp(type.bytes(), kAlignment);
+      of_element += Bytes{SizeOf(type.dtype)};
+    }
+    Bytes AtHost() const { return UpdateAtHost(bytes, of_element, kUpdatePart); }
+  };
+  std::map<std::string, Tensors> states;
   for (const Buffer& b : program.buffers) {
-    if (b.role != Role::kOptimizerState) continue;
-    Bytes& of_weight = states[b.name.substr(b.name.find(':') + 1)];
-    of_weight += AlignUp(b.type.bytes(), kAlignment);
-    largest = std::max(largest, of_weight);
+    if (b.role == Role::kOptimizerState) states[b.name.substr(b.name.find(':') + 1)].Add(b.type);
+  }
+  Updated largest;
+  for (const Buffer& b : program.buffers) {
+    if (!b.trainable) continue;
+    Tensors of_states = states[b.name], all = of_states;
+    all.Add(b.type);
+    all.Add({DType::kF32, b.type.shape});  // its gradient
+    // An f32 weight is its own master and is replaced beside its states.
+    if (b.type.dtype == DType::kF32) of_states.of_element += Bytes{SizeOf(DType::kF32)};
+    largest.states = std::max(largest.states, of_states.AtHost());
+    largest.all = std::max(largest.all, all.AtHost());
   }
   return largest;
-}
-
-Bytes Times(Bytes bytes, double factor) {
-  return {static_cast<int64_t>(static_cast<double>(bytes.v) * factor)};
 }
 
 // Where a disk holds only what is read from the model's own files, adapters stay in memory.
@@ -129,9 +152,10 @@ std::optional<MemorySpec> LimitsOfMachine(const Program& as_asked, const MemoryS
     limits.device = room - limits.host;
   } else {
     // What waits at the host waits in the same memory: there lie only copies of what goes to the disk and back.
-    const Bytes states = StatesAtHost(LargestStates(as_asked));
-    const Bytes least = std::min(Times(states, kLeastStaging), room * 3 / 4);
-    limits.host = std::clamp(room / 4, least, std::max(least, Times(states, kMostStaging))) + Adapters(as_asked);
+    const Updated update = LargestUpdate(as_asked);
+    const Bytes least = std::min(update.Times(kLeastStaging, kLeastOfAll), room * 3 / 4);
+    const Bytes most = std::max(least, update.Times(kMostStaging, kMostOfAll));
+    limits.host = std::clamp(room / 4, least, most) + Adapters(as_asked);
     limits.device = std::max(room - limits.host, Bytes{});
     if (!limits.activations) limits.activations = Tier::kDevice;
   }

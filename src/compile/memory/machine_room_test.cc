@@ -50,6 +50,23 @@ TEST(MachineRoom, NameTheTierThatLacksRoom) {
   EXPECT_EQ(why.find("GPU"), std::string::npos) << why;
 }
 
+// Of an f32 weight whose optimizer keeps little, what is copied is mostly the gradient and the weight itself.
+TEST(MachineRoom, OfTheHostHoldsWhatTheUpdateOfALargeWeightCopies) {
+  const TensorType f32{DType::kF32, {1 << 20}};
+  const auto host_of = [&](const std::vector<std::string>& states) {
+    Program program = ProgramOf(GiB(2));
+    program.buffers.push_back({.name = "W", .type = f32, .role = Role::kWeight, .trainable = true});
+    for (const std::string& state : states) {
+      program.buffers.push_back({.name = state, .type = f32, .role = Role::kOptimizerState});
+    }
+    const auto limits = LimitsOfMachine(program, {}, {.host = {MiB(220)}});
+    return limits ? limits->host : Bytes{};
+  };
+  EXPECT_EQ(host_of({"adam_m:W", "adam_v:W"}), MiB(18)) << "2.25 times the states";
+  EXPECT_EQ(host_of({"sgd_momentum:W"}), Bytes{MiB(27).v / 2}) << "1.125 times weight, gradient and momentum";
+  EXPECT_GE(host_of({}), MiB(9)) << "of weight and gradient";
+}
+
 RankMemory Memory(Bytes each, int ranks_per_machine) {
   return {.each = {each}, .ranks_per_machine = ranks_per_machine};
 }

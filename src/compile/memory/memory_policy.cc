@@ -10,6 +10,7 @@
 #include "compile/memory/tier_search.h"
 #include "compile/step/fuse.h"
 #include "graph/rule.h"
+#include "program/program_names.h"
 
 namespace temper {
 namespace {
@@ -56,7 +57,7 @@ Result<FoundTiers> FindTiers(const MemorySpec& memory, const StepGraphs& step, i
   if (gathers) uses.graphs.push_back({{&pipeline->gathers, &whole}, 1});
   const MakePrograms place = [&](const std::vector<PartedGraph>& placed) -> Result<std::vector<Program>> {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<PipelinedGraph> ready, InPlace(placed));
-    ProgramPlan train{.name = "train"}, eval{.name = "eval"};
+    ProgramPlan train{.name = ProgramName(ProgramKind::kTrain)}, eval{.name = ProgramName(ProgramKind::kEval)};
     if (pipeline != nullptr) {
       train.pipeline = PipelinedStep{{}, pipeline->train};
       for (size_t k = 0; k < update; ++k) {

@@ -124,6 +124,7 @@ Graph TwoGatheredBlocks() {
     }
     graph.AddNode(std::move(node));
   }
+  graph.roots() = whole.roots();
   return graph;
 }
 

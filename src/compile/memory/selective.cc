@@ -77,25 +77,6 @@ class Network {
   std::vector<size_t> next_;
 };
 
-// What moves its operands and little more.
-bool IsCheap(Op op) {
-  switch (op) {
-    case Op::kAdd:
-    case Op::kCast:
-    case Op::kSliceRows:
-    case Op::kRmsNorm:
-    case Op::kLayerNorm:
-    case Op::kRope:
-    case Op::kSwiglu:
-    case Op::kRelu:
-    case Op::kGelu:
-    case Op::kDropout:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Freeing a byte is worth moving so many. A norm moves two for each that it frees, swiglu three: anything well above
 // that takes all of them and chains of a few, and refuses to run through many values for the sake of a small one.
 constexpr int64_t kMovedPerByte = 16;
@@ -107,7 +88,7 @@ class BlockCut {
 
   void AddForward(size_t index) {
     const Node& node = graph_.nodes()[index];
-    const bool cheap = IsCheap(node.op);
+    const bool cheap = RuleOf(node.op).recompute == RecomputeCost::kCheap;
     // On the source's side: it is not run again. What makes a value that is not cheap is the source itself.
     const int made = cheap ? network_.AddNode() : source_;
     if (cheap) {

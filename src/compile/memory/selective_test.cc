@@ -147,8 +147,8 @@ Graph RandomBlock(uint64_t seed) {
     graph.value(id).trainable = true;
     return id;
   };
-  const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
-  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
+  const ValueId target = build.TokenInput("target", DType::kI32, T);
+  const ValueId token = build.TokenInput("token", DType::kI32, T);
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
   const ValueId table = weight("table", {32, D});
   std::vector<ValueId> values = {build.Embedding(table, token, 0, "x")};

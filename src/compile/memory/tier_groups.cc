@@ -6,16 +6,28 @@
 #include <set>
 
 #include "compile/layout/addresses.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
 
-// Of adamw's inputs: the gradient, and the first of the states that it may be away with.
-constexpr size_t kAdamwGradient = 1, kAdamwMoment = 2;
-
 // Of states by the weight that they are of ("adam_m:W"), else by the value's own name.
 std::string KeyOf(const Value& root) {
   return root.role == Role::kOptimizerState ? "states" + root.name.substr(root.name.find(':')) : root.name;
+}
+
+// Of the operand that says where an update takes place: whether it is a state, or the weight itself for want of any.
+bool HasStates(const Graph& graph, ValueId home) {
+  return graph.value(graph.Root(home)).role == Role::kOptimizerState;
+}
+
+// Bytes of an element of all that an update replaces but the weight in compute precision.
+Bytes ReplacedPerElement(const Graph& graph, const Node& update) {
+  Bytes bytes{};
+  for (size_t k = 0; k < UpdateOperands(update).replacing(); ++k) {
+    bytes += Bytes{SizeOf(graph.value(update.outputs[k]).type.dtype)};
+  }
+  return bytes;
 }
 
 class GroupFinder {
@@ -58,17 +70,24 @@ class GroupFinder {
 
   void CountMoves(const Graph& graph, int times) {
     for (const Node& node : graph.nodes()) {
-      const bool updates = node.op == Op::kAdamw;
+      const UpdateRule* const rule = UpdateRuleOf(node.op);
+      const bool updates = rule != nullptr;
+      std::optional<Bytes> of_element;
       if (updates) {
-        // Where the states are far the gradient goes there, and the weight comes back.
-        GroupOf(graph, node.inputs[kAdamwMoment])->moved +=
-            graph.value(node.inputs[kAdamwGradient]).type.bytes() + graph.value(node.outputs.back()).type.bytes();
+        const UpdateOperands operands(node);
+        const ValueId home = node.inputs[operands.home()];
+        // Where the states are far the gradient goes there, and the weight comes back; it is there where they are none.
+        Bytes& moved = GroupOf(graph, home)->moved;
+        moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
+        if (HasStates(graph, home)) moved += graph.value(node.outputs.back()).type.bytes();
+        if (rule->elementwise()) of_element = ReplacedPerElement(graph, node);
       }
       for (const auto* list : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *list) {
           TierGroup* const group = GroupOf(graph, id);
           if (group == nullptr) continue;
           group->updated |= updates || node.op == Op::kSumSquares;
+          if (of_element) group->of_element = of_element;
           if (!updates) group->moved += graph.value(graph.Root(id)).type.bytes() * times;
         }
       }
@@ -89,9 +108,12 @@ class GroupFinder {
           if (from[use] == ends[use]) from[use] = list == &node.inputs ? 0 : i;
         }
       }
-      if (node.op != Op::kAdamw) continue;
-      TierGroup& states = *GroupOf(graph, node.inputs[kAdamwMoment]);
-      TierGroup* const gradient = GroupOf(graph, node.inputs[kAdamwGradient]);
+      if (UpdateRuleOf(node.op) == nullptr) continue;
+      const ValueId home = node.inputs[UpdateOperands(node).home()];
+      // A weight without states is on the device for its other uses.
+      if (!HasStates(graph, home)) continue;
+      TierGroup& states = *GroupOf(graph, home);
+      TierGroup* const gradient = GroupOf(graph, node.inputs[UpdateOperands::kGradient]);
       // None where the update itself makes what it takes.
       if (gradient == nullptr || states.fixed || gradient->fixed) continue;
       states.gradient = static_cast<size_t>(gradient - groups_.data());

@@ -39,6 +39,8 @@ struct TierGroup {
   bool updated = false;       // by the update, at the host where the states are far from the device
   Bytes bytes;
   Bytes moved;  // of a step, where it does not live on the device
+  // Of what is updated in parts where it lives on the disk: bytes per element of what is replaced.
+  std::optional<Bytes> of_element = {};
   // A gradient that is there only from the node on that makes it (ResidencySpec::gradients_last): per use, or how many
   // nodes it has.
   std::vector<size_t> from = {};

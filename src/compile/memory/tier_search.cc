@@ -3,16 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "base/for_each.h"
 #include "compile/estimate/rank_clock.h"
 #include "compile/layout/addresses.h"
 #include "compile/layout/layout.h"
@@ -33,22 +31,6 @@ constexpr int kTries = 9;
 
 // Ways that are tried at once, at most: each holds graphs and Programs of its own.
 constexpr int kMostAtOnce = 4;
-
-// Calls each(0) .. each(count - 1), so many at once; returns when all are done.
-void ForEach(size_t count, int at_once, const std::function<void(size_t)>& each) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i; (i = next++) < count;) each(i);
-  };
-  std::vector<std::thread> others;
-  try {
-    for (size_t t = 1; t < std::min(count, static_cast<size_t>(at_once)); ++t) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads are to be had: those that are there do it.
-  }
-  work();
-  for (std::thread& t : others) t.join();
-}
 
 class Searcher {
  public:
@@ -93,7 +75,8 @@ class Searcher {
     std::optional<Found> best;
     size_t best_try = 0;
     std::vector<Status> statuses(tries.size());
-    ForEach(tries.size(), std::min(threads_, kMostAtOnce), [&](size_t k) {
+    ForEach(static_cast<int64_t>(tries.size()), std::min(threads_, kMostAtOnce), [&](int64_t at) {
+      const auto k = static_cast<size_t>(at);
       Result<Found> found = FirstThatFits(tries[k]);
       const std::lock_guard lock(mutex);
       statuses[k] = found.status();
@@ -166,7 +149,9 @@ class Searcher {
 
   // What the update needs of it at the host at least: large ones go through in parts. Where a part of theirs lives at
   // the host they do not, and what they take more is found when it is placed.
-  Bytes CopiesOf(const TierGroup& g) const { return StatesAtHost(g.bytes, memory_.update_part); }
+  Bytes CopiesOf(const TierGroup& g) const {
+    return g.of_element ? UpdateAtHost(g.bytes, *g.of_element, memory_.update_part) : g.bytes;
+  }
 
   // Room at the host for copies from the disk: a few of the largest, one at least.
   Bytes HostStaging(const Homes& homes, Bytes host) const {

@@ -21,8 +21,8 @@ constexpr int kLayers = 8;
 Graph Layers() {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {kTokens}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {kTokens}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, kTokens);
+  const ValueId target = build.TokenInput("target", DType::kI32, kTokens);
   const auto weight = [&](const std::string& name, int64_t rows) {
     const ValueId id = build.Source(name, {DType::kF32, {rows, kWide}}, Role::kWeight);
     graph.value(id).trainable = true;
@@ -140,8 +140,8 @@ Graph Net() {
   constexpr int64_t T = 64, D = 32, V = 48;
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, T);
+  const ValueId target = build.TokenInput("target", DType::kI32, T);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   const ValueId w = build.Source("w", {DType::kF32, {D, D}}, Role::kWeight);
   graph.value(w).trainable = true;

@@ -169,7 +169,7 @@ class Scheduler {
   // What a patient node does while others exchange, in elements of the whole weight whose gradient it makes: ranks of a
   // group, which must hide the same collectives, have parts of it that may differ.
   int64_t HidingWork(const Node& node) const {
-    if (node.op != Op::kLinearDw) return 0;
+    if (RuleOf(node.op).kind != OpKind::kProduct) return 0;
     // "grad:NAME", or of what NAME has been gathered to: "grad:NAME.all_gather".
     std::string_view name = result_.value(node.outputs[0]).name;
     name.remove_prefix(std::min(name.find(':') + 1, name.size()));

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "graph/rule.h"
+
 namespace temper {
 namespace {
 
@@ -38,24 +40,15 @@ class Finder {
   bool FindColumns(ValueId id, std::set<const Node*>* columns) const {
     const Node* const node = maker_[static_cast<size_t>(id)];
     if (node == nullptr) return false;
-    switch (node->op) {
-      case Op::kSwiglu:
-      case Op::kGelu:
-      case Op::kRelu:
-      case Op::kDropout:
-      case Op::kCast: {
-        for (const ValueId input : node->inputs) {
-          if (graph_.value(input).role == Role::kActivation && !FindColumns(input, columns)) return false;
-        }
-        return true;
+    if (RuleOf(node->op).kind == OpKind::kElementwise) {
+      for (const ValueId input : node->inputs) {
+        if (graph_.value(input).role == Role::kActivation && !FindColumns(input, columns)) return false;
       }
-      case Op::kLinear:
-        if (!SplitsDim(*node, 0)) return false;
-        columns->insert(node);
-        return !node->attributes.Flag("acc") || FindColumns(node->inputs.back(), columns);
-      default:
-        return false;
+      return true;
     }
+    if (!SplitsDim(*node, 0)) return false;
+    columns->insert(node);
+    return !node->attributes.Flag("acc") || FindColumns(node->inputs.back(), columns);
   }
 
   const Graph& graph_;

@@ -56,6 +56,10 @@ class Partitioner final : public ShardingSink {
       rule(*this);
       if (!refused_.ok()) return refused_;
     }
+    for (const LossRoot& root : graph_.roots()) {
+      if (root.seed != kNoValue) TEMPER_RETURN_IF_ERROR(AddSource(root.seed));
+      local_.roots().push_back({of_.at(root.loss).id, root.seed == kNoValue ? kNoValue : of_.at(root.seed).id});
+    }
     for (const auto& [id, axes] : gradient_axes_) {
       Value& weight = local_.value(id);
       weight.shard->partial = axes;
@@ -198,12 +202,13 @@ class Partitioner final : public ShardingSink {
 
   const Local& OfInput(int input) const { return of_.at(node_->inputs[static_cast<size_t>(input)]); }
 
-  // The length of packed rows is what attention says.
+  // The length of packed rows is what ops say in which tokens see each other.
   Status DealRows() {
     const int ranks = spec_.mesh.size(Axis::kCp);
     if (ranks == 1) return OkStatus();
     for (const Node& node : graph_.nodes()) {
-      if (node.op == Op::kAttention) context_.row = node.attributes.IntOr("row", 0);
+      const FlowRule* const flow = RuleOf(node.op).flow;
+      if (flow != nullptr && flow->together.Has(Axis::kCp)) context_.row = node.attributes.IntOr("row", 0);
     }
     context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);
     if (ContextPart::Divides(context_.row, ranks)) return OkStatus();
@@ -231,8 +236,7 @@ class Partitioner final : public ShardingSink {
     Value v = graph_.value(id);
     Sharding p;
     if (IsInput(v.role)) {
-      const bool per_token = v.type.shape.rank() == 1 && v.type.dtype == DType::kI32;
-      if (per_token) {
+      if (v.per_token) {
         p.dims[0] = tokens_.axes();
         if (v.type.shape[0] % spec_.mesh.size(tokens_) != 0) {
           return InvalidArgument(

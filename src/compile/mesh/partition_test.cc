@@ -39,8 +39,8 @@ struct Net {
   ValueId token, target, table;
 
   explicit Net(bool train = true, int64_t tokens = T) {
-    token = build.Source("token", {DType::kI32, {tokens}}, Role::kInput);
-    target = build.Source("target", {DType::kI32, {tokens}}, Role::kInput);
+    token = build.TokenInput("token", DType::kI32, tokens);
+    target = build.TokenInput("target", DType::kI32, tokens);
     table = Weight("table", {V, D}, train);
     ValueId x = build.Embedding(table, token, 0, "x");
     for (int block = 0; block < 2; ++block) {
@@ -386,7 +386,7 @@ TEST(Partition, RefusesRowsThatCannotBeDealtInChunks) {
   Graph graph;
   GraphBuilder build(&graph);
   const int64_t row = 18;
-  const ValueId start = build.Source("document_start", {DType::kI32, {2 * row}}, Role::kInput);
+  const ValueId start = build.TokenInput("document_start", DType::kI32, 2 * row);
   const ValueId q = build.Source("q", {DType::kF32, {2 * row, 8}}, Role::kConstant);
   build.Add(Op::kAttention, {q, q, q, start},
             {{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 1.0}, {"row", row}}, "o");
@@ -427,8 +427,8 @@ struct TwoWays {
       weights[name] = std::move(p);
       return build.Source(name, {DType::kF32, shape}, Role::kWeight);
     };
-    const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
-    const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+    const ValueId token = build.TokenInput("token", DType::kI32, T);
+    const ValueId target = build.TokenInput("target", DType::kI32, T);
     const ValueId words = weight("words", {V, D}, Split({Axis::kTp})), all = weight("all", {V, D}, {});
     const ValueId w = weight("w", {D, D}, {}), norm = weight("norm", {D}, {});
     const ValueId h = build.RmsNorm(build.Embedding(words, token, 0, "x"), norm, 1e-5, "h");
@@ -464,7 +464,7 @@ TEST(Partition, RefusesHeadsThatDoNotDivide) {
   const auto attention = [](int64_t heads, int64_t kv_heads, const Mesh& mesh, const Sharding& kv) {
     Graph graph;
     GraphBuilder build(&graph);
-    const auto index = [&](const char* name) { return build.Source(name, {DType::kI32, {T}}, Role::kInput); };
+    const auto index = [&](const char* name) { return build.TokenInput(name, DType::kI32, T); };
     const ValueId token = index("token"), target = index("target"), start = index("document_start");
     Shardings weights;
     const auto weight = [&](const std::string& name, Shape shape, Sharding p) {

@@ -18,7 +18,7 @@ Graph AttentionOf(int64_t ranks, int64_t index, DType dtype = DType::kBF16, std:
   GraphBuilder build(&graph);
   const int64_t T = 2 * kRow / ranks;
   const TensorType wide{dtype, {T, kHeads * kE}}, narrow{dtype, {T, kKvHeads * kE}};
-  const ValueId start = build.Source("document_start", {DType::kI32, {T}}, Role::kInput);
+  const ValueId start = build.TokenInput("document_start", DType::kI32, T);
   const Attributes to = {{"dtype", std::string(ToString(dtype))}};
   const auto made = [&](const char* name, const TensorType& type) {
     return build.Add(Op::kCast, {build.Source(std::string(name) + "_in", type, Role::kWeight)}, to, name)[0];

@@ -82,50 +82,61 @@ Result<Sharding> Apply(std::span<const std::vector<Axis>> spec, const Mesh& mesh
 
 }  // namespace
 
-std::vector<ShardingRule> DefaultShardingRules(ResidualSplit residual) {
-  if (residual == ResidualSplit::kHidden) {
-    return {{R"(\.lora_A\.)", "fsdp+cp,-"},         {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,row"},
-            {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"}, {R"(norm\.(weight|bias)$)", "fsdp+cp"},
-            {R"(\.bias$)", "tp+fsdp+cp"},           {R"(\.lora_B\.)", "tp+fsdp+cp,-"},
-            {R"(\.weight$)", "tp+fsdp+cp,row"}};
+std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit residual) {
+  if (labels.empty()) return std::nullopt;
+  const int rank = labels.rank(), out = std::max(rank - 2, 0);
+  // In 2-D modes a product's out dim, or its bias; in 1-D any dim.
+  const auto cut_out = [](DimLabel label) {
+    return label == DimLabel::kRank || label == DimLabel::kNorm ? "" : label == DimLabel::kKvHeads ? "kv" : "tp";
+  };
+  const auto by_label = [](DimLabel label) {
+    switch (label) {
+      case DimLabel::kHeads:
+      case DimLabel::kFfn:
+      case DimLabel::kVocab:
+      case DimLabel::kPositions:
+        return "tp";
+      case DimLabel::kKvHeads:
+        return "kv";
+      case DimLabel::kNone:
+      case DimLabel::kHidden:
+      case DimLabel::kEmbed:
+      case DimLabel::kNorm:
+      case DimLabel::kRank:
+      case DimLabel::kExperts:
+        return "";
+    }
+    return "";
+  };
+  std::string spec;
+  for (int d = 0; d < rank; ++d) {
+    std::string dim = by_label(labels[d]);
+    if (residual == ResidualSplit::kHidden) {
+      dim = d == out ? cut_out(labels[d]) : d > out && !labels.Has(DimLabel::kRank) ? "row" : "";
+    }
+    if (d == 0) dim += dim.empty() ? "fsdp+cp" : "+fsdp+cp";
+    spec += (d > 0 ? "," : "") + (dim.empty() ? "-" : dim);
   }
-  return {{R"((q_proj|gate_proj|up_proj|fc1|lm_head)\.(weight|lora_B))", "tp+fsdp+cp,-"},
-          {R"((k|v)_proj\.(weight|lora_B))", "kv+fsdp+cp,-"},
-          {R"((q_proj|gate_proj|up_proj|fc1)\.bias$)", "tp+fsdp+cp"},
-          {R"((k|v)_proj\.bias$)", "kv+fsdp+cp"},
-          {R"((o_proj|out_proj|down_proj|fc2)\.(weight|lora_A))", "fsdp+cp,tp"},
-          {R"(embed_(tokens|positions)\.)", "tp+fsdp+cp,-"},
-          {R"(project_(in|out)\.)", "fsdp+cp,-"},
-          {R"(\.lora_(A|B)\.)", "fsdp+cp,-"},
-          {R"(norm\.(weight|bias)$)", "fsdp+cp"},
-          {R"(\.bias$)", "fsdp+cp"}};
-}
-
-std::vector<ShardingRule> WithDefaults(std::span<const ShardingRule> given, ResidualSplit residual) {
-  std::vector<ShardingRule> rules(given.begin(), given.end());
-  for (ShardingRule& rule : rules) rule.given = true;
-  for (ShardingRule& rule : DefaultShardingRules(residual)) rules.push_back(std::move(rule));
-  return rules;
+  return spec;
 }
 
 std::string NameOfRule(std::span<const ShardingRule> rules, size_t index) {
-  const ShardingRule& rule = rules[index];
-  return fmt::format("{}placement rule {} ['{}', '{}']", rule.given ? "" : "default ", index + 1, rule.pattern,
-                     rule.spec);
+  return fmt::format("placement rule {} ['{}', '{}']", index + 1, rules[index].pattern, rules[index].spec);
 }
 
-std::vector<std::string> IdleRules(std::span<const ShardingRule> rules, const ShardedWeights& placed) {
+std::vector<std::string> IdleRules(std::span<const ShardingRule> rules, const ShardedWeights& sharded) {
   std::vector<bool> decides(rules.size(), false);
-  for (const auto& [name, rule] : placed.rule_of) decides[rule] = true;
+  for (const auto& [name, rule] : sharded.rule_of) decides[rule] = true;
   std::vector<std::string> idle;
   for (size_t r = 0; r < rules.size(); ++r) {
-    if (!rules[r].given || decides[r]) continue;
+    if (decides[r]) continue;
     idle.push_back(NameOfRule(rules, r) + " decides nothing: no tensor that is left to it has that in its name");
   }
   return idle;
 }
 
-Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules) {
+Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std::span<const ShardingRule> rules,
+                                    ResidualSplit residual) {
   std::vector<Pattern> patterns;
   std::vector<std::vector<std::vector<Axis>>> specs;
   for (size_t r = 0; r < rules.size(); ++r) {
@@ -136,7 +147,7 @@ Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std:
     if (!spec.ok()) return spec.status().WithContext(NameOfRule(rules, r));
     specs.push_back(std::move(*spec));
   }
-  ShardedWeights placed;
+  ShardedWeights sharded;
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
@@ -145,34 +156,34 @@ Result<ShardedWeights> ShardWeights(const Graph& forward, const Mesh& mesh, std:
       TEMPER_ASSIGN_OR_RETURN(const bool matches, patterns[r].Matches(v.name));
       if (matches) break;
     }
+    Sharding& sharding = sharded.shardings[v.name];
     if (r < rules.size()) {
-      Result<Sharding> sharding = specs[r].empty() ? Sharding() : Apply(specs[r], mesh, v);
-      if (!sharding.ok()) return sharding.status().WithContext(NameOfRule(rules, r));
-      placed.shardings[v.name] = *sharding;
-      placed.rule_of[v.name] = r;
+      Result<Sharding> ruled = specs[r].empty() ? Sharding() : Apply(specs[r], mesh, v);
+      if (!ruled.ok()) return ruled.status().WithContext(NameOfRule(rules, r));
+      sharding = *ruled;
+      sharded.rule_of[v.name] = r;
+    } else if (const std::optional<std::string> spec = SpecOfLabels(v.labels, residual)) {
+      TEMPER_ASSIGN_OR_RETURN(const auto axes, ParseSpec(*spec));
+      TEMPER_ASSIGN_OR_RETURN(sharding, Apply(axes, mesh, v));
     } else if (v.type.shape.elements() > 1) {
       return InvalidArgument(fmt::format("no placement rule matches {} {}: give one, such as placement: [['{}', '{}']]",
                                          v.name, v.type.ToString(), v.name, ExampleSpec(v.type.shape.rank())));
-    } else {
-      placed.shardings[v.name] = {};
     }
   }
-  return placed;
+  return sharded;
 }
 
 Result<Graph> PartitionByRules(const Graph& forward, const PartitionSpec& spec, std::span<const ShardingRule> rules) {
-  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights placed, ShardWeights(forward, spec.mesh, rules));
-  return PartitionAsSharded(forward, spec, placed, rules);
+  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardWeights(forward, spec.mesh, rules, spec.residual));
+  return PartitionAsSharded(forward, spec, sharded, rules);
 }
 
-Result<Graph> PartitionAsSharded(const Graph& forward, const PartitionSpec& spec, const ShardedWeights& placed,
+Result<Graph> PartitionAsSharded(const Graph& forward, const PartitionSpec& spec, const ShardedWeights& sharded,
                                  std::span<const ShardingRule> rules) {
   std::map<std::string, std::string> given;
-  for (const auto& [name, rule] : placed.rule_of) {
-    if (rules[rule].given) given[name] = NameOfRule(rules, rule);
-  }
+  for (const auto& [name, rule] : sharded.rule_of) given[name] = NameOfRule(rules, rule);
   PartitionSpec with = spec;
-  with.weights = &placed.shardings;
+  with.weights = &sharded.shardings;
   with.given_rules = &given;
   return Partition(forward, with);
 }

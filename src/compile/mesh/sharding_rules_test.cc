@@ -27,22 +27,22 @@ Mesh Fsdp2Tp2() {
 }
 
 std::string ShardingOf(const std::string& name, std::vector<ShardingRule> rules) {
-  const auto placed = ShardWeights(Tensors(), Fsdp2Tp2(), rules);
-  TEMPER_CHECK(placed.ok()) << placed.status().message();
-  return placed->shardings.at(name).ToString(name == "a.weight" ? 2 : 1);
+  const auto sharded = ShardWeights(Tensors(), Fsdp2Tp2(), rules, ResidualSplit::kTokens);
+  TEMPER_CHECK(sharded.ok()) << sharded.status().message();
+  return sharded->shardings.at(name).ToString(name == "a.weight" ? 2 : 1);
 }
 std::string ErrorOf(std::vector<ShardingRule> rules) {
-  const auto placed = ShardWeights(Tensors(), Fsdp2Tp2(), rules);
-  return placed.ok() ? "" : placed.status().message();
+  const auto sharded = ShardWeights(Tensors(), Fsdp2Tp2(), rules, ResidualSplit::kTokens);
+  return sharded.ok() ? "" : sharded.status().message();
 }
 
 TEST(ShardingRules, TheFirstWhosePatternIsFoundDecides) {
   const std::vector<ShardingRule> rules = {{"^a", "tp,fsdp"}, {"weight", "fsdp,tp"}, {".", "replicate"}};
   EXPECT_EQ(ShardingOf("a.weight", rules), "tp,fsdp");
   EXPECT_EQ(ShardingOf("b.bias", rules), "-");
-  const auto placed = ShardWeights(Tensors(), Fsdp2Tp2(), rules);
-  EXPECT_EQ(placed->rule_of.at("a.weight"), 0u);
-  EXPECT_EQ(placed->rule_of.at("b.bias"), 2u);
+  const auto sharded = ShardWeights(Tensors(), Fsdp2Tp2(), rules, ResidualSplit::kTokens);
+  EXPECT_EQ(sharded->rule_of.at("a.weight"), 0u);
+  EXPECT_EQ(sharded->rule_of.at("b.bias"), 2u);
 }
 
 TEST(ShardingRules, ASpecNamesForEachDimItsAxesFromTheOutside) {
@@ -55,19 +55,43 @@ TEST(ShardingRules, ASpecNamesForEachDimItsAxesFromTheOutside) {
   EXPECT_EQ(of("dp+fsdp,-"), "fsdp,-") << "axes of one rank vanish";
 }
 
-TEST(ShardingRules, AreTheUsersBeforeTheDefaultOnes) {
-  const std::vector<ShardingRule> given = {{"lm_head", "fsdp,tp"}};
-  const auto rules = WithDefaults(given, ResidualSplit::kTokens);
-  const auto defaults = DefaultShardingRules(ResidualSplit::kTokens);
-  ASSERT_EQ(rules.size(), defaults.size() + 1);
-  EXPECT_TRUE(rules[0].given);
-  EXPECT_FALSE(rules[1].given);
-  EXPECT_EQ(rules[1].pattern, defaults[0].pattern);
-  EXPECT_EQ(NameOfRule(rules, 0), "placement rule 1 ['lm_head', 'fsdp,tp']");
+TEST(ShardingRules, WhatTheUserLeavesIsDecidedByTheLabelsOfItsDims) {
+  using enum DimLabel;
+  const auto spec = [](DimLabels labels) { return SpecOfLabels(labels, ResidualSplit::kTokens).value_or("none"); };
+  EXPECT_EQ(spec({kHeads, kHidden}), "tp+fsdp+cp,-");
+  EXPECT_EQ(spec({kKvHeads, kHidden}), "kv+fsdp+cp,-");
+  EXPECT_EQ(spec({kHidden, kFfn}), "fsdp+cp,tp");
+  EXPECT_EQ(spec({kVocab, kHidden}), "tp+fsdp+cp,-");
+  EXPECT_EQ(spec({kFfn, kRank}), "tp+fsdp+cp,-") << "LoRA's B";
+  EXPECT_EQ(spec({kRank, kFfn}), "fsdp+cp,tp") << "A of what comes in in parts";
+  EXPECT_EQ(spec({kNorm}), "fsdp+cp");
+  EXPECT_EQ(spec({kKvHeads}), "kv+fsdp+cp") << "a bias";
+  EXPECT_EQ(spec({kExperts, kFfn, kHidden}), "fsdp+cp,tp,-");
+  EXPECT_EQ(spec({kExperts, kHidden, kFfn}), "fsdp+cp,-,tp");
+  EXPECT_EQ(spec({}), "none");
+  const auto in_2d = [](DimLabels labels) { return SpecOfLabels(labels, ResidualSplit::kHidden).value_or("none"); };
+  EXPECT_EQ(in_2d({kHidden, kFfn}), "tp+fsdp+cp,row");
+  EXPECT_EQ(in_2d({kKvHeads, kHidden}), "kv+fsdp+cp,row");
+  EXPECT_EQ(in_2d({kRank, kFfn}), "fsdp+cp,-") << "r is never split";
+  EXPECT_EQ(in_2d({kKvHeads, kRank}), "kv+fsdp+cp,-");
+  EXPECT_EQ(in_2d({kHidden}), "tp+fsdp+cp") << "a bias";
+  EXPECT_EQ(in_2d({kNorm}), "fsdp+cp");
+  EXPECT_EQ(in_2d({kExperts, kFfn, kHidden}), "fsdp+cp,tp,row");
+
+  Graph graph = Tensors();
+  graph.value(0).labels = {kFfn, kHidden};
+  graph.value(1).labels = {kFfn};
+  const std::vector<ShardingRule> given = {{"bias", "fsdp"}};
+  const auto sharded = ShardWeights(graph, Fsdp2Tp2(), given, ResidualSplit::kTokens);
+  ASSERT_TRUE(sharded.ok()) << sharded.status().message();
+  EXPECT_EQ(sharded->shardings.at("a.weight").ToString(2), "tp+fsdp,-");
+  EXPECT_EQ(sharded->shardings.at("b.bias").ToString(1), "fsdp") << "the user's comes first";
+  EXPECT_EQ(sharded->rule_of.count("a.weight"), 0u);
+  EXPECT_EQ(sharded->rule_of.at("b.bias"), 0u);
 }
 
 TEST(ShardingRules, ErrorsNameTheRuleByItsNumberAndText) {
-  const auto error_of = [](const char* spec) { return ErrorOf({{"zzz", "-"}, {"weight", spec, true}, {".", "-"}}); };
+  const auto error_of = [](const char* spec) { return ErrorOf({{"zzz", "-"}, {"weight", spec}, {".", "-"}}); };
   const std::string rule = "placement rule 2 ['weight', '";
   EXPECT_HAS(error_of("fsdb,-"),
              rule + "fsdb,-']: 'fsdb' is no axis that weights are split over; the nearest is 'fsdp'");
@@ -81,8 +105,8 @@ TEST(ShardingRules, ErrorsNameTheRuleByItsNumberAndText) {
   EXPECT_HAS(error_of(""), rule);
   EXPECT_HAS(error_of("fsdp+,-"), "'' is no axis");
   EXPECT_HAS(ErrorOf({{"weight", "-,-"}, {"matches nothing", "fsdb,-"}}),
-             "default placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is no axis");
-  EXPECT_HAS(ErrorOf({{"(", "-"}}), "default placement rule 1 ['(', '-']");
+             "placement rule 2 ['matches nothing', 'fsdb,-']: 'fsdb' is no axis");
+  EXPECT_HAS(ErrorOf({{"(", "-"}}), "placement rule 1 ['(', '-']");
 }
 
 TEST(ShardingRules, ATensorThatNoneMatchesIsAnErrorUnlessItHasOneElement) {
@@ -96,17 +120,17 @@ TEST(ShardingRules, ATensorThatNoneMatchesIsAnErrorUnlessItHasOneElement) {
 TEST(ShardingRules, WhatCannotBeComputedNamesTheRulesOfTheUser) {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {8}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, 8);
   const ValueId table = build.Source("table", {DType::kF32, {5, 6}}, Role::kWeight);
   const ValueId w = build.Source("a.weight", {DType::kF32, {4, 6}}, Role::kWeight);
   build.Linear(build.Embedding(table, token, 0, "x"), w, kNoValue, "y");
   Mesh mesh;
   mesh.set_size(Axis::kTp, 2);
-  const std::vector<ShardingRule> rules = {{"table", "-,-"}, {"a", "-,tp", true}};
+  const std::vector<ShardingRule> rules = {{"table", "-,-"}, {"a", "-,tp"}};
   const auto part = PartitionByRules(graph, {.mesh = mesh, .residual = ResidualSplit::kWhole}, rules);
   ASSERT_FALSE(part.ok());
   EXPECT_HAS(part.status().message(), "a.weight is split along its input dim over tp");
-  EXPECT_HAS(part.status().message(), "what you asked for: placement rule 2 ['a', '-,tp'] places a.weight");
+  EXPECT_HAS(part.status().message(), "placement rule 2 ['a', '-,tp'] places a.weight");
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "graph/rule.h"
 #include "program/waits.h"
 
 namespace temper {
@@ -89,9 +91,16 @@ class Itinerary {
   }
 
  private:
+  // A broadcast is no meeting: it copies what each rank has. Transfers have two ends: CheckTransfers.
   static bool Meets(const Instruction& i) {
-    const bool sums_over_vocabulary = i.op == Op::kLinearCrossEntropy && i.attributes.Has("axes");
-    return i.op == Op::kAllGather || i.op == Op::kReduceScatter || i.op == Op::kAllReduce || sums_over_vocabulary;
+    if (IsCollective(i.op)) return !IsTransfer(i.op) && i.op != Op::kBroadcast;
+    return ExchangesInside(i.op) && i.attributes.Has("axes");
+  }
+  // Of an op of a kernel: whether it has outputs that the ranks of a group add up among themselves.
+  static bool ExchangesInside(Op op) {
+    const FlowRule* const flow = RuleOf(op).flow;
+    return flow != nullptr &&
+           std::any_of(flow->out.begin(), flow->out.end(), [](const FlowOutput& o) { return o.exchanged; });
   }
 
   void Add(const Instruction& instruction, const Segment& segment, const Binding& binding, int micro_batch) {
@@ -106,10 +115,10 @@ class Itinerary {
               .micro_batch = micro_batch};
     if (a.Flag("background")) m.what += fmt::format(" in lane '{}'", kQueueOfLane[LaneOf(instruction, binding)]);
     const auto type = [&](int k) { return segment.operands[static_cast<size_t>(k)]; };
-    if (instruction.op == Op::kLinearCrossEntropy) {
+    if (!IsCollective(instruction.op)) {
       m.what += " " + type(instruction.inputs[0]).ToString();
     } else {
-      const bool cut = instruction.op != Op::kAllReduce;
+      const bool cut = a.Has("dim");
       const bool gathers = instruction.op == Op::kAllGather;
       if (cut) m.what += fmt::format(" along dim {}", a.Int("dim"));
       for (size_t i = 0; i < instruction.outputs.size(); ++i) {

@@ -105,7 +105,7 @@ class Verifier {
         break;
       }
       case Role::kInput:
-        if (v.type.dtype == DType::kI32 && v.type.shape.rank() == 1) slot->dims[0] = TokenAxes(mesh_).axes();
+        if (v.per_token) slot->dims[0] = TokenAxes(mesh_).axes();
         break;
       default:
         break;  // constants: the same everywhere
@@ -334,6 +334,8 @@ class Verifier {
         if (!((p.partial | p.split()) & group).empty()) {
           return Refuse(fmt::format("{} is not the same along {}", Name(i), group.ToString()));
         }
+      } else if (node_->op != Op::kReduceScatter && node_->op != Op::kAllReduce) {
+        return Refuse("it is not known how its outputs lie");
       } else {
         if (!p.partial.HasAll(group)) {
           return Refuse(fmt::format("it adds up {} over {}, where it is no term of a sum{}", Name(i), group.ToString(),

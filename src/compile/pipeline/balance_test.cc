@@ -88,7 +88,7 @@ TEST(CostsOfBlocks, CountsWhatEachBlockAndTheHeadCompute) {
   Graph graph;
   GraphBuilder build(&graph);
   ValueId x = build.Source("x", {DType::kF32, {4, 8}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {4}}, Role::kInput);
+  const ValueId target = build.TokenInput("target", DType::kI32, 4);
   for (int b = 0; b < 2; ++b) {
     build.EnterBlock(b, "");
     const ValueId w = build.Source("w" + std::to_string(b), {DType::kF32, {8, 8}}, Role::kWeight);

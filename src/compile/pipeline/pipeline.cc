@@ -286,6 +286,7 @@ Graph SplitSharedWeights(const Graph& graph, const PipelineCut& cut, std::map<st
     }
     result.AddNode(std::move(own));
   }
+  result.roots() = graph.roots();
   return result;
 }
 

@@ -21,9 +21,9 @@ constexpr int64_t T = 4, D = 8, V = 16;
 Graph Net(int blocks) {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
-  const ValueId position = build.Source("position", {DType::kI32, {T}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, T);
+  const ValueId position = build.TokenInput("position", DType::kI32, T);
+  const ValueId target = build.TokenInput("target", DType::kI32, T);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   ValueId x = build.Embedding(table, token, 0, "x");
   const ValueId angles = build.RopeTable(position, {1.0, 0.5}, "angles");

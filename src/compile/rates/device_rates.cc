@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/ops/loss_scratch.h"
-
 namespace temper {
 namespace {
 
@@ -12,20 +10,9 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whose rate serves an op that is measured as another.
+// Whose rate serves an op.
 Op MeasuredAs(Op op) {
-  if (op == Op::kAttentionStep) return Op::kAttention;
-  return op == Op::kAttentionStepBackward ? Op::kAttentionBackward : op;
-}
-
-// What the loss reads and writes anew because its chunks are smaller than the default, whose traffic measured rates
-// have in them: every chunk goes over the weight for its logits and for d_x, and adds to all of d_w.
-Bytes LossBytesAgain(const Types& in, const Attributes& a) {
-  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
-  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
-  const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
-  const int64_t products = a.Flag("grad_x") ? 2 : 1;
-  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+  return RuleOf(op).measured_as.value_or(op);
 }
 
 size_t IsNarrow(OpClass op_class) {
@@ -57,32 +44,25 @@ DeviceRates TypicalGpu() {
   return UniformRates({5e-6}, /*bandwidth=*/0.8 * 2.0e12, /*f32_peak=*/0.6 * 19.5e12, /*bf16_peak=*/0.6 * 312e12);
 }
 
-ProductDims ProductDimsOf(Op op, const Types& in) {
-  const Shape &a = in[0].shape, &b = in[1].shape;
-  if (op == Op::kLinearDx) return {a[0], b[1], a[1]};
-  if (op == Op::kLinearDw) return {a[1], b[1], a[0]};
-  return {a[0], b[0], a[1]};  // linear, linear_cross_entropy
-}
-
 OpClass ClassOf(Op op, const Types& inputs) {
-  if (IsCollective(op)) return OpClass::kCollective;
-  switch (op) {
-    case Op::kLinear:
-    case Op::kLinearDx:
-    case Op::kLinearDw:
-    case Op::kLinearCrossEntropy: {
-      const ProductDims d = ProductDimsOf(op, inputs);
+  const OpRule& rule = RuleOf(op);
+  switch (rule.kind) {
+    case OpKind::kProduct: {
+      const ProductDims d = rule.product(inputs);
       return std::min({d.rows, d.columns, d.inner}) <= kNarrowSide ? OpClass::kNarrow : OpClass::kProduct;
     }
-    case Op::kAttention:
-    case Op::kAttentionCached:
-    case Op::kAttentionBackward:
-    case Op::kAttentionStep:
-    case Op::kAttentionStepBackward:
+    case OpKind::kAttention:
       return OpClass::kAttention;
-    default:
+    case OpKind::kElementwise:
+    case OpKind::kMemory:
       return OpClass::kMemory;
+    case OpKind::kCollective:
+      return OpClass::kCollective;
+    case OpKind::kUnstated:
+      break;
   }
+  TEMPER_CHECK(false) << ToString(op) << " states no kind";
+  return OpClass::kMemory;
 }
 
 double OpRate::BytesPerSecond(Bytes bytes) const {
@@ -120,11 +100,10 @@ void DeviceRates::SetClass(OpClass op_class, DType dtype, OpRate rate) {
 }
 
 const OpRate* DeviceRates::Own(Op op, OpClass op_class, DType dtype) const {
-  const bool product = op == Op::kLinear || op == Op::kLinearDx || op == Op::kLinearDw || op == Op::kLinearCrossEntropy;
-  const bool attention = op == Op::kAttention || op == Op::kAttentionBackward || op == Op::kAttentionCached;
-  const bool fits = product     ? op_class == OpClass::kProduct || op_class == OpClass::kNarrow
-                    : attention ? op_class == OpClass::kAttention
-                                : op_class == OpClass::kMemory;
+  const OpKind kind = RuleOf(op).kind;
+  const bool fits = kind == OpKind::kProduct     ? op_class == OpClass::kProduct || op_class == OpClass::kNarrow
+                    : kind == OpKind::kAttention ? op_class == OpClass::kAttention
+                                                 : op_class == OpClass::kMemory;
   const OpRate& rate = ops_[static_cast<size_t>(op)][IsNarrow(op_class)][Column(dtype)];
   return fits && rate.known() ? &rate : nullptr;
 }
@@ -140,13 +119,13 @@ OpSeconds DeviceRates::SecondsOf(Op op, const Types& inputs, const Types& output
   const DType dtype = (inputs.empty() ? outputs : inputs)[0].dtype;  // sum_scalars adds up none on some stages
   const OpRate& rate = Of(op, op_class, dtype);
   if (!rate.known()) return {};
-  const Cost cost = RuleOf(op).cost(inputs, outputs, attributes);
+  const OpRule& rule = RuleOf(op);
+  const Cost cost = rule.cost(inputs, outputs, attributes);
   Bytes bytes = cost.read + cost.written;
-  if (op == Op::kLinearCrossEntropy) bytes += LossBytesAgain(inputs, attributes);
+  if (rule.moved_again != nullptr) bytes += rule.moved_again(inputs, attributes);
   OpSeconds seconds{.launch = rate.launch, .memory = {static_cast<double>(bytes.v) / rate.BytesPerSecond(bytes)}};
   if (rate.flops_per_second > 0) {
-    const bool product = op_class == OpClass::kProduct || op_class == OpClass::kNarrow;
-    const Flops flops = product ? WithIdleUnits(tile_, ProductDimsOf(op, inputs), cost.flops) : cost.flops;
+    const Flops flops = rule.product != nullptr ? WithIdleUnits(tile_, rule.product(inputs), cost.flops) : cost.flops;
     seconds.arithmetic = {flops.v * (op_class == OpClass::kAttention ? attended_ : 1.0) / rate.flops_per_second};
   }
   return seconds;

@@ -16,7 +16,8 @@
 
 namespace temper {
 
-// What bounds an op. A rate that is stated, not measured, is one per class.
+// What bounds an op on these operands: its OpKind (graph/rule.h), where products of narrow operands are a class of
+// their own. A rate that is stated, not measured, is one per class.
 enum class OpClass : uint8_t {
   kProduct,     // matrix products, the loss among them
   kNarrow,      // products with a side so short (LoRA's r) that they move more than they compute
@@ -72,7 +73,7 @@ class DeviceRates {
   // What SetOp said of it, or nullptr. A class that the op is not of has none.
   const OpRate* Own(Op op, OpClass op_class, DType dtype) const;
 
-  // The rate of `op` on operands of `dtype`: its own, or its class's. Steps of a ring have attention's. Not known():
+  // The rate of `op` on operands of `dtype`: its own, or that of the op it is measured as, or its class's. Not known():
   // nothing is said of it.
   const OpRate& Of(Op op, OpClass op_class, DType dtype) const;
 
@@ -96,12 +97,6 @@ DeviceRates TypicalHost();
 // four fifths of the bandwidths'. Newer ones have more of all, in much the same proportions.
 DeviceRates TypicalGpu();
 inline constexpr double kTypicalGpuLink = 25e9;  // PCIe 4.0 with 16 lanes: 31.5 GB/s
-
-// Rows, columns and inner dim of a product's result. REQUIRES: ClassOf is kProduct or kNarrow.
-struct ProductDims {
-  int64_t rows = 0, columns = 0, inner = 0;
-};
-ProductDims ProductDimsOf(Op op, const Types& inputs);
 
 // Arithmetic as units spend it: idle units in the last wave count. At least `flops`.
 Flops WithIdleUnits(const TileShape& tile, const ProductDims& dims, Flops flops);

@@ -6,6 +6,7 @@
 #include "compile/layout/layout.h"
 #include "compile/residency/copies.h"
 #include "compile/residency/touches.h"
+#include "graph/update_rule.h"
 
 namespace temper {
 namespace {
@@ -124,30 +125,31 @@ class Rewriter {
     result_.AddNode(std::move(node));
   }
 
-  // adamw on states that live on the disk, a part at a time: the next is fetched while one is updated and the one
+  // An update of states that live on the disk, a part at a time: the next is fetched while one is updated and the one
   // before is written back.
-  void AddInParts(const Node& adamw, const std::map<ValueId, const Window*>& open,
+  void AddInParts(const Node& whole_update, const std::map<ValueId, const Window*>& open,
                   const std::map<ValueId, ValueId>& copy) {
-    const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+    const UpdateOperands operands(whole_update);
+    const int64_t elements = graph_.value(whole_update.inputs[0]).type.shape.elements();
     std::vector<ValueId> whole;  // clipping factor and scalars
-    for (size_t k = kAdamwTensors; k < adamw.inputs.size(); ++k) {
-      const ValueId root = graph_.Root(adamw.inputs[k]);
+    for (size_t k = operands.tensors(); k < whole_update.inputs.size(); ++k) {
+      const ValueId root = graph_.Root(whole_update.inputs[k]);
       const auto window = open.find(root);
       const bool copied = window != open.end() && window->second->on == Tier::kHost;
       whole.push_back(copied ? copy.at(root) : at_home_[At(root)]);
     }
-    std::vector<ValueId> next = FetchPart(adamw, 0, elements);
+    std::vector<ValueId> next = FetchPart(whole_update, 0, elements);
     for (int64_t begin = 0; begin < elements; begin += update_part_) {
       const std::vector<ValueId> part = std::exchange(next, {});
       const bool last = begin + update_part_ >= elements;
-      if (!last) next = FetchPart(adamw, begin + update_part_, elements);
-      Node update = adamw;
+      if (!last) next = FetchPart(whole_update, begin + update_part_, elements);
+      Node update = whole_update;
       update.inputs = part;
       update.inputs.insert(update.inputs.end(), whole.begin(), whole.end());
       for (size_t k = 0; k < update.outputs.size(); ++k) {
-        // Master and moments over those that were fetched, which stand around the gradient.
-        const ValueId over = k >= kAdamwStates ? kNoValue : part[k == 0 ? 0 : k + 1];
-        const Value& value = graph_.value(adamw.outputs[k]);
+        // Master and states over those that were fetched, which stand around the gradient.
+        const ValueId over = k < operands.replacing() ? part[UpdateOperands::Replaced(k)] : kNoValue;
+        const Value& value = graph_.value(whole_update.outputs[k]);
         update.outputs[k] = result_.AddValue({.name = value.name,
                                               .type = {value.type.dtype, result_.value(part[0]).type.shape},
                                               .tier = Tier::kHost,
@@ -155,18 +157,19 @@ class Rewriter {
       }
       const std::vector<ValueId> made = update.outputs;
       result_.AddNode(std::move(update));
-      for (size_t k = 0; k < made.size(); ++k) WritePart(made[k], adamw.outputs[k], begin, last, adamw);
+      for (size_t k = 0; k < made.size(); ++k) WritePart(made[k], whole_update.outputs[k], begin, last, whole_update);
     }
   }
 
-  std::vector<ValueId> FetchPart(const Node& adamw, int64_t begin, int64_t elements) {
+  std::vector<ValueId> FetchPart(const Node& whole_update, int64_t begin, int64_t elements) {
     std::vector<ValueId> part;
     const int64_t count = std::min(update_part_, elements - begin);
-    for (size_t k = 0; k < kAdamwTensors; ++k) {
-      const ValueId from = at_home_[At(graph_.Root(adamw.inputs[k]))];
+    for (size_t k = 0; k < UpdateOperands(whole_update).tensors(); ++k) {
+      const ValueId from = at_home_[At(graph_.Root(whole_update.inputs[k]))];
       const Value& value = result_.value(from);
       part.push_back(result_.AddValue({.name = value.name, .type = {value.type.dtype, {count}}, .tier = Tier::kHost}));
-      AddMoveOfPart({from}, part.back(), {{"background", int64_t{1}}, {"begin", begin}, {"count", count}}, adamw);
+      AddMoveOfPart({from}, part.back(), {{"background", int64_t{1}}, {"begin", begin}, {"count", count}},
+                    whole_update);
     }
     return part;
   }

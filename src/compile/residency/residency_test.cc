@@ -18,8 +18,8 @@ constexpr int kLayers = 4;
 Graph Layers() {
   Graph graph;
   GraphBuilder build(&graph);
-  const ValueId token = build.Source("token", {DType::kI32, {kTokens}}, Role::kInput);
-  const ValueId target = build.Source("target", {DType::kI32, {kTokens}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, kTokens);
+  const ValueId target = build.TokenInput("target", DType::kI32, kTokens);
   const TensorType square{DType::kF32, {kWide, kWide}};
   const auto weight = [&](const std::string& name) {
     const ValueId id = build.Source(name, square, Role::kWeight);

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "graph/update_rule.h"
+
 namespace temper {
 namespace {
-
-// Of adamw's inputs the first moment.
-constexpr size_t kAdamwMoment = 2;
-static_assert(kAdamwMoment < kAdamwTensors);
 
 size_t At(ValueId id) {
   return static_cast<size_t>(id);
@@ -48,17 +46,18 @@ void Touches::FindProcessors(const Homes& homes) {
   std::vector<bool> is_sum(static_cast<size_t>(graph_.num_values()), false);
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
-    if (node.op != Op::kAdamw && node.op != Op::kSumSquares && node.op != Op::kClip) continue;
+    const bool updates = UpdateRuleOf(node.op) != nullptr;
+    if (!updates && node.op != Op::kSumSquares && node.op != Op::kClip) continue;
     if (node.op == Op::kClip) {
       clip = i;
       for (size_t k = 0; k + 1 < node.inputs.size(); ++k) sums_only &= is_sum[At(node.inputs[k])];
       continue;
     }
-    const Tier home = HomeByName(graph_, homes, node.inputs[node.op == Op::kAdamw ? kAdamwMoment : 0]);
+    const Tier home = HomeByName(graph_, homes, node.inputs[updates ? UpdateOperands(node).home() : 0]);
     // A gradient on the disk is summed up on the device, which has room for it: it was made there.
-    const bool at_host = node.op == Op::kAdamw ? home != Tier::kDevice : home == Tier::kHost;
+    const bool at_host = updates ? home != Tier::kDevice : home == Tier::kHost;
     if (at_host) processor_[i] = Tier::kHost;
-    if (node.op == Op::kAdamw) all_on_host &= home != Tier::kDevice;
+    if (updates) all_on_host &= home != Tier::kDevice;
     if (node.op == Op::kSumSquares) is_sum[At(node.outputs[0])] = true;
   }
   if (clip && all_on_host && sums_only) processor_[*clip] = Tier::kHost;
@@ -69,11 +68,16 @@ void Touches::FindCut(const ResidencySpec& spec) {
   cut_.assign(processor_.size(), false);
   for (size_t i = 0; i < cut_.size(); ++i) {
     const Node& node = graph_.nodes()[i];
-    if (node.op != Op::kAdamw || HomeByName(graph_, *spec.homes, node.inputs[kAdamwMoment]) != Tier::kDisk) continue;
+    const UpdateRule* const rule = UpdateRuleOf(node.op);
+    if (rule == nullptr || !rule->elementwise()) continue;
+    const UpdateOperands operands(node);
+    const ValueId state = node.inputs[operands.home()];
+    if (HomeByName(graph_, *spec.homes, state) != Tier::kDisk) continue;
     const auto whole = [&](ValueId id) { return HomeByName(graph_, *spec.homes, id) == Tier::kHost; };
-    cut_[i] = graph_.value(node.inputs[kAdamwMoment]).type.shape.elements() > spec.update_part &&
-              std::none_of(node.inputs.begin(), node.inputs.begin() + kAdamwTensors, whole) &&
-              std::none_of(node.outputs.begin(), node.outputs.end(), whole);
+    cut_[i] =
+        graph_.value(state).type.shape.elements() > spec.update_part &&
+        std::none_of(node.inputs.begin(), node.inputs.begin() + static_cast<ptrdiff_t>(operands.tensors()), whole) &&
+        std::none_of(node.outputs.begin(), node.outputs.end(), whole);
   }
 }
 
@@ -87,7 +91,8 @@ void Touches::FindTouches(const Homes& homes) {
       if (list.empty() || list.back().node != i) list.push_back({.node = i, .on = on});
       (writes ? list.back().writes : list.back().reads) = true;
     };
-    for (size_t k = 0; k < node.inputs.size(); ++k) touch(node.inputs[k], IsCut(i) && k < kAdamwTensors, false);
+    const size_t in_parts = IsCut(i) ? UpdateOperands(node).tensors() : 0;
+    for (size_t k = 0; k < node.inputs.size(); ++k) touch(node.inputs[k], k < in_parts, false);
     for (ValueId id : node.outputs) touch(id, IsCut(i), true);
   }
 }
@@ -121,13 +126,14 @@ void Touches::FindHomes(const Homes& homes) {
 }
 
 Bytes Touches::CopiesOfCut(int node) const {
-  const Node& adamw = graph_.nodes()[static_cast<size_t>(node)];
+  const Node& update = graph_.nodes()[static_cast<size_t>(node)];
+  const UpdateOperands operands(update);
   Bytes of_element{};
   const auto add = [&](ValueId id) { of_element += Bytes{SizeOf(graph_.value(id).type.dtype)}; };
-  std::for_each(adamw.inputs.begin(), adamw.inputs.begin() + kAdamwTensors, add);
+  for (size_t k = 0; k < operands.tensors(); ++k) add(update.inputs[k]);
   // The new weight, beside the states that are updated in place.
-  std::for_each(adamw.outputs.begin() + kAdamwStates, adamw.outputs.end(), add);
-  const int64_t elements = graph_.value(adamw.inputs[0]).type.shape.elements();
+  for (size_t k = operands.replacing(); k < update.outputs.size(); ++k) add(update.outputs[k]);
+  const int64_t elements = graph_.value(update.inputs[0]).type.shape.elements();
   return UpdateAtHost(of_element * elements, of_element, update_part_);
 }
 
@@ -159,10 +165,6 @@ bool Touches::IsAway(ValueId root) const {
 
 Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part) {
   return std::min(whole, of_element * update_part * kPartsAtHost);
-}
-
-Bytes StatesAtHost(Bytes states, int64_t update_part) {
-  return UpdateAtHost(states, Bytes{SizeOf(DType::kF32)} * kAdamwStates, update_part);
 }
 
 }  // namespace temper

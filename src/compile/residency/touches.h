@@ -11,16 +11,12 @@
 
 namespace temper {
 
-// Of adamw's inputs master, gradient and both moments, of its outputs master and moments come first.
-inline constexpr size_t kAdamwTensors = 4, kAdamwStates = 3;
 // Parts of an update that are at the host at once: one is read, one updated, one written.
 inline constexpr int64_t kPartsAtHost = 3;
 
 // Of tensors that take `whole` bytes, `of_element` all together for each element of the weight, what the update has at
 // the host at once when they are on the disk: all, or as many parts as are under way.
 Bytes UpdateAtHost(Bytes whole, Bytes of_element, int64_t update_part);
-// The same of a weight's states.
-Bytes StatesAtHost(Bytes states, int64_t update_part = kUpdatePart);
 
 // A node that reads or writes a value. Of nodes that do so twice, both.
 struct Touch {

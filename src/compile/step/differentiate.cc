@@ -14,20 +14,19 @@ class Differentiator final : public GradientSink {
       : graph_(std::move(forward)), accumulate_(accumulate), forward_nodes_(graph_.nodes().size()) {
     graph_.nodes().reserve(forward_nodes_ * 3);
     MarkNeeds();
+    MarkRoots();
   }
 
   Graph Run() {
     if (accumulate_) AddGradientSources();
-    bool rooted = false;
     for (size_t i = forward_nodes_; i-- > 0;) {
       at_ = i;
       // Emitting nodes moves the graph's. What the root's rule extends has to stay in it.
-      const bool is_root = graph_.nodes()[i].op == Op::kLinearCrossEntropy;
-      current_ = is_root ? graph_.nodes()[i] : std::move(graph_.nodes()[i]);
-      Follow(&rooted);
-      if (!is_root) graph_.nodes()[i] = std::move(current_);
+      const bool extends = RuleOf(graph_.nodes()[i].op).only_root;
+      current_ = extends ? graph_.nodes()[i] : std::move(graph_.nodes()[i]);
+      Follow();
+      if (!extends) graph_.nodes()[i] = std::move(current_);
     }
-    TEMPER_CHECK(rooted) << "no linear_cross_entropy to differentiate";
     return std::move(graph_);
   }
 
@@ -36,6 +35,12 @@ class Differentiator final : public GradientSink {
   ValueId OutputGradient(int i) const override { return Get(gradients_, Input(node().outputs, i)); }
   bool Needs(int input) const override { return Get(needs_, Input(node().inputs, input)); }
   ValueId Pending(int input) const override { return Get(gradients_, Input(node().inputs, input)); }
+
+  ValueId PendingBefore(int input) const override {
+    const ValueId pending = Pending(input);
+    // The sources are those of AddGradientSources, behind the forward values; what nodes make comes after them.
+    return pending < num_sources_ ? pending : kNoValue;
+  }
 
   std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) override {
     Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
@@ -92,11 +97,10 @@ class Differentiator final : public GradientSink {
 
  private:
   // The gradients of what node() reads, from those of what it makes.
-  void Follow(bool* rooted) {
+  void Follow() {
     const Node& node = current_;
-    if (node.op == Op::kLinearCrossEntropy) {
-      TEMPER_CHECK(!*rooted) << "a graph has one loss";
-      *rooted = true;
+    if (RuleOf(node.op).only_root) {
+      if (!seeds_itself_[static_cast<size_t>(node.outputs[0])]) return;
     } else if (std::none_of(node.outputs.begin(), node.outputs.end(),
                             [&](ValueId id) { return Get(gradients_, id) != kNoValue; })) {
       return;
@@ -129,6 +133,20 @@ class Differentiator final : public GradientSink {
     }
   }
 
+  void MarkRoots() {
+    TEMPER_CHECK(!graph_.roots().empty()) << "no loss to differentiate";
+    seeds_itself_.assign(graph_.num_values(), 0);
+    for (const auto& [loss, seed] : graph_.roots()) {
+      if (seed == kNoValue) {
+        seeds_itself_[static_cast<size_t>(loss)] = 1;
+      } else {
+        gradients_[static_cast<size_t>(loss)] = seed;
+      }
+    }
+    graph_.roots().clear();
+    num_sources_ = graph_.num_values();
+  }
+
   void AddGradientSources() {
     const int before = graph_.num_values();
     for (ValueId id = 0; id < before; ++id) {
@@ -138,6 +156,7 @@ class Differentiator final : public GradientSink {
       gradients_[id] =
           graph_.AddValue({.name = GradientName(graph_.value(id).name), .type = type, .role = Role::kGradient});
     }
+    num_sources_ = graph_.num_values();
   }
 
   Graph graph_;
@@ -145,7 +164,9 @@ class Differentiator final : public GradientSink {
   const size_t forward_nodes_;
   size_t at_ = 0;
   Node current_;                    // whose gradient is being made
+  ValueId num_sources_ = 0;         // values before this one are the forward graph's and gradients so far
   std::vector<char> needs_;         // per forward value: a trainable value reaches it
+  std::vector<char> seeds_itself_;  // per forward value: a root without a seed
   std::vector<ValueId> gradients_;  // per forward value: its gradient so far
 };
 

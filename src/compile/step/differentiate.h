@@ -1,7 +1,7 @@
 // differentiate: appends the backward pass of one micro-batch to its forward graph.
 //
-// The graph's one linear_cross_entropy is the root, seeded with 1 per supervised token: gradients are of the loss
-// *sum*. Only paths that reach a trainable value are followed, so frozen weights cost no gradient and keep no
+// It starts at the graph's roots, which are then no more: gradients are of the *sum* of the losses' elements, each
+// times its seed. Only paths that reach a trainable value are followed, so frozen weights cost no gradient and keep no
 // activation alive.
 //
 // The gradient of trainable value W is a chain of values that all share one f32 buffer named "grad:W":
@@ -13,7 +13,7 @@
 
 namespace temper {
 
-// REQUIRES: `forward` verifies, has exactly one linear_cross_entropy, and a trainable value reaches it.
+// REQUIRES: `forward` verifies, has a root, and a trainable value reaches each.
 Graph Differentiate(Graph forward, bool accumulate);
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "compile/step/fuse.h"
@@ -20,8 +21,8 @@ struct Net {
   GraphBuilder build{&graph};
   ValueId token, target, table, w1, w2;
   Net() {
-    token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
-    target = build.Source("target", {DType::kI32, {T}}, Role::kInput);
+    token = build.TokenInput("token", DType::kI32, T);
+    target = build.TokenInput("target", DType::kI32, T);
     table = build.Source("table", {DType::kBF16, {V, D}}, Role::kWeight);
     w1 = build.Source("w1", {DType::kBF16, {D, D}}, Role::kWeight);
     w2 = build.Source("w2", {DType::kBF16, {D, D}}, Role::kWeight);
@@ -149,11 +150,11 @@ TEST(Differentiate, SumsTheGradientsOfAValueUsedTwice) {
   GraphBuilder build(&twice);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   twice.value(table).trainable = true;
-  const ValueId token = build.Source("token", {DType::kI32, {T}}, Role::kInput);
+  const ValueId token = build.TokenInput("token", DType::kI32, T);
   const ValueId x = build.Embedding(table, token, 0, "x");
   const ValueId squared = build.Swiglu(x, x, "squared");
   const ValueId sum = build.Sum(squared, squared, "sum");
-  build.Add(Op::kLinearCrossEntropy, {sum, table, build.Source("target", {DType::kI32, {T}}, Role::kInput)}, {}, "loss",
+  build.Add(Op::kLinearCrossEntropy, {sum, table, build.TokenInput("target", DType::kI32, T)}, {}, "loss",
             Role::kOutput);
   const Graph back = Differentiate(twice, false);
   EXPECT_TRUE(Verify(back).ok()) << Verify(back).message();
@@ -165,12 +166,11 @@ TEST(Differentiate, RandomOpsKeepTheirDrawsInTheBackward) {
   GraphBuilder build(&graph);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   graph.value(table).trainable = true;
-  const ValueId x = build.Embedding(table, build.Source("token", {DType::kI32, {T}}, Role::kInput), 0, "x");
+  const ValueId x = build.Embedding(table, build.TokenInput("token", DType::kI32, T), 0, "x");
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
   build.EnterBlock(0, "layer.");
   const ValueId y = build.Add(Op::kDropout, {x, rng}, {{"p", 0.25}}, "drop")[0];
-  build.Add(Op::kLinearCrossEntropy, {y, table, build.Source("target", {DType::kI32, {T}}, Role::kInput)}, {}, "loss",
-            Role::kOutput);
+  build.Add(Op::kLinearCrossEntropy, {y, table, build.TokenInput("target", DType::kI32, T)}, {}, "loss", Role::kOutput);
   const Graph back = Differentiate(graph, false);
   int dropouts = 0;
   for (const Node& n : back.nodes()) {
@@ -183,10 +183,60 @@ TEST(Differentiate, RandomOpsKeepTheirDrawsInTheBackward) {
   EXPECT_EQ(dropouts, 2);
 }
 
-TEST(DifferentiateDeathTest, NeedsOneLoss) {
+TEST(DifferentiateDeathTest, NeedsALoss) {
   Net none;
-  none.graph.nodes().pop_back();
-  EXPECT_DEATH((void)Differentiate(none.Train({none.w1}).graph, false), "no linear_cross_entropy");
+  none.graph.roots().clear();
+  EXPECT_DEATH((void)Differentiate(none.Train({none.w1}).graph, false), "no loss to differentiate");
+}
+
+// Roots are where it starts; what it returns has none.
+TEST(Differentiate, ASecondLossOnTheSameWeightAddsItsGradient) {
+  for (const bool accumulate : {false, true}) {
+    Net net;
+    const ValueId x = net.graph.nodes().back().inputs[0];
+    net.build.Add(Op::kLinearCrossEntropy, {x, net.table, net.target}, {}, "loss2", Role::kOutput);
+    ASSERT_EQ(net.graph.roots().size(), 2u);
+    ASSERT_TRUE(Verify(net.graph).ok()) << Verify(net.graph).message();
+    const Graph graph = Differentiate(net.Train({net.table, net.w1}).graph, accumulate);
+    ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message() << PrintGraph(graph);
+    EXPECT_TRUE(graph.roots().empty());
+    int with_acc = 0;
+    for (const Node& n : graph.nodes()) with_acc += n.op == Op::kLinearCrossEntropy && n.attributes.Flag("acc_w");
+    EXPECT_EQ(with_acc, accumulate ? 1 : 0) << "what the later loss makes is no operand of the earlier one";
+    EXPECT_EQ(BackwardOps(graph).count("add"), 2u) << "of x and of the table";
+  }
+}
+
+TEST(Differentiate, ARootWithASeedStartsThere) {
+  Net net;
+  net.graph.roots().clear();
+  const ValueId x = net.graph.nodes().back().inputs[0];
+  const ValueId seed = net.build.Source("seed", net.graph.value(x).type, Role::kInput);
+  net.graph.roots() = {{x, seed}};
+  ASSERT_TRUE(Verify(net.graph).ok()) << Verify(net.graph).message();
+  const auto read = ReadGraph(PrintGraph(net.graph));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->roots(), net.graph.roots());
+  const Graph graph = Differentiate(net.Train({net.w2}).graph, false);
+  ASSERT_TRUE(Verify(graph).ok()) << Verify(graph).message();
+  EXPECT_EQ(BackwardOps(graph), (std::multiset<std::string>{"linear_dw"}));
+  EXPECT_EQ(graph.nodes().back().inputs[0], seed);
+  for (const Node& n : graph.nodes()) {
+    EXPECT_FALSE(n.attributes.Flag("grad_x")) << "a loss that is no root has no gradient";
+  }
+}
+
+TEST(Differentiate, RootsThatFitNothingAreRefused) {
+  const auto refused = [](const std::function<void(Net&, Graph&)>& spoil) {
+    Net net;
+    spoil(net, net.graph);
+    EXPECT_FALSE(Verify(net.graph).ok());
+  };
+  refused([](Net&, Graph& g) { g.roots()[0].loss = g.num_values(); });
+  refused([](Net& net, Graph& g) { g.roots()[0].loss = net.token; });
+  refused([](Net& net, Graph& g) { g.roots()[0].seed = net.table; });
+  refused([](Net&, Graph& g) { g.roots().push_back({g.nodes().back().inputs[0]}); });
+  refused([](Net& net, Graph& g) { g.roots().push_back({g.nodes().back().inputs[0], net.table}); });
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
 
 class UpdateBuilder {
  public:
-  UpdateBuilder(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage)
+  UpdateBuilder(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage)
       : forward_(forward), spec_(spec), mesh_(mesh), stage_(stage), build_(&graph_) {}
 
   Graph Run() {
@@ -24,14 +24,14 @@ class UpdateBuilder {
     if (spec_.max_norm > 0) {
       for (Trainable& t : trainables_) SumSquares(&t);
       const ValueId clip = Clip();
-      for (const Trainable& t : trainables_) Adamw(t, clip);
+      for (const Trainable& t : trainables_) Update(t, clip);
     } else {
       // The norm is for people to see: no weight waits for it.
       build_.EnterBlock(kBlockAfter, "", Phase::kUpdate);
       const ValueId factor = build_.Add(Op::kClip, {scalars_}, {{"max_norm", 0.0}}, "factor")[0];
       for (Trainable& t : trainables_) {
         SumSquares(&t);
-        Adamw(t, factor);
+        Update(t, factor);
       }
       Clip();
     }
@@ -142,39 +142,39 @@ class UpdateBuilder {
     return build_.Add(Op::kAllReduce, terms, {{"axes", axes.ToString()}, {"ranks", int64_t{mesh_.size(axes)}}}, name);
   }
 
-  ValueId State(const std::string& name, const Value& weight) {
-    const ValueId id = build_.Source(name, {DType::kF32, weight.type.shape}, Role::kOptimizerState);
+  ValueId State(const std::string& name, DType dtype, const Value& weight) {
+    const ValueId id = build_.Source(name, {dtype, weight.type.shape}, Role::kOptimizerState);
     graph_.value(id).shard = weight.shard;
     return id;
   }
 
-  void Adamw(const Trainable& t, ValueId clip) {
+  void Update(const Trainable& t, ValueId clip) {
     const Value& weight = t.in(forward_);
     build_.EnterBlock(t.block, "", Phase::kUpdate);
     const bool has_master = weight.type.dtype != DType::kF32;
     const ValueId own = build_.Source(weight.name, weight.type, weight.role);
     graph_.value(own).trainable = true;
+    graph_.value(own).decays = weight.decays;
     graph_.value(own).shard = weight.shard;
-    const ValueId master = has_master ? State(MasterName(weight.name), weight) : own;
-    const ValueId m = State(AdamMName(weight.name), weight);
-    const ValueId v = State(AdamVName(weight.name), weight);
-    const double decay = weight.type.shape.rank() >= 2 ? spec_.weight_decay : 0.0;
-    Attributes attributes = {{"beta1", spec_.beta1},
-                             {"beta2", spec_.beta2},
-                             {"eps", spec_.eps},
-                             {"weight_decay", decay},
-                             {"weight", int64_t{has_master}}};
+    std::vector<ValueId> inputs = {has_master ? State(MasterName(weight.name), DType::kF32, weight) : own, t.gradient};
+    for (const UpdateState* state : spec_.rule->StatesOf(spec_.settings)) {
+      inputs.push_back(State(state->NameOf(weight.name), state->dtype, weight));
+    }
+    inputs.insert(inputs.end(), {clip, scalars_});
+    Attributes attributes = spec_.settings;
+    attributes.Set("weight_decay", weight.decays ? spec_.weight_decay : 0.0);
+    attributes.Set("weight", int64_t{has_master});
     if (has_master) attributes.Set("dtype", std::string(ToString(weight.type.dtype)));
-    const auto outputs = build_.Add(Op::kAdamw, {master, t.gradient, m, v, clip, scalars_}, std::move(attributes),
-                                    "updated:" + weight.name);
-    graph_.value(outputs[0]).updates = master;
-    graph_.value(outputs[1]).updates = m;
-    graph_.value(outputs[2]).updates = v;
-    if (has_master) graph_.value(outputs[3]).updates = own;
+    const auto outputs = build_.Add(spec_.rule->op, inputs, std::move(attributes), "updated:" + weight.name);
+    const UpdateOperands operands(graph_.nodes().back());
+    for (size_t k = 0; k < operands.replacing(); ++k) {
+      graph_.value(outputs[k]).updates = inputs[UpdateOperands::Replaced(k)];
+    }
+    if (has_master) graph_.value(outputs.back()).updates = own;
   }
 
   const Graph& forward_;
-  const AdamwSpec& spec_;
+  const UpdateSpec& spec_;
   const Mesh& mesh_;
   const UpdateStage& stage_;
   Graph graph_;
@@ -185,7 +185,7 @@ class UpdateBuilder {
 
 }  // namespace
 
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage) {
+Graph BuildUpdate(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage) {
   return UpdateBuilder(forward, spec, mesh, stage).Run();
 }
 

@@ -1,4 +1,4 @@
-// The update of a training step: clipping, AdamW.
+// The update of a training step: clipping, and an optimizer's op for every trainable value.
 #pragma once
 
 #include <map>
@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/update_rule.h"
 #include "tensor/mesh.h"
 
 namespace temper {
 
-struct AdamwSpec {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;  // of matrices; vectors (norm weights, biases) do not decay, as in HF Trainer
-  double max_norm = 1.0;    // 0: no clipping
+struct UpdateSpec {
+  const UpdateRule* rule = &kAdamwUpdate;
+  Attributes settings = AdamwSettings();  // of that rule
+  double weight_decay = 0;                // of values that decay (Value::decays)
+  double max_norm = 1.0;                  // 0: no clipping
 };
 
 // Where a stage of a pipeline is, as its update sees the others.
@@ -27,6 +29,6 @@ struct UpdateStage {
 // micro-batch has added up between ranks (compile/mesh/grad_sync.h). Sums of squares are added up over the axes that
 // split a weight, so that the norm counts every element once. In a pipeline stages give each other their gradients of a
 // weight that both have, and add up their sums of squares. REQUIRES: a forward graph.
-Graph BuildUpdate(const Graph& forward, const AdamwSpec& spec, const Mesh& mesh, const UpdateStage& stage = {});
+Graph BuildUpdate(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage = {});
 
 }  // namespace temper

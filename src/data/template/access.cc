@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "data/template/comparison.h"
 #include "data/template/interpreter.h"
 #include "data/template/unicode.h"
 
@@ -28,10 +27,6 @@ std::optional<Value> FindAttribute(const Value& of, std::string_view name) {
     return Value::UndefinedHint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, TypeName(of)));
   }
   if (of.Is(Type::kNative)) return of.native().Attribute(name);
-  if (of.Is(Type::kTuple) && of.is_group()) {
-    if (name == "grouper") return of.items()[0];
-    if (name == "list") return of.items()[1];
-  }
   if (const MethodFunction method = FindMethod(of, name)) {
     auto function = std::make_shared<FunctionObject>(
         std::string(name),

@@ -10,13 +10,13 @@
 namespace temper {
 namespace {
 
-// Whether a message asks to be supervised: "weight" (0 or 1, OpenAI's key) or "train" (true or false).
+// Whether a message asks to be supervised: "weight" (OpenAI's key; any but 0) or "train" (true or false).
 Result<bool> WantsTraining(const OrderedJson& message, const std::string& where) {
   const auto weight = message.find("weight"), train = message.find("train");
   if (weight != message.end() && !weight->is_null()) {
     if (weight->is_boolean()) return weight->get<bool>();
-    if (weight->is_number() && (*weight == 0 || *weight == 1)) return *weight == 1;
-    return InvalidArgument(fmt::format("{}: 'weight' should be 0 or 1 but is {}", where, weight->dump()));
+    if (weight->is_number() && weight->get<double>() >= 0) return weight->get<double>() > 0;
+    return InvalidArgument(fmt::format("{}: 'weight' should be a number from 0 on, but is {}", where, weight->dump()));
   }
   if (train != message.end() && !train->is_null()) {
     if (train->is_boolean()) return train->get<bool>();
@@ -44,9 +44,9 @@ OrderedJson ForTemplate(const OrderedJson& message) {
 
 }  // namespace
 
-Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template,
-                                        const ChatTemplate::SpecialTokens& special_tokens, const OrderedJson& messages,
-                                        const OrderedJson& tools, const ChatOptions& options) try {
+Result<ChatRenderer> ChatRenderer::Make(const Template& jinja_template, const ChatSpecialTokens& special_tokens,
+                                        const OrderedJson& messages, const OrderedJson& tools,
+                                        const ChatOptions& options) try {
   if (!messages.is_array()) {
     return InvalidArgument(fmt::format("the messages should be a list but are {}", messages.type_name()));
   }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/template/chat_template.h"
+#include "data/template/chat_rendering.h"
 #include "data/template/value.h"
 
 namespace temper {
@@ -21,7 +21,7 @@ class ChatRenderer {
     bool supervised = false;
   };
 
-  static Result<ChatRenderer> Make(const Template& jinja_template, const ChatTemplate::SpecialTokens& special_tokens,
+  static Result<ChatRenderer> Make(const Template& jinja_template, const ChatSpecialTokens& special_tokens,
                                    const OrderedJson& messages, const OrderedJson& tools, const ChatOptions& options);
 
   const std::vector<Message>& messages() const { return messages_; }

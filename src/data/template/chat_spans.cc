@@ -247,9 +247,11 @@ class Deriver {
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
           chat.assistant.push_back({span.begin, std::min(span.end, *upto)});
+          chat.messages.push_back(turns[i].message);
         }
       }
       chat.assistant.insert(chat.assistant.end(), turns[j].spans.begin(), turns[j].spans.end());
+      chat.messages.resize(chat.assistant.size(), turns[j].message);
       chat.text = std::move(turns[j].text);
       held[j] = true;
       TEMPER_RETURN_IF_ERROR(Check(chat, turns[j].message));

@@ -72,8 +72,8 @@ Status AddFromFiles(Env& env, const std::string& folder, Sources& sources) {
 }
 
 // Those that transformers hands to every template, where the model has them. A token is a text or {"content": text}.
-ChatTemplate::SpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
-  ChatTemplate::SpecialTokens out;
+ChatSpecialTokens ReadSpecialTokens(const Json& config, const Json& map) {
+  ChatSpecialTokens out;
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     for (const Json* object : {&config, &map}) {
       const auto it = object->find(key);
@@ -123,7 +123,7 @@ Result<std::optional<ChatTemplate>> ChatTemplate::Load(Env& env, const std::stri
   return std::optional<ChatTemplate>(std::move(out));
 }
 
-Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string where, SpecialTokens special_tokens) {
+Result<ChatTemplate> ChatTemplate::FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens) {
   TEMPER_ASSIGN_OR_RETURN(Template parsed, Template::Parse(std::move(source), std::move(where)));
   ChatTemplate out(std::move(parsed));
   out.special_tokens_ = std::move(special_tokens);

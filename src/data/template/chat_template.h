@@ -15,40 +15,17 @@
 // A ChatTemplate is immutable: any number of threads may use it at once.
 #pragma once
 
-#include <ctime>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/env.h"
 #include "base/status.h"
+#include "data/template/chat_rendering.h"
 #include "data/template/jinja.h"
 #include "format/json.h"
 
 namespace temper {
-
-struct ChatOptions {
-  // What strftime_now gives a template. Fixed by the caller, so that a run can be repeated.
-  std::tm today = Epoch();
-  // More variables for the template, e.g. {"enable_thinking": false, "date_string": "26 Jul 2024"}; null for none.
-  // They win over the special tokens. Must outlive the call.
-  const OrderedJson* variables = nullptr;
-  RenderLimits limits;
-  // Asked with the prompt of a turn (P below): whether the turn lies beyond what the caller can use. Then it and all
-  // later ones are left out; the first of a conversation never is. Null: none does. Called from the thread that
-  // renders.
-  std::function<bool(std::string_view prompt)> is_beyond;
-};
-
-struct RenderedChat {
-  std::string text;
-  std::vector<TextSpan> assistant;  // never empty; ascending, disjoint, none of them empty or all of the text
-  // What the conversation goes on with behind `text` where turns were left out (is_beyond): to be counted.
-  std::string beyond;
-};
 
 class ChatTemplate {
  public:
@@ -57,9 +34,8 @@ class ChatTemplate {
   // or a list of {name, template}), then chat_template.json. A template named "tool_use" is used where there are tools.
   // bos_token, eos_token and the like come from tokenizer_config.json or special_tokens_map.json.
   static Result<std::optional<ChatTemplate>> Load(Env& env, const std::string& model_folder);
-  // `where` names the template in errors. `special_tokens`: {"bos_token", "<s>"}, ...
-  using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
-  static Result<ChatTemplate> FromSource(std::string source, std::string where, SpecialTokens special_tokens = {});
+  // `where` names the template in errors.
+  static Result<ChatTemplate> FromSource(std::string source, std::string where, ChatSpecialTokens special_tokens = {});
 
   // `messages`: an array of objects with a "role"; `tools`: an array of JSON schemas, or null (an empty array is as
   // null).
@@ -73,7 +49,7 @@ class ChatTemplate {
                                                     const ChatOptions& options = {}) const;
 
   const std::string& where() const { return default_.where(); }
-  const SpecialTokens& special_tokens() const { return special_tokens_; }
+  const ChatSpecialTokens& special_tokens() const { return special_tokens_; }
   // Empty where the model names none.
   std::string eos_token() const;
 
@@ -82,7 +58,7 @@ class ChatTemplate {
 
   Template default_;
   std::optional<Template> tool_use_;
-  SpecialTokens special_tokens_;
+  ChatSpecialTokens special_tokens_;
 };
 
 }  // namespace temper

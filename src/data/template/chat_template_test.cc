@@ -77,8 +77,8 @@ TEST(ChatTemplate, ExcludesTurnsThatTheDataExcludes) {
     EXPECT_EQ(Make(kChatMl).Render(messages, nullptr, false)->find("weight"), std::string::npos);
   }
   OrderedJson messages = TwoTurns();
-  messages[1]["weight"] = 2;
-  EXPECT_EQ(SpanError(kChatMl, messages), "message 2: 'weight' should be 0 or 1 but is 2");
+  messages[1]["weight"] = -2;
+  EXPECT_EQ(SpanError(kChatMl, messages), "message 2: 'weight' should be a number from 0 on, but is -2");
 }
 
 TEST(ChatTemplate, KeysThatOnlySteerTrainingDoNotReachTheTemplate) {

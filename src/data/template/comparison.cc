@@ -1,4 +1,4 @@
-#include "data/template/comparison.h"
+#include "data/template/value.h"
 
 #include <fmt/core.h>
 

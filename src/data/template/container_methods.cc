@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "data/template/access.h"
-#include "data/template/comparison.h"
 #include "data/template/parameters.h"
 
 namespace temper::jinja {
@@ -44,19 +43,6 @@ Value IndexOf(Interpreter&, const Value& self, const Arguments& arguments) {
   Fail(fmt::format("{} is not in {}", Repr(p[0]), TypeName(self)));
 }
 
-Value IsWhole(Interpreter&, const Value& self, const Arguments&) {
-  return Value::Bool(!self.Is(Type::kFloat) || self.number() == std::floor(self.number()));
-}
-
-Value BitLength(Interpreter&, const Value& self, const Arguments&) {
-  int64_t bits = 0;
-  for (uint64_t v = static_cast<uint64_t>(self.integer() < 0 ? -(self.integer() + 1) + 1ull : self.integer()); v;
-       v >>= 1) {
-    ++bits;
-  }
-  return Value::Int(bits);
-}
-
 }  // namespace
 
 MethodFunction FindContainerMethod(Type type, std::string_view name) {
@@ -76,12 +62,6 @@ MethodFunction FindContainerMethod(Type type, std::string_view name) {
       if (name == "count") return CountItems;
       if (name == "index") return IndexOf;
       return nullptr;
-    case Type::kBool:
-    case Type::kInt:
-      if (name == "bit_length") return BitLength;
-      return nullptr;
-    case Type::kFloat:
-      return name == "is_integer" ? IsWhole : nullptr;
     default:
       return nullptr;
   }

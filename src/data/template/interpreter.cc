@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "data/template/comparison.h"
 #include "data/template/operators.h"
 
 namespace temper::jinja {

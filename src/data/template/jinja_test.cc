@@ -178,8 +178,6 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
       "{{ 'x' * 9999999999 }}",
       "{{ 'xx' * 9223372036854775807 }}",
       "{{ [1] * 9999999999 }}",
-      "{{ 'x'.center(9999999999) }}",
-      "{{ 'x'.zfill(9999999999) }}",
       "{{ '%9999999d' % 1 * 100 }}",
       "{{ '%99999999999d' % 1 }}",
       "{{ '{:999999999}'.format(1) }}",
@@ -188,9 +186,6 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
       "{{ ('x' * 9999999).replace('', 'y' * 9999999) }}",
       "{{ ([('x' * 999999)] * 9999) | join }}",
       "{{ 1.5 | round(999999999) | string * 99999999 }}",
-      "{{ '\t'.expandtabs(9999999999) }}",
-      "{{ [1] | batch(9999999999, 0) | list }}",
-      "{{ [1] | slice(9999999999) | list }}",
       "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }}{% "
       "endfor %}{% endfor %}",
       // depth of data, and circles

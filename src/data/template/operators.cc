@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "data/template/comparison.h"
 #include "data/template/percent_format.h"
 
 namespace temper::jinja {

@@ -4,7 +4,6 @@
 
 #include <unordered_map>
 
-#include "data/template/comparison.h"
 #include "data/template/filters.h"
 #include "data/template/operators.h"
 #include "data/template/parameters.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "data/template/access.h"
-#include "data/template/comparison.h"
 #include "data/template/filter_tables.h"
 #include "data/template/filters.h"
 #include "data/template/interpreter.h"
@@ -257,88 +256,15 @@ Value Choose(Interpreter& interpreter, const Value& v, Arguments arguments) {
   return Value::Iterator(std::move(out));
 }
 
-Value Batch(Interpreter&, const Value& v, Arguments arguments) {
-  const Parameters p("batch", arguments, {"linecount", "fill_with"}, 1);
-  const int64_t size = p.Int(0, 0);
-  std::vector<Value> out, line;
-  for (const Value& item : Elements(v)) {
-    if (static_cast<int64_t>(line.size()) == size) out.push_back(Value::List(std::exchange(line, {})));
-    line.push_back(item);
-  }
-  if (!line.empty()) {
-    while (p.HasNotNone(1) && static_cast<int64_t>(line.size()) < size) {
-      Budget::Step();
-      Budget::Charge(sizeof(Value));
-      line.push_back(p[1]);
-    }
-    out.push_back(Value::List(std::move(line)));
-  }
-  return Value::Iterator(std::move(out));
-}
-
-Value Slice(Interpreter&, const Value& v, Arguments arguments) {
-  const Parameters p("slice", arguments, {"slices", "fill_with"}, 1);
-  const Elements elements(v);
-  const auto n = static_cast<int64_t>(elements->size());
-  const int64_t slices = p.Int(0, 0);
-  if (slices == 0) Fail("integer division or modulo by zero");
-  std::vector<Value> out;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    Budget::Step();
-    const bool longer = i < n % slices;
-    const int64_t end = begin + n / slices + longer;
-    std::vector<Value> part(elements->begin() + begin, elements->begin() + end);
-    if (p.HasNotNone(1) && !longer) part.push_back(p[1]);
-    out.push_back(Value::List(std::move(part)));
-    begin = end;
-  }
-  return Value::Iterator(std::move(out));
-}
-
-Value GroupBy(Interpreter&, const Value& v, Arguments arguments) {
-  const Parameters p("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
-  const AttributePath path(&p[0]);
-  const bool case_sensitive = p.Flag(2, false);
-  const Elements elements(v);
-  std::vector<Value> keys, real_keys;
-  for (const Value& item : *elements) {
-    real_keys.push_back(path.Of(item, Pointer(p, 1)));
-    keys.push_back(case_sensitive ? real_keys.back() : IgnoreCase(real_keys.back()));
-  }
-  const std::vector<size_t> order = SortedOrder(keys, false);
-  std::vector<Value> out;
-  for (size_t i = 0; i < order.size();) {
-    const size_t first = order[i];
-    std::vector<Value> group;
-    for (; i < order.size() && Equal(keys[order[i]], keys[first]); ++i) group.push_back((*elements)[order[i]]);
-    if (group.empty()) group.push_back((*elements)[order[i++]]);  // NaN equals nothing, not even itself
-    out.push_back(Value::Group(real_keys[first], Value::List(std::move(group))));
-  }
-  return Value::List(std::move(out));
-}
-
-Value Attr(Interpreter&, const Value& v, Arguments arguments) {
-  const Parameters p("attr", arguments, {"name"}, 1);
-  p.Text(0);
-  RequireDefined(v);
-  // Only real attributes: an item of a mapping is not one.
-  if (v.Is(Type::kDict) && !FindMethod(v, p[0].text())) return Value::UndefinedAttribute(v, p[0]);
-  return GetAttribute(v, p[0]);
-}
-
 }  // namespace
 
 const FilterTable& SequenceFilters() {
   static const FilterTable kFilters = {
-      {"attr", Attr},
-      {"batch", Batch},
       {"count", LengthFilter},
       {"d", Default},
       {"default", Default},
       {"dictsort", DictSort},
       {"first", First},
-      {"groupby", GroupBy},
       {"items", Items},
       {"join", JoinFilter},
       {"last", Last},
@@ -352,7 +278,6 @@ const FilterTable& SequenceFilters() {
       {"reverse", Reverse},
       {"select", Choose<true, false>},
       {"selectattr", Choose<true, true>},
-      {"slice", Slice},
       {"sort", Sort},
       {"sum", Sum},
       {"unique", Unique},

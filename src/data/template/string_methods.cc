@@ -160,59 +160,6 @@ Value Join(Interpreter&, const Value& self, const Arguments& arguments) {
   return Like(self, std::move(out));
 }
 
-// Where the text goes in the wider field.
-enum class Justify { kLeft, kRight, kCenter };
-
-template <Justify justify>
-Value Pad(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Parameters p("justify", arguments, {"width", "fillchar"}, 1);
-  const std::string fill = p.Has(1) ? p.Text(1) : " ";
-  if (CountCodePoints(fill) != 1) Fail("The fill character must be exactly one character long");
-  const int64_t width = p.Int(0, 0);
-  const int64_t missing = width - self.text_length();
-  if (missing <= 0) return self;
-  // CPython puts the odd space to the left when the width is odd.
-  const int64_t left = justify == Justify::kLeft    ? 0
-                       : justify == Justify::kRight ? missing
-                                                    : missing / 2 + (missing & width & 1);
-  std::string out;
-  AppendRepeated(out, fill, left);
-  AppendText(out, self.text());
-  AppendRepeated(out, fill, missing - left);
-  return Like(self, std::move(out));
-}
-
-Value ZeroFill(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Parameters p("zfill", arguments, {"width"}, 1);
-  const std::string& text = self.text();
-  const size_t sign = !text.empty() && (text[0] == '+' || text[0] == '-') ? 1 : 0;
-  std::string out = text.substr(0, sign);
-  AppendRepeated(out, "0", p.Int(0, 0) - self.text_length());
-  AppendText(out, std::string_view(text).substr(sign));
-  return Like(self, std::move(out));
-}
-
-Value ExpandTabs(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Parameters p("expandtabs", arguments, {"tabsize"});
-  const int64_t size = p.Int(0, 8);
-  std::string out;
-  int64_t column = 0;
-  const std::string& text = self.text();
-  for (size_t at = 0; at < text.size();) {
-    const size_t start = at;
-    const char32_t c = NextCodePoint(text, at);
-    if (c == '\t') {
-      if (size <= 0) continue;
-      AppendRepeated(out, " ", size - column % size);
-      column += size - column % size;
-    } else {
-      AppendText(out, std::string_view(text).substr(start, at - start));
-      column = c == '\n' || c == '\r' ? 0 : column + 1;
-    }
-  }
-  return Like(self, std::move(out));
-}
-
 // Every character satisfies it, and there is one.
 template <bool (*predicate)(char32_t)>
 Value AllAre(Interpreter&, const Value& self, const Arguments&) {
@@ -224,12 +171,6 @@ Value AllAre(Interpreter&, const Value& self, const Arguments&) {
   return Value::Bool(!text.empty());
 }
 
-Value IsAsciiMethod(Interpreter&, const Value& self, const Arguments&) {
-  return Value::Bool(self.text_length() == static_cast<int64_t>(self.text().size()));
-}
-Value IsPrintableMethod(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  return self.text().empty() ? Value::Bool(true) : AllAre<IsPrintable>(interpreter, self, arguments);
-}
 Value IsUpperMethod(Interpreter&, const Value& self, const Arguments&) {
   Budget::Charge(static_cast<int64_t>(self.text().size()) * 8);
   return Value::Bool(IsUpperText(self.text()));
@@ -238,69 +179,26 @@ Value IsLowerMethod(Interpreter&, const Value& self, const Arguments&) {
   Budget::Charge(static_cast<int64_t>(self.text().size()) * 8);
   return Value::Bool(IsLowerText(self.text()));
 }
-Value IsTitleMethod(Interpreter&, const Value& self, const Arguments&) {
-  const std::string& text = self.text();
-  Budget::Charge(static_cast<int64_t>(text.size()) * 8);
-  bool any = false, in_word = false;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = NextCodePoint(text, at);
-    const bool upper = IsUpper(c) || IsTitle(c), lower = IsLower(c);
-    if ((upper && in_word) || (lower && !in_word)) return Value::Bool(false);
-    in_word = upper || lower;
-    any |= in_word;
-  }
-  return Value::Bool(any);
-}
-Value IsIdentifierMethod(Interpreter&, const Value& self, const Arguments&) {
-  const std::string& text = self.text();
-  for (size_t at = 0; at < text.size();) {
-    const bool first = at == 0;
-    const char32_t c = NextCodePoint(text, at);
-    if (c != '_' && !IsAlpha(c) && (first || !IsAlnum(c))) return Value::Bool(false);
-  }
-  return Value::Bool(!text.empty());
-}
-
 Value FormatMethod(Interpreter&, const Value& self, const Arguments& arguments) {
   return Format(self, arguments);
 }
-Value FormatMapMethod(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Parameters p("format_map", arguments, {"mapping"}, 1);
-  if (!p[0].Is(Type::kDict)) Fail("format_map() needs a mapping");
-  Arguments named;
-  for (const auto& [key, value] : p[0].dict().entries) {
-    if (key.IsString()) named.keywords.emplace_back(key.text(), value);
-  }
-  return Format(self, named);
-}
-
 }  // namespace
 
 MethodFunction FindStringMethod(std::string_view name) {
   static const std::unordered_map<std::string_view, MethodFunction> kMethods = {
       {"capitalize", Transform<Capitalize>},
-      {"center", Pad<Justify::kCenter>},
       {"count", Count},
       {"endswith", StartsOrEndsWith<true>},
-      {"expandtabs", ExpandTabs},
       {"find", Find<false, false>},
       {"format", FormatMethod},
-      {"format_map", FormatMapMethod},
       {"index", Find<false, true>},
       {"isalnum", AllAre<IsAlnum>},
       {"isalpha", AllAre<IsAlpha>},
-      {"isascii", IsAsciiMethod},
-      {"isdecimal", AllAre<IsDecimal>},
       {"isdigit", AllAre<IsDigit>},
-      {"isidentifier", IsIdentifierMethod},
       {"islower", IsLowerMethod},
-      {"isnumeric", AllAre<IsNumeric>},
-      {"isprintable", IsPrintableMethod},
       {"isspace", AllAre<IsSpace>},
-      {"istitle", IsTitleMethod},
       {"isupper", IsUpperMethod},
       {"join", Join},
-      {"ljust", Pad<Justify::kLeft>},
       {"lower", Transform<Lower>},
       {"lstrip", StripMethod<true, false>},
       {"partition", Partition<false>},
@@ -309,7 +207,6 @@ MethodFunction FindStringMethod(std::string_view name) {
       {"replace", Replace},
       {"rfind", Find<true, false>},
       {"rindex", Find<true, true>},
-      {"rjust", Pad<Justify::kRight>},
       {"rpartition", Partition<true>},
       {"rsplit", Split<true>},
       {"rstrip", StripMethod<false, true>},
@@ -317,10 +214,8 @@ MethodFunction FindStringMethod(std::string_view name) {
       {"splitlines", SplitLines},
       {"startswith", StartsOrEndsWith<false>},
       {"strip", StripMethod<true, true>},
-      {"swapcase", Transform<SwapCase>},
       {"title", Transform<TitleCase>},
       {"upper", Transform<Upper>},
-      {"zfill", ZeroFill},
   };
   const auto it = kMethods.find(name);
   return it == kMethods.end() ? nullptr : it->second;

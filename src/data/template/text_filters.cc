@@ -81,10 +81,6 @@ Value Escape(Interpreter&, const Value& v, Arguments arguments) {
   if (v.IsString() && v.markup()) return v;
   return Value::String(EscapeHtml(Str(v)), true);
 }
-Value ForceEscape(Interpreter&, const Value& v, Arguments arguments) {
-  RequireNoArguments(arguments);
-  return Value::String(EscapeHtml(Str(v)), true);
-}
 Value Safe(Interpreter&, const Value& v, Arguments arguments) {
   RequireNoArguments(arguments);
   return Value::String(Str(v), true);
@@ -115,43 +111,6 @@ Value Indent(Interpreter&, const Value& v, Arguments arguments) {
     AppendText(out, lines[i]);
   }
   return Value::String(std::move(out), v.markup());
-}
-
-Value Center(Interpreter& interpreter, const Value& v, Arguments arguments) {
-  if (arguments.positional.empty() && arguments.keywords.empty()) arguments.positional.push_back(Value::Int(80));
-  return FindStringMethod("center")(interpreter, SoftText(v), arguments);
-}
-
-Value Truncate(Interpreter&, const Value& v, Arguments arguments) {
-  const Parameters p("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const int64_t length = p.Int(0, 255), leeway = p.HasNotNone(3) ? p.Int(3, 5) : 5;
-  const std::string end = p.Has(2) ? p.Text(2) : "...";
-  const int64_t kept = length - CountCodePoints(end);
-  if (kept < 0) Fail(fmt::format("expected length >= {}, got {}", CountCodePoints(end), length));
-  if (leeway < 0) Fail(fmt::format("expected leeway >= 0, got {}", leeway));
-  const int64_t size = Length(v).value_or(std::numeric_limits<int64_t>::max());
-  if (leeway >= size || size - leeway <= length) return v;  // whatever it is
-  const std::string& text = RequireText(v, "truncate");
-  std::string out = text.substr(0, ByteOffset(text, kept));
-  if (!p.Flag(1, false)) {
-    const size_t space = out.rfind(' ');
-    if (space != out.npos) out.resize(space);
-  }
-  return Value::String(out + end);
-}
-
-Value WordCount(Interpreter&, const Value& v, Arguments arguments) {
-  RequireNoArguments(arguments);
-  const std::string text = Str(v);
-  int64_t words = 0;
-  bool in_word = false;
-  for (size_t at = 0; at < text.size();) {
-    const char32_t c = NextCodePoint(text, at);
-    const bool part = c == '_' || IsAlnum(c);
-    words += part && !in_word;
-    in_word = part;
-  }
-  return Value::Int(words);
 }
 
 Value FormatFilter(Interpreter&, const Value& v, Arguments arguments) {
@@ -320,67 +279,15 @@ Value ToJsonFilter(Interpreter&, const Value& v, Arguments arguments) {
   return Value::String(ToJson(v, style));
 }
 
-Value FileSizeFormat(Interpreter& interpreter, const Value& v, Arguments arguments) {
-  const Parameters p("filesizeformat", arguments, {"binary"});
-  const bool binary = p.Flag(0, false);
-  const auto readable = v.IsString() ? ReadFloat(v.text()) : std::optional<double>();
-  if (!v.IsNumber() && !readable) Fail(fmt::format("filesizeformat needs a number, not {}", Repr(v)));
-  const Value number = FloatFilter(interpreter, v, {});
-  const double bytes = number.number(), base = binary ? 1024 : 1000;
-  if (bytes == 1) return Value::String("1 Byte");
-  if (bytes < base) return Value::String(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -0x1p62))));
-  constexpr const char* kPrefixes[] = {"k", "M", "G", "T", "P", "E", "Z", "Y"};
-  double unit = base;
-  for (size_t i = 0;; ++i) {
-    unit *= base;
-    if (bytes < unit || i + 1 == std::size(kPrefixes)) {
-      const std::string prefix = binary && i == 0 ? "K" : kPrefixes[i];
-      return Value::String(fmt::format("{:.1f} {}{}", base * bytes / unit, prefix, binary ? "iB" : "B"));
-    }
-  }
-}
-
-Value UrlEncode(Interpreter&, const Value& v, Arguments arguments) {
-  RequireNoArguments(arguments);
-  const auto quote = [](const Value& part, bool for_query) {
-    std::string out;
-    for (const char c : Str(part)) {
-      const auto byte = static_cast<unsigned char>(c);
-      const bool plain =
-          (byte < 0x80 && IsAlnum(byte)) || c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && !for_query);
-      if (plain)
-        out += c;
-      else if (c == ' ' && for_query)
-        out += '+';
-      else
-        out += fmt::format("%{:02X}", byte);
-    }
-    return out;
-  };
-  if (v.IsString() || !IsIterable(v)) return Value::String(quote(v, false));
-  std::string out;
-  const Value pairs = v.Is(Type::kDict) ? Value::DictView(v, 'i') : v;
-  for (const Value& pair : Elements(pairs)) {
-    const Elements two(pair);
-    if (two->size() != 2) Fail("urlencode needs pairs");
-    if (!out.empty()) out += '&';
-    AppendText(out, quote((*two)[0], true) + "=" + quote((*two)[1], true));
-  }
-  return Value::String(std::move(out));
-}
-
 }  // namespace
 
 const FilterTable& TextFilters() {
   static const FilterTable kFilters = {
       {"abs", Abs},
       {"capitalize", TransformFilter<Capitalize>},
-      {"center", Center},
       {"e", Escape},
       {"escape", Escape},
-      {"filesizeformat", FileSizeFormat},
       {"float", FloatFilter},
-      {"forceescape", ForceEscape},
       {"format", FormatFilter},
       {"indent", Indent},
       {"int", IntFilter},
@@ -392,10 +299,7 @@ const FilterTable& TextFilters() {
       {"title", TransformFilter<JinjaTitle>},
       {"tojson", ToJsonFilter},
       {"trim", Trim},
-      {"truncate", Truncate},
       {"upper", TransformFilter<Upper>},
-      {"urlencode", UrlEncode},
-      {"wordcount", WordCount},
   };
   return kFilters;
 }

@@ -191,21 +191,6 @@ std::string TitleCase(std::string_view text) {
   return out;
 }
 
-std::string SwapCase(std::string_view text) {
-  const std::u32string points = ToCodePoints(text);
-  std::string out;
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (IsUpper(points[i])) {
-      AppendLower(out, points, i);
-    } else if (IsLower(points[i])) {
-      UpperMap().AppendMapped(out, points[i]);
-    } else {
-      utf8::Append(out, points[i]);
-    }
-  }
-  return out;
-}
-
 std::string_view Strip(std::string_view text, const std::string_view* chars, bool left, bool right) {
   const std::u32string set = chars ? ToCodePoints(*chars) : std::u32string();
   const auto drops = [&](char32_t c) { return chars ? set.find(c) != set.npos : IsSpace(c); };

@@ -32,7 +32,6 @@ std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 std::string Capitalize(std::string_view text);
 std::string TitleCase(std::string_view text);  // str.title, not Jinja's filter
-std::string SwapCase(std::string_view text);
 
 // Without the code points of `chars` (white space where null) at the chosen ends.
 std::string_view Strip(std::string_view text, const std::string_view* chars, bool left, bool right);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "data/template/comparison.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {
@@ -18,7 +17,6 @@ struct StringObject : Object {
 struct SequenceObject : Object {
   std::vector<Value> items;
   int nesting = 1;
-  bool group = false;
 };
 
 namespace {
@@ -92,11 +90,6 @@ Value Value::List(std::vector<Value> items) {
 Value Value::Tuple(std::vector<Value> items) {
   return Value(Type::kTuple, MakeSequence(std::move(items)));
 }
-Value Value::Group(Value grouper, Value list) {
-  auto object = MakeSequence({std::move(grouper), std::move(list)});
-  object->group = true;
-  return Value(Type::kTuple, std::move(object));
-}
 Value Value::Range(int64_t start, int64_t stop, int64_t step) {
   auto object = std::make_shared<RangeObject>();
   object->start = start;
@@ -152,9 +145,6 @@ int64_t Value::text_length() const {
 }
 const std::vector<Value>& Value::items() const {
   return static_cast<const SequenceObject&>(*object_).items;
-}
-bool Value::is_group() const {
-  return static_cast<const SequenceObject&>(*object_).group;
 }
 const DictObject& Value::dict() const {
   return static_cast<const DictObject&>(*object_);

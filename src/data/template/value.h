@@ -81,7 +81,6 @@ class Value {
   static Value String(std::string text, bool markup = false);
   static Value List(std::vector<Value> items);
   static Value Tuple(std::vector<Value> items);
-  static Value Group(Value grouper, Value list);  // groupby's pair, with both as attributes too
   static Value Range(int64_t start, int64_t stop, int64_t step);
   static Value Iterator(std::vector<Value> items);      // a Python generator: walked once, prints nothing useful
   static Value DictView(const Value& dict, char kind);  // kind: 'k'eys, 'v'alues, 'i'tems
@@ -108,7 +107,6 @@ class Value {
   bool markup() const;
   int64_t text_length() const;              // in code points
   const std::vector<Value>& items() const;  // of a list or tuple
-  bool is_group() const;
   const DictObject& dict() const;
   const DictViewObject& view() const;
   const RangeObject& range() const;
@@ -203,6 +201,15 @@ class Elements {
   std::vector<Value> own_;
   const std::vector<Value>* items_;
 };
+
+// --- What Python says of two values (comparison.cc) ---
+
+bool Equal(const Value& a, const Value& b);
+// a < b; fails for values that have no order, naming `op`.
+bool Less(const Value& a, const Value& b, const char* op = "<");
+bool Contains(const Value& container, const Value& item);
+bool IsHashable(const Value& v);
+uint64_t HashOf(const Value& v);  // equal values hash alike; fails where unhashable
 
 // Uses of an undefined value fail with this.
 [[noreturn]] void FailUndefined(const Value& undefined);

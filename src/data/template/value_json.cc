@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
-#include "data/template/comparison.h"
 #include "data/template/unicode.h"
 
 namespace temper::jinja {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer.h"
@@ -84,7 +85,7 @@ void ExpectCase(const Json& golden) {
   SCOPED_TRACE(golden["name"].get<std::string>());
   MemoryFolder folder;
   if (!Assemble(golden, folder)) return;
-  const auto tokenizer = Tokenizer::Load(folder, MemoryFolder::kPath);
+  const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   ExpectIds(golden, **tokenizer, /*is_short=*/false);
   const auto expect_id = [&](const char* role, std::optional<int32_t> id) {
@@ -136,7 +137,7 @@ TEST(TokenizerGoldens, EveryStepOfTokenizerJsonGivesTheIdsAndTextsOfTokenizers) 
     }
     MemoryFolder folder;
     folder.files["tokenizer.json"] = json->dump();
-    const auto tokenizer = Tokenizer::Load(folder, MemoryFolder::kPath);
+    const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
     ExpectIds(golden, **tokenizer, /*is_short=*/true);
   }

@@ -1,21 +1,19 @@
 // Tokenizer: text to token ids and back, with the ids that Hugging Face's tokenizers and sentencepiece give.
 //
-//   auto tokenizer = Tokenizer::Load(PosixEnv(), folder);
+//   auto tokenizer = LoadTokenizer(PosixEnv(), folder);  // load_tokenizer.h
 //   auto ids = (*tokenizer)->Encode("Hello");
 //
-// Thread rule: immutable after Load; every method may be called from any thread at once. A StreamDecoder
+// Thread rule: immutable once loaded; every method may be called from any thread at once. A StreamDecoder
 // (stream_decoder.h) turns ids that arrive one by one into text that is complete UTF-8.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/env.h"
 #include "base/status.h"
 
 namespace temper {
@@ -32,12 +30,6 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  // Reads a model folder: tokenizer.json (BPE), else tokenizer.model (SentencePiece), else vocab.json + merges.txt
-  // (GPT-2, OPT, Qwen2), with what tokenizer_config.json, special_tokens_map.json, added_tokens.json,
-  // generation_config.json and config.json say about special tokens; each of the latter may be absent. Every error
-  // names the file and the remedy.
-  static Result<std::unique_ptr<Tokenizer>> Load(Env& env, const std::string& folder);
-
   virtual ~Tokenizer() = default;
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -69,7 +61,7 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
 
-  // Constant after Load.
+  // Constant once loaded.
   std::optional<int32_t> bos_, eos_, pad_;
   std::vector<int32_t> stop_ids_;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/memory_folder.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer.h"
@@ -36,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       folder.files["tokenizer_config.json"] = file;
       break;
   }
-  const auto tokenizer = Tokenizer::Load(folder, MemoryFolder::kPath);
+  const auto tokenizer = LoadTokenizer(folder, MemoryFolder::kPath);
   if (!tokenizer.ok()) return 0;
   for (const bool flag : {false, true}) {
     const auto ids = (*tokenizer)->Encode(text, {.add_special = flag, .parse_special = flag});

@@ -1,4 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/load_tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ namespace {
 const std::string kFolder = TEMPER_SOURCE_DIR "/tests/tokenizer/";
 
 std::unique_ptr<Tokenizer> LoadOwn(const std::string& name) {
-  auto made = Tokenizer::Load(PosixEnv(), kFolder + name);
+  auto made = LoadTokenizer(PosixEnv(), kFolder + name);
   EXPECT_TRUE(made.ok()) << made.status().message();
   return made.ok() ? std::move(*made) : nullptr;
 }
@@ -30,7 +31,7 @@ Json OwnJson(const std::string& name) {
 Result<std::unique_ptr<Tokenizer>> LoadFiles(std::map<std::string, std::string> files) {
   MemoryFolder folder;
   folder.files = std::move(files);
-  return Tokenizer::Load(folder, MemoryFolder::kPath);
+  return LoadTokenizer(folder, MemoryFolder::kPath);
 }
 
 std::string LoadError(std::map<std::string, std::string> files) {
@@ -279,7 +280,7 @@ TEST(Tokenizer, TruncatedFilesAreErrorsNotCrashes) {
     for (size_t n = 0; n < whole.size(); n += whole.size() / 40 + 1) {
       MemoryFolder folder;
       folder.files[BaseName(name)] = whole.substr(0, n);
-      const auto made = Tokenizer::Load(folder, MemoryFolder::kPath);
+      const auto made = LoadTokenizer(folder, MemoryFolder::kPath);
       // A model cut between two pieces is a smaller model.
       EXPECT_TRUE(!made.ok() || std::string(name).ends_with(".model")) << name << " cut to " << n;
     }

@@ -1,5 +1,6 @@
 // ReLU and GELU (exact by erf, or the tanh approximation: Hendrycks & Gimpel 2016). ReLU's backward needs only the sign
 // of its output, so the output can be what is kept.
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -41,26 +42,51 @@ constexpr FlowOperand kBackwardIn[] = {LinearIn("TF"), {"TF"}};
 constexpr FlowOutput kBackwardOut[] = {{"TF", {Factors({0, 1})}}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAlike(dtype, 1, {});
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredAlike(dtype, 2, {});
+}
+std::vector<MeasuredCase> MeasuredGelu(DType dtype) {
+  return MeasuredAlike(dtype, 1, {{"tanh", int64_t{0}}});
+}
+std::vector<MeasuredCase> MeasuredGeluBackward(DType dtype) {
+  return MeasuredAlike(dtype, 2, {{"tanh", int64_t{0}}});
+}
+
 }  // namespace
 
-const OpRule kReluRule = {.infer = Infer,
+const OpRule kReluRule = {.kind = OpKind::kElementwise,
+                          .infer = Infer,
                           .gradient = ReluGradient,
                           .shard = ShardElementwise,
                           .flow = &kActivationFlow,
                           .cost = CheapCost,
-                          .in_place_input = 0};
-const OpRule kReluBackwardRule = {
-    .infer = InferBackward, .flow = &kBackwardFlow, .cost = CheapCost, .in_place_input = 0};
-const OpRule kGeluRule = {.attributes = kGeluAttributes,
+                          .in_place_input = 0,
+                          .recompute = RecomputeCost::kCheap,
+                          .measured = Measured};
+const OpRule kReluBackwardRule = {.kind = OpKind::kElementwise,
+                                  .infer = InferBackward,
+                                  .flow = &kBackwardFlow,
+                                  .cost = CheapCost,
+                                  .in_place_input = 0,
+                                  .measured = MeasuredBackward};
+const OpRule kGeluRule = {.kind = OpKind::kElementwise,
+                          .attributes = kGeluAttributes,
                           .infer = Infer,
                           .gradient = GeluGradient,
                           .shard = ShardElementwise,
                           .flow = &kActivationFlow,
-                          .cost = GeluCost};
-const OpRule kGeluBackwardRule = {.attributes = kGeluAttributes,
+                          .cost = GeluCost,
+                          .recompute = RecomputeCost::kCheap,
+                          .measured = MeasuredGelu};
+const OpRule kGeluBackwardRule = {.kind = OpKind::kElementwise,
+                                  .attributes = kGeluAttributes,
                                   .infer = InferBackward,
                                   .flow = &kBackwardFlow,
                                   .cost = GeluCost,
-                                  .in_place_input = 0};
+                                  .in_place_input = 0,
+                                  .measured = MeasuredGeluBackward};
 
 }  // namespace temper

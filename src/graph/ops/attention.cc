@@ -161,24 +161,59 @@ constexpr FlowOutput kBackwardOut[] = {{"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, 
                                        {"TH", {Factors({0, 1, 2, 3, 4, 5, 6})}, nullptr, 3}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .together = Axis::kCp};
 
+void AddModelWork(const Types& in, const Attributes& a, ModelWork* work) {
+  work->flops_per_pair[a.IntOr("window", 0)] += 4.0 * static_cast<double>(in[0].shape[1]);  // q k^T and p v
+}
+
+std::vector<MeasuredCase> MeasuredWith(DType dtype, bool backward) {
+  constexpr int64_t kTokens = 2048;
+  struct Heads {
+    int64_t heads, kv_heads, head_dim;
+  };
+  std::vector<MeasuredCase> cases;
+  for (const auto& [heads, kv_heads, head_dim] : {Heads{8, 4, 64}, Heads{8, 2, 128}}) {
+    for (const int64_t row : {128, 512, 2048}) {
+      const TensorType q{dtype, {kTokens, heads * head_dim}}, k{dtype, {kTokens, kv_heads * head_dim}};
+      const TensorType start{DType::kI32, {kTokens}}, lse{DType::kF32, {kTokens, heads}};
+      cases.push_back({.inputs = backward ? Types{q, q, k, k, q, lse, start} : Types{q, k, k, start},
+                       .attributes = {{"heads", heads}, {"kv_heads", kv_heads}, {"scale", 0.125}, {"row", row}}});
+    }
+  }
+  return cases;
+}
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredWith(dtype, false);
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredWith(dtype, true);
+}
+
 }  // namespace
 
-const OpRule kAttentionRule = {.attributes = kDealtAttributes,
+const OpRule kAttentionRule = {.kind = OpKind::kAttention,
+                               .attributes = kDealtAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = ShardOperands,
                                .flow = &kForwardFlow,
                                .cost = ForwardCost,
-                               .workspace = ForwardWorkspace};
-const OpRule kAttentionBackwardRule = {.attributes = kDealtAttributes,
+                               .workspace = ForwardWorkspace,
+                               .recompute = RecomputeCost::kExpensive,
+                               .model_work = AddModelWork,
+                               .measured = Measured};
+const OpRule kAttentionBackwardRule = {.kind = OpKind::kAttention,
+                                       .attributes = kDealtAttributes,
                                        .infer = InferBackward,
                                        .flow = &kBackwardFlow,
                                        .cost = BackwardCost,
-                                       .workspace = BackwardWorkspace};
-const OpRule kAttentionCachedRule = {.attributes = kAttributes,
+                                       .workspace = BackwardWorkspace,
+                                       .measured = MeasuredBackward};
+const OpRule kAttentionCachedRule = {.kind = OpKind::kAttention,
+                                     .attributes = kAttributes,
                                      .infer = InferCached,
                                      .cost = CachedCost,
                                      .workspace = CachedWorkspace,
-                                     .overwrites = CachedOverwrites};
+                                     .overwrites = CachedOverwrites,
+                                     .measured_as = Op::kAttention};
 
 }  // namespace temper

@@ -110,17 +110,21 @@ constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
 
 }  // namespace
 
-const OpRule kAttentionStepRule = {.attributes = kAttributes,
+const OpRule kAttentionStepRule = {.kind = OpKind::kAttention,
+                                   .attributes = kAttributes,
                                    .infer = Infer,
                                    .flow = &kForwardFlow,
                                    .cost = ForwardCost,
                                    .workspace = ForwardWorkspace,
-                                   .overwrites = ForwardOverwrites};
-const OpRule kAttentionStepBackwardRule = {.attributes = kAttributes,
+                                   .overwrites = ForwardOverwrites,
+                                   .measured_as = Op::kAttention};
+const OpRule kAttentionStepBackwardRule = {.kind = OpKind::kAttention,
+                                           .attributes = kAttributes,
                                            .infer = InferBackward,
                                            .flow = &kBackwardFlow,
                                            .cost = BackwardCost,
                                            .workspace = BackwardWorkspace,
-                                           .overwrites = BackwardOverwrites};
+                                           .overwrites = BackwardOverwrites,
+                                           .measured_as = Op::kAttentionBackward};
 
 }  // namespace temper

@@ -157,23 +157,34 @@ constexpr AttributeSpec kReduceScatterAttributes[] = {String("axes"), Size("rank
 
 }  // namespace
 
-const OpRule kAllGatherRule = {
-    .attributes = kAllGatherAttributes, .infer = InferAllGather, .gradient = AllGatherGradient, .cost = AllGatherCost};
-const OpRule kReduceScatterRule = {.attributes = kReduceScatterAttributes,
+const OpRule kAllGatherRule = {.kind = OpKind::kCollective,
+                               .attributes = kAllGatherAttributes,
+                               .infer = InferAllGather,
+                               .gradient = AllGatherGradient,
+                               .cost = AllGatherCost,
+                               .recompute = RecomputeCost::kExpensive};
+const OpRule kReduceScatterRule = {.kind = OpKind::kCollective,
+                                   .attributes = kReduceScatterAttributes,
                                    .infer = InferReduceScatter,
                                    .gradient = ReduceScatterGradient,
                                    .cost = ReduceScatterCost,
-                                   .overwrites = ReduceScatterOverwrites};
-const OpRule kAllReduceRule = {.attributes = kAllReduceAttributes,
+                                   .overwrites = ReduceScatterOverwrites,
+                                   .recompute = RecomputeCost::kExpensive};
+const OpRule kAllReduceRule = {.kind = OpKind::kCollective,
+                               .attributes = kAllReduceAttributes,
                                .infer = InferAllReduce,
                                .gradient = AllReduceGradient,
                                .cost = AllReduceCost,
-                               .overwrites = AllReduceOverwrites};
-const OpRule kBroadcastRule = {.attributes = kGroupAttributes,
+                               .overwrites = AllReduceOverwrites,
+                               .recompute = RecomputeCost::kExpensive};
+const OpRule kBroadcastRule = {.kind = OpKind::kCollective,
+                               .attributes = kGroupAttributes,
                                .infer = InferBroadcast,
                                .gradient = BroadcastGradient,
                                .cost = BroadcastCost,
-                               .in_place_input = 0};
-const OpRule kShiftRule = {.attributes = kShiftAttributes, .infer = InferShift, .cost = ShiftCost};
+                               .in_place_input = 0,
+                               .recompute = RecomputeCost::kExpensive};
+const OpRule kShiftRule = {
+    .kind = OpKind::kCollective, .attributes = kShiftAttributes, .infer = InferShift, .cost = ShiftCost};
 
 }  // namespace temper

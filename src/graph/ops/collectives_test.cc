@@ -37,6 +37,7 @@ class OneNode final : public GradientSink {
   ValueId OutputGradient(int) const override { return d_y_; }
   bool Needs(int) const override { return true; }
   ValueId Pending(int) const override { return acc_; }
+  ValueId PendingBefore(int input) const override { return Pending(input); }
   std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) override {
     Types types;
     for (ValueId id : inputs) types.push_back(value(id).type);

@@ -4,6 +4,7 @@
 // a whole that is `columns` wide. Where rows are dealt over cp (tensor/context_part.h), kRngFirstToken is the place of
 // the first of the whole rows that this rank has tokens of, and row + t counts its own tokens.
 #include "graph/ops/context_attributes.h"
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -81,14 +82,24 @@ constexpr FlowOperand kDropoutIn[] = {LinearIn("TD"), {""}};
 constexpr FlowOutput kDropoutOut[] = {{"TD", {Factors({0})}}};
 constexpr FlowRule kDropoutFlow = {.in = kDropoutIn, .out = kDropoutOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"p", 0.1}}, [](const TensorType& x) {
+    return Types{x, {DType::kI64, {kNumRngWords}}};
+  });
+}
+
 }  // namespace
 
-const OpRule kDropoutRule = {.attributes = kAttributes,
+const OpRule kDropoutRule = {.kind = OpKind::kElementwise,
+                             .attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
                              .shard = ShardOperands,
                              .flow = &kDropoutFlow,
                              .cost = DropoutCost,
-                             .in_place_input = 0};
+                             .in_place_input = 0,
+                             .recompute = RecomputeCost::kCheap,
+                             .random = true,
+                             .measured = Measured};
 
 }  // namespace temper

@@ -1,4 +1,5 @@
 // Add, cast and slice_rows: the ops that only move or combine elements.
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -80,21 +81,38 @@ constexpr FlowOperand kSliceIn[] = {LinearIn("tD")};
 constexpr FlowOutput kSliceOut[] = {{"tD", {Factors({0})}}};
 constexpr FlowRule kSliceFlow = {.in = kSliceIn, .out = kSliceOut};
 
+std::vector<MeasuredCase> MeasuredAdd(DType dtype) {
+  return MeasuredAlike(dtype, 2, {});
+}
+std::vector<MeasuredCase> MeasuredCast(DType dtype) {
+  return MeasuredAlike(dtype, 1, {{"dtype", std::string(ToString(DType::kF32))}});
+}
+
 }  // namespace
 
-const OpRule kAddRule = {.infer = InferAdd,
+const OpRule kAddRule = {.kind = OpKind::kElementwise,
+                         .infer = InferAdd,
                          .gradient = AddGradient,
                          .shard = ShardAdd,
                          .flow = &kAddFlow,
                          .cost = AddCost,
-                         .in_place_input = 0};
-const OpRule kCastRule = {.attributes = kCastAttributes,
+                         .in_place_input = 0,
+                         .recompute = RecomputeCost::kCheap,
+                         .measured = MeasuredAdd};
+const OpRule kCastRule = {.kind = OpKind::kElementwise,
+                          .attributes = kCastAttributes,
                           .infer = InferCast,
                           .gradient = CastGradient,
                           .shard = ShardElementwise,
                           .flow = &kCastFlow,
-                          .cost = CastCost};
-const OpRule kSliceRowsRule = {
-    .attributes = kSliceAttributes, .infer = InferSliceRows, .flow = &kSliceFlow, .cost = SliceCost};
+                          .cost = CastCost,
+                          .recompute = RecomputeCost::kCheap,
+                          .measured = MeasuredCast};
+const OpRule kSliceRowsRule = {.kind = OpKind::kMemory,
+                               .attributes = kSliceAttributes,
+                               .infer = InferSliceRows,
+                               .flow = &kSliceFlow,
+                               .cost = SliceCost,
+                               .recompute = RecomputeCost::kCheap};
 
 }  // namespace temper

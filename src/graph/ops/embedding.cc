@@ -3,6 +3,7 @@
 // many, and x[t] is zero where its row is another of them.
 #include <vector>
 
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -145,15 +146,25 @@ constexpr FlowOperand kBackwardIn[] = {LinearIn("TD"), {"T"}, LinearIn("VD", "ac
 constexpr FlowOutput kBackwardOut[] = {{"VD", {Factors({0, 1}), Factors({2})}}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut, .part = 'V', .part_axes = "split"};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"offset", int64_t{0}}}, [](const TensorType& x) {
+    return Types{{x.dtype, {512, x.shape[1]}}, {DType::kI32, {x.shape[0]}}};
+  });
+}
+
 }  // namespace
 
-const OpRule kEmbeddingRule = {.attributes = kAttributes,
+const OpRule kEmbeddingRule = {.kind = OpKind::kMemory,
+                               .attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = ShardOperands,
                                .flow = &kForwardFlow,
-                               .cost = ForwardCost};
-const OpRule kEmbeddingBackwardRule = {.attributes = kBackwardAttributes,
+                               .cost = ForwardCost,
+                               .recompute = RecomputeCost::kCheap,
+                               .measured = Measured};
+const OpRule kEmbeddingBackwardRule = {.kind = OpKind::kMemory,
+                                       .attributes = kBackwardAttributes,
                                        .infer = InferBackward,
                                        .flow = &kBackwardFlow,
                                        .cost = BackwardCost,

@@ -1,5 +1,6 @@
 // LayerNorm: y = (x - mean) * rstd * w + b over the last dim, variance without Bessel's correction (Ba et al. 2016;
 // torch).
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -83,20 +84,39 @@ constexpr FlowOutput kBackwardOut[] = {{"Td", {Factors({0, 1, 2, 3, 4}), Factors
                                        {"d", {Factors({0}), Factors({7})}, "grad_w"}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"eps", 1e-5}}, [](const TensorType& x) {
+    const TensorType w{x.dtype, {x.shape[1]}};
+    return Types{x, w, w};
+  });
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"acc", int64_t{1}}, {"grad_w", int64_t{0}}, {"acc_w", int64_t{0}}},
+                           [](const TensorType& x) {
+                             const TensorType statistic{DType::kF32, {x.shape[0]}};
+                             return Types{x, x, {x.dtype, {x.shape[1]}}, statistic, statistic, x};
+                           });
+}
+
 }  // namespace
 
-const OpRule kLayerNormRule = {.attributes = kAttributes,
+const OpRule kLayerNormRule = {.kind = OpKind::kMemory,
+                               .attributes = kAttributes,
                                .infer = Infer,
                                .gradient = Gradient,
                                .shard = ShardNorm,
                                .flow = &kForwardFlow,
-                               .cost = ForwardCost};
-const OpRule kLayerNormBackwardRule = {.attributes = kBackwardAttributes,
+                               .cost = ForwardCost,
+                               .recompute = RecomputeCost::kCheap,
+                               .measured = Measured};
+const OpRule kLayerNormBackwardRule = {.kind = OpKind::kMemory,
+                                       .attributes = kBackwardAttributes,
                                        .infer = InferBackward,
                                        .flow = &kBackwardFlow,
                                        .cost = BackwardCost,
                                        .workspace = BackwardWorkspace,
                                        .in_place_input = 5,
-                                       .overwrites = Overwrites};
+                                       .overwrites = Overwrites,
+                                       .measured = MeasuredBackward};
 
 }  // namespace temper

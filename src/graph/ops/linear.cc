@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "graph/ops/matrix_product.h"
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -199,32 +200,96 @@ constexpr FlowOperand kSumRowsIn[] = {LinearIn("TO"), LinearIn("O", "acc")};
 constexpr FlowOutput kSumRowsOut[] = {{"O", {Factors({0}), Factors({1})}}};
 constexpr FlowRule kSumRowsFlow = {.in = kSumRowsIn, .out = kSumRowsOut};
 
+ProductDims DimsOf(const Types& in) {
+  return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
+}
+ProductDims DxDimsOf(const Types& in) {
+  return {.rows = in[0].shape[0], .columns = in[1].shape[1], .inner = in[0].shape[1]};
+}
+ProductDims DwDimsOf(const Types& in) {
+  return {.rows = in[0].shape[1], .columns = in[1].shape[1], .inner = in[0].shape[0]};
+}
+
+void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
+  work->weights += in[1].shape.elements();
+}
+
+// Products of small and large models, with rows too few, enough and many; then LoRA's A ([r, in]) and B ([out, r]).
+struct MeasuredDims {
+  int64_t T, I, O;
+};
+constexpr MeasuredDims kMeasuredDims[] = {{128, 512, 2048},  {256, 512, 512},   {512, 1024, 1024}, {2048, 512, 512},
+                                          {1024, 768, 3072}, {2048, 2048, 768}, {256, 512, 8},     {1024, 1024, 16},
+                                          {2048, 2048, 8},   {256, 8, 512},     {1024, 16, 1024},  {2048, 8, 2048}};
+
+// As a residual or a LoRA branch is added.
+std::vector<MeasuredCase> Measured(DType dtype) {
+  std::vector<MeasuredCase> cases;
+  for (const auto& [T, I, O] : kMeasuredDims) {
+    cases.push_back({.inputs = {{dtype, {T, I}}, {dtype, {O, I}}, {dtype, {T, O}}},
+                     .attributes = {{"acc", int64_t{1}}, {"bias", int64_t{0}}}});
+  }
+  return cases;
+}
+std::vector<MeasuredCase> MeasuredDx(DType dtype) {
+  std::vector<MeasuredCase> cases;
+  for (const auto& [T, I, O] : kMeasuredDims) {
+    cases.push_back(
+        {.inputs = {{dtype, {T, O}}, {dtype, {O, I}}, {dtype, {T, I}}}, .attributes = {{"acc", int64_t{1}}}});
+  }
+  return cases;
+}
+std::vector<MeasuredCase> MeasuredDw(DType dtype) {
+  std::vector<MeasuredCase> cases;
+  for (const auto& [T, I, O] : kMeasuredDims) {
+    cases.push_back(
+        {.inputs = {{dtype, {T, O}}, {dtype, {T, I}}, {DType::kF32, {O, I}}}, .attributes = {{"acc", int64_t{1}}}});
+  }
+  return cases;
+}
+std::vector<MeasuredCase> MeasuredSumRows(DType dtype) {
+  return MeasuredAlike(dtype, 1, {{"acc", int64_t{0}}});
+}
+
 }  // namespace
 
-const OpRule kLinearRule = {.attributes = kAttributes,
+const OpRule kLinearRule = {.kind = OpKind::kProduct,
+                            .attributes = kAttributes,
                             .infer = Infer,
                             .gradient = Gradient,
                             .shard = ShardOperands,
                             .flow = &kLinearFlow,
                             .cost = LinearCost,
                             .workspace = LinearWorkspace,
-                            .overwrites = LinearOverwrites};
-const OpRule kLinearDxRule = {.attributes = kBackwardAttributes,
+                            .overwrites = LinearOverwrites,
+                            .product = DimsOf,
+                            .recompute = RecomputeCost::kExpensive,
+                            .model_work = AddModelWork,
+                            .measured = Measured};
+const OpRule kLinearDxRule = {.kind = OpKind::kProduct,
+                              .attributes = kBackwardAttributes,
                               .infer = InferDx,
                               .flow = &kDxFlow,
                               .cost = BackwardCost,
                               .workspace = LinearWorkspace,
-                              .in_place_input = 2};
-const OpRule kLinearDwRule = {.attributes = kBackwardAttributes,
+                              .in_place_input = 2,
+                              .product = DxDimsOf,
+                              .measured = MeasuredDx};
+const OpRule kLinearDwRule = {.kind = OpKind::kProduct,
+                              .attributes = kBackwardAttributes,
                               .infer = InferDw,
                               .flow = &kDwFlow,
                               .cost = BackwardCost,
                               .workspace = DwWorkspace,
-                              .in_place_input = 2};
-const OpRule kSumRowsRule = {.attributes = kSumRowsAttributes,
+                              .in_place_input = 2,
+                              .product = DwDimsOf,
+                              .measured = MeasuredDw};
+const OpRule kSumRowsRule = {.kind = OpKind::kMemory,
+                             .attributes = kSumRowsAttributes,
                              .infer = InferSumRows,
                              .flow = &kSumRowsFlow,
                              .cost = SumRowsCost,
-                             .in_place_input = 1};
+                             .in_place_input = 1,
+                             .measured = MeasuredSumRows};
 
 }  // namespace temper

@@ -1,7 +1,9 @@
 // Linear + softmax cross-entropy in one pass over chunks of supervised rows: logits = x w^T [+ x2 w2^T], loss per
-// token, and, because the loss is the root of the backward pass (seed 1 per supervised token), the gradients of the
-// loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head: x2 = s *
-// dropout(x) A^T, w2 = B.
+// token, times its weight where there are weights, and, because the loss can only be a root of the backward pass, the
+// gradients of the loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head:
+// x2 = s * dropout(x) A^T, w2 = B.
+//
+// token_logprob is the same without weights and gradients, with the other sign.
 //
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
 // rows, and the products of d_w's sums are added one after the other, from chunk to chunk as within one.
@@ -11,6 +13,10 @@
 // logit (loss_scratch.h); all then have the same loss, each the gradients of its own logits: d_x is its term of a sum.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -18,15 +24,11 @@
 namespace temper {
 namespace {
 
-size_t NumPairs(const Attributes& a) {
-  return a.Flag("pair2") ? 2 : 1;
+using Pair = LossOperands::Pair;
+
+size_t At(int i) {
+  return static_cast<size_t>(i);
 }
-// Inputs: x, w, target, then x2, w2.
-constexpr size_t kX[2] = {0, 3}, kW[2] = {1, 4};
-constexpr size_t kTarget = 2;
-constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};
-constexpr const char* kGradW[2] = {"grad_w", "grad_w2"};
-constexpr const char* kAccW[2] = {"acc_w", "acc_w2"};
 
 // Whether the attributes name a group and a part of a vocabulary that fit w_VD, or none.
 bool GoodPart(const TensorType& w, const Attributes& a) {
@@ -36,63 +38,84 @@ bool GoodPart(const TensorType& w, const Attributes& a) {
   return axes.ok() && !axes->empty() && a.IntOr("ranks", 0) >= 2 && begin <= whole && w.shape[0] <= whole - begin;
 }
 
-Result<Types> Infer(const Types& in, const Attributes& a) {
-  const size_t pairs = NumPairs(a);
-  const size_t fixed = pairs == 2 ? 5 : 3;
-  bool good = in.size() == fixed + a.Flag("acc_w") + a.Flag("acc_w2");
-  for (size_t p = 0; good && p < 2; ++p) {
-    // Of a pair that is not there nothing can be wanted; only a gradient that is made can be added to one.
-    good = (p < pairs || (!a.Flag(kGradX[p]) && !a.Flag(kGradW[p]))) && (a.Flag(kGradW[p]) || !a.Flag(kAccW[p]));
-    if (!good || p >= pairs) continue;
-    good = IsMatrix(in[kX[p]]) && IsFloat(in[kX[p]]) && IsMatrix(in[kW[p]]) && in[kX[p]].dtype == in[kW[p]].dtype &&
-           in[kX[p]].dtype == in[0].dtype && in[kX[p]].shape[1] == in[kW[p]].shape[1] &&
-           in[kX[p]].shape[0] == in[0].shape[0] && in[kW[p]].shape[0] == in[1].shape[0];
+// Output types of `op`, whose operands are described by `wanted`.
+Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attributes& a) {
+  const LossOperands operands(a);
+  bool good = in.size() == At(operands.num_inputs);
+  for (size_t p = operands.num_pairs; p < 2; ++p) good = good && !a.Flag("grad_x2") && !a.Flag("grad_w2");
+  // Only a gradient that is made can be added to one.
+  good = good && (a.Flag("grad_w") || !a.Flag("acc_w")) && (a.Flag("grad_w2") || !a.Flag("acc_w2"));
+  for (size_t p = 0; good && p < operands.num_pairs; ++p) {
+    const TensorType &x = in[At(operands.pairs[p].x)], &w = in[At(operands.pairs[p].w)];
+    good = IsMatrix(x) && IsFloat(x) && IsMatrix(w) && x.dtype == w.dtype && x.dtype == in[0].dtype &&
+           x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] && w.shape[0] == in[1].shape[0];
   }
-  good = good && GoodPart(in[1], a);
-  if (!good || !IsIndex(in[kTarget], in[0].shape[0])) {
-    return BadOperands(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [acc_w], [acc_w2])", in, a);
-  }
-  Types out = {{StatisticDType(in[0].dtype), {in[0].shape[0]}}};
-  size_t next = fixed;
-  for (size_t p = 0; p < pairs; ++p) {
-    if (a.Flag(kGradX[p])) out.push_back(in[kX[p]]);
-    if (!a.Flag(kGradW[p])) continue;
-    out.push_back({GradientDType(in[0].dtype), in[kW[p]].shape});
-    if (a.Flag(kAccW[p]) && !(in[next++] == out.back())) {
-      return BadOperands(Op::kLinearCrossEntropy, "acc like d_w", in, a);
-    }
+  good = good && GoodPart(in[1], a) && IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
+         (operands.weight < 0 || IsStatistic(in[At(operands.weight)], in[0]));
+  if (!good) return BadOperands(op, wanted, in, a);
+  Types out(At(operands.num_outputs));
+  out[LossOperands::kLoss] = {StatisticDType(in[0].dtype), {in[0].shape[0]}};
+  for (size_t p = 0; p < operands.num_pairs; ++p) {
+    const Pair& pair = operands.pairs[p];
+    if (pair.d_x >= 0) out[At(pair.d_x)] = in[At(pair.x)];
+    if (pair.d_w < 0) continue;
+    out[At(pair.d_w)] = {GradientDType(in[0].dtype), in[At(pair.w)].shape};
+    if (pair.acc >= 0 && !(in[At(pair.acc)] == out[At(pair.d_w)])) return BadOperands(op, "acc like d_w", in, a);
   }
   return out;
 }
 
+Result<Types> Infer(const Types& in, const Attributes& a) {
+  return InferLoss(Op::kLinearCrossEntropy, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [weight_T], [acc_w], [acc_w2])", in,
+                   a);
+}
+Result<Types> InferLogprob(const Types& in, const Attributes& a) {
+  return InferLoss(Op::kTokenLogprob, "(x_TD, w_VD, target_T, [x2_TR, w2_VR])", in, a);
+}
+
 void Gradient(GradientSink& sink) {
-  const Node& node = sink.node();
-  std::vector<ValueId> inputs = node.inputs;
-  Attributes attributes = node.attributes;
-  std::vector<size_t> delivered;  // the input that each new output is the gradient of
-  for (size_t p = 0; p < NumPairs(attributes); ++p) {
-    if (sink.Needs(static_cast<int>(kX[p]))) {
+  constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};
+  constexpr const char* kGradW[2] = {"grad_w", "grad_w2"};
+  constexpr const char* kAccW[2] = {"acc_w", "acc_w2"};
+  std::vector<ValueId> inputs = sink.node().inputs;
+  Attributes attributes = sink.node().attributes;
+  const LossOperands forward(attributes);
+  struct Made {  // by the node from now on
+    int input;
+    bool with_pending;
+  };
+  std::vector<Made> made;
+  for (size_t p = 0; p < forward.num_pairs; ++p) {
+    const auto [x, w] = std::pair(forward.pairs[p].x, forward.pairs[p].w);
+    if (sink.Needs(x)) {
       attributes.Set(kGradX[p], int64_t{1});
-      delivered.push_back(kX[p]);
+      made.push_back({x, false});
     }
-    if (!sink.Needs(static_cast<int>(kW[p]))) continue;
+    if (!sink.Needs(w)) continue;
     attributes.Set(kGradW[p], int64_t{1});
-    delivered.push_back(kW[p]);
-    if (const ValueId acc = sink.Pending(static_cast<int>(kW[p])); acc != kNoValue) {
-      attributes.Set(kAccW[p], int64_t{1});
-      inputs.push_back(acc);
+    // What another root adds to this weight is made behind this node.
+    const ValueId acc = sink.PendingBefore(w);
+    made.push_back({w, acc != kNoValue});
+    if (acc == kNoValue) continue;
+    attributes.Set(kAccW[p], int64_t{1});
+    inputs.push_back(acc);
+  }
+  if (made.empty()) return;
+  const auto outputs = sink.Extend(std::move(inputs), std::move(attributes));
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (made[i].with_pending) {
+      sink.Deliver(made[i].input, outputs[i]);
+    } else {
+      sink.Contribute(made[i].input, outputs[i]);
     }
   }
-  if (delivered.empty()) return;
-  const auto outputs = sink.Extend(std::move(inputs), std::move(attributes));
-  for (size_t i = 0; i < delivered.size(); ++i) sink.Deliver(static_cast<int>(delivered[i]), outputs[i]);
 }
 
 // The vocabulary may be split along tensor axes (attribute `axes`; `begin`: the first word of this rank's part): ranks
 // then exchange the maximum and the sum of exponentials of every row. Else rows are dealt as they lie.
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
-  const bool pair2 = node.attributes.Flag("pair2");
+  const LossOperands operands(node.attributes);
   Sharding x = sink.Settled(sink.sharding(0)), w = sink.sharding(1), target = sink.sharding(2), loss = target;
   for (const Axis axis : x.split(1).axes()) x = Gathered(x, 1, axis);
   for (const Axis axis : sink.mesh().axes().axes()) {
@@ -121,18 +144,22 @@ void ShardOperands(ShardingSink& sink) {
     attributes.Set("whole", whole[0]);
   }
   std::vector<ValueId> inputs = {sink.Use(0, x), sink.Use(1, w), sink.Use(2, target)};
-  if (pair2) {
-    inputs.push_back(sink.Use(3, x));
-    inputs.push_back(sink.Use(4, w));
+  if (operands.num_pairs == 2) {
+    inputs.push_back(sink.Use(operands.pairs[1].x, x));
+    inputs.push_back(sink.Use(operands.pairs[1].w, w));
   }
-  sink.Deliver(0, sink.Emit(Op::kLinearCrossEntropy, std::move(inputs), std::move(attributes), {loss})[0]);
+  if (operands.weight >= 0) inputs.push_back(sink.Use(operands.weight, target));
+  sink.Deliver(0, sink.Emit(node.op, std::move(inputs), std::move(attributes), {loss})[0]);
 }
 
 Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
   Cost cost = ElementwiseCost(in, out, 0);
-  for (size_t p = 0; p < NumPairs(a); ++p) {
-    const double gemm = 2.0 * static_cast<double>(in[kX[p]].shape.elements()) * static_cast<double>(in[1].shape[0]);
-    cost.flops.v += gemm * (1 + a.Flag(kGradX[p]) + a.Flag(kGradW[p]));
+  const LossOperands operands(a);
+  for (size_t p = 0; p < operands.num_pairs; ++p) {
+    const Pair& pair = operands.pairs[p];
+    const double gemm =
+        2.0 * static_cast<double>(in[At(pair.x)].shape.elements()) * static_cast<double>(in[1].shape[0]);
+    cost.flops.v += gemm * (1 + (pair.d_x >= 0) + (pair.d_w >= 0));
   }
   // Statistics of every row, were all supervised.
   if (a.Has("axes")) cost.sent = {in[0].shape[0] * (a.Int("ranks") - 1) * kLossStatistics * SizeOf(DType::kF32)};
@@ -144,45 +171,107 @@ Bytes Workspace(const Types& in, const Types&, const Attributes& a, int threads)
 }
 
 // Each d_w over its acc_w.
-int Overwrites(const Attributes& a, int num_inputs, int output) {
-  int next_output = 1, next_acc = num_inputs - a.Flag("acc_w") - a.Flag("acc_w2");
-  for (size_t p = 0; p < NumPairs(a); ++p) {
-    next_output += a.Flag(kGradX[p]);
-    if (!a.Flag(kGradW[p])) continue;
-    const int acc = a.Flag(kAccW[p]) ? next_acc++ : -1;
-    if (next_output++ == output) return acc;
+int Overwrites(const Attributes& a, int, int output) {
+  for (const Pair& pair : LossOperands(a).pairs) {
+    if (pair.d_w == output) return pair.acc;
   }
   return -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Flag("pair2"),         Flag("grad_x"),        Flag("grad_w"),
-                                         Flag("grad_x2"),       Flag("grad_w2"),       Flag("acc_w"),
-                                         Flag("acc_w2"),        OptionalSize("chunk"), OptionalString("axes"),
-                                         OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
+constexpr AttributeSpec kAttributes[] = {
+    Flag("pair2"),         Flag("weighted"),      Flag("grad_x"),       Flag("grad_w"),        Flag("grad_x2"),
+    Flag("grad_w2"),       Flag("acc_w"),         Flag("acc_w2"),       OptionalSize("chunk"), OptionalString("axes"),
+    OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
+constexpr AttributeSpec kLogprobAttributes[] = {Flag("pair2"),         OptionalSize("chunk"), OptionalString("axes"),
+                                                OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
 constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"Vd"},
                                    {"T"},
                                    {"Tr", false, "pair2"},
                                    {"Vr", false, "pair2"},
+                                   {"T", false, "weighted"},
                                    LinearIn("Vd", "acc_w"),
                                    LinearIn("Vr", "acc_w2")};
-constexpr FlowOutput kLossOut[] = {{"T", {Factors({0, 1, 2, 3, 4})}, nullptr, -1, true},
-                                   {"Td", {Factors({0, 1, 2, 3, 4})}, "grad_x"},
-                                   {"Vd", {Factors({0, 1, 2, 3, 4}), Factors({5})}, "grad_w"},
-                                   {"Tr", {Factors({0, 1, 2, 3, 4})}, "grad_x2"},
-                                   {"Vr", {Factors({0, 1, 2, 3, 4}), Factors({6})}, "grad_w2"}};
+constexpr uint16_t kLossFactors = Factors({0, 1, 2, 3, 4, 5});
+constexpr FlowOutput kLossOut[] = {{"T", {kLossFactors}, nullptr, -1, true},
+                                   {"Td", {kLossFactors}, "grad_x"},
+                                   {"Vd", {kLossFactors, Factors({6})}, "grad_w"},
+                                   {"Tr", {kLossFactors}, "grad_x2"},
+                                   {"Vr", {kLossFactors, Factors({7})}, "grad_w2"}};
 constexpr FlowRule kLossFlow = {.in = kLossIn, .out = kLossOut, .part = 'V', .part_axes = "axes"};
+
+constexpr FlowOperand kLogprobIn[] = {{"Td"}, {"Vd"}, {"T"}, {"Tr", false, "pair2"}, {"Vr", false, "pair2"}};
+constexpr FlowOutput kLogprobOut[] = {{"T", {Factors({0, 1, 2, 3, 4})}, nullptr, -1, true}};
+constexpr FlowRule kLogprobFlow = {.in = kLogprobIn, .out = kLogprobOut, .part = 'V', .part_axes = "axes"};
+
+ProductDims DimsOf(const Types& in) {
+  return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
+}
+
+// Chunks smaller than the default, whose traffic measured rates have in them: every chunk goes over the weight for its
+// logits and for d_x, and adds to all of d_w.
+Bytes MovedAgain(const Types& in, const Attributes& a) {
+  const int64_t rows = in[0].shape[0], chunk = a.IntOr("chunk", kDefaultLossChunk);
+  const int64_t more = (rows + chunk - 1) / chunk - (rows + kDefaultLossChunk - 1) / kDefaultLossChunk;
+  const Bytes d_w{a.Flag("grad_w") ? in[1].shape.elements() * SizeOf(DType::kF32) : 0};
+  const int64_t products = a.Flag("grad_x") ? 2 : 1;
+  return (in[1].bytes() * products + d_w * 2) * std::max<int64_t>(more, 0);
+}
+
+void AddModelWork(const Types& in, const Attributes&, ModelWork* work) {
+  work->weights += in[1].shape.elements();
+}
+
+struct MeasuredDims {
+  int64_t T, D, V;
+};
+constexpr MeasuredDims kMeasuredDims[] = {{512, 256, 8192}, {512, 1024, 8192}, {1024, 512, 16384}};
+
+std::vector<MeasuredCase> Measured(DType dtype) {
+  std::vector<MeasuredCase> cases;
+  for (const auto& [T, D, V] : kMeasuredDims) {
+    for (const int64_t grad_w : {0, 1}) {
+      cases.push_back({.inputs = {{dtype, {T, D}}, {dtype, {V, D}}, {DType::kI32, {T}}},
+                       .attributes = {{"pair2", int64_t{0}},
+                                      {"grad_x", int64_t{1}},
+                                      {"grad_w", grad_w},
+                                      {"grad_x2", int64_t{0}},
+                                      {"grad_w2", int64_t{0}},
+                                      {"acc_w", int64_t{0}},
+                                      {"acc_w2", int64_t{0}}}});
+    }
+  }
+  return cases;
+}
 
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {.attributes = kAttributes,
+const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
+                                        .attributes = kAttributes,
                                         .infer = Infer,
                                         .gradient = Gradient,
+                                        .only_root = true,
                                         .shard = ShardOperands,
                                         .flow = &kLossFlow,
                                         .cost = LossCost,
                                         .workspace = Workspace,
-                                        .overwrites = Overwrites};
+                                        .overwrites = Overwrites,
+                                        .product = DimsOf,
+                                        .recompute = RecomputeCost::kExpensive,
+                                        .model_work = AddModelWork,
+                                        .moved_again = MovedAgain,
+                                        .measured = Measured};
+const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
+                                  .attributes = kLogprobAttributes,
+                                  .infer = InferLogprob,
+                                  .shard = ShardOperands,
+                                  .flow = &kLogprobFlow,
+                                  .cost = LossCost,
+                                  .workspace = Workspace,
+                                  .product = DimsOf,
+                                  .recompute = RecomputeCost::kExpensive,
+                                  .moved_again = MovedAgain,
+                                  .measured_as = Op::kLinearCrossEntropy};
 
 }  // namespace temper

@@ -45,12 +45,14 @@ constexpr AttributeSpec kAttributes[] = {Flag("background"), OptionalSize("begin
 
 }  // namespace
 
-const OpRule kFetchRule = {.attributes = kAttributes,
+const OpRule kFetchRule = {.kind = OpKind::kMemory,
+                           .attributes = kAttributes,
                            .infer = InferMove<Op::kFetch>,
                            .flow = &kFlow,
                            .cost = MoveCost,
                            .overwrites = Overwrites};
-const OpRule kEvictRule = {.attributes = kAttributes,
+const OpRule kEvictRule = {.kind = OpKind::kMemory,
+                           .attributes = kAttributes,
                            .infer = InferMove<Op::kEvict>,
                            .flow = &kFlow,
                            .cost = MoveCost,

@@ -1,5 +1,6 @@
 // RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
 // Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -72,20 +73,38 @@ constexpr FlowOutput kBackwardOut[] = {{"Td", {Factors({0, 1, 2, 3}), Factors({4
                                        {"d", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"eps", 1e-5}}, [](const TensorType& x) {
+    return Types{x, {x.dtype, {x.shape[1]}}};
+  });
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"acc", int64_t{1}}, {"grad_w", int64_t{0}}, {"acc_w", int64_t{0}}},
+                           [](const TensorType& x) {
+                             const TensorType rstd{DType::kF32, {x.shape[0]}};
+                             return Types{x, x, {x.dtype, {x.shape[1]}}, rstd, x};
+                           });
+}
+
 }  // namespace
 
-const OpRule kRmsNormRule = {.attributes = kAttributes,
+const OpRule kRmsNormRule = {.kind = OpKind::kMemory,
+                             .attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
                              .shard = ShardNorm,
                              .flow = &kForwardFlow,
-                             .cost = ForwardCost};
-const OpRule kRmsNormBackwardRule = {.attributes = kBackwardAttributes,
+                             .cost = ForwardCost,
+                             .recompute = RecomputeCost::kCheap,
+                             .measured = Measured};
+const OpRule kRmsNormBackwardRule = {.kind = OpKind::kMemory,
+                                     .attributes = kBackwardAttributes,
                                      .infer = InferBackward,
                                      .flow = &kBackwardFlow,
                                      .cost = BackwardCost,
                                      .workspace = BackwardWorkspace,
                                      .in_place_input = 4,
-                                     .overwrites = Overwrites};
+                                     .overwrites = Overwrites,
+                                     .measured = MeasuredBackward};
 
 }  // namespace temper

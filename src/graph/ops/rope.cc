@@ -3,6 +3,7 @@
 // serves every layer; the adjoint of a rotation is the rotation by the negative angle.
 #include <fmt/core.h>
 
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -74,16 +75,29 @@ constexpr FlowOperand kRopeIn[] = {LinearIn("TH"), {"Te"}};
 constexpr FlowOutput kRopeOut[] = {{"TH", {Factors({0, 1})}}};
 constexpr FlowRule kRopeFlow = {.in = kRopeIn, .out = kRopeOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAtExtents(dtype, {{"head_dim", int64_t{64}}, {"inverse", int64_t{0}}}, [](const TensorType& x) {
+    return Types{x, {DType::kF32, {x.shape[0], 64}}};
+  });
+}
+
 }  // namespace
 
-const OpRule kRopeTableRule = {
-    .attributes = kTableAttributes, .infer = InferTable, .shard = ShardTable, .flow = &kTableFlow, .cost = TableCost};
-const OpRule kRopeRule = {.attributes = kRopeAttributes,
+const OpRule kRopeTableRule = {.kind = OpKind::kMemory,
+                               .attributes = kTableAttributes,
+                               .infer = InferTable,
+                               .shard = ShardTable,
+                               .flow = &kTableFlow,
+                               .cost = TableCost};
+const OpRule kRopeRule = {.kind = OpKind::kMemory,
+                          .attributes = kRopeAttributes,
                           .infer = InferRope,
                           .gradient = RopeGradient,
                           .shard = ShardRope,
                           .flow = &kRopeFlow,
                           .cost = RopeCost,
-                          .in_place_input = 0};
+                          .in_place_input = 0,
+                          .recompute = RecomputeCost::kCheap,
+                          .measured = Measured};
 
 }  // namespace temper

@@ -1,26 +1,12 @@
-// The rules that graph/ops/*.cc define, one file per op with its backward; registry.cc puts them in a table.
+// The rules that graph/ops/*.cc define, one file per op with its backward, and what they are written with.
 #pragma once
 
 #include "graph/rule.h"
 
 namespace temper {
 
-extern const OpRule kEmbeddingRule, kEmbeddingBackwardRule;
-extern const OpRule kLinearRule, kLinearDxRule, kLinearDwRule, kSumRowsRule;
-extern const OpRule kAddRule, kCastRule, kSliceRowsRule;
-extern const OpRule kRmsNormRule, kRmsNormBackwardRule;
-extern const OpRule kLayerNormRule, kLayerNormBackwardRule;
-extern const OpRule kRopeTableRule, kRopeRule;
-extern const OpRule kAttentionRule, kAttentionBackwardRule, kAttentionCachedRule;
-extern const OpRule kAttentionStepRule, kAttentionStepBackwardRule;
-extern const OpRule kSwigluRule, kSwigluBackwardRule;
-extern const OpRule kReluRule, kReluBackwardRule, kGeluRule, kGeluBackwardRule;
-extern const OpRule kDropoutRule;
-extern const OpRule kLinearCrossEntropyRule;
-extern const OpRule kSumSquaresRule, kSumScalarsRule, kClipRule, kAdamwRule;
-extern const OpRule kFetchRule, kEvictRule;
-extern const OpRule kAllGatherRule, kReduceScatterRule, kAllReduceRule, kBroadcastRule, kShiftRule;
-extern const OpRule kSendRule, kRecvRule;
+#define TEMPER_OP(name, text, by) extern const OpRule k##name##Rule;
+#include "graph/op_list.inc"
 
 inline constexpr AttributeSpec Flag(const char* key) {
   return {key, AttributeSpec::Kind::kFlag};

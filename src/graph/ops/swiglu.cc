@@ -1,4 +1,5 @@
 // SwiGLU: h = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020; transformers, LlamaMLP).
+#include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
@@ -40,11 +41,28 @@ constexpr FlowOperand kBackwardIn[] = {LinearIn("TF"), {"TF"}, {"TF"}};
 constexpr FlowOutput kBackwardOut[] = {{"TF", {Factors({0, 1, 2})}}, {"TF", {Factors({0, 1, 2})}}};
 constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
 
+std::vector<MeasuredCase> Measured(DType dtype) {
+  return MeasuredAlike(dtype, 2, {});
+}
+std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
+  return MeasuredAlike(dtype, 3, {});
+}
+
 }  // namespace
 
-const OpRule kSwigluRule = {
-    .infer = Infer, .gradient = Gradient, .shard = ShardElementwise, .flow = &kForwardFlow, .cost = ForwardCost};
-const OpRule kSwigluBackwardRule = {
-    .infer = InferBackward, .flow = &kBackwardFlow, .cost = BackwardCost, .in_place_input = 1};
+const OpRule kSwigluRule = {.kind = OpKind::kElementwise,
+                            .infer = Infer,
+                            .gradient = Gradient,
+                            .shard = ShardElementwise,
+                            .flow = &kForwardFlow,
+                            .cost = ForwardCost,
+                            .recompute = RecomputeCost::kCheap,
+                            .measured = Measured};
+const OpRule kSwigluBackwardRule = {.kind = OpKind::kElementwise,
+                                    .infer = InferBackward,
+                                    .flow = &kBackwardFlow,
+                                    .cost = BackwardCost,
+                                    .in_place_input = 1,
+                                    .measured = MeasuredBackward};
 
 }  // namespace temper

@@ -47,7 +47,9 @@ constexpr AttributeSpec kRecvAttributes[] = {String("axes"),  Size("peer"),     
 
 }  // namespace
 
-const OpRule kSendRule = {.attributes = kSendAttributes, .infer = InferSend, .cost = SendCost};
-const OpRule kRecvRule = {.attributes = kRecvAttributes, .infer = InferRecv, .cost = RecvCost};
+const OpRule kSendRule = {
+    .kind = OpKind::kCollective, .attributes = kSendAttributes, .infer = InferSend, .cost = SendCost};
+const OpRule kRecvRule = {
+    .kind = OpKind::kCollective, .attributes = kRecvAttributes, .infer = InferRecv, .cost = RecvCost};
 
 }  // namespace temper

@@ -1,5 +1,4 @@
-// AdamW: the one reference kernel whose arithmetic is f32, operation by operation as backend/cpu/adamw_step.h
-// prescribes.
+// AdamW: in f32, operation by operation as backend/cpu/adamw_step.h prescribes.
 #include <cmath>
 
 #include "backend/cpu/adamw_step.h"

@@ -61,38 +61,8 @@ class Call {
   std::vector<double>& scratch_;
 };
 
-// One per op, in the file of its name. An error is data out of range (a token outside of the table).
-Status Embedding(const Call& call);
-Status EmbeddingBackward(const Call& call);
-Status Linear(const Call& call);
-Status LinearDx(const Call& call);
-Status LinearDw(const Call& call);
-Status SumRows(const Call& call);
-Status Add(const Call& call);
-Status Cast(const Call& call);
-Status SliceRows(const Call& call);
-Status RmsNorm(const Call& call);
-Status RmsNormBackward(const Call& call);
-Status LayerNorm(const Call& call);
-Status LayerNormBackward(const Call& call);
-Status RopeTable(const Call& call);
-Status Rope(const Call& call);
-Status Attention(const Call& call);
-Status AttentionBackward(const Call& call);
-Status AttentionCached(const Call& call);
-Status AttentionStep(const Call& call);
-Status AttentionStepBackward(const Call& call);
-Status Swiglu(const Call& call);
-Status SwigluBackward(const Call& call);
-Status Relu(const Call& call);
-Status ReluBackward(const Call& call);
-Status Gelu(const Call& call);
-Status GeluBackward(const Call& call);
-Status Dropout(const Call& call);
-Status LinearCrossEntropy(const Call& call);
-Status SumSquares(const Call& call);
-Status SumScalars(const Call& call);
-Status Clip(const Call& call);
-Status Adamw(const Call& call);
+// One per op of kernels, in the file of its name. An error is data out of range (a token outside of the table).
+#define TEMPER_KERNEL_OP(name) Status name(const Call& call);
+#include "graph/op_list.inc"
 
 }  // namespace temper::reference

@@ -1,15 +1,18 @@
 // The head and its loss in one: logits = x w^T + x2 w2^T (the second pair is a LoRA of the head), and
 // loss[t] = logsumexp(logits[t]) - logits[t, target[t]]; a token with target < 0 is not supervised: no loss, no
-// gradient. The gradients are those of the SUM of the losses: d_logits = softmax(logits) - onehot(target).
+// gradient. A token's weight, where there are some, scales its loss. The gradients are those of the SUM of the losses:
+// d_logits = weight * (softmax(logits) - onehot(target)). token_logprob stores -loss.
 // Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the statistics of each chunk of rows
 // (graph/ops/loss_scratch.h) between its logits and its gradients.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/reference/call.h"
+#include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper::reference {
@@ -60,10 +63,15 @@ void TakeStatistics(const double* logit_V, int64_t V, int64_t word, float* stati
 
 }  // namespace
 
-Status LinearCrossEntropy(const Call& call) {
+namespace {
+
+// What is stored of a row is `sign` times its loss.
+Status Run(const Call& call, double sign) {
   const Attributes& a = call.attributes();
-  const Operand target_T = call.In(2);
-  const bool pair2 = a.Flag("pair2");
+  const LossOperands operands(a);
+  const Operand target_T = call.In(LossOperands::kTarget);
+  const bool pair2 = operands.num_pairs == 2;
+  const auto weight_of = [&](int64_t t) { return operands.weight < 0 ? 1.0 : call.In(operands.weight)[t]; };
   const int64_t T = call.In(0).type().shape[0], V = call.In(1).type().shape[0];
   const int64_t begin = a.IntOr("begin", 0), whole = a.IntOr("whole", V);
   int64_t supervised = 0;
@@ -88,29 +96,24 @@ Status LinearCrossEntropy(const Call& call) {
   double *const sum_x2 = sum_x + D, *const sum_w = sum_x2 + R, *const sum_w2 = sum_w + V * D;
   float* const mine_N3 = reinterpret_cast<float*>(sum_w2 + V * R);
   float* const all_RN3 = mine_N3 + statistics;
-  Pair pairs[2] = {{call.In(0), call.In(1), a.Flag("grad_x") ? sum_x : nullptr, a.Flag("grad_w") ? sum_w : nullptr},
-                   {call.In(pair2 ? 3 : 0), call.In(pair2 ? 4 : 1), a.Flag("grad_x2") ? sum_x2 : nullptr,
-                    a.Flag("grad_w2") ? sum_w2 : nullptr}};
-  const int num_pairs = pair2 ? 2 : 1;
-  int next_in = pair2 ? 5 : 3, next_out = 1;
-  const char* const grad_x[] = {"grad_x", "grad_x2"};
-  const char* const grad_w[] = {"grad_w", "grad_w2"};
-  const char* const acc_w[] = {"acc_w", "acc_w2"};
-  int d_x_out[2] = {-1, -1}, d_w_out[2] = {-1, -1};
-  for (int p = 0; p < num_pairs; ++p) {
-    if (a.Flag(grad_x[p])) d_x_out[p] = next_out++;
-    if (a.Flag(grad_w[p])) d_w_out[p] = next_out++;
+  const auto pair_of = [&](const LossOperands::Pair& o, double* sum_x_I, double* sum_w_VI) {
+    return Pair{call.In(o.x), call.In(o.w), o.d_x >= 0 ? sum_x_I : nullptr, o.d_w >= 0 ? sum_w_VI : nullptr};
+  };
+  const Pair both[] = {pair_of(operands.pairs[0], sum_x, sum_w), pair_of(operands.pairs[pair2], sum_x2, sum_w2)};
+  const std::span pairs(both, operands.num_pairs);
+  for (size_t p = 0; p < pairs.size(); ++p) {
     if (pairs[p].sum_w_VI == nullptr) continue;
     const int64_t elements = pairs[p].w_VI.elements();
-    const int acc = a.Flag(acc_w[p]) ? next_in++ : -1;
+    const int acc = operands.pairs[p].acc;
     for (int64_t i = 0; i < elements; ++i) pairs[p].sum_w_VI[i] = acc >= 0 ? call.In(acc)[i] : 0;
   }
 
   const auto store_row = [&](int64_t t, double loss) {
-    call.Out(0).Store(t, loss);
-    for (int p = 0; p < num_pairs; ++p) {
+    call.Out(LossOperands::kLoss).Store(t, loss);
+    for (size_t p = 0; p < pairs.size(); ++p) {
       const int64_t I = pairs[p].x_TI.columns();
-      for (int64_t i = 0; d_x_out[p] >= 0 && i < I; ++i) call.Out(d_x_out[p]).Store(t * I + i, pairs[p].sum_x_I[i]);
+      const int d_x = operands.pairs[p].d_x;
+      for (int64_t i = 0; d_x >= 0 && i < I; ++i) call.Out(d_x).Store(t * I + i, pairs[p].sum_x_I[i]);
     }
   };
   std::fill(sum_x, sum_x + D + R, 0.0);
@@ -145,17 +148,30 @@ Status LinearCrossEntropy(const Call& call) {
       const RowOfLogits row = exchange == nullptr ? RowOf(logit_V, V, word) : AddUpRow(all_RN3, ranks, n, i);
       std::fill(sum_x, sum_x + D + R, 0.0);
       for (int64_t v = 0; v < V; ++v) {
-        const double d_logit = std::exp(logit_V[v] - row.largest) / row.sum - (v == word ? 1 : 0);
-        for (int p = 0; p < num_pairs; ++p) pairs[p].AddGradient(t, v, d_logit);
+        const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - (v == word ? 1 : 0));
+        for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit);
       }
-      store_row(t, row.loss);
+      // Ranks store the same bits whatever kernels they have: these multiply in f32.
+      const double loss = exchange == nullptr ? weight_of(t) * row.loss
+                                              : static_cast<float>(weight_of(t)) * static_cast<float>(row.loss);
+      store_row(t, sign * loss);
     });
   }
-  for (int p = 0; p < num_pairs; ++p) {
+  for (size_t p = 0; p < pairs.size(); ++p) {
     const int64_t elements = pairs[p].w_VI.elements();
-    for (int64_t i = 0; d_w_out[p] >= 0 && i < elements; ++i) call.Out(d_w_out[p]).Store(i, pairs[p].sum_w_VI[i]);
+    const int d_w = operands.pairs[p].d_w;
+    for (int64_t i = 0; d_w >= 0 && i < elements; ++i) call.Out(d_w).Store(i, pairs[p].sum_w_VI[i]);
   }
   return OkStatus();
+}
+
+}  // namespace
+
+Status LinearCrossEntropy(const Call& call) {
+  return Run(call, 1);
+}
+Status TokenLogprob(const Call& call) {
+  return Run(call, -1);
 }
 
 }  // namespace temper::reference

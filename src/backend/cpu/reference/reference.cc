@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cpu/reference/call.h"
+#include "graph/op_table.h"
 
 namespace temper {
 namespace reference {
@@ -80,85 +81,10 @@ namespace {
 
 using Function = Status (*)(const Call&);
 
-Function FunctionOf(Op op) {
-  switch (op) {
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kAllReduce:
-    case Op::kBroadcast:
-    case Op::kShift:
-    case Op::kSend:
-    case Op::kRecv:   // made by a communicator, as are the above
-    case Op::kFetch:  // made by the executor, as is kEvict
-    case Op::kEvict:
-      return nullptr;
-    case Op::kEmbedding:
-      return Embedding;
-    case Op::kLinear:
-      return Linear;
-    case Op::kAdd:
-      return Add;
-    case Op::kCast:
-      return Cast;
-    case Op::kSliceRows:
-      return SliceRows;
-    case Op::kRmsNorm:
-      return RmsNorm;
-    case Op::kLayerNorm:
-      return LayerNorm;
-    case Op::kRopeTable:
-      return RopeTable;
-    case Op::kRope:
-      return Rope;
-    case Op::kAttention:
-      return Attention;
-    case Op::kAttentionCached:
-      return AttentionCached;
-    case Op::kAttentionStep:
-      return AttentionStep;
-    case Op::kSwiglu:
-      return Swiglu;
-    case Op::kRelu:
-      return Relu;
-    case Op::kGelu:
-      return Gelu;
-    case Op::kDropout:
-      return Dropout;
-    case Op::kLinearCrossEntropy:
-      return LinearCrossEntropy;
-    case Op::kEmbeddingBackward:
-      return EmbeddingBackward;
-    case Op::kLinearDx:
-      return LinearDx;
-    case Op::kLinearDw:
-      return LinearDw;
-    case Op::kSumRows:
-      return SumRows;
-    case Op::kRmsNormBackward:
-      return RmsNormBackward;
-    case Op::kLayerNormBackward:
-      return LayerNormBackward;
-    case Op::kAttentionBackward:
-      return AttentionBackward;
-    case Op::kAttentionStepBackward:
-      return AttentionStepBackward;
-    case Op::kSwigluBackward:
-      return SwigluBackward;
-    case Op::kReluBackward:
-      return ReluBackward;
-    case Op::kGeluBackward:
-      return GeluBackward;
-    case Op::kSumSquares:
-      return SumSquares;
-    case Op::kSumScalars:
-      return SumScalars;
-    case Op::kClip:
-      return Clip;
-    case Op::kAdamw:
-      return Adamw;
-  }
-  return nullptr;
-}
+constexpr OpTable<Function> kTwins = {
+#define TEMPER_KERNEL_OP(name) {Op::k##name, name},
+#include "graph/op_list.inc"
+};
 
 class ReferenceKernel final : public Kernel {
  public:
@@ -186,12 +112,12 @@ class Table final : public KernelTable {
 }  // namespace reference
 
 Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std::unique_ptr<Exchange> exchange) {
-  const reference::Function function = reference::FunctionOf(spec.op);
-  if (function == nullptr) return Unsupported(std::string(ToString(spec.op)) + " needs a communicator between ranks");
+  const reference::Function function = reference::kTwins[spec.op];
+  if (function == nullptr) return Unsupported(std::string(ToString(spec.op)) + " is not carried out by a kernel");
   if ((spec.op == Op::kAttention || spec.op == Op::kAttentionBackward) && spec.attributes.Has("axes")) {
     return Unsupported(std::string(ToString(spec.op)) + " over ranks has to be made steps of a ring first");
   }
-  if (spec.op == Op::kLinearCrossEntropy && spec.attributes.Has("axes") && exchange == nullptr) {
+  if (IsLoss(spec.op) && spec.attributes.Has("axes") && exchange == nullptr) {
     return Unsupported(std::string(ToString(spec.op)) + " over a shared vocabulary needs a communicator between ranks");
   }
   return std::unique_ptr<Kernel>(std::make_unique<reference::ReferenceKernel>(spec, function, std::move(exchange)));

@@ -13,6 +13,7 @@
 #include "backend/cpu/vector/norm-inl.h"
 #include "backend/cpu/vector/reduce-inl.h"
 #include "backend/cpu/vector/rope-inl.h"
+#include "backend/cpu/vector/sgd-inl.h"
 // clang-format on
 
 namespace temper {
@@ -39,7 +40,8 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .sum_squares = SumSquares<T>,
                                          .from_f32 = Convert<float, T>,
                                          .to_f32 = Convert<T, float>,
-                                         .adamw = Adamw<T>};
+                                         .adamw = Adamw<T>,
+                                         .sgd = Sgd<T>};
 
 }  // namespace
 }  // namespace temper

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/adamw_step.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/sgd_step.h"
 #include "tensor/dtype.h"
 
 namespace temper {
@@ -67,6 +68,9 @@ struct VectorKernelsOf {
   // `weight` may be nullptr. The states may be updated in place.
   void (*adamw)(const AdamwScalars& scalars, const float* master, const float* g, const float* m, const float* v,
                 float* new_master, float* new_m, float* new_v, T* weight, int64_t n);
+  // As above; `momentum` and `new_momentum` are both there or both nullptr.
+  void (*sgd)(const SgdScalars& scalars, const float* master, const float* g, const float* momentum, float* new_master,
+              float* new_momentum, T* weight, int64_t n);
 };
 
 struct VectorKernels {

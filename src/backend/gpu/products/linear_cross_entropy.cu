@@ -14,6 +14,7 @@
 #include "backend/gpu/faults.h"
 #include "backend/gpu/products/matrix_product.h"
 #include "device/device.h"
+#include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 
 namespace temper::gpu {
@@ -115,13 +116,19 @@ __device__ void ClearRow(T* row, int64_t V) {
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) Store(row + v, zero);
 }
 
-// A row of logits becomes its gradient: softmax, of which scale is 1 / sum, less one at the target.
+// How much token t counts; weight_T may be nullptr.
+__device__ inline float WeightOf(const float* weight_T, int64_t t) {
+  return weight_T == nullptr ? 1.0f : weight_T[t];
+}
+
+// A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight at the
+// target.
 template <class T, int kCount>
-__device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, int64_t target) {
+__device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, float weight, int64_t target) {
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount];
     Load(logits_V + v, x);
-    for (int k = 0; k < kCount; ++k) x[k] = Exp(x[k] - most) * scale - (v + k == target ? 1.0f : 0.0f);
+    for (int k = 0; k < kCount; ++k) x[k] = Exp(x[k] - most) * scale - (v + k == target ? weight : 0.0f);
     Store(logits_V + v, x);
   }
 }
@@ -130,7 +137,8 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, i
 // all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
-                                 int64_t begin, const float* all_RN3, int64_t ranks, bool gradient, float* loss_T) {
+                                 int64_t begin, const float* all_RN3, int64_t ranks, bool gradient,
+                                 const float* weight_T, float sign, float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
   if (i >= n) {
@@ -149,16 +157,18 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
     const float* const of = all_RN3 + (r * n + i) * kLossStatistics;
     sum += of[kLossSum] * exp(of[kLossLargest] - largest);
   }
-  if (threadIdx.x == 0) loss_T[t] = static_cast<float>(log(sum) + (largest - at_target));
+  const float weight = WeightOf(weight_T, t);
+  if (threadIdx.x == 0) loss_T[t] = sign * weight * static_cast<float>(log(sum) + (largest - at_target));
   if (!gradient) return;
-  GradientOfRow<T, kCount>(logits, V, static_cast<float>(largest), static_cast<float>(1 / sum), target);
+  const float scale = static_cast<float>(1 / sum) * weight;
+  GradientOfRow<T, kCount>(logits, V, static_cast<float>(largest), scale, weight, target);
 }
 
-// Row i of the chunk's logits, a block each: its loss, and (`gradient`) d_logits = softmax - onehot over them. Rows
-// beyond n become zeros.
+// Row i of the chunk's logits, a block each: sign times its loss, and (`gradient`) d_logits = softmax - onehot over
+// them, both times its weight. Rows beyond n become zeros.
 template <class T, int kCount>
 __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, bool gradient,
-                            float* loss_T) {
+                            const float* weight_T, float sign, float* loss_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
@@ -170,15 +180,14 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
   const float at_target = target < V ? Get(logits + target) : 0;  // a target beyond has been reported
   float most, total;
   SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
-  if (threadIdx.x == 0) loss_T[t] = Log(total) + (most - at_target);
+  const float weight = WeightOf(weight_T, t);
+  if (threadIdx.x == 0) loss_T[t] = sign * weight * (Log(total) + (most - at_target));
   if (!gradient) return;
-  GradientOfRow<T, kCount>(logits, V, most, 1 / total, target);
+  GradientOfRow<T, kCount>(logits, V, most, 1 / total * weight, weight, target);
 }
 
-// logits += x w^T, and where its gradients go. Operand indices, -1 where absent.
-struct Pair {
-  int x, w;
-  int d_x = -1, d_w = -1, acc = -1;
+// logits += x w^T, and where its gradients go.
+struct Pair : LossOperands::Pair {
   int64_t depth = 0;  // columns of x and w
   std::unique_ptr<MatrixProduct> logits, d_x_product;
   std::unique_ptr<MatrixProduct> first_d_w, next_d_w;  // the next add to what the first wrote
@@ -190,7 +199,8 @@ class LossKernel final : public Kernel {
   static Result<std::unique_ptr<Kernel>> Make(const KernelSpec& spec, const Context& context) {
     auto made = std::make_unique<LossKernel>(spec, context);
     if (spec.attributes.Has("axes")) {
-      if (context.exchange == nullptr) return Unsupported("linear_cross_entropy over a vocabulary that ranks share");
+      if (context.exchange == nullptr)
+        return Unsupported(std::string(ToString(spec.op)) + " over a vocabulary that ranks share");
       TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(spec.attributes.String("axes")));
       TEMPER_ASSIGN_OR_RETURN(made->exchange_, context.exchange(axes));
       TEMPER_CHECK(made->exchange_->size() == spec.attributes.Int("ranks")) << made->exchange_->size() << " ranks";
@@ -201,6 +211,8 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelSpec& spec, const Context& context)
       : stream_(context.stream),
         copies_(*context.copies),
+        operands_(spec.attributes),
+        sign_(spec.op == Op::kTokenLogprob ? -1.0f : 1.0f),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         tokens_(spec.inputs[0].shape[0]),
         V_(spec.inputs[1].shape[0]),
@@ -214,7 +226,7 @@ class LossKernel final : public Kernel {
 
   bool replayable() const override { return false; }  // there are as many chunks as the rows of this run need
   Status Run(const KernelArgs& args) override {
-    const int* const target = In<const int>(args, 2);
+    const int* const target = In<const int>(args, LossOperands::kTarget);
     int* const row_T = reinterpret_cast<int*>(args.workspace + layout_.rows.v);
     int64_t supervised = 0;
     if (tokens_ > 0) {
@@ -222,8 +234,9 @@ class LossKernel final : public Kernel {
       auto* const count = reinterpret_cast<int64_t*>(args.workspace + layout_.logits.v);
       TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH(CompactRows, 1u, unsigned{kBlockThreads}, stream_, target, tokens_,
                                            all_words_, row_T, count, fault_.get()));
-      if (args.loaded != nullptr && args.loaded[2] != nullptr) {
-        const std::span loaded(reinterpret_cast<const int*>(args.loaded[2]), static_cast<size_t>(tokens_));
+      if (args.loaded != nullptr && args.loaded[LossOperands::kTarget] != nullptr) {
+        const std::span loaded(reinterpret_cast<const int*>(args.loaded[LossOperands::kTarget]),
+                               static_cast<size_t>(tokens_));
         supervised = std::count_if(loaded.begin(), loaded.end(), [](int t) { return t >= 0; });
       } else {
         TEMPER_RETURN_IF_ERROR(copies_.CopyToHost(reinterpret_cast<const std::byte*>(count),
@@ -240,34 +253,24 @@ class LossKernel final : public Kernel {
 
  private:
   Status PlanPairs(const KernelSpec& spec, MatrixProducts& products) {
-    const Attributes& a = spec.attributes;
     const DType dtype = spec.inputs[0].dtype;
-    const bool two = a.Flag("pair2");
-    pairs_.resize(two ? 2 : 1);
-    int next_in = two ? 5 : 3, next_out = 1;
-    const char* const grad_x[] = {"grad_x", "grad_x2"};
-    const char* const grad_w[] = {"grad_w", "grad_w2"};
-    const char* const acc_w[] = {"acc_w", "acc_w2"};
+    pairs_.resize(operands_.num_pairs);
     const int64_t N = layout_.chunk;
     for (size_t p = 0; p < pairs_.size(); ++p) {
       Pair& pair = pairs_[p];
-      pair.x = p == 0 ? 0 : 3;
-      pair.w = pair.x + 1;
+      static_cast<LossOperands::Pair&>(pair) = operands_.pairs[p];
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
       const int64_t I = pair.depth;
       // The second pair comes first: the base product, added last in f32, is then rounded once.
       TEMPER_ASSIGN_OR_RETURN(
           pair.logits,
           products.Make({.m = N, .n = V_, .k = I, .dtype = dtype, .out_dtype = dtype, .acc = p + 1 < pairs_.size()}));
-      if (a.Flag(grad_x[p])) {
-        pair.d_x = next_out++;
+      if (pair.d_x >= 0) {
         TEMPER_ASSIGN_OR_RETURN(
             pair.d_x_product,
             products.Make({.m = N, .n = I, .k = V_, .dtype = dtype, .out_dtype = dtype, .b_k_contiguous = false}));
       }
-      if (!a.Flag(grad_w[p])) continue;
-      pair.d_w = next_out++;
-      if (a.Flag(acc_w[p])) pair.acc = next_in++;
+      if (pair.d_w < 0) continue;
       ProductShape d_w = {.m = V_,
                           .n = I,
                           .k = N,
@@ -279,7 +282,6 @@ class LossKernel final : public Kernel {
       d_w.acc = true;
       TEMPER_ASSIGN_OR_RETURN(pair.next_d_w, products.Make(d_w));
     }
-    gradient_ = next_out > 1;
     return OkStatus();
   }
 
@@ -289,7 +291,8 @@ class LossKernel final : public Kernel {
       T* const d_x = pair.d_x >= 0 ? Out<T>(args, pair.d_x) : nullptr;
       if (tokens_ > 0) {
         TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((ClearUnsupervised<T>), static_cast<unsigned>(tokens_), kThreads, stream_,
-                                             In<const int>(args, 2), pair.depth, Out<float>(args, 0), d_x));
+                                             In<const int>(args, LossOperands::kTarget), pair.depth,
+                                             Out<float>(args, LossOperands::kLoss), d_x));
       }
       if (supervised > 0 || pair.d_w < 0) continue;
       const int64_t n = V_ * pair.depth;
@@ -346,10 +349,11 @@ class LossKernel final : public Kernel {
     constexpr unsigned kThreads = kBlockThreads;
     const auto chunk = static_cast<unsigned>(layout_.chunk);
     T* const logits = reinterpret_cast<T*>(args.workspace + layout_.logits.v);
-    const int* const target = In<const int>(args, 2);
+    const int* const target = In<const int>(args, LossOperands::kTarget);
+    const float* const weight = operands_.weight < 0 ? nullptr : In<const float>(args, operands_.weight);
     if (exchange_ == nullptr) {
-      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, gradient_,
-                           Out<float>(args, 0));
+      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
+                           operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
     }
     std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
@@ -357,8 +361,8 @@ class LossKernel final : public Kernel {
                                          logits, rows, target, V_, first_word_, reinterpret_cast<float*>(own)));
     TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
     return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
-                         first_word_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()}, gradient_,
-                         Out<float>(args, 0));
+                         first_word_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
+                         operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
   }
 
   T* Gathered(const KernelArgs& args, size_t p) const {
@@ -368,19 +372,25 @@ class LossKernel final : public Kernel {
 
   const gpuStream_t stream_;
   Stream& copies_;
+  const LossOperands operands_;
+  const float sign_;  // of what is stored: a log-probability is the loss with the other one
   const LossScratch layout_;
   const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
   std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr
   Faults::Word fault_;
-  bool gradient_ = false;
   std::vector<Pair> pairs_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Kernel>> MakeLinearCrossEntropy(const KernelSpec& spec, const Context& context) {
-  if (!IsCompute(spec.inputs[0])) return Unsupported("linear_cross_entropy of " + spec.inputs[0].ToString());
+  if (!IsCompute(spec.inputs[0]))
+    return Unsupported(std::string(ToString(spec.op)) + " of " + spec.inputs[0].ToString());
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() { return LossKernel<T>::Make(spec, context); });
+}
+
+Result<std::unique_ptr<Kernel>> MakeTokenLogprob(const KernelSpec& spec, const Context& context) {
+  return MakeLinearCrossEntropy(spec, context);
 }
 
 }  // namespace temper::gpu

@@ -1,4 +1,4 @@
-#include "checkpoint/adapter_config.h"
+#include "format/lora_config.h"
 
 #include <gtest/gtest.h>
 
@@ -12,15 +12,15 @@
 namespace temper {
 namespace {
 
-Result<AdapterConfig> Read(const std::string& text) {
+Result<LoraConfig> Read(const std::string& text) {
   const ScratchFolder folder;
   const std::string path = folder / kAdapterConfigFile;
   TEMPER_CHECK(WriteTextFileAtomically(PosixEnv(), path, text).ok());
-  return ReadAdapterConfig(PosixEnv(), path);
+  return ReadLoraConfig(PosixEnv(), path);
 }
 
 // Some of what PEFT 0.21 writes, with one setting changed.
-Result<AdapterConfig> With(const std::string& key, const Json& value) {
+Result<LoraConfig> With(const std::string& key, const Json& value) {
   Json json = Json::parse(R"({"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "base", "r": 4,
       "lora_alpha": 12, "bias": "none", "target_modules": ["q_proj", "v_proj"], "init_lora_weights": true,
       "modules_to_save": null, "alora_invocation_tokens": null, "layers_to_transform": null, "loftq_config": {},
@@ -29,16 +29,16 @@ Result<AdapterConfig> With(const std::string& key, const Json& value) {
   return Read(json.dump());
 }
 
-TEST(AdapterConfig, WhatIsLeftOutIsWhatPeftTakes) {
+TEST(LoraConfig, WhatIsLeftOutIsWhatPeftTakes) {
   const auto config = Read(R"({"target_modules": ["q_proj"]})");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->r, 8);
   EXPECT_EQ(config->alpha, 8);
   EXPECT_EQ(config->dropout, 0);
-  EXPECT_FALSE(config->rslora);
+  EXPECT_FALSE(config->use_rslora);
 }
 
-TEST(AdapterConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
+TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
   for (const Json& how : {Json(true), Json(false), Json("gaussian"), Json("eva"), Json("orthogonal")}) {
     const auto config = With("init_lora_weights", how);
     EXPECT_TRUE(config.ok()) << config.status().message();
@@ -46,7 +46,7 @@ TEST(AdapterConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 }
 
 // Each computes something else of the same A and B, or of other tensors.
-TEST(AdapterConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
+TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   const std::vector<std::pair<const char*, const char*>> flags = {{"use_dora", "true"},
                                                                   {"lora_bias", "true"},
                                                                   {"modules_to_save", R"(["lm_head"])"},
@@ -68,27 +68,35 @@ TEST(AdapterConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
   for (const auto& [key, value] : words) refused(With(key, value).status(), value);
 }
 
-TEST(AdapterConfig, ComesBackAsItWasWritten) {
-  const AdapterConfig written = {.base_model = "models/base",
-                                 .r = 3,
-                                 .alpha = 6.5,
-                                 .dropout = 0.1,
-                                 .rslora = true,
-                                 .target_regex = ".*q_proj",
-                                 .exclude_modules = {"lm_head"},
-                                 .rank_pattern = {{"q_proj", 5}},
-                                 .alpha_pattern = {{"q_proj", 7}}};
-  const auto read = Read(FormatAdapterConfig(written));
+TEST(LoraConfig, ComesBackAsItWasWritten) {
+  const LoraConfig written = {.r = 3,
+                              .alpha = 6.5,
+                              .dropout = 0.1,
+                              .target_modules = ".*q_proj",
+                              .exclude_modules = std::vector<std::string>{"lm_head"},
+                              .use_rslora = true,
+                              .rank_pattern = {{"q_proj", 5}},
+                              .alpha_pattern = {{"q_proj", 7}},
+                              .base_model = "models/base"};
+  const auto read = Read(FormatLoraConfig(written));
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->base_model, written.base_model);
-  EXPECT_EQ(read->r, written.r);
-  EXPECT_EQ(read->alpha, written.alpha);
-  EXPECT_EQ(read->dropout, written.dropout);
-  EXPECT_EQ(read->rslora, written.rslora);
-  EXPECT_EQ(read->target_regex, written.target_regex);
-  EXPECT_EQ(read->exclude_modules, written.exclude_modules);
-  EXPECT_EQ(read->rank_pattern, written.rank_pattern);
-  EXPECT_EQ(read->alpha_pattern, written.alpha_pattern);
+  EXPECT_EQ(*read, written);
+}
+
+TEST(LoraConfig, TargetsAreAllLinearModulesOrARegexOrNames) {
+  const auto all = With("target_modules", "all-linear"), regex = With("target_modules", "q_proj"), names = With("r", 4);
+  ASSERT_TRUE(all.ok() && regex.ok() && names.ok());
+  EXPECT_TRUE(all->all_linear());
+  EXPECT_EQ(all->target_regex(), "");
+  EXPECT_EQ(regex->target_regex(), "q_proj");
+  EXPECT_FALSE(regex->all_linear());
+  EXPECT_EQ(names->target_names(), (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(names->target_regex(), "");
+  EXPECT_FALSE(names->all_linear());
+  EXPECT_EQ(*With("exclude_modules", ""), *names) << "excludes nothing";
+  for (const Json& nothing : {Json(""), Json::array(), Json(nullptr)}) {
+    EXPECT_EQ(With("target_modules", nothing).status().code(), StatusCode::kCorrupt);
+  }
 }
 
 }  // namespace

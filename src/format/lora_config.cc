@@ -1,4 +1,4 @@
-#include "checkpoint/adapter_config.h"
+#include "format/lora_config.h"
 
 #include <fmt/core.h>
 
@@ -50,40 +50,70 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
   return OkStatus();
 }
 
-Result<std::vector<std::string>> NamesOf(const Json& json, const char* key, const std::string& path) {
+// An empty text is no regex but an empty list.
+Result<LoraConfig::Modules> ModulesOr(const Json& json, const char* key, const std::string& path) {
   std::vector<std::string> names;
-  if (!json.contains(key) || json[key].is_null()) return names;
+  if (!json.contains(key) || json[key].is_null()) return LoraConfig::Modules(names);
+  if (json[key].is_string()) {
+    auto text = json[key].get<std::string>();
+    return text.empty() ? LoraConfig::Modules(names) : LoraConfig::Modules(std::move(text));
+  }
   for (const Json& name : json[key]) {
     if (!name.is_string()) return Corrupt(fmt::format("{}: {} should be a list of names", path, key));
     names.push_back(name.get<std::string>());
   }
-  return names;
+  return LoraConfig::Modules(names);
+}
+
+constexpr char kAllLinear[] = "all-linear";
+
+const std::string& TextOf(const LoraConfig::Modules& modules) {
+  static const std::string none;
+  const auto* text = std::get_if<std::string>(&modules);
+  return text ? *text : none;
+}
+
+const std::vector<std::string>& NamesOf(const LoraConfig::Modules& modules) {
+  static const std::vector<std::string> none;
+  const auto* names = std::get_if<std::vector<std::string>>(&modules);
+  return names ? *names : none;
 }
 
 }  // namespace
 
-Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
+bool LoraConfig::all_linear() const {
+  return TextOf(target_modules) == kAllLinear;
+}
+const std::string& LoraConfig::target_regex() const {
+  static const std::string none;
+  return all_linear() ? none : TextOf(target_modules);
+}
+const std::vector<std::string>& LoraConfig::target_names() const {
+  return NamesOf(target_modules);
+}
+const std::string& LoraConfig::exclude_regex() const {
+  return TextOf(exclude_modules);
+}
+const std::vector<std::string>& LoraConfig::exclude_names() const {
+  return NamesOf(exclude_modules);
+}
+
+Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(env, path));
   if (!json.is_object()) return Corrupt(path + ": should be a JSON object");
   TEMPER_RETURN_IF_ERROR(RefuseOtherMethods(json, path));
-  AdapterConfig c;
+  LoraConfig c{.r = 8, .alpha = 8};
   TEMPER_ASSIGN_OR_RETURN(c.base_model, StringOr(json, "base_model_name_or_path", "", path));
   TEMPER_ASSIGN_OR_RETURN(c.r, IntOr(json, "r", c.r, path));
   TEMPER_ASSIGN_OR_RETURN(c.alpha, NumberOr(json, "lora_alpha", c.alpha, path));
   TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(json, "lora_dropout", c.dropout, path));
-  TEMPER_ASSIGN_OR_RETURN(c.rslora, BoolOr(json, "use_rslora", false, path));
+  TEMPER_ASSIGN_OR_RETURN(c.use_rslora, BoolOr(json, "use_rslora", false, path));
   if (c.r < 1) return Corrupt(fmt::format("{}: r is {}, should be at least 1", path, c.r));
-  if (json.contains("target_modules") && json["target_modules"].is_string()) {
-    c.target_regex = json["target_modules"].get<std::string>();
-  } else {
-    TEMPER_ASSIGN_OR_RETURN(c.target_modules, NamesOf(json, "target_modules", path));
+  TEMPER_ASSIGN_OR_RETURN(c.target_modules, ModulesOr(json, "target_modules", path));
+  if (c.target_modules == LoraConfig::Modules(std::vector<std::string>())) {
+    return Corrupt(path + ": target_modules is missing or empty");
   }
-  if (c.target_regex.empty() && c.target_modules.empty()) return Corrupt(path + ": target_modules is missing or empty");
-  if (json.contains("exclude_modules") && json["exclude_modules"].is_string()) {
-    c.exclude_regex = json["exclude_modules"].get<std::string>();
-  } else {
-    TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, NamesOf(json, "exclude_modules", path));
-  }
+  TEMPER_ASSIGN_OR_RETURN(c.exclude_modules, ModulesOr(json, "exclude_modules", path));
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!json.contains(key) || json[key].is_null()) continue;
     for (const auto& [pattern, value] : json[key].items()) {
@@ -100,14 +130,16 @@ Result<AdapterConfig> ReadAdapterConfig(Env& env, const std::string& path) {
   return c;
 }
 
-std::string FormatAdapterConfig(const AdapterConfig& c) {
+std::string FormatLoraConfig(const LoraConfig& c) {
   // PEFT writes whole numbers without a fraction; keep files alike.
   const auto number = [](double x) {
     return x == static_cast<double>(static_cast<int64_t>(x)) ? Json(static_cast<int64_t>(x)) : Json(x);
   };
-  const auto sorted = [](std::vector<std::string> names) {
+  const auto modules = [](const LoraConfig::Modules& m) {
+    if (const std::string& text = TextOf(m); !text.empty()) return Json(text);
+    std::vector<std::string> names = NamesOf(m);
     std::sort(names.begin(), names.end());
-    return names;
+    return Json(names);
   };
   Json json = {{"auto_mapping", nullptr},
                {"base_model_name_or_path", c.base_model},
@@ -127,14 +159,9 @@ std::string FormatAdapterConfig(const AdapterConfig& c) {
                {"revision", nullptr},
                {"task_type", "CAUSAL_LM"},
                {"use_dora", false},
-               {"use_rslora", c.rslora}};
-  if (c.target_regex.empty()) {
-    json["target_modules"] = sorted(c.target_modules);
-  } else {
-    json["target_modules"] = c.target_regex;
-  }
-  if (!c.exclude_modules.empty()) json["exclude_modules"] = sorted(c.exclude_modules);
-  if (!c.exclude_regex.empty()) json["exclude_modules"] = c.exclude_regex;
+               {"target_modules", modules(c.target_modules)},
+               {"use_rslora", c.use_rslora}};
+  if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
   for (const auto& [pattern, r] : c.rank_pattern) json["rank_pattern"][pattern] = r;
   for (const auto& [pattern, alpha] : c.alpha_pattern) json["alpha_pattern"][pattern] = number(alpha);
   return json.dump(2) + "\n";

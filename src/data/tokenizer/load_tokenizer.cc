@@ -1,4 +1,4 @@
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/load_tokenizer.h"
 
 #include <algorithm>
 
@@ -70,7 +70,7 @@ class TokenizerLoader {
   }
 };
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(Env& env, const std::string& folder) {
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder) {
   return TokenizerLoader::Load(env, folder);
 }
 

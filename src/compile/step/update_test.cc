@@ -1,0 +1,88 @@
+#include "compile/step/update.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "graph/builder.h"
+
+namespace temper {
+namespace {
+
+// A trained matrix and a vector, with the decay that each has by default, and one of each that says otherwise.
+Graph Net(DType dtype) {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId x = build.Source("x", {dtype, {4, 6}}, Role::kInput);
+  const auto weight = [&](const std::string& name, Shape shape) {
+    const ValueId id = build.Source(name, {dtype, shape}, Role::kWeight);
+    graph.value(id).trainable = true;
+    return id;
+  };
+  const ValueId kept = weight("kept", {6, 6}), scaled = weight("scaled", {6});
+  graph.value(kept).decays = false;
+  graph.value(scaled).decays = true;
+  ValueId y = build.Linear(x, weight("matrix", {6, 6}), weight("vector", {6}), "y");
+  y = build.Linear(y, kept, scaled, "z");
+  return graph;
+}
+
+TEST(BuildUpdate, DecaysWhatTheValueSays) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
+    if (rule == &kSgdUpdate) spec.settings = SgdSettings();
+    const Graph update = BuildUpdate(Net(DType::kBF16), spec, Mesh());
+    ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+    std::map<std::string, double> decay;
+    for (const Node& n : update.nodes()) {
+      if (n.op == rule->op) decay[update.value(n.inputs[0]).name] = n.attributes.Double("weight_decay");
+    }
+    const std::map<std::string, double> expected = {
+        {"master:matrix", 0.1}, {"master:vector", 0}, {"master:kept", 0}, {"master:scaled", 0.1}};
+    EXPECT_EQ(decay, expected) << rule->name;
+  }
+}
+
+// No op multiplies with such a weight yet: this one is added to what comes in.
+TEST(BuildUpdate, AWeightOfThreeDimsIsUpdatedWhole) {
+  Graph graph;
+  GraphBuilder build(&graph);
+  const ValueId x = build.Source("x", {DType::kBF16, {4, 6, 5}}, Role::kInput);
+  const ValueId experts = build.Source("experts", {DType::kBF16, {4, 6, 5}}, Role::kWeight);
+  graph.value(experts).trainable = true;
+  build.Sum(x, experts, "y");
+  const Graph update = BuildUpdate(graph, {}, Mesh());
+  ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+  const auto it = std::find_if(update.nodes().begin(), update.nodes().end(), [&](const Node& n) {
+    return n.op == Op::kAdamw && update.value(n.inputs[0]).name == "master:experts";
+  });
+  ASSERT_NE(it, update.nodes().end());
+  for (const ValueId id : {it->inputs[0], it->inputs[1], it->outputs[0]}) {
+    EXPECT_EQ(update.value(id).type.shape, (Shape{4, 6, 5})) << update.value(id).name;
+  }
+}
+
+std::vector<std::string> StatesOf(const Graph& update) {
+  std::vector<std::string> names;
+  for (ValueId id = 0; id < update.num_values(); ++id) {
+    const Value& value = update.value(id);
+    if (value.role == Role::kOptimizerState && value.name.ends_with(":matrix")) names.push_back(value.name);
+  }
+  return names;
+}
+
+TEST(BuildUpdate, KeepsTheStatesOfItsOptimizerAndNoOthers) {
+  const auto states = [](DType dtype, const UpdateRule& rule, Attributes settings) {
+    return StatesOf(BuildUpdate(Net(dtype), {.rule = &rule, .settings = std::move(settings)}, Mesh()));
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(states(DType::kBF16, kAdamwUpdate, AdamwSettings()),
+            (Names{"master:matrix", "adam_m:matrix", "adam_v:matrix"}));
+  EXPECT_EQ(states(DType::kF32, kAdamwUpdate, AdamwSettings()), (Names{"adam_m:matrix", "adam_v:matrix"}));
+  EXPECT_EQ(states(DType::kBF16, kSgdUpdate, SgdSettings()), (Names{"master:matrix", "sgd_momentum:matrix"}));
+  EXPECT_EQ(states(DType::kF32, kSgdUpdate, SgdSettings(0)), Names());
+}
+
+}  // namespace
+}  // namespace temper

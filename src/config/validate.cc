@@ -1,0 +1,207 @@
+#include "config/validate.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+
+#include "config/run_options.h"
+
+namespace temper {
+namespace {
+
+// By text alone: whoever deletes must see to links.
+bool IsWithin(const std::string& path, const std::string& folder) {
+  const auto normal = [](const std::string& p) {
+    std::error_code no_working_folder;
+    const std::filesystem::path whole = std::filesystem::absolute(p, no_working_folder);
+    std::string text = (no_working_folder ? std::filesystem::path(p) : whole).lexically_normal().string();
+    while (text.size() > 1 && text.back() == '/') text.pop_back();
+    return text;
+  };
+  const std::string inner = normal(path), outer = normal(folder);
+  return inner == outer || inner.starts_with(outer == "/" ? outer : outer + "/");
+}
+
+Status CheckRequired(const RunConfig& c, Purpose purpose) {
+  const auto missing = [](const char* what, const char* key, const char* value) {
+    return InvalidArgument(
+        fmt::format("no {} given: add --{} {}, or '{}: {}' in the YAML file", what, key, value, key, value));
+  };
+  if (c.model.model.empty()) return missing("model", "model", "FOLDER");
+  if (purpose == Purpose::kPlan) return OkStatus();
+  if (c.data.data.empty()) return missing("training data", "data", "FILE");
+  if (c.output.output_dir.empty()) return missing("output folder", "output_dir", "FOLDER");
+  return OkStatus();
+}
+
+Status CheckMethod(const RunConfig& c) {
+  const RunConfig::Model& m = c.model;
+  if (m.method == TrainMethod::kLora) {
+    if (m.from_scratch) {
+      return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
+    }
+    const auto* names = std::get_if<std::vector<std::string>>(&c.lora.target_modules);
+    if (names ? names->empty() : std::get<std::string>(c.lora.target_modules).empty()) {
+      return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
+    }
+    return OkStatus();
+  }
+  if (!m.adapter.empty()) {
+    return InvalidArgument(
+        "adapter is to be trained on, but method is full: remove adapter, or set method: lora. To "
+        "train every weight of the merged model, run temper export first");
+  }
+  if (c.lora != LoraConfig()) {
+    return InvalidArgument("lora.* is set, but method is full: remove the lora section, or set method: lora");
+  }
+  return OkStatus();
+}
+
+Status CheckMemory(const RunConfig& c) {
+  const Recompute recompute = c.machine.recompute;
+  if (c.machine.recompute_blocks && (recompute == Recompute::kNone || recompute == Recompute::kAuto)) {
+    return InvalidArgument(
+        fmt::format("memory.recompute_blocks says which blocks compute again, but memory.recompute is {}: set it to "
+                    "selective or block, or remove recompute_blocks",
+                    ToString(recompute)));
+  }
+  return OkStatus();
+}
+
+Status CheckSchedule(const RunConfig& c) {
+  using Kind = ScheduleKind;
+  const RunConfig::SchedulerKwargs& k = c.length.kwargs;
+  const Kind kind = c.length.lr_scheduler_type;
+  const bool stable_decay = kind == Kind::kWarmupStableDecay;
+  const bool cosine = kind == Kind::kCosine || kind == Kind::kCosineWithMinLr || stable_decay;
+  const RunConfig::SchedulerKwargs defaults;
+  const std::pair<bool, const char*> without_effect[] = {
+      {k.num_cycles && !cosine, "num_cycles"},
+      {k.min_lr && kind != Kind::kCosineWithMinLr, "min_lr"},
+      {k.min_lr_rate && kind != Kind::kCosineWithMinLr, "min_lr_rate"},
+      {k.min_lr_ratio && !stable_decay, "min_lr_ratio"},
+      {k.num_decay_steps && !stable_decay, "num_decay_steps"},
+      {k.num_stable_steps && !stable_decay, "num_stable_steps"},
+      {k.warmup_type != defaults.warmup_type && !stable_decay, "warmup_type"},
+      {k.decay_type != defaults.decay_type && !stable_decay, "decay_type"},
+  };
+  for (const auto& [wrong, key] : without_effect) {
+    if (!wrong) continue;
+    const std::string_view taker =
+        std::string_view(key).starts_with("min_lr") && std::string_view(key) != "min_lr_ratio" ? "cosine_with_min_lr"
+        : std::string_view(key) == "num_cycles"                                                ? "cosine"
+                                                                                               : "warmup_stable_decay";
+    return InvalidArgument(
+        fmt::format("lr_scheduler_kwargs.{} has no effect on this lr_scheduler_type: remove it, or set "
+                    "lr_scheduler_type: {}",
+                    key, taker));
+  }
+  if (kind == Kind::kCosineWithMinLr && k.min_lr.has_value() == k.min_lr_rate.has_value()) {
+    return InvalidArgument(
+        "lr_scheduler_type: cosine_with_min_lr needs one of lr_scheduler_kwargs.min_lr (a learning rate) "
+        "and lr_scheduler_kwargs.min_lr_rate (a part of learning_rate)");
+  }
+  if (stable_decay && !k.num_decay_steps) {
+    return InvalidArgument("lr_scheduler_type: warmup_stable_decay needs lr_scheduler_kwargs.num_decay_steps");
+  }
+  const bool warms_up = c.length.warmup_ratio.value_or(0) > 0 || c.length.warmup_steps.value_or(0) > 0;
+  if (kind == Kind::kConstant && warms_up) {
+    return InvalidArgument(
+        "lr_scheduler_type: constant has no warmup: use constant_with_warmup, or remove warmup_ratio "
+        "and warmup_steps");
+  }
+  if (c.length.max_steps == 0) {
+    return InvalidArgument(
+        "max_steps is 0: nothing would be trained. Give at least 1, or remove it to train for "
+        "num_train_epochs");
+  }
+  return OkStatus();
+}
+
+// What is a setting of another optimizer than the one chosen.
+Status CheckOptimizer(const RunConfig& c) {
+  const RunConfig::Optimizer &o = c.optimizer, defaults;
+  const struct {
+    const UpdateRule* rule;
+    bool set;
+    const char* option;
+  } settings[] = {{&kAdamwUpdate, o.adam_beta1 != defaults.adam_beta1, "adam_beta1"},
+                  {&kAdamwUpdate, o.adam_beta2 != defaults.adam_beta2, "adam_beta2"},
+                  {&kAdamwUpdate, o.adam_epsilon != defaults.adam_epsilon, "adam_epsilon"},
+                  {&kSgdUpdate, o.sgd_momentum != defaults.sgd_momentum, "sgd_momentum"},
+                  {&kSgdUpdate, o.sgd_nesterov != defaults.sgd_nesterov, "sgd_nesterov"}};
+  for (const auto& [rule, set, option] : settings) {
+    if (!set || rule == o.rule) continue;
+    return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}", option,
+                                       o.rule->name, rule->name));
+  }
+  if (o.sgd_nesterov && o.sgd_momentum == 0) {
+    return InvalidArgument(
+        "sgd_nesterov looks ahead by the momentum, and sgd_momentum is 0: set one above 0, or remove "
+        "sgd_nesterov");
+  }
+  return OkStatus();
+}
+
+Status CheckOutput(const RunConfig& c) {
+  const RunConfig::Output& o = c.output;
+  if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
+    return InvalidArgument(
+        "both eval_data and eval_fraction are set: evaluation takes its rows from one of them, remove the other");
+  }
+  if (!c.evaluates() && o.eval_steps) {
+    return InvalidArgument("eval_steps is set, but there is nothing to evaluate on: add eval_data or eval_fraction");
+  }
+  if (o.load_best_model_at_end) {
+    if (!c.evaluates()) {
+      return InvalidArgument("load_best_model_at_end compares eval_loss: add eval_data or eval_fraction");
+    }
+    if (o.save_steps == 0) {
+      return InvalidArgument("load_best_model_at_end chooses among checkpoints: set save_steps above 0");
+    }
+    if (o.eval_steps && o.save_steps % *o.eval_steps != 0) {
+      return InvalidArgument(
+          fmt::format("load_best_model_at_end needs an evaluation at every checkpoint: save_steps ({}) should be a "
+                      "multiple of eval_steps ({})",
+                      o.save_steps, *o.eval_steps));
+    }
+  }
+  if (o.resume && o.overwrite) {
+    return InvalidArgument("resume keeps what is in output_dir and overwrite deletes it: remove one of them");
+  }
+  if (o.output_dir.empty()) return OkStatus();
+  const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},
+                                                               {"base", &c.model.base},
+                                                               {"adapter", &c.model.adapter},
+                                                               {"data", &c.data.data},
+                                                               {"eval_data", &c.data.eval_data}};
+  for (const auto& [key, path] : inputs) {
+    if (path->empty() || !IsWithin(*path, o.output_dir)) continue;
+    if (o.overwrite) {
+      return InvalidArgument(
+          fmt::format("overwrite would delete the {} of this run: {} lies in output_dir ({}). Choose "
+                      "another output_dir",
+                      key, *path, o.output_dir));
+    }
+    if (!o.resume && IsWithin(o.output_dir, *path)) {
+      return InvalidArgument(
+          fmt::format("output_dir is the {} of this run ({}): choose another output_dir", key, *path));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status Validate(const RunConfig& config, Purpose purpose) {
+  RunConfig copy = config;
+  TEMPER_RETURN_IF_ERROR(RunOptions(copy).CheckRanges());
+  TEMPER_RETURN_IF_ERROR(CheckRequired(config, purpose));
+  TEMPER_RETURN_IF_ERROR(CheckMethod(config));
+  TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
+  TEMPER_RETURN_IF_ERROR(CheckMemory(config));
+  TEMPER_RETURN_IF_ERROR(CheckOptimizer(config));
+  return CheckOutput(config);
+}
+
+}  // namespace temper

@@ -1,0 +1,18 @@
+// Finds out which tokenizer a model folder has, and loads it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/env.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace temper {
+
+// Reads a model folder: tokenizer.json (BPE), else tokenizer.model (SentencePiece), else vocab.json + merges.txt
+// (GPT-2, OPT, Qwen2), with what tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+// generation_config.json and config.json say about special tokens; each of the latter may be absent. Every error
+// names the file and the remedy.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder);
+
+}  // namespace temper

@@ -1,0 +1,27 @@
+#include "format/lora_module.h"
+
+namespace temper {
+
+std::string LoraAName(const std::string& path) {
+  return "base_model.model." + path + ".lora_A.weight";
+}
+std::string LoraBName(const std::string& path) {
+  return "base_model.model." + path + ".lora_B.weight";
+}
+
+std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules) {
+  std::vector<StoredWeight> weights;
+  for (const LoraModule& m : modules) {
+    const FileTensor a{.name = LoraAName(m.path), .shape = {m.r, m.in}};
+    const FileTensor b{.name = LoraBName(m.path), .shape = {m.out, m.r}};
+    weights.push_back({a.name, a.shape, WeightSource(a)});
+    int64_t first = 0;
+    for (const LoraModule::Part& part : m.parts) {
+      weights.push_back({part.b, {part.rows, m.r}, WeightSource::Rows(b, first, part.rows)});
+      first += part.rows;
+    }
+  }
+  return weights;
+}
+
+}  // namespace temper

@@ -1,0 +1,48 @@
+// Where linear_cross_entropy and token_logprob have their operands: x_TI, w_VI, target_T, [x2, w2], [weight_T],
+// [acc_w], [acc_w2] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. What is in brackets is there where attributes say so. For
+// the rule and for every kernel.
+#pragma once
+
+#include <array>
+
+#include "graph/attributes.h"
+
+namespace temper {
+
+// Indices of operands; -1: absent.
+struct LossOperands {
+  struct Pair {  // of factors, whose product is a term of the logits
+    int x = -1, w = -1;
+    int d_x = -1, d_w = -1;  // outputs
+    int acc = -1;            // what d_w is added to
+  };
+  static constexpr int kTarget = 2, kLoss = 0;
+
+  std::array<Pair, 2> pairs;
+  size_t num_pairs = 1;
+  int weight = -1;
+  int num_inputs = 3, num_outputs = 1;
+  bool gradient = false;  // some is made
+
+  explicit LossOperands(const Attributes& a) {
+    constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};
+    constexpr const char* kGradW[2] = {"grad_w", "grad_w2"};
+    constexpr const char* kAccW[2] = {"acc_w", "acc_w2"};
+    pairs[0] = {.x = 0, .w = 1};
+    if (a.Flag("pair2")) {
+      num_pairs = 2;
+      pairs[1].x = num_inputs++;
+      pairs[1].w = num_inputs++;
+    }
+    if (a.Flag("weighted")) weight = num_inputs++;
+    for (size_t p = 0; p < num_pairs; ++p) {
+      if (a.Flag(kGradX[p])) pairs[p].d_x = num_outputs++;
+      if (!a.Flag(kGradW[p])) continue;
+      pairs[p].d_w = num_outputs++;
+      if (a.Flag(kAccW[p])) pairs[p].acc = num_inputs++;
+    }
+    gradient = num_outputs > 1;
+  }
+};
+
+}  // namespace temper

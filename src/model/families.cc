@@ -1,0 +1,59 @@
+#include "model/families.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/llama.h"
+#include "model/opt.h"
+#include "model/phi3.h"
+
+namespace temper {
+namespace {
+
+struct Family {
+  std::string_view architecture;  // the class in "architectures"
+  std::string_view model_type;    // where a file names no class
+  Result<std::unique_ptr<Model>> (*read)(const Json& config, const std::string& where);
+};
+
+constexpr Family kFamilies[] = {
+    {"LlamaForCausalLM", "llama", ReadLlama},
+    {"OPTForCausalLM", "opt", ReadOpt},
+    {"Phi3ForCausalLM", "phi3", ReadPhi3},
+};
+
+// The class name in "architectures", else "model_type".
+struct Named {
+  std::string architecture, model_type;
+};
+Named NameOf(const Json& config) {
+  const auto list = config.find("architectures");
+  if (list != config.end() && list->is_array() && !list->empty() && list->front().is_string()) {
+    return {.architecture = list->front().get<std::string>()};
+  }
+  const auto type = config.find("model_type");
+  return {.model_type = type != config.end() && type->is_string() ? type->get<std::string>() : ""};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where) {
+  if (!config.is_object()) return Corrupt(where + ": should be a JSON object");
+  if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
+    return Unsupported(where + ": quantised models cannot be trained; use the original weights");
+  }
+  const Named named = NameOf(config);
+  std::string known;
+  for (const Family& family : kFamilies) {
+    const bool same =
+        named.architecture.empty() ? named.model_type == family.model_type : named.architecture == family.architecture;
+    if (same) return family.read(config, where);
+    if (!known.empty()) known += &family == std::end(kFamilies) - 1 ? " and " : ", ";
+    known += family.architecture;
+  }
+  return Unsupported(fmt::format("{}: architecture '{}' is not supported; supported are {}", where,
+                                 named.architecture.empty() ? named.model_type : named.architecture, known));
+}
+
+}  // namespace temper

@@ -1,0 +1,93 @@
+#include "run/output_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/faulty_env.h"
+#include "base/scratch_folder.h"
+
+namespace temper {
+namespace {
+
+// Another run begins and ends between the moment a run looks at its output folder and the moment it has the lock: it
+// leaves `files`.
+class Overtaken : public testing::Test {
+ protected:
+  RunConfig Config() {
+    RunConfig config;
+    config.model.model = "model";
+    config.output.output_dir = out_;
+    return config;
+  }
+  void OthersLeave(std::vector<std::string> files) { files_ = std::move(files); }
+  void ExpectUntouched() {
+    EXPECT_EQ(PosixEnv().List(out_).value(), files_) << "all of the other run's files and no lock file";
+  }
+  static void ExpectRefused(const Status& status, const std::string& why) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(why), std::string::npos) << status.message();
+  }
+
+  const ScratchFolder folder_;
+  const std::string out_ = folder_ / "out";
+  std::vector<std::string> files_;  // sorted
+  FaultyEnv env_{PosixEnv(), [this](const std::string& operation, const std::string&) {
+                   if (operation != "lock") return OkStatus();
+                   for (const std::string& name : files_) {
+                     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), JoinPath(out_, name), "{}"));
+                   }
+                   return OkStatus();
+                 }};
+};
+
+TEST_F(Overtaken, ARunIsRefusedWhereTheFolderWasEmptyBefore) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(out_).ok());
+  OthersLeave({"adapter_model.safetensors", "metrics.jsonl", "run.yaml"});
+  ExpectRefused(OutputFolder::Claim(env_, Config(), "").status(), "holds an earlier run");
+  ExpectUntouched();
+}
+
+TEST_F(Overtaken, OverwriteStillAsksForATrace) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(out_).ok());
+  OthersLeave({"model.safetensors"});
+  RunConfig config = Config();
+  config.output.overwrite = true;
+  ExpectRefused(OutputFolder::Claim(env_, config, "").status(), "which no run of Temper left there");
+  ExpectUntouched();
+}
+
+TEST_F(Overtaken, ARunIsRefusedWhereTheFolderWasMissingBefore) {
+  OthersLeave({"metrics.jsonl", "run.yaml"});
+  {
+    auto folder = OutputFolder::Claim(env_, Config(), "");
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    ExpectRefused(folder->Prepare(Bytes{}), "holds an earlier run");
+  }
+  ExpectUntouched();
+}
+
+// It has chosen to start from the beginning already.
+TEST_F(Overtaken, AResumedRunIsRefusedWhereTheFolderWasMissingBefore) {
+  OthersLeave({"metrics.jsonl", "run.yaml"});
+  RunConfig config = Config();
+  config.output.resume = "";
+  {
+    auto folder = OutputFolder::Claim(env_, config, "");
+    ASSERT_TRUE(folder.ok()) << folder.status().message();
+    EXPECT_FALSE(folder->resume_from().has_value());
+    ExpectRefused(folder->Prepare(Bytes{}), "another run wrote into");
+  }
+  ExpectUntouched();
+}
+
+TEST_F(Overtaken, NobodyIsRefusedWhereNobodyCame) {
+  auto folder = OutputFolder::Claim(env_, Config(), "");
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  EXPECT_TRUE(folder->Prepare(Bytes{}).ok());
+  EXPECT_TRUE(folder->Begin(0).ok());
+}
+
+}  // namespace
+}  // namespace temper
