@@ -13,9 +13,6 @@
 namespace temper {
 namespace {
 
-// PEFT stores the frozen weight of an adapted head beside the adapter.
-constexpr std::string_view kFrozenHead = "base_model.model.lm_head.base_layer.weight";
-
 Status CheckTensor(const ModelWeights& files, const std::string& name, const Shape& shape) {
   const ModelWeights::Entry entry = files.Find(name);
   if (!entry.tensor) {
@@ -63,10 +60,10 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, b, {m.out, m.r}));
     expected.insert(a);
     expected.insert(b);
+    if (m.is_head) expected.insert(LoraBaseName(m.path));
   }
-  const bool head_adapted = expected.contains(LoraAName("lm_head"));
   for (const ModelWeights::Entry& e : files.entries()) {
-    if (expected.contains(e.tensor->name) || (head_adapted && e.tensor->name == kFrozenHead)) continue;
+    if (expected.contains(e.tensor->name)) continue;
     return Unsupported(
         fmt::format("{} has tensor {}, which is not of the LoRA modules that its {} and the model give; "
                     "ignoring it would change what the adapter computes",

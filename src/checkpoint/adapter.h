@@ -23,7 +23,7 @@ struct NamedView {
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
 // An adapter opened and proved to be exactly that of `modules`: every A and B there, with the right shape and a
-// floating dtype, and nothing else (but the frozen lm_head.base_layer that PEFT stores where the head is adapted).
+// floating dtype, and nothing else (but the frozen weight that PEFT stores beside an adapted head).
 class AdapterReader {
  public:
   static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules);

@@ -25,8 +25,6 @@ namespace {
 // Of f32 numbers held at a time while a tensor streams through.
 constexpr int64_t kPieceBytes = 4 << 20;
 
-constexpr char kHead[] = "lm_head.weight";
-
 // One tensor of the export.
 struct Job {
   std::string name;                     // in the export
@@ -145,6 +143,7 @@ class Exporter {
   // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
   // out.
   Status PlanTensors() {
+    const std::string head_weight = spec_.head + ".weight";
     std::map<std::string, const LoraModule*> modules;  // by the weight's name
     for (const LoraModule& m : spec_.modules) modules[m.path + ".weight"] = &m;
     std::set<std::string> taken;  // names in the base's files
@@ -153,13 +152,13 @@ class Exporter {
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());
       const auto own = modules.find(weight.name);
-      const bool tied = std::find(weight.aliases.begin(), weight.aliases.end(), kHead) != weight.aliases.end();
+      const bool tied = weight.name == spec_.head_tensor && weight.name != head_weight;
       // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
-      const std::string name = entry.tensor->name == kHead && tied ? weight.name : entry.tensor->name;
+      const std::string name = entry.tensor->name == head_weight && tied ? weight.name : entry.tensor->name;
       TEMPER_RETURN_IF_ERROR(AddJob(name, entry, own == modules.end() ? nullptr : own->second));
       if (own != modules.end()) modules.erase(own);
-      if (const auto head = modules.find(kHead); tied && head != modules.end()) {
-        TEMPER_RETURN_IF_ERROR(AddJob(kHead, entry, head->second));
+      if (const auto head = modules.find(head_weight); tied && head != modules.end()) {
+        TEMPER_RETURN_IF_ERROR(AddJob(head_weight, entry, head->second));
         modules.erase(head);
         untied_ = true;
         report_.notices.push_back(
@@ -283,7 +282,7 @@ class Exporter {
       if (changed) config_[key] = name;
     }
     if (untied_) {
-      config_["tie_word_embeddings"] = false;
+      config_[OrderedJson::json_pointer(spec_.tied_key)] = false;
       changed = true;
     }
     if (!changed) return ReadTextFile(env_, config_path_, MiB(64));

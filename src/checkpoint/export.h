@@ -17,9 +17,10 @@ namespace temper {
 
 struct ExportSpec {
   ModelSource source;
-  // The tensors that the model's weights lie in, as files hold them. One with the alias "lm_head.weight" is the table
-  // of tied embeddings.
-  std::vector<FileTensor> tensors;
+  std::vector<FileTensor> tensors;  // that the model's weights lie in, as files hold them
+  // The output head: its module, and the tensor that it multiplies with. Where that is another module's, the head is
+  // tied to it, and config.json says so under the JSON pointer `tied_key`.
+  std::string head, head_tensor, tied_key;
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says

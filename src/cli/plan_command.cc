@@ -89,6 +89,7 @@ PlanFacts PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std
                   .ranks = run.mesh.mesh.ranks(),
                   .data_ranks = run.data_ranks(),
                   .pipeline = run.pipeline,
+                  .distinct = run.distinct,
                   .decisions = run.decisions,
                   .transfer_buffers = TransferBuffers(run.train()),
                   .available = AvailableFor(run, c),
@@ -198,9 +199,7 @@ Result<int> PrintSearch(const Planner& planner, const TrainSetup& setup, const P
   } else if (options.search != "throughput") {
     return InvalidArgument(fmt::format("search: {} is no goal: throughput or fewest_devices", Quoted(options.search)));
   }
-  const std::string path = JoinPath(setup.model.folder(), kModelConfigFile);
-  TEMPER_ASSIGN_OR_RETURN(const Json model_config, ReadJsonFile(PosixEnv(), path));
-  TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, model_config, setup.run.config, goal));
+  TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, setup.run.config, goal));
   std::fputs((options.json ? SearchJson(result) : SearchText(result)).c_str(), stdout);
   return 0;
 }

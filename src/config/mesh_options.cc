@@ -48,22 +48,55 @@ std::vector<std::string> SizesNear(const char* name, int64_t size, int64_t other
   return near;
 }
 
+// "32 heads and 8 KV heads".
+std::string Described(const std::vector<Dim>& heads) {
+  std::string text;
+  for (const Dim& h : heads) {
+    if (!text.empty()) text += &h == &heads.back() ? " and " : ", ";
+    text += fmt::format("{} {}heads", h.size, h.label == DimLabel::kKvHeads ? "KV " : "");
+  }
+  return text;
+}
+
+// Whether `tp` ranks can have all heads among them, each its own part.
+bool Divides(int64_t tp, const std::vector<Dim>& heads) {
+  return std::all_of(heads.begin(), heads.end(), [&](const Dim& h) { return h.size % tp == 0; });
+}
+
+// Ranks that have KV heads of their own, of `tp`: all, or one for each KV head, of which the others hold copies. 0
+// where heads do not divide so. Copies are an axis of the whole mesh, so all blocks then have as many KV heads.
+int64_t RanksOfKvHeads(int64_t tp, const std::vector<Dim>& heads) {
+  if (Divides(tp, heads)) return tp;
+  int64_t own = 0;
+  for (const Dim& h : heads) {
+    if (h.label != DimLabel::kKvHeads) {
+      if (h.size % tp != 0) return 0;
+    } else {
+      if (tp % h.size != 0 || (own != 0 && own != h.size)) return 0;
+      own = h.size;
+    }
+  }
+  return own;
+}
+
 // `others`: the product of all axes but tp and fsdp.
-Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others, int ranks, const HeadCounts& h,
-                     MeshSpec* spec) {
+Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others, int ranks,
+                     const std::vector<Dim>& heads, MeshSpec* spec) {
+  int64_t most = std::max<int64_t>(ranks, tp);
   if (options.tp_mode == TensorMode::k1d) {
     spec->residual = options.sequence_parallel ? ResidualSplit::kTokens : ResidualSplit::kWhole;
-    const bool shares = h.kv_heads % tp != 0;  // ranks beyond the KV heads hold copies of them
-    if (h.heads % tp != 0 || (shares && tp % h.kv_heads != 0)) {
-      const auto divides = [&](int64_t n) { return h.heads % n == 0 && (h.kv_heads % n == 0 || n % h.kv_heads == 0); };
-      const std::string work = TensorSizes(std::max<int64_t>(ranks, h.heads), divides),
-                        here = TensorSizes(ranks, [&](int64_t n) { return divides(n) && ranks % (others * n) == 0; });
-      return InvalidArgument(fmt::format(
-          "mesh.tp: {} heads and {} KV heads do not divide among {} ranks; sizes of tp that work: {}{}", h.heads,
-          h.kv_heads, tp, work, here == work ? "" : fmt::format("; on {} ranks: {}", ranks, here)));
+    const int64_t own = RanksOfKvHeads(tp, heads);
+    if (own == 0) {
+      for (const Dim& h : heads) most = std::max(most, h.size);
+      const auto works = [&](int64_t n) { return RanksOfKvHeads(n, heads) != 0; };
+      const std::string work = TensorSizes(most, works),
+                        here = TensorSizes(ranks, [&](int64_t n) { return works(n) && ranks % (others * n) == 0; });
+      return InvalidArgument(fmt::format("mesh.tp: {} do not divide among {} ranks; sizes of tp that work: {}{}",
+                                         Described(heads), tp, work,
+                                         here == work ? "" : fmt::format("; on {} ranks: {}", ranks, here)));
     }
-    spec->mesh.set_size(Axis::kTp, static_cast<int>(shares ? h.kv_heads : tp));
-    spec->mesh.set_size(Axis::kCopy, static_cast<int>(shares ? tp / h.kv_heads : 1));
+    spec->mesh.set_size(Axis::kTp, static_cast<int>(own));
+    spec->mesh.set_size(Axis::kCopy, static_cast<int>(tp / own));
     return OkStatus();
   }
   spec->residual = ResidualSplit::kHidden;
@@ -74,13 +107,12 @@ Status SetTensorAxes(const RunConfig::Mesh& options, int64_t tp, int64_t others,
                                        depth == 1 ? "square" : fmt::format("{} squares", depth),
                                        depth == 1 ? "q x q" : "depth x q x q", depth * 4, depth * 9));
   }
-  if (h.heads % side != 0 || h.kv_heads % side != 0) {
-    return InvalidArgument(fmt::format(
-        "mesh.tp: {} heads and {} KV heads do not divide among {} columns of ranks; sizes of tp that work: {}", h.heads,
-        h.kv_heads, side, TensorSizes(std::max<int64_t>(ranks, tp), [&](int64_t n) {
-          const int64_t q = SideOf(n, depth);
-          return q > 1 && h.heads % q == 0 && h.kv_heads % q == 0;
-        })));
+  if (!Divides(side, heads)) {
+    return InvalidArgument(fmt::format("mesh.tp: {} do not divide among {} columns of ranks; sizes of tp that work: {}",
+                                       Described(heads), side, TensorSizes(most, [&](int64_t n) {
+                                         const int64_t q = SideOf(n, depth);
+                                         return q > 1 && Divides(q, heads);
+                                       })));
   }
   spec->mesh.set_size(Axis::kDepth, static_cast<int>(depth));
   spec->mesh.set_size(Axis::kRow, static_cast<int>(side));
@@ -124,7 +156,7 @@ int RanksNamed(const RunConfig& config) {
   return static_cast<int>(std::min(named, kMostRanks + 1.0));
 }
 
-Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const HeadCounts& heads) {
+Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std::vector<Dim>& heads) {
   const RunConfig::Mesh& options = config.mesh;
   if (options.tp_depth > 1 && options.tp_mode != TensorMode::k25d) {
     return InvalidArgument(fmt::format("mesh.tp_depth is {}: it belongs to mesh.tp_mode 2.5d", options.tp_depth));

@@ -5,7 +5,10 @@
 namespace temper {
 namespace {
 
-constexpr HeadCounts kHeads{.heads = 8, .kv_heads = 2};
+std::vector<Dim> Heads(int64_t heads, int64_t kv_heads) {
+  return {{DimLabel::kHeads, heads}, {DimLabel::kKvHeads, kv_heads}};
+}
+const std::vector<Dim> kHeads = Heads(8, 2);
 
 TEST(MeshOptions, ContextParallelRanksStandBesideAllOthers) {
   RunConfig config;
@@ -30,7 +33,7 @@ TEST(MeshOptions, RefuseSizesThatAreNotTheNumberOfRanks) {
             "many): mesh.fsdp=2 would use them all");
 }
 
-std::string MeshText(const RunConfig::Mesh& options, int ranks, HeadCounts heads = {8, 4}) {
+std::string MeshText(const RunConfig::Mesh& options, int ranks, const std::vector<Dim>& heads = Heads(8, 4)) {
   RunConfig config;
   config.mesh = options;
   const auto spec = MeshOf(config, ranks, 0, heads);
@@ -63,7 +66,7 @@ TEST(MeshOptions, ShardingHasItsGrades) {
   config.mesh.embedding = EmbeddingMove::kRows;
   config.mesh.mlp = MlpMove::kWeights;
   config.mesh.sharding = {{"lm_head", "fsdp,-"}};
-  const auto spec = MeshOf(config, 2, 1, {8, 4});
+  const auto spec = MeshOf(config, 2, 1, Heads(8, 4));
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->gathered_blocks, kAllBlocks);
   EXPECT_EQ(spec->decisions.grad_sync, GradSync::kStep);
@@ -86,7 +89,7 @@ TEST(MeshOptions, SizesThatDoNotMakeUpTheRanksAreRefusedWithOnesThatDo) {
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "is 3, but the run has 4 rank(s)");
   EXPECT_HAS(MeshText({.fsdp = 3}, 4), "mesh.fsdp=4 would use them all");
   EXPECT_HAS(MeshText({.tp = 3}, 6), "sizes of tp that work: 2, 4, 8; on 6 ranks: 2");
-  EXPECT_HAS(MeshText({.tp = 3}, 3, {5, 1}), "sizes of tp that work: 5; on 3 ranks: none");
+  EXPECT_HAS(MeshText({.tp = 3}, 3, Heads(5, 1)), "sizes of tp that work: 5; on 3 ranks: none");
   EXPECT_HAS(MeshText({.tp = 16}, 16), "sizes of tp that work: 2, 4, 8");
   EXPECT_HAS(MeshText({.tp = 2, .pp = 3}, 16),
              "pp=3 x dp=1 x fsdp=2 x cp=1 x tp=2 is 12, but the run has 16 rank(s) (nprocs, mpirun or srun say how "
@@ -106,13 +109,24 @@ TEST(MeshOptions, SizesWhoseProductNoNumberHoldsAreRefused) {
   EXPECT_HAS(MeshText({.fsdp = kMostRanks}, 1), "is 65536, but the run has 1 rank(s)");
 }
 
+// Blocks may have different numbers of heads.
+TEST(MeshOptions, EveryNumberOfHeadsOfAModelHasToDivide) {
+  const std::vector<Dim> both = {{DimLabel::kHeads, 16}, {DimLabel::kKvHeads, 8}, {DimLabel::kKvHeads, 2}};
+  EXPECT_EQ(MeshText({.tp = 2}, 2, both), "tp=2");
+  EXPECT_EQ(MeshText({.tp = 4}, 4, both),
+            "mesh.tp: 16 heads, 8 KV heads and 2 KV heads do not divide among 4 ranks; sizes of tp that work: 2")
+      << "copies of the 2 would be an axis that the 8 have not";
+  EXPECT_EQ(MeshText({.tp = 4, .tp_mode = TensorMode::k2d}, 4, both), "row=2,tp=2");
+  EXPECT_HAS(MeshText({.tp = 16, .tp_mode = TensorMode::k2d}, 16, both), "sizes of tp that work: 4");
+}
+
 TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
   EXPECT_EQ(MeshText({.tp = 8}, 8), "tp=4,copy=2");
   RunConfig config;
   for (const auto& [tp, note] :
        {std::pair{4, ""}, {8, "there are fewer KV heads than tensor-parallel ranks: each of the 4 is on 2 ranks"}}) {
     config.mesh.tp = tp;
-    const auto spec = MeshOf(config, 8, 0, {8, 4});
+    const auto spec = MeshOf(config, 8, 0, Heads(8, 4));
     ASSERT_TRUE(spec.ok()) << spec.status().message();
     EXPECT_EQ(NoteOn(spec->mesh), note);
   }
@@ -121,13 +135,13 @@ TEST(MeshOptions, FewerKvHeadsThanRanksAreCopiedWhichIsSaid) {
 TEST(MeshOptions, SquaresThatHeadsDoNotDivideAmongAreRefusedWithThoseThatWork) {
   const RunConfig::Mesh two_d{.tp = 9, .tp_mode = TensorMode::k2d},
       deep{.tp = 18, .tp_mode = TensorMode::k25d, .tp_depth = 2};
-  EXPECT_EQ(MeshText(two_d, 9, {8, 4}),
+  EXPECT_EQ(MeshText(two_d, 9, Heads(8, 4)),
             "mesh.tp: 8 heads and 4 KV heads do not divide among 3 columns of ranks; sizes of tp that work: 4");
-  EXPECT_HAS(MeshText(deep, 36, {8, 4}), "sizes of tp that work: 8, 32");
+  EXPECT_HAS(MeshText(deep, 36, Heads(8, 4)), "sizes of tp that work: 8, 32");
   EXPECT_HAS(MeshText({.tp = 6, .tp_mode = TensorMode::k2d}, 6), "6 ranks are no square");
 }
 
-constexpr HeadCounts kEightHeads{.heads = 8, .kv_heads = 8};
+const std::vector<Dim> kEightHeads = Heads(8, 8);
 
 std::string ErrorOf(const RunConfig& config, int ranks) {
   const auto spec = MeshOf(config, ranks, 0, kEightHeads);

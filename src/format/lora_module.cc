@@ -9,6 +9,10 @@ std::string LoraBName(const std::string& path) {
   return "base_model.model." + path + ".lora_B.weight";
 }
 
+std::string LoraBaseName(const std::string& path) {
+  return "base_model.model." + path + ".base_layer.weight";
+}
+
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules) {
   std::vector<StoredWeight> weights;
   for (const LoraModule& m : modules) {

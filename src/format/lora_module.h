@@ -11,9 +11,10 @@
 namespace temper {
 
 struct LoraModule {
-  std::string path;  // as transformers names it today: "model.layers.0.self_attn.q_proj", "lm_head"
+  std::string path;  // as transformers names it today: "model.layers.0.self_attn.q_proj"
   int64_t in = 0, out = 0, r = 0;
   double scale = 0;
+  bool is_head = false;  // the output head: PEFT stores its frozen weight beside the adapter
   // The values of a graph that W consists of, in the order of their rows, each with its own rows of B: one, or the
   // segments of a fused projection, which share A.
   struct Part {
@@ -27,6 +28,8 @@ struct LoraModule {
 // the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
+// The frozen weight, where PEFT stores it.
+std::string LoraBaseName(const std::string& path);
 
 // Where the adapters' values lie in an adapter's file.
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules);

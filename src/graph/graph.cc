@@ -70,4 +70,12 @@ ValueId Graph::Root(ValueId id) const {
   return id;
 }
 
+std::vector<int> BlocksOfFirstUse(const Graph& graph) {
+  std::vector<int> blocks(static_cast<size_t>(graph.num_values()), kBlockBefore);
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
+    for (const ValueId id : node->inputs) blocks[static_cast<size_t>(id)] = node->block;
+  }
+  return blocks;
+}
+
 }  // namespace temper

@@ -112,6 +112,9 @@ class Graph {
   std::vector<LossRoot> roots_;
 };
 
+// Of each value, the block of the first node that takes it; kBlockBefore where none does.
+std::vector<int> BlocksOfFirstUse(const Graph& graph);
+
 // OK, or a text naming the node, the values and what is wrong: use before definition or of what is never made, a value
 // written twice, attributes or types that disagree with the op's rule, an update of a value that is used later, of
 // another type, or that the op cannot write over while it reads it, unknown ids, names that cannot be printed, a root

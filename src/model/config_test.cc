@@ -4,9 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families.h"
-#include "model/llama.h"
 #include "model/model.h"
-#include "model/opt.h"
 
 namespace temper {
 namespace {
@@ -178,6 +176,23 @@ TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
       "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
       331196416)
       << "facebook/opt-350m";
+}
+
+// What a search compiles in the place of a deep model.
+TEST(Model, WithFewerBlocksComputesThoseBlocksAlone) {
+  Json opt = OptJson(), llama = LlamaJson();
+  for (Json* json : {&opt, &llama}) {
+    (*json)["num_hidden_layers"] = 4;
+    const auto four = ModelFromConfig(*json, "f");
+    (*json)["num_hidden_layers"] = 2;
+    const auto two = ModelFromConfig(*json, "f");
+    const auto picked = (*four)->WithBlocks(std::vector<int>{0, 3});
+    EXPECT_EQ(PrintGraph(picked->Forward({.tokens = 8, .row = 8})),
+              PrintGraph((*two)->Forward({.tokens = 8, .row = 8})));
+    EXPECT_EQ(WeightsOf(*picked), WeightsOf(**two));
+    EXPECT_EQ((*four)->facts().kinds, std::vector<int>(4, 0));
+    EXPECT_EQ(picked->facts().kinds, std::vector<int>(2, 0));
+  }
 }
 
 int CountDropouts(const Model& model, bool training, double p) {

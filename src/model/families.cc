@@ -4,24 +4,20 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/llama.h"
-#include "model/opt.h"
-#include "model/phi3.h"
-
 namespace temper {
 namespace {
 
 struct Family {
   std::string_view architecture;  // the class in "architectures"
   std::string_view model_type;    // where a file names no class
-  Result<std::unique_ptr<Model>> (*read)(const Json& config, const std::string& where);
+  FamilyReader* read;
 };
 
+#define TEMPER_FAMILY(architecture, model_type, reader) {#architecture, #model_type, reader},
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", ReadLlama},
-    {"OPTForCausalLM", "opt", ReadOpt},
-    {"Phi3ForCausalLM", "phi3", ReadPhi3},
+#include "model/family_list.inc"
 };
+#undef TEMPER_FAMILY
 
 // The class name in "architectures", else "model_type".
 struct Named {

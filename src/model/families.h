@@ -1,4 +1,4 @@
-// The families of models that Temper computes: a file each, and a line in the table here.
+// The families of models that Temper computes (model/family_list.inc).
 #pragma once
 
 #include <memory>
@@ -8,8 +8,14 @@
 
 namespace temper {
 
-// What config.json describes. `where` names the file in errors. Unknown architectures are kUnsupported, listing the
-// known ones.
+// The model that the config.json of a family describes. `where` names the file in errors.
+using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const std::string& where);
+#define TEMPER_FAMILY(architecture, model_type, reader) FamilyReader reader;
+#include "model/family_list.inc"
+#undef TEMPER_FAMILY
+
+// What config.json describes, by the reader of its family. Unknown architectures are kUnsupported, listing the known
+// ones.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
 
 }  // namespace temper

@@ -39,6 +39,19 @@ Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& key
   return OkStatus();
 }
 
+Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
+                           ModelFacts* facts) {
+  TEMPER_ASSIGN_OR_RETURN(const double p, NumberOr(config, key, fallback, where));
+  if (!(p >= 0 && p < 1)) {
+    return Corrupt(fmt::format("{}: {} is {}, should be at least 0 and below 1", where, key, p));
+  }
+  if (p > 0) {
+    facts->training_notes.push_back(fmt::format(
+        "{} {} of {} is applied in training, as transformers does; 0 there switches it off", key, p, where));
+  }
+  return p;
+}
+
 int64_t NumParameters(const Model& model) {
   int64_t n = 0;
   for (const WeightDeclaration& w : model.weights()) n += w.shape.elements();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,16 @@ namespace temper {
 
 struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
-  int64_t vocab = 0, hidden = 0, blocks = 0, max_positions = 0;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t vocab = 0, max_positions = 0;
+  // Of each block, the first one of its kind. Blocks of a kind compute the same on weights of the same shapes.
+  std::vector<int> kinds;
+  // How many heads each label stands for, which tensor parallelism has to divide. A label may stand here several times,
+  // where blocks differ.
+  std::vector<Dim> heads;
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // a table: no row may be longer than it
+  // Where config.json says whether the head is the embedding: a JSON pointer.
+  std::string tied_key = "/tie_word_embeddings";
   // What config.json says about training that a user should know is done, or is not.
   std::vector<std::string> training_notes;
 };
@@ -33,6 +40,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelFacts& facts() const = 0;
+  // A model that has a block like this one's block blocks[i] as its block i, and otherwise is this one.
+  virtual std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const = 0;
   // What the forward pass declares, in the order of first use.
   const std::vector<WeightDeclaration>& weights() const { return weights_; }
   const std::vector<LinearModule>& modules() const { return modules_; }  // the head last
@@ -57,6 +66,10 @@ class Model {
 // For the readers of configurations: notes those of `keys` (probabilities) that are not 0 as not applied.
 Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& keys, const std::string& where,
                          ModelFacts* facts);
+
+// The probability under `key` of a dropout that is applied in training, with the note that says so.
+Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
+                           ModelFacts* facts);
 
 // Sum of the elements of all weights.
 int64_t NumParameters(const Model& model);

@@ -1,6 +1,8 @@
-#include "model/opt.h"
-
+// OPT, 125m to 66b (Zhang et al. 2022; transformers, OPTForCausalLM): LayerNorm, learned positions offset by 2, ReLU
+// (or GELU) blocks with biases. 350m differs: norms after the residual, and embeddings narrower than the blocks.
 #include <fmt/core.h>
+
+#include "model/families.h"
 
 namespace temper {
 namespace {
@@ -14,7 +16,7 @@ constexpr char kHead[] = "lm_head";
 
 struct OptConfig {
   ModelFacts facts;
-  int64_t ffn = 0;
+  int64_t hidden = 0, ffn = 0, heads = 0, head_dim = 0;
   int64_t embed = 0;  // word_embed_proj_dim; differs from hidden where project_in/out exist
   bool pre_norm = true, bias = true, affine = true, final_norm = true, tied = true;
   bool gelu = false;
@@ -25,12 +27,17 @@ class Opt final : public Model {
  public:
   explicit Opt(OptConfig config) : c_(std::move(config)) { Declare(); }
   const ModelFacts& facts() const override { return c_.facts; }
+  std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const override {
+    OptConfig config = c_;
+    config.facts.kinds.assign(blocks.size(), 0);
+    return std::make_unique<Opt>(std::move(config));
+  }
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, int block) const;
   ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& module, const std::string& name) const {
-    const int64_t D = c_.facts.hidden;
+    const int64_t D = c_.hidden;
     const ValueId w = c_.affine ? f.NormScale(module + ".weight", D) : f.Constant(1, {D});
     const ValueId b = c_.affine ? f.NormShift(module + ".bias", D) : f.Constant(0, {D});
     return f.LayerNorm(x_TD, w, b, kLayerNormEps, name);
@@ -48,7 +55,7 @@ class Opt final : public Model {
 
 ValueId Opt::Block(ForwardBuilder& f, ValueId x_TD, int block) const {
   const std::string p = fmt::format("model.decoder.layers.{}.", block);
-  const Dim D{DimLabel::kHidden, c_.facts.hidden}, F{DimLabel::kFfn, c_.ffn};
+  const Dim D{DimLabel::kHidden, c_.hidden}, F{DimLabel::kFfn, c_.ffn};
   const Dim HE{DimLabel::kHeads, D.size}, KE{DimLabel::kKvHeads, D.size};
   f.EnterBlock(block, p);
 
@@ -56,7 +63,7 @@ ValueId Opt::Block(ForwardBuilder& f, ValueId x_TD, int block) const {
   const ValueId q = f.Linear(h, p + "self_attn.q_proj", HE, D, c_.bias, "q");
   const ValueId k = f.Linear(h, p + "self_attn.k_proj", KE, D, c_.bias, "k");
   const ValueId v = f.Linear(h, p + "self_attn.v_proj", KE, D, c_.bias, "v");
-  ValueId o = f.Attend(q, k, v, {c_.facts.heads, c_.facts.heads, c_.facts.head_dim}, block, "attn");
+  ValueId o = f.Attend(q, k, v, {c_.heads, c_.heads, c_.head_dim}, block, "attn");
   o = f.Linear(o, p + "self_attn.out_proj", D, HE, c_.bias, "attn_out");
   x_TD = f.Sum(x_TD, f.Dropout(o, c_.dropout, "attn_dropout"), "attn_residual");
   if (!c_.pre_norm) x_TD = Norm(f, x_TD, p + "self_attn_layer_norm", "attn_norm");
@@ -70,7 +77,7 @@ ValueId Opt::Block(ForwardBuilder& f, ValueId x_TD, int block) const {
 }
 
 void Opt::BuildForward(ForwardBuilder& f) const {
-  const Dim D{DimLabel::kHidden, c_.facts.hidden}, V{DimLabel::kVocab, c_.facts.vocab}, E{DimLabel::kEmbed, c_.embed};
+  const Dim D{DimLabel::kHidden, c_.hidden}, V{DimLabel::kVocab, c_.facts.vocab}, E{DimLabel::kEmbed, c_.embed};
   const Dim P{DimLabel::kPositions, c_.facts.max_positions + kPositionOffset};
   const std::string p = "model.decoder.";
   f.EnterBlock(kBlockBefore, p);
@@ -79,7 +86,7 @@ void Opt::BuildForward(ForwardBuilder& f) const {
   if (c_.embed != D.size) x = f.Linear(x, p + "project_in", D, E, false, "projected_in");
   const ValueId positions = f.Weight(p + "embed_positions.weight", {P, D});
   x = f.Sum(x, f.Embedding(positions, f.position(), kPositionOffset, "positions"), "input");
-  for (int b = 0; b < c_.facts.blocks; ++b) x = Block(f, x, b);
+  for (size_t b = 0; b < c_.facts.kinds.size(); ++b) x = Block(f, x, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, p);
   if (c_.final_norm) x = Norm(f, x, p + "final_layer_norm", "final_norm");
   if (c_.embed != D.size) x = f.Linear(x, p + "project_out", E, D, false, "projected_out");
@@ -94,13 +101,12 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
   f.architecture = "OPTForCausalLM";
   f.positions_are_learned = true;
   TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", 50272, where));
-  TEMPER_ASSIGN_OR_RETURN(f.hidden, IntOr(config, "hidden_size", 768, where));
-  TEMPER_ASSIGN_OR_RETURN(f.blocks, IntOr(config, "num_hidden_layers", 12, where));
-  TEMPER_ASSIGN_OR_RETURN(f.heads, IntOr(config, "num_attention_heads", 12, where));
-  f.kv_heads = f.heads;
+  TEMPER_ASSIGN_OR_RETURN(c.hidden, IntOr(config, "hidden_size", 768, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, "num_hidden_layers", 12, where));
+  TEMPER_ASSIGN_OR_RETURN(c.heads, IntOr(config, "num_attention_heads", 12, where));
   TEMPER_ASSIGN_OR_RETURN(c.ffn, IntOr(config, "ffn_dim", 3072, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", 2048, where));
-  TEMPER_ASSIGN_OR_RETURN(c.embed, IntOr(config, "word_embed_proj_dim", f.hidden, where));
+  TEMPER_ASSIGN_OR_RETURN(c.embed, IntOr(config, "word_embed_proj_dim", c.hidden, where));
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "init_std", 0.02, where));
   TEMPER_ASSIGN_OR_RETURN(c.pre_norm, BoolOr(config, "do_layer_norm_before", true, where));
   TEMPER_ASSIGN_OR_RETURN(c.bias, BoolOr(config, "enable_bias", true, where));
@@ -114,24 +120,19 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
   }
   c.gelu = activation == "gelu";
   const auto sane = [](int64_t n, int64_t most) { return n > 0 && n <= most; };
-  if (!sane(f.vocab, kMaxRows) || !sane(f.hidden, kMaxWidth) || !sane(f.blocks, kMaxBlocks) ||
-      !sane(c.ffn, kMaxWidth) || !sane(c.embed, kMaxWidth) || !sane(f.max_positions, kMaxRows) ||
-      !sane(f.heads, kMaxHeads) || f.hidden % f.heads != 0) {
+  if (!sane(f.vocab, kMaxRows) || !sane(c.hidden, kMaxWidth) || !sane(blocks, kMaxBlocks) || !sane(c.ffn, kMaxWidth) ||
+      !sane(c.embed, kMaxWidth) || !sane(f.max_positions, kMaxRows) || !sane(c.heads, kMaxHeads) ||
+      c.hidden % c.heads != 0) {
     return Corrupt(
         fmt::format("{}: a size is missing, zero, negative or absurd, or hidden_size {} is not a multiple of "
                     "num_attention_heads {}",
-                    where, f.hidden, f.heads));
+                    where, c.hidden, c.heads));
   }
-  f.head_dim = f.hidden / f.heads;
+  c.head_dim = c.hidden / c.heads;
+  f.kinds.assign(static_cast<size_t>(blocks), 0);
+  f.heads = {{DimLabel::kHeads, c.heads}, {DimLabel::kKvHeads, c.heads}};
   // transformers' own default, for a file that lacks the key.
-  TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(config, "dropout", 0.1, where));
-  if (!(c.dropout >= 0 && c.dropout < 1)) {
-    return Corrupt(fmt::format("{}: dropout is {}, should be at least 0 and below 1", where, c.dropout));
-  }
-  if (c.dropout > 0) {
-    f.training_notes.push_back(fmt::format(
-        "dropout {} of {} is applied in training, as transformers does; 0 there switches it off", c.dropout, where));
-  }
+  TEMPER_ASSIGN_OR_RETURN(c.dropout, ReadDropout(config, "dropout", 0.1, where, &f));
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout", "layerdrop"}, where, &f));
   return std::unique_ptr<Model>(std::make_unique<Opt>(std::move(c)));
 }

@@ -1,124 +1,29 @@
-#include "model/phi3.h"
-
+// Phi-3, 3.5 and Phi-4 (Abdin et al. 2024; transformers, Phi3ForCausalLM): Llama's blocks with fused projections (q, k,
+// v in one, gate and up in one) and, in some, a sliding window.
 #include <fmt/core.h>
 
-#include "model/rope_frequencies.h"
+#include "model/decoder.h"
+#include "model/families.h"
 
 namespace temper {
-namespace {
-
-constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head";
-
-struct Phi3Config {
-  ModelFacts facts;
-  int64_t ffn = 0, window = 0;
-  double rms_norm_eps = 1e-5;
-  std::vector<double> inv_freq;
-  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
-  bool tied = false;   // the head is the embedding
-};
-
-class Phi3 final : public Model {
- public:
-  explicit Phi3(Phi3Config config) : c_(std::move(config)) { Declare(); }
-  const ModelFacts& facts() const override { return c_.facts; }
-
- private:
-  void BuildForward(ForwardBuilder& f) const override;
-  ValueId Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const;
-  std::vector<std::string> AliasesOf(const std::string& name) const override {
-    return c_.tied && name == kEmbedding ? std::vector{kHead + std::string(".weight")} : std::vector<std::string>();
-  }
-
-  const Phi3Config c_;
-};
-
-// T tokens, D hidden, H heads, K kv-heads, E head dim, F ffn, V vocabulary.
-ValueId Phi3::Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const {
-  const std::string p = fmt::format("model.layers.{}.", block);
-  const ForwardBuilder::Heads heads{c_.facts.heads, c_.facts.kv_heads, c_.facts.head_dim, c_.window};
-  const Dim D{DimLabel::kHidden, c_.facts.hidden}, F{DimLabel::kFfn, c_.ffn};
-  const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
-  f.EnterBlock(block, p);
-
-  ValueId h = f.RmsNorm(x_TD, f.NormScale(p + "input_layernorm.weight", D.size), c_.rms_norm_eps, "attn_norm");
-  const auto qkv = f.FusedLinear(h, p + "self_attn.qkv_proj", {{"q", HE}, {"k", KE}, {"v", KE}}, D, false);
-  const ValueId q = f.Rope(qkv[0], rope_TE, heads.head_dim, "q_rope");
-  const ValueId k = f.Rope(qkv[1], rope_TE, heads.head_dim, "k_rope");
-  ValueId o = f.Attend(q, k, qkv[2], heads, block, "attn");
-  o = f.Linear(o, p + "self_attn.o_proj", D, HE, false, "attn_out");
-  x_TD = f.Sum(x_TD, f.Dropout(o, c_.dropout, "attn_dropout"), "attn_residual");
-
-  h = f.RmsNorm(x_TD, f.NormScale(p + "post_attention_layernorm.weight", D.size), c_.rms_norm_eps, "mlp_norm");
-  const auto gate_up = f.FusedLinear(h, p + "mlp.gate_up_proj", {{"gate", F}, {"up", F}}, D, false);
-  h = f.Linear(f.Swiglu(gate_up[0], gate_up[1], "mlp"), p + "mlp.down_proj", D, F, false, "mlp_out");
-  return f.Sum(x_TD, f.Dropout(h, c_.dropout, "mlp_dropout"), "mlp_residual");
-}
-
-void Phi3::BuildForward(ForwardBuilder& f) const {
-  const Dim D{DimLabel::kHidden, c_.facts.hidden}, V{DimLabel::kVocab, c_.facts.vocab};
-  f.EnterBlock(kBlockBefore, "model.");
-  const ValueId table = f.Weight(kEmbedding, {V, D});
-  ValueId x = f.Embedding(table, f.token(), 0, "embedded");
-  const ValueId rope = f.RopeTable(f.position(), c_.inv_freq, "rope");
-  for (int b = 0; b < c_.facts.blocks; ++b) x = Block(f, x, rope, b);
-  f.EnterBlock(kBlockAfter, "model.");
-  x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), c_.rms_norm_eps, "final_norm");
-  f.Head(x, c_.tied ? table : f.Weight(kHead + std::string(".weight"), {V, D}), kHead);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& where) {
-  Phi3Config c;
-  ModelFacts& f = c.facts;
-  f.architecture = "Phi3ForCausalLM";
-  // Fallbacks are transformers' class defaults: keys equal to them may be missing from a file.
-  TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", 32064, where));
-  TEMPER_ASSIGN_OR_RETURN(f.hidden, IntOr(config, "hidden_size", 3072, where));
-  TEMPER_ASSIGN_OR_RETURN(f.blocks, IntOr(config, "num_hidden_layers", 32, where));
-  TEMPER_ASSIGN_OR_RETURN(f.heads, IntOr(config, "num_attention_heads", 32, where));
-  TEMPER_ASSIGN_OR_RETURN(f.kv_heads, IntOr(config, "num_key_value_heads", f.heads, where));
-  TEMPER_ASSIGN_OR_RETURN(c.ffn, IntOr(config, "intermediate_size", 8192, where));
-  TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", 4096, where));
-  if (f.heads <= 0 || f.kv_heads <= 0 || f.heads % f.kv_heads != 0) {
-    return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
-                               where, f.heads, f.kv_heads));
-  }
-  TEMPER_ASSIGN_OR_RETURN(f.head_dim, IntOr(config, "head_dim", f.hidden / f.heads, where));
-  TEMPER_ASSIGN_OR_RETURN(c.window, IntOr(config, "sliding_window", 0, where));
-  TEMPER_ASSIGN_OR_RETURN(c.rms_norm_eps, NumberOr(config, "rms_norm_eps", 1e-5, where));
-  if (!(c.rms_norm_eps >= 0) || c.window < 0) {
-    return Corrupt(fmt::format("{}: rms_norm_eps ({}) and sliding_window ({}) should not be negative", where,
-                               c.rms_norm_eps, c.window));
-  }
-  TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "initializer_range", 0.02, where));
-  TEMPER_ASSIGN_OR_RETURN(c.tied, BoolOr(config, "tie_word_embeddings", false, where));
-  TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
-  if (activation != "silu") {
-    return Unsupported(fmt::format("{}: hidden_act '{}'; Phi-3 blocks here use silu", where, activation));
-  }
-  const auto sane = [](int64_t n, int64_t most) { return n > 0 && n <= most; };
-  if (!sane(f.vocab, kMaxRows) || !sane(f.hidden, kMaxWidth) || !sane(f.blocks, kMaxBlocks) ||
-      !sane(c.ffn, kMaxWidth) || !sane(f.head_dim, kMaxHeads) || !sane(f.max_positions, kMaxRows) ||
-      !sane(f.heads, kMaxHeads) || f.head_dim % 2 != 0) {
-    return Corrupt(
-        fmt::format("{}: a size is missing, zero, negative or absurd (hidden_size {}, num_hidden_layers {}, "
-                    "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
-                    where, f.hidden, f.blocks, f.vocab, c.ffn, f.head_dim, f.max_positions));
-  }
-  TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(config, "resid_pdrop", 0, where));
-  if (!(c.dropout >= 0 && c.dropout < 1)) {
-    return Corrupt(fmt::format("{}: resid_pdrop is {}, should be at least 0 and below 1", where, c.dropout));
-  }
-  if (c.dropout > 0) {
-    f.training_notes.push_back(
-        fmt::format("resid_pdrop {} of {} is applied in training, as transformers does; 0 there switches it off",
-                    c.dropout, where));
-  }
-  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout", "embd_pdrop"}, where, &f));
-  TEMPER_ASSIGN_OR_RETURN(c.inv_freq, RopeFrequencies(config, f.head_dim, f.max_positions, where));
-  return std::unique_ptr<Model>(std::make_unique<Phi3>(std::move(c)));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Phi3ForCausalLM",
+                                                     {.vocab = 32064,
+                                                      .hidden = 3072,
+                                                      .ffn = 8192,
+                                                      .blocks = 32,
+                                                      .heads = 32,
+                                                      .max_positions = 4096,
+                                                      .rms_norm_eps = 1e-5},
+                                                     where));
+  s.fused = true;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, IntOr(config, "sliding_window", 0, where));
+  if (window < 0) return Corrupt(fmt::format("{}: sliding_window is {}, should not be negative", where, window));
+  for (DecoderBlock& block : s.blocks) block.window = window;
+  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"embd_pdrop"}, where, &s.facts));
+  return MakeDecoder(std::move(s));
 }
 
 }  // namespace temper

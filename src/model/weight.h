@@ -11,12 +11,6 @@
 
 namespace temper {
 
-// A dim of a weight: what it stands for, and its size.
-struct Dim {
-  DimLabel label = DimLabel::kNone;
-  int64_t size = 0;
-};
-
 struct WeightDeclaration {
   enum class Init : uint8_t { kNormal, kZero, kOne };
   std::string name;  // of its value

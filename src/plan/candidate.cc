@@ -10,13 +10,18 @@
 
 namespace temper {
 
-StepFigures Extrapolated(const StepFigures& low, int64_t low_blocks, const StepFigures& high, int64_t high_blocks,
-                         int64_t blocks) {
-  TEMPER_CHECK(low_blocks < high_blocks) << low_blocks << ", " << high_blocks;
-  const double more = static_cast<double>(blocks - high_blocks) / static_cast<double>(high_blocks - low_blocks);
-  const auto line = [more](double at_low, double at_high) { return at_high + more * (at_high - at_low); };
-  return {line(low.bytes, high.bytes), line(low.seconds, high.seconds), line(low.flops_per_token, high.flops_per_token),
-          line(low.activations, high.activations), line(low.optimizer, high.optimizer)};
+StepFigures Extrapolated(const StepFigures& low, int64_t more, std::span<const MoreOfKind> kinds) {
+  StepFigures all = low;
+  for (const MoreOfKind& kind : kinds) {
+    const double times = kind.blocks / static_cast<double>(more);
+    const StepFigures& high = kind.high;
+    all.bytes += times * (high.bytes - low.bytes);
+    all.seconds += times * (high.seconds - low.seconds);
+    all.flops_per_token += times * (high.flops_per_token - low.flops_per_token);
+    all.activations += times * (high.activations - low.activations);
+    all.optimizer += times * (high.optimizer - low.optimizer);
+  }
+  return all;
 }
 
 StepFigures InStages(const StepFigures& stage, int64_t stages, int64_t micro_batches) {

@@ -1,6 +1,7 @@
 // Candidates of a search: what a mesh, micro-batch and recompute would give, and which of them is best.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,19 @@ struct Candidate {
   double tokens_per_second = 0, mfu = 0;
 };
 
-// Figures of a step that grow by the same amount with every block (and every micro-batch): of a few blocks each is
+// Figures of a step that grow by the same amount with every block of a kind (and every micro-batch): few blocks are
 // compiled, of many it is this line.
 struct StepFigures {
   double bytes = 0, seconds = 0, flops_per_token = 0;  // the last: that the model needs
   double activations = 0, optimizer = 0;               // bytes, of those at the fullest moment
 };
-// REQUIRES: low_blocks < high_blocks.
-StepFigures Extrapolated(const StepFigures& low, int64_t low_blocks, const StepFigures& high, int64_t high_blocks,
-                         int64_t blocks);
+// From `low`, for each kind of blocks the figures with `more` blocks of that kind beside those of `low`, and how many
+// there are beside them here: fewer where that is negative.
+struct MoreOfKind {
+  StepFigures high;
+  double blocks = 0;
+};
+StepFigures Extrapolated(const StepFigures& low, int64_t more, std::span<const MoreOfKind> kinds);
 
 // Of `stages` that have as many blocks each and run `micro_batches` one forward, one backward: from one that has its
 // blocks and all that is outside of them to itself. The bubble is what the first micro-batch waits for; the first stage

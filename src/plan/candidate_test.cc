@@ -10,13 +10,21 @@ namespace {
 TEST(StepFigures, OfManyBlocksAreTheLineThroughTwo) {
   const StepFigures low{.bytes = 10, .seconds = 1, .flops_per_token = 3, .activations = 2, .optimizer = 6},
       high{.bytes = 14, .seconds = 2, .flops_per_token = 5, .activations = 4, .optimizer = 10};
-  const StepFigures f = Extrapolated(low, 3, high, 5, 9);
+  const auto with = [&](double blocks) { return Extrapolated(low, 2, std::vector{MoreOfKind{high, blocks}}); };
+  const StepFigures f = with(6);
   EXPECT_EQ(f.bytes, 22);
   EXPECT_EQ(f.seconds, 4);
   EXPECT_EQ(f.flops_per_token, 9);
   EXPECT_EQ(f.activations, 8);
   EXPECT_EQ(f.optimizer, 18);
-  EXPECT_EQ(Extrapolated(low, 3, high, 5, 1).bytes, 6) << "a stage of one block";
+  EXPECT_EQ(with(-2).bytes, 6) << "a stage of fewer blocks";
+}
+
+TEST(StepFigures, OfSeveralKindsOfBlocksAreThePlaneThroughOneSampleOfEach) {
+  const StepFigures low{.bytes = 10, .seconds = 1}, wide{.bytes = 14, .seconds = 2}, narrow{.bytes = 11, .seconds = 3};
+  const StepFigures f = Extrapolated(low, 2, std::vector{MoreOfKind{wide, 4}, MoreOfKind{narrow, 10}});
+  EXPECT_EQ(f.bytes, 10 + 4 * 2 + 10 * 0.5);
+  EXPECT_EQ(f.seconds, 1 + 4 * 0.5 + 10 * 1);
 }
 
 TEST(StepFigures, StagesWaitForTheFirstMicroBatchAndKeepWhatIsInFlight) {

@@ -153,8 +153,7 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
                                const KeptDecisions& kept, const MemorySpec* memory) {
   const int64_t row = *config.data.max_seq_len;
   CompiledRun run;
-  const ModelFacts& facts = model.facts();
-  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, {facts.heads, facts.kv_heads}));
+  TEMPER_ASSIGN_OR_RETURN(run.mesh, MeshOf(config, ranks, rank, model.facts().heads));
   const auto forward_of = [&](int64_t rows, bool training) {
     return model.Forward({.dtype = ComputeDType(config),
                           .tokens = rows * run.data_ranks() * row,
@@ -171,8 +170,14 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
   if (!run.targets.empty()) eval = AddLora(std::move(eval), run.targets, /*dropout=*/0);
   run.trainable_parameters = run.targets.empty() ? run.parameters : 0;
   for (const LoraModule& t : run.targets) run.trainable_parameters += t.r * (t.in + t.out);
+  const std::vector<int> blocks = BlocksOfFirstUse(forward);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
-    if (forward.value(id).trainable) run.trained.push_back(forward.value(id).name);
+    const Value& value = forward.value(id);
+    if (value.trainable) run.trained.push_back(value.name);
+    const int block = blocks[static_cast<size_t>(id)];
+    const bool first_of_kind = block < 0 || model.facts().kinds[static_cast<size_t>(block)] == block;
+    if ((value.role == Role::kWeight || value.role == Role::kAdapter) && first_of_kind)
+      run.distinct.push_back(value.name);
   }
   run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "plan/live_memory.h"
@@ -99,13 +100,12 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
           {"arena", train.arena_bytes.v}};
 }
 
-// Every tensor of what stands before the blocks, of the first block and after them: the other blocks are alike.
-Json TensorsJson(const Program& train) {
+// Weights and adapters, but for those of blocks that an earlier one is like.
+Json TensorsJson(const Program& train, const PlanFacts& facts) {
+  const std::set<std::string_view> distinct(facts.distinct.begin(), facts.distinct.end());
   Json json = Json::array();
   for (const Buffer& b : train.buffers) {
-    if (b.role != Role::kWeight && b.role != Role::kAdapter) continue;
-    const size_t at = b.name.find("layers.");
-    if (at != std::string::npos && b.name.compare(at, 9, "layers.0.") != 0) continue;
+    if (!distinct.contains(b.name)) continue;
     json.push_back({b.name, b.shard ? TensorType{b.type.dtype, b.shard->global}.ToString() : b.type.ToString(),
                     b.shard && !b.shard->split.empty() ? b.shard->split.ToString() : "whole", b.type.ToString(),
                     b.type.bytes().v, b.trainable});
@@ -188,7 +188,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
   data["alternatives"] = AlternativesJson(facts.options);
   data["ops"] = OpsJson(s, measured);
-  data["tensors"] = TensorsJson(train);
+  data["tensors"] = TensorsJson(train, facts);
   if (!measured.empty()) {
     double end = 0;
     for (const TraceRow& r : measured) end = std::max(end, r.begin.v + r.duration.v);

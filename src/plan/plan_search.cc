@@ -3,24 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 
 #include "base/for_each.h"
 #include "base/team.h"
-#include "model/families.h"
 
 namespace temper {
 namespace {
 
-// Models of so many blocks are compiled in the place of deeper ones: with three there is one that is neither first nor
-// last, and the two more of five show what each such block adds.
-constexpr int64_t kFewBlocks = 3, kMoreBlocks = 5;
+// So many blocks of a kind more show what each adds: one could be hidden by what is rounded.
+constexpr int64_t kMoreBlocks = 2;
 // The second micro-batch adds to gradients that the first wrote; those after it are like it, but for the last, which
 // may add them up between ranks and update weights.
 constexpr int64_t kFewMicroBatches = 3;
@@ -136,20 +132,44 @@ std::vector<Setting> SettingsOn(const Cluster& cluster, int64_t rows_of_step, in
   return choices;
 }
 
+// A kind of blocks: the first one of it, and how many a model has.
+struct BlockKind {
+  int block = 0;
+  int64_t count = 0;
+};
+std::vector<BlockKind> KindsOf(const ModelFacts& facts) {
+  std::vector<BlockKind> kinds;
+  for (const int first : facts.kinds) {
+    const auto it = std::find_if(kinds.begin(), kinds.end(), [&](const BlockKind& k) { return k.block == first; });
+    if (it == kinds.end()) {
+      kinds.push_back({first, 1});
+    } else {
+      ++it->count;
+    }
+  }
+  return kinds;
+}
+
 class Searcher {
  public:
   Searcher(const Planner& planner, const RunConfig& config, int64_t rows_of_step)
-      : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(planner.model().facts().blocks) {}
-
-  Status Shorten(Json model_config) {
-    if (blocks_ <= kMoreBlocks) return OkStatus();
-    for (const auto& [blocks, model] : {std::pair{kFewBlocks, &few_}, std::pair{kMoreBlocks, &more_}}) {
-      model_config["num_hidden_layers"] = blocks;
-      // Lists with an entry per layer say nothing that a plan needs.
-      model_config.erase("layer_types");
-      TEMPER_ASSIGN_OR_RETURN(*model, ModelFromConfig(model_config, "config.json"));
+      : planner_(planner), config_(config), rows_of_step_(rows_of_step), blocks_(Blocks(planner.model())) {
+    // The first block and the last, between them one of each kind: so there is one that is neither first nor last.
+    std::vector<BlockKind> kinds = KindsOf(planner.model().facts());
+    std::vector<int> few = {0};
+    for (const BlockKind& kind : kinds) few.push_back(kind.block);
+    few.push_back(static_cast<int>(blocks_ - 1));
+    if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
+    few_ = planner.model().WithBlocks(few);
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      std::vector<int> more = few;
+      more.insert(more.begin() + 1 + static_cast<std::ptrdiff_t>(k), kMoreBlocks, kinds[k].block);
+      const auto of_kind = [&](int b) {
+        return planner.model().facts().kinds[static_cast<size_t>(b)] == kinds[k].block;
+      };
+      samples_.push_back(
+          {planner.model().WithBlocks(more), kinds[k].count, std::count_if(few.begin(), few.end(), of_kind)});
     }
-    return OkStatus();
   }
 
   int64_t most_stages() const {
@@ -169,9 +189,23 @@ class Searcher {
       figures = *all;
       flops_per_token = all->flops_per_token;
     } else {
-      const auto low = Figures(*few_, choice.Stage()), high = Figures(*more_, choice.Stage());
-      if (!low || !high) return std::nullopt;
-      const auto of_blocks = [&](int64_t blocks) { return Extrapolated(*low, kFewBlocks, *high, kMoreBlocks, blocks); };
+      const auto low = Figures(*few_, choice.Stage());
+      if (!low) return std::nullopt;
+      std::vector<StepFigures> highs;
+      for (const Sample& sample : samples_) {
+        const auto high = Figures(*sample.model, choice.Stage());
+        if (!high) return std::nullopt;
+        highs.push_back(*high);
+      }
+      // Of a stage, its share of each kind.
+      const auto of_blocks = [&](int64_t blocks) {
+        std::vector<MoreOfKind> more;
+        for (size_t k = 0; k < samples_.size(); ++k) {
+          const double here = static_cast<double>(samples_[k].blocks * blocks) / static_cast<double>(blocks_);
+          more.push_back({highs[k], here - static_cast<double>(samples_[k].in_few)});
+        }
+        return Extrapolated(*low, kMoreBlocks, more);
+      };
       figures = of_blocks((blocks_ + choice.pp - 1) / choice.pp);
       if (choice.pp > 1) figures = InStages(figures, choice.pp, choice.MicroBatches(rows_of_step_));
       flops_per_token = of_blocks(blocks_).flops_per_token;
@@ -227,7 +261,7 @@ class Searcher {
   // Of a step with all its micro-batches.
   std::optional<StepFigures> Figures(const Model& model, const Setting& choice) const {
     const int64_t micro_batches = std::min(choice.MicroBatches(rows_of_step_), kFewMicroBatches);
-    RunConfig config = choice.Apply(config_, micro_batches, model.facts().blocks);
+    RunConfig config = choice.Apply(config_, micro_batches, Blocks(model));
     // What the host takes over is not a line in the blocks, but bounded by one.
     if (config.memory.policy == TierPolicy::kAuto) config.memory.policy = TierPolicy::kDevice;
     const Result<PlannedRun> planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(config, choice.ranks);
@@ -244,16 +278,24 @@ class Searcher {
                        static_cast<double>(planned->run.train().peak.optimizer.v)};
   }
 
+  static int64_t Blocks(const Model& model) { return static_cast<int64_t>(model.facts().kinds.size()); }
+
+  // The few blocks and kMoreBlocks of one kind.
+  struct Sample {
+    std::unique_ptr<Model> model;
+    int64_t blocks;  // of that kind, in the whole model
+    int64_t in_few;  // in `few_`
+  };
   const Planner& planner_;
   const RunConfig& config_;
   const int64_t rows_of_step_, blocks_;
-  std::unique_ptr<Model> few_, more_;  // null where the model itself has few blocks
+  std::unique_ptr<Model> few_;  // null where candidates are compiled whole
+  std::vector<Sample> samples_;
 };
 
 }  // namespace
 
-Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_config, const RunConfig& config,
-                                 SearchGoal goal) {
+Result<SearchResult> SearchPlans(const Planner& planner, const RunConfig& config, SearchGoal goal) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const Cluster& cluster = planner.cluster();
@@ -261,35 +303,30 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
   const int64_t data_ranks = RanksOn(cluster, config) / (mesh.tp.value_or(1) * mesh.pp);
   const int64_t rows_of_step =
       config.batch.per_device_train_batch_size * config.batch.gradient_accumulation_steps * data_ranks;
-  Searcher searcher(planner, config, rows_of_step);
-  TEMPER_RETURN_IF_ERROR(searcher.Shorten(model_config));
+  const Searcher searcher(planner, config, rows_of_step);
 
   const std::vector<Setting> choices = SettingsOn(cluster, rows_of_step, searcher.most_stages(), goal);
   std::vector<std::optional<Candidate>> found(choices.size());
-  std::atomic<int> ruled_out{0};
   // The fewest rows of a micro-batch with which a choice did not fit.
   using Key = decltype(Setting().WithoutRows());
   std::map<Key, int64_t> too_many;
   std::map<decltype(Setting().WithoutRecompute()), Recompute> enough;  // the least recomputing that fitted
+  const auto is_ruled_out = [&](const Setting& choice) {
+    const auto most = too_many.find(choice.WithoutRows());
+    const auto least = enough.find(choice.WithoutRecompute());
+    return (most != too_many.end() && most->second < choice.rows) ||
+           (least != enough.end() && least->second < choice.recompute);
+  };
   std::mutex mutex;
   ForEach(static_cast<int64_t>(choices.size()), AvailableProcessors(), [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
     const Setting& choice = choices[i];
     {
       const std::lock_guard lock(mutex);
-      const auto it = too_many.find(choice.WithoutRows());
-      const auto less = enough.find(choice.WithoutRecompute());
-      if ((it != too_many.end() && it->second <= choice.rows) ||
-          (less != enough.end() && less->second < choice.recompute)) {
-        ++ruled_out;
-        return;
-      }
+      if (is_ruled_out(choice)) return;
     }
     found[i] = searcher.Look(choice);
-    if (!found[i]) {
-      ++ruled_out;
-      return;
-    }
+    if (!found[i]) return;
     const std::lock_guard lock(mutex);
     if (found[i]->fits && found[i]->host == Bytes{}) {
       const auto [it, fresh] = enough.try_emplace(choice.WithoutRecompute(), choice.recompute);
@@ -299,6 +336,13 @@ Result<SearchResult> SearchPlans(const Planner& planner, const Json& model_confi
       it->second = std::min(it->second, choice.rows);
     }
   });
+
+  // Again, by all that was found: what is shown does not depend on which threads came first.
+  int ruled_out = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (is_ruled_out(choices[i])) found[i].reset();
+    ruled_out += found[i] ? 0 : 1;
+  }
 
   std::vector<size_t> order;
   std::map<decltype(Setting().WithoutKept()), double> shortest;  // of those that keep less

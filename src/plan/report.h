@@ -40,11 +40,12 @@ struct PlanFacts {
   std::string mesh_note;                                // what else to know of it; may be empty
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;
-  Flops model_flops;                // of a step, of full rows that are one document each unless `fill` knows better
-  std::vector<Decision> decisions;  // of a mesh
-  Bytes transfer_buffers;           // of the host's memory: for what is on its way to and from a disk
-  Bytes available;                  // memory of this machine; 0: unknown
-  std::optional<RowFill> fill;      // where the run's data was read
+  std::vector<std::string> distinct;  // weights and adapters, but for those of blocks that an earlier one is like
+  Flops model_flops;                  // of a step, of full rows that are one document each unless `fill` knows better
+  std::vector<Decision> decisions;    // of a mesh
+  Bytes transfer_buffers;             // of the host's memory: for what is on its way to and from a disk
+  Bytes available;                    // memory of this machine; 0: unknown
+  std::optional<RowFill> fill;        // where the run's data was read
 };
 
 // The run on a cluster; nullptr members: none was named.

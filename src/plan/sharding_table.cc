@@ -12,47 +12,47 @@ namespace {
 
 // Tensors that are drawn as one.
 struct Family {
-  std::string name;  // with {} for the layers' numbers
+  std::string name;  // with * for the numbers of the blocks
   TensorType type;
   Sharding sharding;
   DimLabels labels;
   std::optional<size_t> rule;  // of the user, that decided; else its labels did
   std::vector<int> stages;     // of a pipeline
   bool trainable = false;
-  int64_t count = 0, first_layer = -1, last_layer = -1;
+  int64_t count = 0;
+  int first_block = kBlockBefore, last_block = kBlockBefore;
 };
 
-// "model.layers.3.q_proj.weight" -> "model.layers.*.q_proj.weight" and 3; -1 where no part of the name is a number.
-std::pair<std::string, int64_t> WithoutLayer(const std::string& name) {
-  for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
-    const size_t end = name.find_first_not_of("0123456789", dot + 1);
-    if (end == dot + 1 || end == name.npos || name[end] != '.') continue;
-    return {name.substr(0, dot + 1) + "*" + name.substr(end), std::stoll(name.substr(dot + 1, end - dot - 1))};
-  }
-  return {name, -1};
+// "block.3.weight" of block 3 -> "block.*.weight".
+std::string WithoutBlock(std::string name, int block) {
+  const std::string number = fmt::format(".{}.", block);
+  const size_t at = name.find(number);
+  return at == name.npos ? name : name.replace(at, number.size(), ".*.");
 }
 
 std::vector<Family> FamiliesOf(const Graph& forward, const ShardedWeights& sharded,
                                const std::map<std::string, std::vector<int>>& stages) {
   std::vector<Family> families;
+  const std::vector<int> blocks = BlocksOfFirstUse(forward);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
     const Sharding& p = sharded.shardings.at(v.name);
     const auto by = sharded.rule_of.find(v.name);
     const auto rule = by == sharded.rule_of.end() ? std::nullopt : std::optional<size_t>(by->second);
-    const auto [name, layer] = WithoutLayer(v.name);
+    const int block = blocks[static_cast<size_t>(id)];
+    const std::string name = WithoutBlock(v.name, block);
     const auto at = stages.find(v.name);
     const std::vector<int> of_stages = at == stages.end() ? std::vector<int>{0} : at->second;
-    auto it = std::find_if(families.begin(), families.end(), [&, &n = name](const Family& f) {
-      return f.name == n && f.type == v.type && f.labels == v.labels && f.rule == rule && f.trainable == v.trainable &&
-             f.stages == of_stages;
+    auto it = std::find_if(families.begin(), families.end(), [&](const Family& f) {
+      return f.name == name && f.type == v.type && f.labels == v.labels && f.rule == rule &&
+             f.trainable == v.trainable && f.stages == of_stages;
     });
     if (it == families.end()) {
-      it = families.insert(families.end(), {name, v.type, p, v.labels, rule, of_stages, v.trainable, 0, layer, layer});
+      it = families.insert(families.end(), {name, v.type, p, v.labels, rule, of_stages, v.trainable, 0, block, block});
     }
     ++it->count;
-    it->last_layer = layer;
+    it->last_block = block;
   }
   return families;
 }
@@ -196,7 +196,7 @@ std::string DrawSharding(const Graph& forward, const ShardedBy& by, const Sharde
                                 : f.labels.empty() ? ""
                                                    : fmt::format("  by {}", f.labels.ToString());
     text += fmt::format("\n{}{}  {}  {}{}{}\n", f.name,
-                        f.count > 1 ? fmt::format("  (layers {}-{})", f.first_layer, f.last_layer) : "",
+                        f.count > 1 ? fmt::format("  (layers {}-{})", f.first_block, f.last_block) : "",
                         f.type.ToString(), f.sharding.ToString(rank), decided, f.trainable ? "  trained" : "");
     text += f.sharding.split().empty() ? fmt::format("    {}\n", RanksOfStages(f, mesh)) : DrawTensor(f, mesh, style);
     whole += f.type.bytes() * f.count;

@@ -11,11 +11,14 @@ namespace {
 Graph Weights() {
   Graph graph;
   GraphBuilder build(&graph);
-  for (const int layer : {0, 1}) {
-    const std::string name = "model.layers." + std::to_string(layer) + ".";
+  const ValueId x_TD = build.Source("x", {DType::kBF16, {4, 8}}, Role::kInput);
+  for (const int block : {0, 1}) {
+    const std::string name = "model.layers." + std::to_string(block) + ".";
+    build.EnterBlock(block, name);
     const ValueId up = build.Source(name + "mlp.up_proj.weight", {DType::kBF16, {6, 8}}, Role::kWeight);
     graph.value(up).labels = {DimLabel::kFfn, DimLabel::kHidden};
-    build.Source(name + "norm.weight", {DType::kBF16, {8}}, Role::kWeight);
+    const ValueId norm = build.Source(name + "norm.weight", {DType::kBF16, {8}}, Role::kWeight);
+    build.Linear(build.RmsNorm(x_TD, norm, 1e-6, "norm"), up, kNoValue, "up");
   }
   graph.value(build.Source("table.weight", {DType::kBF16, {5, 8}}, Role::kWeight)).trainable = true;
   return graph;

@@ -95,7 +95,12 @@ Status OpenedModel::Load(const BufferLookup& buffer) const {
 }
 
 Result<ExportSpec> OpenedModel::ExportPlan() const {
-  ExportSpec spec{.source = source_, .tensors = FileTensorsOf(model_->StoredWeights())};
+  const LinearModule& head = model_->modules().back();
+  ExportSpec spec{.source = source_,
+                  .tensors = FileTensorsOf(model_->StoredWeights()),
+                  .head = head.path,
+                  .head_tensor = head.weights.front(),
+                  .tied_key = model_->facts().tied_key};
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   return spec;
 }

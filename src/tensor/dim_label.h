@@ -29,6 +29,12 @@ enum class DimLabel : uint8_t {
 std::string_view ToString(DimLabel label);  // "kv_heads"; "-" for kNone
 std::optional<DimLabel> ParseDimLabel(std::string_view text);
 
+// A dim of a weight: what it stands for, and its size.
+struct Dim {
+  DimLabel label = DimLabel::kNone;
+  int64_t size = 0;
+};
+
 // Of the dims of one weight, in order.
 class DimLabels {
  public:

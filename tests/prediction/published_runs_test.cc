@@ -101,7 +101,7 @@ TEST(PublishedRuns, Llama405BHasRoomForRowsOf16384Tokens) {
 TEST(PublishedRuns, TheSearchFindsWhatTheReadmeSays) {
   Setting s = Felafax405B();
   const double as_published = s.Plan().forecast.tokens_per_second;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_GT(r.best[0].tokens_per_second, 3 * as_published);
@@ -306,7 +306,7 @@ TEST(Search, LooksAtHundredsOfCandidatesAndCompilesTheWinner) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 8;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   EXPECT_GE(r.considered, 200);
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
@@ -321,7 +321,7 @@ TEST(Search, PromisesWhatAPlanWithTheSameSettingsSays) {
   s.config.batch.per_device_train_batch_size = 1;
   s.config.batch.gradient_accumulation_steps = 16;
   s.config.optimizer.max_grad_norm = 0;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   int promised = 0, as_planned = 0;
   for (const Candidate& c : r.best) {
     if (c.compiled || c.settings.find("pp=") != std::string::npos) continue;
@@ -339,7 +339,7 @@ TEST(Search, TheFewestDevicesThatHoldTheRun) {
   Setting s("llama-3.1-8b", "8xH100");
   s.config.data.max_seq_len = 1024;
   s.config.model.method = TrainMethod::kFull;  // 18 bytes x 8 B parameters: 144 GB
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kFewestDevices));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kFewestDevices));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits);
   EXPECT_EQ(r.best[0].devices, 2);
@@ -353,7 +353,7 @@ TEST(Search, FindsAPipelineWhereTheNetworkIsSlow) {
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 4;
   s.config.machine.recompute = Recompute::kSelective;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_NE(r.best[0].settings.find("pp="), std::string::npos) << r.best[0].settings;
@@ -366,7 +366,7 @@ TEST(Search, KeepsBlocksGatheredWhereThatSavesTimeAndNowhereElse) {
   s.config.model.method = TrainMethod::kFull;
   s.config.data.max_seq_len = 2048;
   s.config.batch.gradient_accumulation_steps = 8;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   int keep = 0;
   for (const Candidate& c : r.best) {
     const size_t at = c.settings.find(" --mesh.gathered_blocks");
@@ -387,7 +387,7 @@ TEST(Search, GivesTheHostWhatNoCandidateHolds) {
   s.config.model.method = TrainMethod::kFull;
   s.config.model.dtype = ComputeType::kBf16;
   s.config.data.max_seq_len = 512;
-  const SearchResult r = Must(SearchPlans(s.planner(), s.json, s.Resolved(), SearchGoal::kThroughput));
+  const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
   ASSERT_FALSE(r.best.empty());
   EXPECT_TRUE(r.best[0].fits && r.best[0].compiled);
   EXPECT_GT(r.best[0].host, GiB(10));
@@ -439,7 +439,8 @@ TEST(Page, IsOneFileThatAsksNoNetwork) {
                         .recompute = "none",
                         .mesh = "fsdp=8",
                         .ranks = 8,
-                        .data_ranks = 8};
+                        .data_ranks = 8,
+                        .distinct = p.run.distinct};
   const std::string page =
       PlanPage(p.run.train(), facts, {.cluster = &s.cluster, .forecast = &p.forecast}, p.forecast.simulation.events);
   EXPECT_EQ(page.find("src="), std::string::npos);

@@ -1,0 +1,48 @@
+// Decoder: the decoder-only transformer that most families are, as data: RMS norms before attention and MLP, rotary
+// positions, grouped-query attention, a gated MLP. The file of a family reads its config.json into a DecoderSpec; what
+// a family computes otherwise is a field of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace temper {
+
+// What one block computes beyond what all share. Equal blocks are of one kind.
+struct DecoderBlock {
+  int64_t window = 0;  // tokens that a query sees, itself included; 0: all up to itself
+  friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
+};
+
+struct DecoderSpec {
+  ModelFacts facts;  // MakeDecoder fills in kinds and heads
+  int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::vector<DecoderBlock> blocks;
+  double rms_norm_eps = 0;
+  std::vector<double> inv_freq;  // of the rotary embedding, one for each pair of a head's elements
+  bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
+  bool fused = false;  // files hold q, k, v in one tensor, gate and up in another
+  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
+  bool tied = false;   // the head is the embedding
+};
+
+// Values of keys that a config.json leaves out: those of the family's class in transformers.
+struct DecoderDefaults {
+  int64_t vocab = 0, hidden = 0, ffn = 0, blocks = 0, heads = 0, max_positions = 0;
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  double rms_norm_eps = 1e-6;
+  bool tied = false;
+};
+
+// What all families share: sizes (bounded), blocks that are alike, norms, activation, rotary frequencies, the tied
+// head.
+Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
+                                const std::string& where);
+
+std::unique_ptr<Model> MakeDecoder(DecoderSpec spec);
+
+}  // namespace temper

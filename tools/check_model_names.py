@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Fails if a string literal outside of src/model names what only models name: a key of config.json, a module or a
+tensor of a family. What these are is read from the literals of src/model itself; so a new family adds its own.
+
+usage: check_model_names.py ROOT
+"""
+import pathlib, re, sys
+
+# Literals that may hold such a name: help texts and other tools' settings, in the words that users know them by.
+EXCEPTIONS = {
+    "src/config/run_options.cc": {"q_proj"},
+    "src/config/option.cc": {"q_proj", "lm_head"},
+    "src/config/foreign_names.cc": {"lm_head"},
+}
+# Of the folder, what is no family: it speaks of the graph and of PEFT.
+NO_FAMILIES = {"forward.cc", "forward.h", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "model.cc", "model.h"}
+# Attributes of ops that are called like a key of config.json; the key that tells families apart.
+OURS = {"head_dim", "model_type"}
+
+STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+def literals(path):
+    """Of a source, with their lines; without includes and comments."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.lstrip().startswith(("#include", "//")):
+            continue
+        # A comment behind code: from the first // that is not inside of a literal on.
+        code = re.sub(r'("(?:[^"\\]|\\.)*")|//.*', lambda m: m[1] or "", line)
+        for literal in STRING.findall(code):
+            yield number, literal
+
+
+def sources(folder):
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".h", ".cc", ".cu", ".inc") and not re.search(r"_(test|fuzz)\.cc$|_for_test\.h$", path.name):
+            yield path
+
+
+root = pathlib.Path(sys.argv[1]).resolve()
+models = root / "src/model"
+names, parts = set(), set()
+for path in sources(models):
+    if path.name in NO_FAMILIES:
+        continue
+    for _, literal in literals(path):
+        if re.search(r"[^\w./{}-]", literal):  # a message
+            continue
+        pieces = [p for p in re.split(r"[./{}]", literal) if re.fullmatch(r"_?[a-z][a-z0-9_]*", p)]
+        names |= {p for p in pieces if "_" in p or re.search(r"[a-z]\d$", p)}
+        if "." in literal:
+            parts |= set(pieces)
+names -= OURS
+parts -= {"model", "weight", "bias"}
+if "num_hidden_layers" not in names or "layers" not in parts:
+    sys.exit("check_model_names.py: src/model is not read as it should be")
+
+faults = 0
+for path in sources(root / "src"):
+    if models in path.parents:
+        continue
+    file = str(path.relative_to(root))
+    for number, literal in literals(path):
+        found = set(re.findall(r"\w+", literal)) & names
+        found |= {p for p in re.findall(r"(\w+)\.", literal) if p in parts and re.fullmatch(r"[\w.{}*-]+", literal)}
+        found -= EXCEPTIONS.get(file, set())
+        if found:
+            faults += 1
+            print(f'{file}:{number}: "{literal}" has a name of models ({", ".join(sorted(found))}): let the model state it')
+if faults:
+    sys.exit(1)
+print(f"{len(names)} names of models: none outside of src/model")
