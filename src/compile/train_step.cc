@@ -33,20 +33,15 @@ Mesh MeshOfStage(const Mesh& mesh) {
 
 // How the weights of a step lie on its mesh: found once for all of its graphs, which have the same. Of one rank
 // nothing.
-struct ShardedStep {
-  ShardedWeights weights;
-};
-Result<ShardedStep> ShardStep(const Graph& forward, const MeshSpec& spec) {
-  ShardedStep sharded;
+Result<ShardedWeights> ShardStep(const Graph& forward, const MeshSpec& spec) {
   const Mesh mesh = MeshOfStage(spec.mesh);
-  if (mesh.ranks() == 1) return sharded;
-  TEMPER_ASSIGN_OR_RETURN(sharded.weights, ShardWeights(forward, mesh, spec.rules, spec.residual));
-  return sharded;
+  if (mesh.ranks() == 1) return ShardedWeights();
+  return ShardWeights(forward, mesh, spec.rules, spec.residual);
 }
 
 // The part of one rank; `forward` itself where there is no other. pp varies slowest: ranks of a stage are numbered
 // alike.
-Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const ShardedStep& sharded, int rank,
+Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const ShardedWeights& sharded, int rank,
                         std::vector<Decision>* decisions) {
   const MeshSpec& spec = step.mesh;
   const Mesh mesh = MeshOfStage(spec.mesh);
@@ -58,11 +53,11 @@ Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const Sharde
                              .options = spec.decisions,
                              .micro_batches = step.micro_batches,
                              .decisions = decisions},
-                            sharded.weights, step.mesh.rules);
+                            sharded, step.mesh.rules);
 }
 
 // By rank 0's part: those of others may be a row larger.
-Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const ShardedStep& sharded,
+Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const ShardedWeights& sharded,
                         std::vector<Decision>* decisions) {
   const auto decide = [&](const Graph& first) {
     return DecideGradSync(first, spec.micro_batches, spec.mesh.decisions, decisions);
@@ -74,11 +69,11 @@ Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec
 
 // That the graphs of a rank compute what one rank would (compile/mesh/verify_sharding.h, verify_ring.h). Of a pipeline:
 // before it is cut.
-Status Prove(const MeshSpec& spec, const ShardedStep& sharded, std::span<const Graph* const> graphs) {
+Status Prove(const MeshSpec& spec, const ShardedWeights& sharded, std::span<const Graph* const> graphs) {
   const Mesh mesh = MeshOfStage(spec.mesh);
   if (mesh.ranks() == 1) return OkStatus();
   for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(VerifyRings(*graph));
-  return VerifyShardings(mesh, sharded.weights.shardings, graphs);
+  return VerifyShardings(mesh, sharded.shardings, graphs);
 }
 
 // One micro-batch, from this rank's forward graph on.
@@ -168,7 +163,7 @@ struct Sent {
   Bytes bytes;
   AxisSet axes;
 };
-Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const ShardedStep& sharded) {
+Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const ShardedWeights& sharded) {
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, 0, nullptr));
   std::vector<Decision> ignored;
   const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
@@ -192,11 +187,11 @@ Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const Shard
 
 // Where tensor ranks share tokens: what they exchange for feed-forward parts, by what all of a step's collectives come
 // to either way. For rank 0, so that all ranks decide alike.
-Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const ShardedStep& sharded,
+Result<MlpMove> DecideMlp(const Graph& forward, const StepSpec& spec, const ShardedWeights& sharded,
                           std::vector<Decision>* decisions) {
   const MeshSpec& mesh = spec.mesh;
   if (mesh.residual != ResidualSplit::kTokens || (mesh.mesh.axes() & kTensorAxes).empty()) return MlpMove::kActivations;
-  if (FeedForwardProducts(forward, sharded.weights.shardings).empty()) return MlpMove::kActivations;
+  if (FeedForwardProducts(forward, sharded.shardings).empty()) return MlpMove::kActivations;
   StepSpec way = spec;
   way.mesh.rank = 0;
   way.mesh.decisions.mlp = MlpMove::kActivations;
@@ -243,7 +238,7 @@ Status CheckUpdate(const Graph& local, const StepSpec& spec) {
 
 // Of a rank that has all blocks. `fused`, `fused_eval`: its parts. `merges`: the update into the last micro-batch.
 Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const StepSpec& spec,
-                             const ShardedStep& sharded, GradSync sync, bool merges) {
+                             const ShardedWeights& sharded, GradSync sync, bool merges) {
   TEMPER_RETURN_IF_ERROR(CheckUpdate(fused, spec));
   const StepCompiler compiler(spec, sync == GradSync::kStep, merges);
   StepGraphs step{.eval = {.graph = compiler.Evaluation(fused_eval)},
@@ -266,7 +261,7 @@ Result<StepGraphs> WholeStep(const Graph& fused, const Graph& fused_eval, const 
 
 // Of a stage of a pipeline.
 Result<StepGraphs> StageOf(const Graph& forward, const Graph& local, const Graph& fused_eval, const StepSpec& spec,
-                           const ShardedStep& sharded, GradSync sync) {
+                           const ShardedWeights& sharded, GradSync sync) {
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -358,7 +353,7 @@ Result<std::vector<Program>> CompileTraining(const Graph& forward, const Graph& 
   std::vector<Decision> made;
   StepSpec spec = given;
   if (spec.recompute == Recompute::kAuto) spec.recompute = Recompute::kNone;  // until it is chosen
-  TEMPER_ASSIGN_OR_RETURN(const ShardedStep sharded, ShardStep(forward, spec.mesh));
+  TEMPER_ASSIGN_OR_RETURN(const ShardedWeights sharded, ShardStep(forward, spec.mesh));
   TEMPER_ASSIGN_OR_RETURN(spec.mesh.decisions.mlp, DecideMlp(forward, spec, sharded, &made));
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, spec.mesh.rank, &made));
   TEMPER_ASSIGN_OR_RETURN(Graph local_eval, LocalPart(eval_forward, spec, sharded, spec.mesh.rank, nullptr));

@@ -49,12 +49,6 @@ WeightSource WeightSource::Stack(std::vector<FileTensor> tensors) {
   return source;
 }
 
-bool WeightSource::is_whole() const {
-  if (tensors_.size() != 1 || boxes_.size() != 1) return false;
-  const Shape& shape = tensors_[0].shape;
-  return shape.rank() == 0 || (boxes_[0].rows == shape[0] && boxes_[0].begin == Zeros(shape.rank()));
-}
-
 std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part) const {
   const Shape& shape = part.view.type.shape;
   if (shape.rank() == 0) return {{&tensors_[0], part}};

@@ -42,7 +42,6 @@ class WeightSource {
   // Row i is the whole of tensor i, of which all have the same shape.
   static WeightSource Stack(std::vector<FileTensor> tensors);
 
-  bool is_whole() const;  // one tensor is the weight
   const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<Box>& boxes() const { return boxes_; }
 

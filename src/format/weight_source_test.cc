@@ -41,7 +41,6 @@ using Floats = std::vector<float>;
 
 TEST(WeightSource, AWholeTensorIsTheWeight) {
   const WeightSource source(FileTensor{.name = "w", .shape = {3, 2}});
-  EXPECT_TRUE(source.is_whole());
   EXPECT_EQ(Whole(source, {3, 2}), (Floats{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(Read(source, {3, 2}, {1, 1}, {2, 1}), (Floats{3, 5}));
 }
@@ -49,7 +48,6 @@ TEST(WeightSource, AWholeTensorIsTheWeight) {
 TEST(WeightSource, SegmentsOfAFusedTensorAreItsRows) {
   const FileTensor fused{.name = "qkv", .shape = {6, 2}};
   const WeightSource k = WeightSource::Rows(fused, 2, 3);
-  EXPECT_FALSE(k.is_whole());
   EXPECT_EQ(Whole(k, {3, 2}), (Floats{4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(Read(k, {3, 2}, {1, 1}, {2, 1}), (Floats{7, 9})) << "the part of a rank";
   const FileTensor bias{.name = "b", .shape = {6}};
