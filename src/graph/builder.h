@@ -42,6 +42,10 @@ class GraphBuilder {
   ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
     return Add(Op::kRmsNorm, {x_TD, w_D}, {{"eps", eps}}, name)[0];
   }
+  // A norm for every E elements of a row.
+  ValueId GroupedRmsNorm(ValueId x_TD, ValueId w_E, double eps, const std::string& name) {
+    return Add(Op::kRmsNorm, {x_TD, w_E}, {{"eps", eps}, {"grouped", int64_t{1}}}, name)[0];
+  }
   ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name) {
     return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
   }

@@ -45,6 +45,9 @@ struct FlowRule {
   // What no operand may be split over: tokens that see each other.
   AxisSet together = {};
   bool of_whole = false;  // any number of operands, all of which have to be whole
+  // The rule of nodes whose attribute of that name is 1, where it is another.
+  const char* flag = nullptr;
+  const FlowRule* flagged = nullptr;
 };
 
 constexpr FlowOperand LinearIn(const char* dims, const char* flag = nullptr) {

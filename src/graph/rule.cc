@@ -107,4 +107,9 @@ Status BadOperands(Op op, const char* wanted, const Types& inputs, const Attribu
   return Corrupt(fmt::format("[{}] wants {} but got ({}) with {}", ToString(op), wanted, got, attributes.ToString()));
 }
 
+const FlowRule* FlowOf(const Node& node) {
+  const FlowRule* const flow = RuleOf(node.op).flow;
+  return flow != nullptr && flow->flagged != nullptr && node.attributes.Flag(flow->flag) ? flow->flagged : flow;
+}
+
 }  // namespace temper

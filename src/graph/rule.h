@@ -152,7 +152,7 @@ struct OpRule {
   bool only_root = false;
   // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
-  // nullptr: collectives, which have rules of their own, and ops that no mesh runs.
+  // nullptr: collectives, which have rules of their own, and ops that no mesh runs. Of a node: FlowOf.
   const FlowRule* flow = nullptr;
   Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
   // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
@@ -177,6 +177,7 @@ struct OpRule {
 };
 
 const OpRule& RuleOf(Op op);
+const FlowRule* FlowOf(const Node& node);
 
 // The input that output `output` of an op may be written over, or -1.
 int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output);

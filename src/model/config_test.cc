@@ -32,7 +32,7 @@ void ExpectRefused(const Json& base, const std::string& key, const Json& value, 
 }
 
 TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
-  for (const char* name : {"MistralForCausalLM", "LlamaForSequenceClassification", ""}) {
+  for (const char* name : {"GPTJForCausalLM", "LlamaForSequenceClassification", ""}) {
     const auto model = With(LlamaJson(), "architectures", Json::array({name}));
     ASSERT_FALSE(model.ok());
     EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
@@ -176,6 +176,59 @@ TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
       "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
       331196416)
       << "facebook/opt-350m";
+  EXPECT_EQ(count(R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24,
+      "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
+      "tie_word_embeddings": true})"),
+            494032768)
+      << "Qwen2.5-0.5B";
+  EXPECT_EQ(count(R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 28,
+      "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
+      "tie_word_embeddings": true})"),
+            596049920)
+      << "Qwen3-0.6B";
+  EXPECT_EQ(count(R"({"architectures": ["MistralForCausalLM"]})"), 7241732096) << "Mistral-7B: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["SeedOssForCausalLM"], "hidden_size": 5120})"), 36151104512) << "Seed-OSS-36B";
+}
+
+Json Qwen2Json() {
+  Json json = LlamaJson();
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json["num_hidden_layers"] = 4;
+  json["max_window_layers"] = 3;
+  json["sliding_window"] = 16;
+  return json;
+}
+
+std::vector<int64_t> WindowsOf(const Model& model) {
+  std::vector<int64_t> windows;
+  for (const Node& node : model.Forward({.tokens = 8, .row = 8}).nodes()) {
+    if (node.op == Op::kAttention) windows.push_back(node.attributes.Int("window"));
+  }
+  return windows;
+}
+
+// transformers' Qwen2Config: whatever sliding_window says, use_sliding_window decides.
+TEST(ModelConfig, BlocksHaveTheWindowsThatTheFileGivesThem) {
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(Qwen2Json(), "f")), Windows({0, 0, 0, 0}));
+  const auto last = With(Qwen2Json(), "use_sliding_window", true);
+  EXPECT_EQ(WindowsOf(**last), Windows({0, 0, 0, 16}));
+  EXPECT_EQ((*last)->facts().kinds, std::vector<int>({0, 0, 0, 3}));
+  const auto picked = (*last)->WithBlocks(std::vector<int>{3, 0, 3});
+  EXPECT_EQ(WindowsOf(*picked), Windows({16, 0, 16}));
+  EXPECT_EQ(picked->facts().kinds, std::vector<int>({0, 1, 0}));
+  Json listed = Qwen2Json();
+  listed["use_sliding_window"] = true;
+  listed["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(listed, "f")), Windows({16, 0, 0, 16}));
+  ExpectRefused(listed, "layer_types", {"full_attention"}, StatusCode::kCorrupt);
+  ExpectRefused(listed, "layer_types", {"full_attention", "full_attention", "full_attention", "linear_attention"},
+                StatusCode::kUnsupported);
+  Json mistral = LlamaJson();
+  mistral["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(mistral, "f")), Windows({4096, 4096})) << "the class default";
+  EXPECT_EQ(WindowsOf(**With(mistral, "sliding_window", nullptr)), Windows({0, 0}));
+  ExpectRefused(mistral, "sliding_window", -1, StatusCode::kCorrupt);
 }
 
 // What a search compiles in the place of a deep model.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "model/rope_frequencies.h"
 
@@ -49,6 +50,13 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int
     q = f.Linear(x_TD, module + "q_proj", HE, D, s_.qkv_bias, "q");
     k = f.Linear(x_TD, module + "k_proj", KE, D, s_.qkv_bias, "k");
     v = f.Linear(x_TD, module + "v_proj", KE, D, s_.qkv_bias, "v");
+  }
+  if (s_.head_norm) {
+    const auto normed = [&](ValueId x, const char* norm, const char* name) {
+      return f.GroupedRmsNorm(x, f.NormScale(module + norm + ".weight", heads.head_dim), s_.rms_norm_eps, name);
+    };
+    q = normed(q, "q_norm", "q_norm");
+    k = normed(k, "k_norm", "k_norm");
   }
   q = f.Rope(q, rope_TE, heads.head_dim, "q_rope");
   k = f.Rope(k, rope_TE, heads.head_dim, "k_rope");
@@ -138,9 +146,42 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
                     where, s.hidden, blocks, f.vocab, s.ffn, s.head_dim, f.max_positions));
   }
   s.blocks.resize(static_cast<size_t>(blocks));
-  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout"}, where, &f));
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "attention_dropout", defaults.attention_dropout, where, &f));
   TEMPER_ASSIGN_OR_RETURN(s.inv_freq, RopeFrequencies(config, s.head_dim, f.max_positions, where));
   return s;
+}
+
+Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where) {
+  const auto it = config.find("sliding_window");
+  if (it != config.end() && it->is_null()) return 0;
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, IntOr(config, "sliding_window", fallback, where));
+  if (window < 0) return Corrupt(fmt::format("{}: sliding_window is {}, should not be negative", where, window));
+  return window;
+}
+
+Status SetWindows(const Json& config, int64_t window, const std::function<bool(int64_t block)>& slides,
+                  const std::string& where, DecoderSpec* spec) {
+  std::vector<DecoderBlock>& blocks = spec->blocks;
+  const auto types = config.find("layer_types");
+  const bool listed = types != config.end() && !types->is_null();
+  if (listed && (!types->is_array() || types->size() != blocks.size())) {
+    return Corrupt(
+        fmt::format("{}: layer_types should be a list with an entry for each of the {} layers", where, blocks.size()));
+  }
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    bool slide = slides(static_cast<int64_t>(b));
+    if (listed) {
+      slide = (*types)[b] == "sliding_attention";
+      if (!slide && (*types)[b] != "full_attention") {
+        return Unsupported(
+            fmt::format("{}: layer {} of layer_types is {}; supported are full_attention and "
+                        "sliding_attention",
+                        where, b, (*types)[b].dump().substr(0, 40)));
+      }
+    }
+    blocks[b].window = slide ? window : 0;
+  }
+  return OkStatus();
 }
 
 std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {

@@ -3,6 +3,7 @@
 // a family computes otherwise is a field of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +25,10 @@ struct DecoderSpec {
   double rms_norm_eps = 0;
   std::vector<double> inv_freq;  // of the rotary embedding, one for each pair of a head's elements
   bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
-  bool fused = false;  // files hold q, k, v in one tensor, gate and up in another
-  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
-  bool tied = false;   // the head is the embedding
+  bool fused = false;      // files hold q, k, v in one tensor, gate and up in another
+  bool head_norm = false;  // each head's q and k are normed before they are rotated
+  double dropout = 0;      // in training, of what attention and MLP add to the residual stream
+  bool tied = false;       // the head is the embedding
 };
 
 // Values of keys that a config.json leaves out: those of the family's class in transformers.
@@ -34,7 +36,7 @@ struct DecoderDefaults {
   int64_t vocab = 0, hidden = 0, ffn = 0, blocks = 0, heads = 0, max_positions = 0;
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
-  double rms_norm_eps = 1e-6;
+  double rms_norm_eps = 1e-6, attention_dropout = 0;
   bool tied = false;
 };
 
@@ -42,6 +44,13 @@ struct DecoderDefaults {
 // head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
+
+// `sliding_window`, `fallback` where the file does not have it; 0 (null in the file): none.
+Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where);
+// Gives `window` to the blocks that `layer_types` calls sliding, or, where the file has no such list, to those of which
+// `slides` is true.
+Status SetWindows(const Json& config, int64_t window, const std::function<bool(int64_t block)>& slides,
+                  const std::string& where, DecoderSpec* spec);
 
 std::unique_ptr<Model> MakeDecoder(DecoderSpec spec);
 

@@ -30,12 +30,10 @@ Graph Model::Forward(const ForwardSpec& spec) const {
   return graph;
 }
 
-Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& keys, const std::string& where,
+Status ReadUnusedDropout(const Json& config, const char* key, double fallback, const std::string& where,
                          ModelFacts* facts) {
-  for (const char* key : keys) {
-    TEMPER_ASSIGN_OR_RETURN(const double p, NumberOr(config, key, 0, where));
-    if (p != 0) facts->training_notes.push_back(fmt::format("{} {} of {} is not applied in training", key, p, where));
-  }
+  TEMPER_ASSIGN_OR_RETURN(const double p, NumberOr(config, key, fallback, where));
+  if (p != 0) facts->training_notes.push_back(fmt::format("{} {} of {} is not applied in training", key, p, where));
   return OkStatus();
 }
 

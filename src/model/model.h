@@ -63,8 +63,8 @@ class Model {
   std::vector<LinearModule> modules_;
 };
 
-// For the readers of configurations: notes those of `keys` (probabilities) that are not 0 as not applied.
-Status ReadUnusedDropout(const Json& config, const std::vector<const char*>& keys, const std::string& where,
+// For the readers of configurations: notes a probability under `key` that is not 0 as not applied.
+Status ReadUnusedDropout(const Json& config, const char* key, double fallback, const std::string& where,
                          ModelFacts* facts);
 
 // The probability under `key` of a dropout that is applied in training, with the note that says so.

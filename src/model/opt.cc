@@ -133,7 +133,9 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
   f.heads = {{DimLabel::kHeads, c.heads}, {DimLabel::kKvHeads, c.heads}};
   // transformers' own default, for a file that lacks the key.
   TEMPER_ASSIGN_OR_RETURN(c.dropout, ReadDropout(config, "dropout", 0.1, where, &f));
-  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"attention_dropout", "layerdrop"}, where, &f));
+  for (const char* key : {"attention_dropout", "layerdrop"}) {
+    TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, key, 0, where, &f));
+  }
   return std::unique_ptr<Model>(std::make_unique<Opt>(std::move(c)));
 }
 

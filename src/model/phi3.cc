@@ -1,7 +1,5 @@
 // Phi-3, 3.5 and Phi-4 (Abdin et al. 2024; transformers, Phi3ForCausalLM): Llama's blocks with fused projections (q, k,
 // v in one, gate and up in one) and, in some, a sliding window.
-#include <fmt/core.h>
-
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -18,11 +16,10 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
                                                       .rms_norm_eps = 1e-5},
                                                      where));
   s.fused = true;
-  TEMPER_ASSIGN_OR_RETURN(const int64_t window, IntOr(config, "sliding_window", 0, where));
-  if (window < 0) return Corrupt(fmt::format("{}: sliding_window is {}, should not be negative", where, window));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (DecoderBlock& block : s.blocks) block.window = window;
   TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));
-  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, {"embd_pdrop"}, where, &s.facts));
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "embd_pdrop", 0, where, &s.facts));
   return MakeDecoder(std::move(s));
 }
 

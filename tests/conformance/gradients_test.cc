@@ -212,6 +212,15 @@ TEST(Gradients, OfRmsNormBesideAResidual) {
   g.FinishWithLoss(z);
 }
 
+TEST(Gradients, OfRmsNormOfGroups) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 8}), w = g.Source("w", {4});
+  const Attributes grouped{{"eps", 1e-2}, {"grouped", int64_t{1}}};
+  const ValueId y = g.Add(Op::kRmsNorm, {x, w}, grouped, "y")[0];
+  // Beside a second use of x and of w, whose gradients are added to.
+  g.FinishWithLoss(g.Add(Op::kRmsNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w}, grouped, "z")[0]);
+}
+
 TEST(Gradients, OfLayerNormBesideAResidual) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD}), b = g.Source("b", {kD});

@@ -34,6 +34,20 @@ TEST(RmsNorm, AgreesWithItsTwin) {
   }
 }
 
+// A row of G groups is G rows whose statistics stand in a matrix.
+TEST(RmsNorm, OfGroupsAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      for (const int64_t G : {1, 3}) {
+        const Tensor x = Tensor::Random({dtype, {T, G * D}}, 1, 3), w = Tensor::Random({dtype, {D}}, 2);
+        const OpCase norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}, {"grouped", int64_t{1}}}};
+        const auto want = RunOn(ReferenceKernels(), norm, 1);
+        ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
+      }
+    }
+  }
+}
+
 struct NormCase {
   Tensor d_y, x, w, acc, acc_w, acc_b;
   NormCase(DType dtype, int64_t T, int64_t D, double mean)
@@ -73,6 +87,32 @@ TEST(RmsNorm, BackwardAgreesWithItsTwin) {
           return kU * Column(T) * (sum + acc_w * std::fabs(c.acc_w[i]));
         });
       }
+    }
+  }
+}
+
+TEST(RmsNorm, BackwardOfGroupsAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, D] : kSizes) {
+      const int64_t G = 3;
+      const NormCase c(dtype, T, G * D, 0);
+      const Tensor w = Tensor::Random({dtype, {D}}, 5), acc_w = Tensor::Random({DType::kF32, {D}}, 7, 4);
+      const OpCase norm{Op::kRmsNorm, {c.x, w}, {{"eps", 1e-5}, {"grouped", int64_t{1}}}};
+      const Tensor rstd = RunOn(ReferenceKernels(), norm, 1)[1];
+      const Attributes all{{"acc", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"grouped", int64_t{1}}};
+      ExpectConforms(
+          {Op::kRmsNormBackward, {c.d_y, c.x, w, rstd, c.acc, acc_w}, all}, [&, T = T, D = D](int k, int64_t i) {
+            double sum = 0;
+            if (k == 0) {
+              const int64_t g = i / D;
+              for (int64_t d = g * D; d < (g + 1) * D; ++d) sum += std::fabs(c.d_y[d] * w[d % D] * c.x[d]);
+              const double r = rstd[g];
+              const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
+              return kU * ((Row(D) + 10) * dot_part + 4 * r * std::fabs(c.d_y[i] * w[i % D]) + 2 * std::fabs(c.acc[i]));
+            }
+            for (int64_t g = 0; g < T * G; ++g) sum += std::fabs(c.d_y[g * D + i] * c.x[g * D + i] * rstd[g]);
+            return kU * Column(T * G) * (sum + std::fabs(acc_w[i]));
+          });
     }
   }
 }

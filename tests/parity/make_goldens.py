@@ -3,6 +3,7 @@
 
     pip install torch transformers peft safetensors numpy      # the versions used are in goldens/made_with.json
     python tests/parity/make_goldens.py                        # rewrites goldens/
+    python tests/parity/make_goldens.py --add                  # adds what is not there, keeps the rest as it is
     python tests/parity/make_goldens.py --check                # computes them again and compares
 
 README.md beside this file documents every file and tensor.
@@ -12,6 +13,7 @@ import argparse
 import copy
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 import warnings
@@ -47,6 +49,10 @@ ADAPTERS = {
         r=4, lora_alpha=8, target_modules=ATTENTION + ["gate_proj"],
         rank_pattern={"v_proj": 2, "layers.1.self_attn.q_proj": 6}, alpha_pattern={"gate_proj": 3})),
     "lora_llama_biases": ("llama_biases", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
+    # Beside norms of q's and k's heads.
+    "lora_qwen3": ("qwen3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_qwen2": ("qwen2_tied", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_mistral": ("mistral_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     # Fused modules: one A for q, k and v, and one for gate and up.
     "lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_opt_all_linear": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -64,6 +70,12 @@ CURVES = {
         learning_rate=2e-3, weight_decay=0.0, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_full_opt_decay": ("opt_pre_norm", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
+    **{f"curve_full_{family}": (model, None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0))
+       for family, model in (("qwen3", "qwen3"), ("qwen2", "qwen2_windows"), ("mistral", "mistral_window"))},
+    **{f"curve_lora_{family}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0))
+       for family, model in (("qwen3", "qwen3"), ("qwen2", "qwen2_tied"), ("mistral", "mistral_window"))},
     "curve_full_phi3": ("phi3_window", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
@@ -135,7 +147,8 @@ def check_form(folder, model, batch):
 
 
 def write_bf16(out):
-    for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected"):
+    for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected", "qwen3",
+                 "qwen2_windows", "mistral_window"):
         model = model_zoo.load(out.models / name, torch.bfloat16)
         batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
         with torch.no_grad():
@@ -281,21 +294,24 @@ def write_curves(out):
 
 def write_generation(out):
     result = []
-    for name, adapter in (("llama_gqa_tied", None), ("llama_rope_llama3", None), ("phi3_window", None), ("opt_pre_norm", None),
-                          ("opt_post_norm_projected", None), ("llama_gqa_tied", "lora_llama_all_linear")):
+    for name, adapter, count in (
+            ("llama_gqa_tied", None, 16), ("llama_rope_llama3", None, 16), ("phi3_window", None, 16),
+            ("opt_pre_norm", None, 16), ("opt_post_norm_projected", None, 16),
+            ("llama_gqa_tied", "lora_llama_all_linear", 16), ("qwen3", None, 200), ("qwen2_windows", None, 200),
+            ("mistral_window", None, 200)):
         model = model_zoo.load(out.models / name)
         if adapter is not None:
             model = peft.PeftModel.from_pretrained(model, out.root / "adapters" / adapter).eval()
         # The first prompt whose continuation is nowhere a near tie and does not fall into a loop.
         for seed in range(1000):
             prompt = np.random.default_rng(seed).integers(3, model.config.vocab_size, 7).tolist()
-            tokens, margin = reference.greedy(model, prompt, 16, eos=None)
+            tokens, margin = reference.greedy(model, prompt, count, eos=None)
             if margin > 0.02 and len(set(tokens)) >= 10:
                 break
         else:
             raise AssertionError(f"{name}: no prompt with a clear continuation")
         stop = next(t for i, t in enumerate(tokens) if i >= 5 and t not in tokens[:i])
-        stopped, _ = reference.greedy(model, prompt, 16, eos=stop)
+        stopped, _ = reference.greedy(model, prompt, count, eos=stop)
         assert stopped == tokens[: tokens.index(stop) + 1]
         result.append({"model": name, "adapter": adapter, "prompt": prompt, "tokens": tokens, "eos": stop,
                        "tokens_with_eos": stopped, "smallest_margin": round(margin, 4)})
@@ -316,6 +332,25 @@ def write_all(root):
         "safetensors": safetensors.__version__, "numpy": np.__version__, "torch_threads": 1})
     total = sum(f.stat().st_size for f in root.rglob("*") if f.is_file())
     print(f"{total / 1e6:.2f} MB in {sum(1 for f in root.rglob('*') if f.is_file())} files")
+    assert total < MAX_BYTES, "too large to commit"
+
+
+def add(root):
+    """Computes everything, and keeps of it what is not in goldens/ yet: other machines round otherwise."""
+    with tempfile.TemporaryDirectory() as scratch:
+        fresh = pathlib.Path(scratch)
+        write_all(fresh)
+        for path in sorted(p.relative_to(fresh) for p in fresh.rglob("*") if p.is_file()):
+            if not (root / path).exists():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(fresh / path, root / path)
+                print(f"  added {path}")
+        old = json.loads((root / "generation.json").read_text())
+        there = {(g["model"], g["adapter"]) for g in old}
+        new = json.loads((fresh / "generation.json").read_text())
+        model_zoo.write_json(root / "generation.json", old + [g for g in new if (g["model"], g["adapter"]) not in there])
+    total = sum(f.stat().st_size for f in root.rglob("*") if f.is_file())
+    print(f"{total / 1e6:.2f} MB in all")
     assert total < MAX_BYTES, "too large to commit"
 
 
@@ -357,6 +392,7 @@ def compare_tensors(path, old_path, new_path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the committed goldens, write nothing")
+    parser.add_argument("--add", action="store_true", help="add what is not there yet, keep the rest")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -366,6 +402,8 @@ def main():
     warnings.filterwarnings("ignore", message="Setting `save_embedding_layers` to `True`")
     if arguments.check:
         sys.exit(0 if check(GOLDENS) else 1)
+    if arguments.add:
+        return add(GOLDENS)
     for old in sorted(GOLDENS.rglob("*"), reverse=True):
         old.unlink() if old.is_file() else old.rmdir()
     GOLDENS.mkdir(exist_ok=True)

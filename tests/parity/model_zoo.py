@@ -65,6 +65,21 @@ MODELS = {
     "llama_head_dim": ("llama", dict(head_dim=16, num_key_value_heads=1, tie_word_embeddings=True)),
     # Fused projections with fewer key heads, and a window shorter than most documents.
     "phi3_window": ("phi3", dict(sliding_window=5)),
+    "mistral_window": ("mistral", dict(sliding_window=6, head_dim=12, vocab_size=64)),
+    "mistral_no_window": ("mistral", dict(sliding_window=None, tie_word_embeddings=True, vocab_size=64)),
+    "qwen2_tied": ("qwen2", dict(tie_word_embeddings=True, vocab_size=64)),
+    # The last two of four blocks have a window.
+    "qwen2_windows": ("qwen2", dict(use_sliding_window=True, sliding_window=5, max_window_layers=2,
+                                    num_hidden_layers=4, vocab_size=64)),
+    "qwen3": ("qwen3", dict(head_dim=16, vocab_size=64)),
+    # Biases, one key head, and windows as a list says.
+    "qwen3_biases_layer_types": ("qwen3", dict(
+        head_dim=8, num_key_value_heads=1, attention_bias=True, tie_word_embeddings=True, use_sliding_window=True,
+        sliding_window=5, layer_types=["sliding_attention", "full_attention"], vocab_size=64)),
+    "seed_oss": ("seed_oss", dict(head_dim=8, residual_dropout=0.0, attention_dropout=0.0, vocab_size=64)),
+    "seed_oss_biases": ("seed_oss", dict(head_dim=12, attention_bias=False, attention_out_bias=True, mlp_bias=True,
+                                         tie_word_embeddings=True, residual_dropout=0.0, attention_dropout=0.0,
+                                         vocab_size=64)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.
@@ -105,15 +120,9 @@ def random_weights(model, seed):
 
 def build(name):
     family, overrides = MODELS[name]
-    if family == "llama":
-        config = transformers.LlamaConfig(**{**LLAMA, **overrides})
-        model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
-    elif family == "phi3":
-        config = transformers.Phi3Config(**{**LLAMA, **overrides})
-        model = transformers.Phi3ForCausalLM._from_config(config, attn_implementation="eager")
-    else:
-        config = transformers.OPTConfig(**{**OPT, **overrides})
-        model = transformers.OPTForCausalLM._from_config(config, attn_implementation="eager")
+    sizes = OPT if family == "opt" else LLAMA
+    config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     random_weights(model, seed=zlib.crc32(name.encode()))
     return model.to(torch.float32).eval()
 

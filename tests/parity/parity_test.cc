@@ -368,7 +368,9 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("b
 std::unique_ptr<DecodeSession> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place) {
   const std::unique_ptr<Model> model = OpenModel(name);
   const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
-  auto decoder = Must(DecodeSession::Create(*model, {.context = 64, .adapter = targets}, place.kernels(), place.gpu));
+  auto decoder = Must(DecodeSession::Create(
+      *model, {.context = std::min<int64_t>(256, model->facts().max_positions), .adapter = targets}, place.kernels(),
+      place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   Must(LoadWeights(Must(ModelWeights::Open(PosixEnv(), kGoldens + "models/" + name)), model->StoredWeights(), lookup));
   if (!adapter.empty()) LoadAdapter(adapter, targets, lookup);
@@ -417,10 +419,11 @@ TEST(ParityOfGeneration, GreedyTokensEqualTransformers) {
     const auto decoder = MakeDecoder(name, adapter, place);
     const std::vector<int32_t> prompt = g["prompt"], expected = g["tokens"], until_eos = g["tokens_with_eos"];
     const auto always = [](int32_t) { return true; };
-    EXPECT_EQ(Must(GenerateTokens(*decoder, prompt, 16, {}, {}, always)), expected);
+    const auto count = static_cast<int64_t>(expected.size());
+    EXPECT_EQ(Must(GenerateTokens(*decoder, prompt, count, {}, {}, always)), expected);
     decoder->Reset();
     const std::vector<int32_t> stop = {g["eos"].get<int32_t>()};
-    std::vector<int32_t> stopped = Must(GenerateTokens(*decoder, prompt, 16, {}, stop, always));
+    std::vector<int32_t> stopped = Must(GenerateTokens(*decoder, prompt, count, {}, stop, always));
     stopped.push_back(stop[0]);
     EXPECT_EQ(stopped, until_eos);
   }

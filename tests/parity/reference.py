@@ -49,11 +49,18 @@ def packed_loss_sum(model, batch):
     rows, length = t["input_ids"].shape
     same = t["documents"][:, :, None] == t["documents"][:, None, :]
     visible = same & torch.ones(length, length, dtype=torch.bool).tril()
+
+    def mask_of(window):
+        seen = visible & torch.ones(length, length, dtype=torch.bool).triu(1 - window) if window else visible
+        seen = seen | torch.eye(length, dtype=torch.bool)
+        return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+
+    # transformers leaves windows to whoever brings a mask: one, or one for each type of layer.
     window = getattr(model.config, "sliding_window", None)
-    if window:  # which transformers leaves to whoever brings a mask
-        visible &= torch.ones(length, length, dtype=torch.bool).triu(1 - window)
-    visible |= torch.eye(length, dtype=torch.bool)
-    mask = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[:, None]
+    if len(set(getattr(model.config, "layer_types", None) or [])) > 1:
+        mask = {"sliding_attention": mask_of(window), "full_attention": mask_of(None)}
+    else:
+        mask = mask_of(window)
     logits = model(input_ids=t["input_ids"], attention_mask=mask, position_ids=t["positions"], use_cache=False).logits
     targets = torch.where(t["documents"] == PADDING, IGNORED, t["targets"])
     return torch.nn.functional.cross_entropy(

@@ -207,7 +207,7 @@ class Partitioner final : public ShardingSink {
     const int ranks = spec_.mesh.size(Axis::kCp);
     if (ranks == 1) return OkStatus();
     for (const Node& node : graph_.nodes()) {
-      const FlowRule* const flow = RuleOf(node.op).flow;
+      const FlowRule* const flow = FlowOf(node);
       if (flow != nullptr && flow->together.Has(Axis::kCp)) context_.row = node.attributes.IntOr("row", 0);
     }
     context_ = ContextPartOf(spec_.mesh, spec_.rank, context_.row);

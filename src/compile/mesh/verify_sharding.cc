@@ -158,7 +158,7 @@ class Verifier {
   }
 
   Status Compute(std::vector<Sharding>* outputs) {
-    const FlowRule* const rule = RuleOf(node_->op).flow;
+    const FlowRule* const rule = FlowOf(*node_);
     if (rule == nullptr) return Refuse("nothing is known of how placements pass through it");
     if (rule->of_whole) {
       for (size_t i = 0; i < node_->inputs.size(); ++i) {

@@ -1,4 +1,6 @@
 // RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
+// Grouped: a norm of its own for every w's width of a row's elements, as the norms of each head's q and k are
+// (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups.
 // Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
@@ -7,11 +9,23 @@
 namespace temper {
 namespace {
 
+bool IsScale(const TensorType& w, const TensorType& x_TD, const Attributes& a) {
+  const int64_t width = w.shape.rank() == 1 ? w.shape[0] : 0;
+  const bool fits = a.Flag("grouped") ? width > 0 && x_TD.shape[1] % width == 0 : width == x_TD.shape[1];
+  return fits && IsFloatVector(w, width);
+}
+// 1 / root of the mean square: one for each row, or for each group of one.
+TensorType StatisticOf(const TensorType& x_TD, const TensorType& w, const Attributes& a) {
+  const DType dtype = StatisticDType(x_TD.dtype);
+  if (!a.Flag("grouped")) return {dtype, {x_TD.shape[0]}};
+  return {dtype, {x_TD.shape[0], x_TD.shape[1] / w.shape[0]}};
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsFloatVector(in[1], in[0].shape[1])) {
+  if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsScale(in[1], in[0], a)) {
     return BadOperands(Op::kRmsNorm, "(x_TD, w_D)", in, a);
   }
-  return Types{in[0], {StatisticDType(in[0].dtype), {in[0].shape[0]}}};
+  return Types{in[0], StatisticOf(in[0], in[1], a)};
 }
 Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 4);
@@ -26,17 +40,18 @@ void Gradient(GradientSink& sink) {
   const ValueId acc_w = sink.Needs(1) ? sink.Pending(1) : kNoValue;
   if (acc != kNoValue) inputs.push_back(acc);
   if (acc_w != kNoValue) inputs.push_back(acc_w);
-  const auto outputs = sink.Emit(
-      Op::kRmsNormBackward, inputs,
-      {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{sink.Needs(1)}}, {"acc_w", int64_t{acc_w != kNoValue}}});
+  Attributes attributes = {
+      {"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{sink.Needs(1)}}, {"acc_w", int64_t{acc_w != kNoValue}}};
+  if (node.attributes.Flag("grouped")) attributes.Set("grouped", int64_t{1});
+  const auto outputs = sink.Emit(Op::kRmsNormBackward, inputs, std::move(attributes));
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
 }
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const size_t want = 4 + a.Flag("acc") + a.Flag("acc_w");
-  if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !(in[0] == in[1]) ||
-      !IsFloatVector(in[2], in[0].shape[1]) || !IsStatistic(in[3], in[0]) || (a.Flag("acc") && !(in[4] == in[0]))) {
+  if (in.size() != want || !IsMatrix(in[0]) || !IsFloat(in[0]) || !(in[0] == in[1]) || !IsScale(in[2], in[0], a) ||
+      !(in[3] == StatisticOf(in[0], in[2], a)) || (a.Flag("acc") && !(in[4] == in[0]))) {
     return BadOperands(Op::kRmsNormBackward, "(d_y_TD, x_TD, w_D, rstd_T, [acc_TD], [acc_w_D])", in, a);
   }
   Types out = {in[0]};
@@ -49,10 +64,19 @@ Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 8);
 }
 
-// d_w is summed by fixed blocks of rows: one f32 (f64) partial row per 64 rows.
+// d_w is summed by fixed blocks of rows (of groups): one f32 (f64) partial row per 64 rows.
 Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int) {
   if (!a.Flag("grad_w")) return {};
-  return {(in[0].shape[0] + 63) / 64 * in[0].shape[1] * SizeOf(GradientDType(in[0].dtype))};
+  return {(in[3].shape.elements() + 63) / 64 * in[2].shape[0] * SizeOf(GradientDType(in[0].dtype))};
+}
+
+// Grouped: groups stay where they are.
+void ShardRmsNorm(ShardingSink& sink) {
+  if (!sink.node().attributes.Flag("grouped")) return ShardNorm(sink);
+  const Sharding p = sink.Settled(sink.sharding(0));
+  const std::vector<ValueId> inputs = {sink.Use(0, p), sink.Use(1, WholeBeside(p, sink.mesh()))};
+  const auto outputs = sink.Emit(Op::kRmsNorm, inputs, sink.node().attributes, {p, p});
+  for (int i = 0; i < 2; ++i) sink.Deliver(i, outputs[static_cast<size_t>(i)]);
 }
 
 // d_x over acc, d_w over acc_w.
@@ -61,17 +85,27 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return a.Flag("acc_w") ? num_inputs - 1 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("eps")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w")};
+constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("grouped")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w"), Flag("grouped")};
 
 constexpr FlowOperand kForwardIn[] = {{"Td"}, {"d"}};
 constexpr FlowOutput kForwardOut[] = {{"Td", {Factors({0, 1})}}, {"T", {Factors({0})}}};
-constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut};
+// G: groups.
+constexpr FlowOperand kGroupedIn[] = {{"TG"}, {"e"}};
+constexpr FlowOutput kGroupedOut[] = {{"TG", {Factors({0, 1})}}, {"TG", {Factors({0})}}};
+constexpr FlowRule kGroupedFlow = {.in = kGroupedIn, .out = kGroupedOut};
+constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .flag = "grouped", .flagged = &kGroupedFlow};
 constexpr FlowOperand kBackwardIn[] = {LinearIn("Td"),        {"Td"}, {"d"}, {"T"}, LinearIn("Td", "acc"),
                                        LinearIn("d", "acc_w")};
 constexpr FlowOutput kBackwardOut[] = {{"Td", {Factors({0, 1, 2, 3}), Factors({4})}},
                                        {"d", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
-constexpr FlowRule kBackwardFlow = {.in = kBackwardIn, .out = kBackwardOut};
+constexpr FlowOperand kGroupedBackwardIn[] = {LinearIn("TG"),        {"TG"}, {"e"}, {"TG"}, LinearIn("TG", "acc"),
+                                              LinearIn("e", "acc_w")};
+constexpr FlowOutput kGroupedBackwardOut[] = {{"TG", {Factors({0, 1, 2, 3}), Factors({4})}},
+                                              {"e", {Factors({0, 1, 3}), Factors({5})}, "grad_w"}};
+constexpr FlowRule kGroupedBackwardFlow = {.in = kGroupedBackwardIn, .out = kGroupedBackwardOut};
+constexpr FlowRule kBackwardFlow = {
+    .in = kBackwardIn, .out = kBackwardOut, .flag = "grouped", .flagged = &kGroupedBackwardFlow};
 
 std::vector<MeasuredCase> Measured(DType dtype) {
   return MeasuredAtExtents(dtype, {{"eps", 1e-5}}, [](const TensorType& x) {
@@ -92,7 +126,7 @@ const OpRule kRmsNormRule = {.kind = OpKind::kMemory,
                              .attributes = kAttributes,
                              .infer = Infer,
                              .gradient = Gradient,
-                             .shard = ShardNorm,
+                             .shard = ShardRmsNorm,
                              .flow = &kForwardFlow,
                              .cost = ForwardCost,
                              .recompute = RecomputeCost::kCheap,

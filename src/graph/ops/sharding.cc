@@ -27,11 +27,17 @@ void ShardNorm(ShardingSink& sink) {
 }
 
 Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh) {
-  Sharding v;
+  Sharding v = WholeBeside(p, mesh);
   v.dims[0] = p.dims[static_cast<size_t>(dim)];
+  v.varying = v.varying - v.split(0);
+  return v;
+}
+
+Sharding WholeBeside(const Sharding& p, const Mesh& mesh) {
+  Sharding v;
   for (const Axis axis : mesh.axes().axes()) {
     const bool whole = p.DimOf(axis) < 0 && !p.partial.Has(axis) && !p.varying.Has(axis);
-    if (!whole && !v.split(0).Has(axis)) v.varying |= axis;
+    if (!whole) v.varying |= axis;
   }
   return v;
 }

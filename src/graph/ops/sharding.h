@@ -15,6 +15,9 @@ void ShardNorm(ShardingSink& sink);
 // How a vector along dim `dim` of a value that lies like `p` must lie to be used beside it: biases, weights of norms.
 Sharding VectorBeside(const Sharding& p, int dim, const Mesh& mesh);
 
+// How a whole vector must lie to be used on every part of a value that lies like `p`.
+Sharding WholeBeside(const Sharding& p, const Mesh& mesh);
+
 // `p` without `axis` among the splits of dim `dim`: whole along that axis, each rank doing something else with it.
 Sharding Gathered(Sharding p, int dim, Axis axis);
 

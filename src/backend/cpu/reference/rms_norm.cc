@@ -9,7 +9,7 @@ namespace temper::reference {
 Status RmsNorm(const Call& call) {
   const Operand x_TD = call.In(0), w_D = call.In(1), y_TD = call.Out(0), rstd_T = call.Out(1);
   const double eps = call.attributes().Double("eps");
-  const int64_t T = x_TD.rows(), D = x_TD.columns();
+  const int64_t T = rstd_T.elements(), D = w_D.elements();  // of groups, too
   for (int64_t t = 0; t < T; ++t) {
     double squares = 0;
     for (int64_t d = 0; d < D; ++d) squares += x_TD[t * D + d] * x_TD[t * D + d];
@@ -24,7 +24,7 @@ Status RmsNorm(const Call& call) {
 Status RmsNormBackward(const Call& call) {
   const Operand d_y_TD = call.In(0), x_TD = call.In(1), w_D = call.In(2), rstd_T = call.In(3), d_x_TD = call.Out(0);
   const bool acc = call.attributes().Flag("acc"), acc_w = call.attributes().Flag("acc_w");
-  const int64_t T = x_TD.rows(), D = x_TD.columns();
+  const int64_t T = rstd_T.elements(), D = w_D.elements();
   // First d_w, which reads what d_x may overwrite.
   if (call.attributes().Flag("grad_w")) {
     for (int64_t d = 0; d < D; ++d) {

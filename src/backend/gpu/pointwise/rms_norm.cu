@@ -76,7 +76,7 @@ __global__ void RmsNormPartialRows(const T* d_y_TD, const T* x_TD, const float* 
 std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[1].dtype != spec.inputs[0].dtype) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
+    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // of groups, too
     const auto eps = static_cast<float>(spec.attributes.Double("eps"));
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (rows == 0) return OkStatus();
@@ -95,7 +95,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& conte
 std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[2].dtype != spec.inputs[0].dtype) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t rows = spec.inputs[0].shape.rows(), D = spec.inputs[0].shape.columns();
+    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // of groups, too
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
     TEMPER_CHECK(!grad_w || spec.workspace.v >= NumPartialRows(rows) * D * 4) << spec.workspace.v;

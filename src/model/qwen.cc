@@ -1,0 +1,41 @@
+// Qwen2, 2.5 (Yang et al. 2024; transformers, Qwen2ForCausalLM): Llama's blocks with biases on q, k and v. Qwen3 (Yang
+// et al. 2025; Qwen3ForCausalLM): without them, with norms of each head's q and k.
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+// Of both: the last blocks have a window, if the file asks for any.
+Status SetQwenWindows(const Json& config, const std::string& where, DecoderSpec* spec) {
+  TEMPER_ASSIGN_OR_RETURN(const bool windows, BoolOr(config, "use_sliding_window", false, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t first, IntOr(config, "max_window_layers", 28, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
+  return SetWindows(
+      config, windows ? window : 0, [first](int64_t block) { return block >= first; }, where, spec);
+}
+
+constexpr DecoderDefaults kDefaults = {
+    .vocab = 151936, .hidden = 4096, .ffn = 22016, .blocks = 32, .heads = 32, .max_positions = 32768, .kv_heads = 32};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadQwen2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen2ForCausalLM", kDefaults, where));
+  s.qkv_bias = true;
+  TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kDefaults;
+  defaults.head_dim = 128;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3ForCausalLM", defaults, where));
+  s.head_norm = true;
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper
