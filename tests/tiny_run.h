@@ -54,6 +54,13 @@ inline std::string Phi3ConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
       "sliding_window": 20})";
 }
+// Two kinds of blocks, norms of heads, biases.
+inline std::string Qwen3ConfigText() {
+  return R"({"architectures": ["Qwen3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "intermediate_size": 128,
+      "max_position_embeddings": 256, "attention_bias": true, "use_sliding_window": true, "sliding_window": 20,
+      "max_window_layers": 1, "tie_word_embeddings": true})";
+}
 inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
       R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

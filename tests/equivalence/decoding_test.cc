@@ -186,6 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
                          testing::Values(Family{"llama_tied", tiny::LlamaConfigText(true), tiny::Method::kFull},
                                          Family{"llama_lora_head", tiny::LlamaConfigText(true),
                                                 tiny::Method::kLoraWithHead},
+                                         Family{"qwen3", tiny::Qwen3ConfigText(), tiny::Method::kLora},
                                          Family{"opt", tiny::OptConfigText(true), tiny::Method::kFull},
                                          Family{"opt_post_norm_lora", tiny::OptConfigText(false), tiny::Method::kLora}),
                          [](const testing::TestParamInfo<Family>& info) { return info.param.name; });

@@ -35,6 +35,8 @@ std::vector<Variant> Variants() {
     add("llama_lora_dropout", {.config = tiny::LlamaConfigText(false), .method = Method::kLora, .dropout = 0.25});
     add("llama_lora_head_dropout",
         {.config = tiny::LlamaConfigText(true), .method = Method::kLoraWithHead, .dropout = 0.5});
+    add("qwen3_full", {.config = tiny::Qwen3ConfigText()});
+    add("qwen3_lora", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora});
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});
     add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});

@@ -75,6 +75,8 @@ std::vector<Case> Cases() {
           {"lora_recomputed", llama(false, Method::kLora, kBlock, DType::kF32)},
           {"lora_with_head", llama(false, Method::kLoraWithHead, kNone, DType::kF32)},
           {"opt", {.config = tiny::OptConfigText(true)}},
+          {"qwen3_bf16_selective", {.config = tiny::Qwen3ConfigText(), .dtype = DType::kBF16, .recompute = kSelective}},
+          {"qwen3_lora_recomputed", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora, .recompute = kBlock}},
           {"opt_projected_lora", {.config = tiny::OptConfigText(false), .method = Method::kLora}},
           {"one_micro_batch", {.micro_batches = 1}},
           {"not_clipped", {.max_norm = 0}},

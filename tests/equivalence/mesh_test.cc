@@ -240,6 +240,8 @@ std::vector<Variant> Variants() {
           {"LoRA on the head", LlamaConfigText(false), Method::kLoraWithHead, 0.1},
           {"full Phi-3", Phi3ConfigText(), Method::kFull, 0, true},
           {"LoRA Phi-3", Phi3ConfigText(), Method::kLora, 0.1},
+          {"full Qwen3", Qwen3ConfigText(), Method::kFull, 0, true, true},
+          {"LoRA Qwen3", Qwen3ConfigText(), Method::kLora, 0.1},
           {"full OPT", Smooth(OptConfigText(true)), Method::kFull, 0, true, true},
           {"full post-norm OPT", Smooth(OptConfigText(false)), Method::kFull, 0},
           {"full Llama with weights", LlamaConfigText(false), Method::kFull, 0, true, true, true},
