@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "config/foreign_names.h"
 #include "config/run_options.h"
-#include "data/records.h"
+#include "data/weight_search.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
 

@@ -77,23 +77,6 @@ TEST(Dataset, KnowsTheRowOfEverySample) {
   EXPECT_EQ(data->PlaceOf(last), c + " line 2");
 }
 
-TEST(Dataset, TellsAheadWhetherAFileHasWeights) {
-  const auto has = [](const std::string& name, const std::string& text) {
-    return HasWeights(PosixEnv(), Write(name, text));
-  };
-  const std::string plain = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
-  EXPECT_FALSE(has("w0.jsonl", plain + plain));
-  EXPECT_FALSE(has("w1.jsonl", plain + R"({"prompt":"a","completion":"my \"weight\"","weight":1.0})"));
-  EXPECT_FALSE(has("w2.jsonl", plain + R"({"prompt":"a","completion":"b","weight":0})"));
-  EXPECT_TRUE(has("w3.jsonl", plain + R"({"prompt":"a","completion":"b","weight":0.5})"));
-  EXPECT_TRUE(has("w4.jsonl", plain + R"({"prompt":"a","completion":"b","\u0077eight":2})"));
-  EXPECT_TRUE(has("w5.json", R"([{"messages":[{"role":"assistant","content":"b","loss":0.5}]}])"));
-  EXPECT_FALSE(has("w6.json", R"([{"messages":[{"role":"assistant","content":"b","train":false}]}])"));
-  EXPECT_FALSE(has("w7.txt", R"({"text":"a","weight":0.5})"));
-  EXPECT_FALSE(has("w8.jsonl", "not JSON, a \"weight\" of 0.5\n"));
-  EXPECT_FALSE(HasWeights(PosixEnv(), "/nonexistent.jsonl"));
-}
-
 TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
   std::string rows;
   for (int i = 0; i < 5000; ++i) {  // several blocks

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "data/conversation.h"
 
 namespace temper {
 namespace {
@@ -16,13 +15,6 @@ namespace {
 constexpr int kDetectRows = 32;
 // A document is tokenised in one piece; an English one of this size has 250 million tokens.
 constexpr Bytes kMaxTextFile = GiB(1);
-
-bool IsTextFile(std::string_view path) {
-  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
-    if (path.ends_with(ending)) return true;
-  }
-  return false;
-}
 
 Result<std::string> ReadDocument(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, kMaxTextFile));
@@ -46,38 +38,11 @@ Result<std::string> ReadDocument(Env& env, const std::string& path) {
 
 }  // namespace
 
-namespace {
-
-// Whether a row's text may have a key that NormalizeMessages or MakeRecord take for a weight. A key may be written with
-// escapes.
-bool MayNameWeight(std::string_view text) {
-  for (const std::string_view key : {"weight\"", "loss\"", "train\"", "\\u00"}) {
-    if (text.find(key) != text.npos) return true;
+bool IsTextFile(std::string_view path) {
+  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
+    if (path.ends_with(ending)) return true;
   }
   return false;
-}
-
-bool IsWeight(TokenWeight weight) {
-  return weight != 0 && weight != kUnitWeight;
-}
-
-}  // namespace
-
-bool HasWeights(Env& env, const std::string& path) {
-  if (IsTextFile(path)) return false;
-  const auto reader = RecordReader::Open(env, path);
-  if (!reader.ok()) return false;
-  for (RawRow row;;) {
-    const auto more = (*reader)->Next(row);
-    if (!more.ok() || !*more) return false;
-    if (!MayNameWeight(row.text)) continue;
-    const auto record = (*reader)->Parse(std::move(row));
-    if (!record.ok()) continue;
-    if (IsWeight(record->weight)) return true;
-    for (const OrderedJson& message : record->messages) {
-      if (IsWeight(WeightOf(message))) return true;
-    }
-  }
 }
 
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path) {

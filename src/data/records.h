@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -19,6 +20,9 @@
 #include "data/row_reader.h"
 
 namespace temper {
+
+// By its name: .txt, .text or .md.
+bool IsTextFile(std::string_view path);
 
 class RecordReader {
  public:
@@ -49,10 +53,5 @@ class RecordReader {
   std::unique_ptr<RowReader> rows_;            // null for a text file
   std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
 };
-
-// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. A look ahead of tokenising,
-// which the Programs of a run are compiled by: rows are read, and only those that may name a weight parsed, up to the
-// first that has one. False of what cannot be read: reading it as records says what is wrong.
-bool HasWeights(Env& env, const std::string& path);
 
 }  // namespace temper
