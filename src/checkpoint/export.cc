@@ -106,6 +106,10 @@ class Exporter {
     const std::string& folder = spec_.source.model_folder;
     config_path_ = JoinPath(folder, kModelConfigFile);
     TEMPER_ASSIGN_OR_RETURN(companions_, CompanionFiles(env_, folder));
+    std::erase_if(companions_, [&](const std::string& name) {
+      const auto it = spec_.replaced.find(name);
+      return it != spec_.replaced.end() && !it->second;
+    });
     TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
     TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
@@ -263,8 +267,10 @@ class Exporter {
   Status WriteCompanions() {
     for (const std::string& name : companions_) {
       if (name == kModelConfigFile) continue;
-      const std::string from = JoinPath(spec_.source.model_folder, name);
-      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)).status());
+      const std::string from = JoinPath(spec_.source.model_folder, name), to = JoinPath(spec_.output_dir, name);
+      const auto replaced = spec_.replaced.find(name);
+      TEMPER_RETURN_IF_ERROR(replaced == spec_.replaced.end() ? CopyFileDurably(env_, from, to).status()
+                                                              : WriteTextFileAtomically(env_, to, *replaced->second));
       report_.files.push_back(name);
     }
     TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());

@@ -8,6 +8,7 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "data/tokenizer/load_tokenizer.h"
+#include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 #include "model/families.h"
@@ -97,6 +98,7 @@ Status OpenedModel::Load(const BufferLookup& buffer) const {
 Result<ExportSpec> OpenedModel::ExportPlan() const {
   ExportSpec spec{.source = source_, .tensors = FileTensorsOf(model_->StoredWeights())};
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
+  spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   return spec;
 }
 
