@@ -124,6 +124,18 @@ TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
               {"surrogate.jsonl line 2"});
 }
 
+// Python's json writes it, for fields that are not read more often than not.
+TEST(Dataset, NanIsNull) {
+  const std::string nan = R"({"prompt":"a","completion":"NaN \"","score":NaN,"x":[-Infinity,Infinity]})";
+  const auto data = Load({Write("nan.jsonl", nan + "\n" + nan + "\n")});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(TextOf(data->store, 1), "<s>aNaN \"</s>");
+  ExpectError(Load({Write("nan2.jsonl", nan + "\n" + R"({"prompt":"a","completion":NaN})")}),
+              {"nan2.jsonl line 2: 'completion' is null"});
+  ExpectError(Load({Write("nan3.jsonl", nan + "\n" + R"({"prompt":"a","completion":"b","x":NaNa})")}),
+              {"nan3.jsonl line 2: not valid JSON"});
+}
+
 TEST(Dataset, FilesWithoutAnythingToLearnAreErrors) {
   ExpectError(Load({}), {"--data"});
   ExpectError(Load({Write("empty.jsonl", "")}), {"empty.jsonl is empty"});

@@ -5,7 +5,8 @@
 //   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
 // The format is detected once per file, from the first of its rows that has one, and every row must then have it.
-// Memory is bounded by the longest row. A .txt (.text, .md) file is one row: the whole document, CRLF made LF.
+// NaN and Infinity, which Python writes and JSON has not, are read as null. Memory is bounded by the longest row. A
+// .txt (.text, .md) file is one row: the whole document, CRLF made LF.
 #pragma once
 
 #include <cstdint>

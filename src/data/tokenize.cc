@@ -176,6 +176,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
                            ": messages need a chat template, and the model has none: put one into its "
                            "tokenizer_config.json (chat_template), or use prompt/completion rows");
   }
+  if (Status known = chat_template_->CheckRoles(record.messages); !known.ok()) return known.WithContext(record.where);
   std::vector<RenderedChat> chats;
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
     ChatOptions chat = options_.chat;

@@ -284,6 +284,26 @@ TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
   EXPECT_EQ(out.statistics.split_borders, 1);
 }
 
+TEST(RowTokenizer, ARoleThatNobodyKnowsIsAnError) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  for (const char* messages : {R"([{"role":"usr","content":"a"},{"role":"assistant","content":"b"}])",
+                               R"([{"role":"user","content":"a"},{"role":"asistant","content":"b"}])"}) {
+    const Outcome out = RunRow(tokenizer, Chat(messages), {}, &chat);
+    ASSERT_FALSE(out.status.ok());
+    EXPECT_NE(out.status.message().find("unknown role"), std::string::npos) << out.status.message();
+    EXPECT_NE(out.status.message().find("f line 1"), std::string::npos) << out.status.message();
+  }
+  // One that the template names is known.
+  const ChatTemplate granite = Template(
+      "{% for m in messages %}{% if m.role.startswith('document') %}D{% endif %}<|im_start|>{{ m.role }}:"
+      "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const Record record = Chat(R"([{"role":"document 1","content":"x"},{"role":"user","content":"a"},
+                                 {"role":"assistant","content":"b"}])");
+  EXPECT_TRUE(RunRow(tokenizer, record, {}, &granite).status.ok());
+  EXPECT_FALSE(RunRow(tokenizer, record, {}, &chat).status.ok());
+}
+
 TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat = ChatMl();
