@@ -74,19 +74,25 @@ Result<std::optional<std::string>> WithPostProcessor(const PipelineParts& parts,
 
 Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   TransformersFiles out;
-  const std::string json = JoinPath(folder, kTokenizerJson), config_path = JoinPath(folder, kTokenizerConfig);
+  const std::string json = JoinPath(folder, kTokenizerJson), model = JoinPath(folder, "tokenizer.model");
+  const std::string config_path = JoinPath(folder, kTokenizerConfig);
   TEMPER_ASSIGN_OR_RETURN(const SpecialTokens special, SpecialTokens::Read(env, folder));
-  if (!env.IsFile(json) || special.tokenizer_class != "LlamaTokenizer") return out;
+  if (!special.tokenizer_class.empty() && special.tokenizer_class != "LlamaTokenizer") return out;
+  const auto model_alone = [&] {
+    out.why = fmt::format(
+        "{}: transformers 5 gives other ids than SentencePiece for some texts. For exports that give the same, convert "
+        "it first, with transformers 4: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        model);
+    return out;
+  };
+  if (!env.IsFile(json)) return env.IsFile(model) ? model_alone() : out;
+  if (special.tokenizer_class.empty()) return out;
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, json, kMaxTokenizerJson));
   const auto parts = ParseTokenizerJson(text, special, json);
-  if (parts.status().code() == StatusCode::kCorrupt && env.IsFile(JoinPath(folder, "tokenizer.model"))) {
-    // LoadTokenizer takes the SentencePiece model; transformers would not load the folder at all.
+  if (parts.status().code() == StatusCode::kCorrupt && env.IsFile(model)) {
+    // LoadTokenizer takes the model; transformers would not load the folder at all.
     out.replaced[kTokenizerJson] = std::nullopt;
-    out.why = fmt::format(
-        "{} is broken: exports leave it out and have tokenizer.model only, whose ids transformers 4 "
-        "gives, but transformers 5 for some texts does not",
-        json);
-    return out;
+    return model_alone();
   }
   TEMPER_RETURN_IF_ERROR(parts.status());
   TEMPER_ASSIGN_OR_RETURN(OrderedJson config, ReadOrdered(env, config_path));
@@ -101,8 +107,8 @@ Result<TransformersFiles> ReplaceLlama(Env& env, const std::string& folder) {
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> rewritten, WithPostProcessor(*parts, std::move(pipeline), json));
   if (rewritten) out.replaced[kTokenizerJson] = std::move(rewritten);
   out.why = fmt::format(
-      "{} names {}, whose ids differ between transformers 4 and 5: training takes those of 4, and "
-      "exports name {}, which gives them in both",
+      "{} names {}, for which transformers 5 builds a pipeline of its own, with other ids: training takes "
+      "tokenizer.json's, as transformers 4 does, and exports name {}, which both read as it is",
       config_path, special.tokenizer_class, kReadAsItIs);
   return out;
 }

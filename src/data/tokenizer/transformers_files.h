@@ -18,7 +18,7 @@ namespace temper {
 struct TransformersFiles {
   // By name: the text that an exported folder has in the place of this one's; without one the file is left out.
   std::map<std::string, std::optional<std::string>> replaced;
-  std::string why;  // one line for the user; empty where nothing is replaced
+  std::string why;  // one line for the user; empty where transformers gives the ids by itself
 };
 
 // Reads the tokenizer's files of `folder`. Those that cannot be read are not replaced.
