@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "base/scratch_folder.h"
+#include "data/conversation.h"
+#include "data/records.h"
 
 namespace temper {
 namespace {
@@ -63,6 +67,48 @@ TEST(FindWeight, KnowsWhatItCannotTellYet) {
     }
   }
   EXPECT_TRUE(FindWeight(R"({"weight":1)", false).cut_off);  // it may be 1.5
+}
+
+// Against parsing every row.
+TEST(HasWeights, IsWhatParsingEveryRowTells) {
+  const ScratchFolder folder;
+  const std::string path = folder / "random.jsonl";
+  const std::vector<std::string> keys = {"weight",         "loss_weight",  "loss", "train",     R"(\u0077eight)",
+                                         R"(weigh\u0074)", R"(lo\u0073s)", "x",    R"(tags\")", "weights"};
+  const std::vector<std::string> values = {"0",          "1",    "0.5", "1.0", "1e0",   "1e-1",     "-0",
+                                           "true",       "null", "NaN", "256", "[0.5]", R"("0.5")", R"({"weight":0.5})",
+                                           "1.00000001", "7e9"};
+  std::mt19937 random(7);
+  const auto any = [&](const std::vector<std::string>& of) { return of[random() % of.size()]; };
+  const auto field = [&] {
+    const std::vector<std::string> spaces = {"", " ", "\t ", "   "};
+    return ",\"" + any(keys) + "\"" + any(spaces) + ":" + any(spaces) + any(values) + any(spaces);
+  };
+  int with = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (int row = 0; row < 2; ++row) {
+      text += R"({"messages":[{"role":"user","content":"a \"weight\": 3"},{"role":"assistant","content":"b")";
+      text += random() % 2 ? field() : "";
+      text += "}]";
+      text += random() % 2 ? field() : "";
+      text += "}\n";
+    }
+    ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), path, text).ok());
+    bool expected = false;
+    const auto reader = RecordReader::Open(PosixEnv(), path);
+    for (RawRow row; reader.ok() && *(*reader)->Next(row);) {
+      const auto record = (*reader)->Parse(row);
+      if (!record.ok()) continue;
+      const auto weighs = [](TokenWeight w) { return w != 0 && w != kUnitWeight; };
+      expected |= weighs(record->weight);
+      for (const OrderedJson& message : record->messages) expected |= weighs(WeightOf(message));
+    }
+    ASSERT_EQ(HasWeights(PosixEnv(), path), expected) << text;
+    with += expected;
+  }
+  EXPECT_GT(with, 300);
+  EXPECT_LT(with, 2700);
 }
 
 TEST(HasWeights, FindsOneThatLiesAcrossBlocks) {

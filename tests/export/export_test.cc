@@ -176,6 +176,28 @@ TEST(Export, RoundsOnce) {
   }
 }
 
+TEST(Export, CompanionFilesCanBeReplacedAndLeftOut) {
+  const std::string name = Must(PosixEnv().List(kGoldens + "models")).front();
+  const ScratchFolder scratch;
+  const std::string model = scratch.path() + "/model";
+  ASSERT_TRUE(PosixEnv().CreateFolders(model).ok());
+  for (const std::string& file : Must(PosixEnv().List(ModelFolder(name)))) {
+    Spill(model + "/" + file, Slurp(ModelFolder(name) + "/" + file));
+  }
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model"})
+    Spill(model + "/" + file, file);
+  ExportSpec spec = SpecFor(model, "", scratch.path() + "/out");
+  spec.overwrite = true;
+  ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+  spec.replaced = {{"tokenizer_config.json", "other"}, {"tokenizer.json", std::nullopt}};
+  const auto report = ExportModel(PosixEnv(), spec);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer_config.json"), "other");
+  EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer.model"), "tokenizer.model");
+  EXPECT_FALSE(PosixEnv().IsFile(spec.output_dir + "/tokenizer.json"));  // the first export's is not left, either
+  EXPECT_EQ(std::count(report->files.begin(), report->files.end(), "tokenizer.json"), 0);
+}
+
 TEST(Export, WithoutAnAdapterIsACopy) {
   for (const std::string& name : Must(PosixEnv().List(kGoldens + "models"))) {
     SCOPED_TRACE(name);
