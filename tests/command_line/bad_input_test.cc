@@ -221,6 +221,15 @@ TEST_F(BadInput, DataThatIsNotThereIsFoundBeforeAnythingIsCompiled) {
   EXPECT_FALSE(Has("out"));
 }
 
+TEST_F(BadInput, ATableIsRefusedBeforeTheModelIsOpened) {
+  Spill("d.csv", "prompt,completion\na,b\n");
+  for (const char* option : {"--data", "--eval_data"}) {
+    const Ended table = Temper(Train({option, "d.csv", "--model", "no_model_here"}));
+    ExpectEnd(table, 1, {option, "d.csv is a table", "python3 -c", "< d.csv > d.jsonl"});
+  }
+  EXPECT_FALSE(Has("out"));
+}
+
 TEST_F(BadInput, ABrokenLineIsNamedOrCounted) {
   Spill("d.jsonl", FirstLines(kExample + "/pirate_train.jsonl", 20) + "{\"messages\": [{\"role\": \"user\"\n" +
                        FirstLines(kExample + "/pirate_train.jsonl", 3) + "[1, 2]\n");
