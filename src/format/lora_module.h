@@ -14,8 +14,8 @@ struct LoraModule {
   std::string path;  // as transformers names it today: "model.layers.0.self_attn.q_proj", "lm_head"
   int64_t in = 0, out = 0, r = 0;
   double scale = 0;
-  // The values of a graph that W consists of, in the order of their rows, each with its own rows of B: one, or the
-  // segments of a fused projection, which share A.
+  // The values of a graph that make up W, in the order of their rows, each with its own rows of B: one, or the segments
+  // of a fused projection, which share A.
   struct Part {
     std::string weight, b;
     int64_t rows = 0;
@@ -23,12 +23,12 @@ struct LoraModule {
   std::vector<Part> parts = {};
 };
 
-// Names of a module's two tensors in a file: A [r, in], B [out, r]. In a graph A's value has its name, and B's where
-// the module has one part.
+// Names of a module's two tensors in a file: A [r, in], B [out, r]. In a graph A's value has the same name, and so has
+// B's if the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
 
-// Where the adapters' values lie in an adapter's file.
+// Where the adapters' values are stored in an adapter's file.
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules);
 
 }  // namespace temper

@@ -1,6 +1,6 @@
-// GraphBuilder: what model code writes a forward pass with. A method per op that models write; shapes follow from the
-// op's rule, and operands that do not fit are a bug of the model (CHECK). Owns nothing but the place (block, phase) new
-// nodes get.
+// GraphBuilder: the interface with which model code writes a forward pass. A method per op that models write; shapes
+// follow from the op's rule, and operands that do not fit are a bug of the model (CHECK). Holds only the place (block,
+// phase) of new nodes.
 #pragma once
 
 #include <string>
@@ -18,11 +18,11 @@ class GraphBuilder {
   // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
   void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
 
-  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply. Of weights and adapters
-  // matrices decay and vectors (norms, biases) do not, as in HF Trainer, unless the caller says so in Value::decays.
+  // A source. Weights have their HF name as in the file; `prefix` does not apply. By default matrices among weights and
+  // adapters decay and vectors (norms, biases) do not, as in HF Trainer; Value::decays overrides that.
   ValueId Source(std::string name, TensorType type, Role role);
 
-  // An input with an element per token.
+  // An input with one element per token.
   ValueId TokenInput(std::string name, DType dtype, int64_t tokens);
 
   // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs). Marks

@@ -1,5 +1,5 @@
 // DimLabel: what a dim of a weight stands for. Models label the dims of their weights; default sharding goes by label
-// (compile/mesh/sharding_rules.h), so that it knows no model's names. Pure data.
+// (compile/mesh/sharding_rules.h), so it needs no model's names. Pure data.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ enum class DimLabel : uint8_t {
 std::string_view ToString(DimLabel label);  // "kv_heads"; "-" for kNone
 std::optional<DimLabel> ParseDimLabel(std::string_view text);
 
-// Of the dims of one weight, in order.
+// The labels of one weight's dims, in order.
 class DimLabels {
  public:
   DimLabels() = default;
