@@ -19,7 +19,8 @@ namespace {
 Status Failed(const std::string& what, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
   if (error == ENOENT || error == ENOTDIR) return NotFound(text);
-  if (error == EIO) return IoError(text + ". The disk or the way to it is failing: the system's log (dmesg) says how");
+  if (error == EIO)
+    return IoError(text + ". The disk or its connection is failing: the system's log (dmesg) has details");
   return IoError(text);
 }
 

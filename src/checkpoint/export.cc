@@ -88,14 +88,14 @@ class Exporter {
     if (!env_.IsFolder(out)) return OkStatus();
     for (const std::string& input : {spec_.source.model_folder, spec_.source.adapter_folder}) {
       if (!input.empty() && SameFolder(out, input)) {
-        return InvalidArgument(fmt::format("--output_dir {} is what is exported; give another folder", out));
+        return InvalidArgument(fmt::format("--output_dir {} is the folder being exported; give another one", out));
       }
     }
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
     for (const auto& [file, what] : {std::pair{kRunConfigFile, "a run"}, {kAdapterConfigFile, "an adapter"}}) {
       if (!env_.IsFile(JoinPath(out, file))) continue;
       return InvalidArgument(fmt::format(
-          "--output_dir {} holds {} ({}), which an export would mix with; give another folder", out, what, file));
+          "--output_dir {} holds {} ({}), which an export would be mixed with; give another folder", out, what, file));
     }
     if (names.empty() || spec_.overwrite) return OkStatus();
     return InvalidArgument(fmt::format("--output_dir {} is not empty (it has {}); give another folder or --overwrite",
@@ -167,7 +167,7 @@ class Exporter {
       }
     }
     if (!modules.empty()) {
-      return InvalidArgument(fmt::format("the adapter adapts {}, which is no weight of the model in {}",
+      return InvalidArgument(fmt::format("the adapter adapts {}, which is not a weight of the model in {}",
                                          modules.begin()->first, spec_.source.model_folder));
     }
     for (const ModelWeights::Entry& e : base_->entries()) {

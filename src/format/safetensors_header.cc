@@ -308,8 +308,8 @@ Status CheckNamesAreUnique(const std::vector<StoredTensor>& tensors, const std::
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return OkStatus();
-  return Corrupt(fmt::format("{}: tensor {} is in the header twice; which of the two is meant cannot be known", path,
-                             Quoted(*twice)));
+  return Corrupt(
+      fmt::format("{}: tensor {} is in the header twice; Temper cannot tell which one counts", path, Quoted(*twice)));
 }
 
 // Sorts by place and proves that the tensors cover [0, data_bytes) exactly.
@@ -427,7 +427,7 @@ Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int
   json += "}";
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    return InvalidArgument(fmt::format("tensor {} is to be written twice", Quoted(*twice)));
+    return InvalidArgument(fmt::format("tensor {} would be written twice", Quoted(*twice)));
   }
   // Padded, the data starts aligned: so is every element for a reader that maps the file.
   const auto unit = static_cast<size_t>(alignment);

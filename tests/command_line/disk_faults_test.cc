@@ -124,7 +124,7 @@ TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedUnderARunEndsItAndNothingSavedI
       in_place << "other weights";
     }
     ExpectEnd(process.Wait(), 1,
-              {"error: ", "reading tensor 'model.", "model/model.safetensors", "was changed under the run",
+              {"error: ", "reading tensor 'model.", "model/model.safetensors", "has changed during the run",
                "go on from the last checkpoint"});
     temper::Spill(file, whole);
     GoesOnAs(run, "whole");

@@ -345,7 +345,7 @@ TEST(Export, RefusesWhatItWouldSpoil) {
   spec.overwrite = true;
   const auto onto_itself = ExportModel(PosixEnv(), spec);
   EXPECT_EQ(onto_itself.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(onto_itself.status().message().find("is what is exported"), std::string::npos);
+  EXPECT_NE(onto_itself.status().message().find("is the folder being exported"), std::string::npos);
   spec.output_dir = scratch.path() + "/out";
   spec.tensors.push_back({"model.layers.99.mlp.up_proj.weight", {}});
   EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kNotFound);

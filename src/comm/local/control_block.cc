@@ -85,7 +85,7 @@ std::string ControlBlock::NameOf(int i) const {
   const int pid = r.pid.load(std::memory_order_acquire);
   // Before it has joined its number is known only where hosts have one each.
   const int number = pid == 0 ? i : r.global_rank.load(std::memory_order_relaxed);
-  if (pid == 0) return fmt::format("rank {} (which has not come up)", number);
+  if (pid == 0) return fmt::format("rank {} (which has not started)", number);
   return pid == getpid() ? fmt::format("rank {}", number) : fmt::format("rank {} (process {})", number, pid);
 }
 

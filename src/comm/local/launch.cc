@@ -77,7 +77,7 @@ class HeldSignals {
 
 std::string DeathBy(int signal) {
   return fmt::format("was killed by signal {} ({}){}", signal, strsignal(signal),
-                     signal == SIGKILL ? ", as the kernel does where memory runs out: see dmesg" : "");
+                     signal == SIGKILL ? ", as the kernel does when memory runs out: see dmesg" : "");
 }
 
 class Launcher {

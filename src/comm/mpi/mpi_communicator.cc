@@ -69,7 +69,7 @@ class MpiCollectives final : public KernelTable {
     const GroupLayout group(context_.hosts, mesh_.Group(axes, rank), rank);
     if (IsTransfer(spec.op)) return MakeTransfer(spec, group);
     if (group.size() != spec.attributes.Int("ranks")) {
-      return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
+      return InvalidArgument(fmt::format("{} over {} needs {} ranks; mesh {} has {}", ToString(spec.op),
                                          axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),
                                          group.size()));
     }

@@ -13,7 +13,7 @@ constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
 // Before a copy: the writer's thread of a save is not the one that opened the device.
 constexpr char kSelecting[] = "selecting";
 constexpr char kWaiting[] = "waiting";
-constexpr char kRecording[] = "recording a segment (--graphs false does without)";
+constexpr char kRecording[] = "recording a segment (--graphs false avoids it)";
 constexpr size_t kMostArrivals = 256;  // reserved; more allocate
 
 class Graph final : public Recording {
