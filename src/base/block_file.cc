@@ -162,7 +162,7 @@ Status Reserve(int fd, const std::string& folder, Bytes size) {
   if (size.v == 0 || fallocate(fd, 0, 0, size.v) == 0) return OkStatus();
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) return too_little(errno);
   if (errno != EOPNOTSUPP && errno != ENOSYS) return Failed("cannot make a file in", folder, errno);
-  // Nobody can promise the space; it is free now.
+  // The space cannot be reserved; it is free now.
   return ftruncate(fd, size.v) == 0 ? OkStatus() : Failed("cannot make a file in", folder, errno);
 }
 

@@ -84,7 +84,7 @@ struct Call {
     kRun,           // execute `binding`
     kLoadInputs,    // the host's arrays of micro-batch `micro_batch` are copied into the input buffers
     kStoreOutputs,  // the output buffers are copied to the host's arrays of that micro-batch
-    kBeforeUpdate,  // weights and states change from here on: whoever reads them (a checkpoint) must be done
+    kBeforeUpdate,  // weights and states change from here on: readers of these (a checkpoint) must be done
   };
   Kind kind = Kind::kRun;
   int binding = -1;

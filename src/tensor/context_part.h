@@ -26,7 +26,7 @@ struct ContextPart {
     const int64_t within = local % local_row();
     return local / local_row() * row + chunk_begin(within / chunk()) + within % chunk();
   }
-  // Own tokens before `place`: the local index of the first at or behind it.
+  // Own tokens before `place`: the local index of the first at or after it.
   constexpr int64_t LocalFrom(int64_t place) const {
     const int64_t within = place % row;
     int64_t local = place / row * local_row();

@@ -90,7 +90,7 @@ std::string ControlBlock::NameOf(int i) const {
 }
 
 bool ControlBlock::Stop(const Status& cause, int reporter) const {
-  // Somebody else may just be writing his cause; one who was killed before it was complete is not waited for long.
+  // Another rank may be writing its cause; if it was killed before that was complete, the wait for it is short.
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   uint32_t state = kRunning;
   while (!header_->state.compare_exchange_strong(state, kStopping)) {

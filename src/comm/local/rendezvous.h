@@ -1,5 +1,5 @@
 // Rendezvous: how a rank meets others of its host. A meeting has three parts:
-//   Publish  writes what peers shall see of this rank, once nobody reads what it showed before
+//   Publish  writes what peers shall see of this rank, once no peer reads what it showed before
 //   Arrive   says so, and waits until all members of the group have: what they publish may be read
 //   Depart   says that this rank has read what it wanted, and waits until all have read from it; or
 //   Leave    says so and goes on: the next Publish waits

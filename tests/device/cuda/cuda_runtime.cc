@@ -155,7 +155,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = facts->multiprocessors;
       return cudaSuccess;
     default:
-      Say(fmt::format("nobody has said what attribute {} is", static_cast<int>(attribute)));
+      Say(fmt::format("the simulated device has no attribute {}", static_cast<int>(attribute)));
       return Ended(cudaErrorInvalidValue);
   }
 }

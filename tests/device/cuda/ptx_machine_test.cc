@@ -153,8 +153,8 @@ TEST(PtxMachine, WhatItDoesNotKnowIsRefusedWhenRead) {
 }
 
 TEST(PtxFaults, MemoryThatNobodyHasAndThatIsNotAligned) {
-  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+4096];", "nobody allocated");
-  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+-4];", "nobody allocated");
+  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+4096];", "not allocated");
+  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+-4];", "not allocated");
   EXPECT_FAULT("ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd2+8];", "not aligned");
   EXPECT_FAULT("st.global.u32 [%rd1+126], %r0;", "not aligned");
   EXPECT_FAULT("mov.u32 %r1, tile; st.shared.u32 [%r1+4096], %r0;", "beyond");

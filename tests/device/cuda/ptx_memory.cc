@@ -45,7 +45,7 @@ std::byte* InGlobal(Warp& warp, int lane, uint64_t address, int64_t bytes) {
   std::byte* const at = warp.block().Global(address, bytes);
   if (at == nullptr) {
     warp.Fail(lane, "does an access to " + std::to_string(bytes) + " bytes of global memory at " + Hex(address) +
-                        ", which nobody allocated");
+                        ", which is not allocated");
   }
   return at;
 }
@@ -137,7 +137,7 @@ void CopyBeside(Warp& warp, const Instruction& i, Mask mask) {
           lane, "copies from " + Hex(from[lane]) + ", which is not aligned to " + std::to_string(bytes) + " bytes");
     }
     if (read > 0 && warp.block().Global(from[lane], read) == nullptr) {
-      return warp.Fail(lane, "copies from " + Hex(from[lane]) + ", which nobody allocated");
+      return warp.Fail(lane, "copies from " + Hex(from[lane]) + ", which is not allocated");
     }
     SharedMemory& shared = warp.block().shared();
     if (!shared.BeginCopy(static_cast<int64_t>(to[lane]), bytes, warp.thread(lane))) {

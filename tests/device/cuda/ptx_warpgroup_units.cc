@@ -156,7 +156,7 @@ void Begin(Warp& warp, const Instruction& i, Mask) {
   // Results of arithmetic must be fenced; sums of products of the same shape follow each other without.
   const auto fenced = [&](const Operand& o) {
     if (warp.written_at[Slot(o)] <= warp.fenced_at) return;
-    warp.Fail(0, "has a register that was written without wgmma.fence behind it");
+    warp.Fail(0, "has a register that was written without wgmma.fence after it");
   };
   for (size_t k = 0; k < columns / 2; ++k) fenced(i.many[k]);
   if (left_in_registers) {

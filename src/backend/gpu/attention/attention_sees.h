@@ -3,7 +3,7 @@
 //
 //   First(heads, document_start_T, t), End(t)   query t sees keys [First, End). Neither falls as t grows, and neither
 //                                               leaves what there is, whatever the data says
-//   FirstQuery(s)                               the first query that may see key s or one behind it
+//   FirstQuery(s)                               the first query that may see key s or a later one
 //   PlaceOf(t), PlaceOfKey(s)                   which token of the whole rows query t is, and key s
 //   FirstPlace(heads, document_start_T, t)      query t sees keys whose place is in [FirstPlace, PlaceOf(t)]
 #pragma once
