@@ -1,6 +1,6 @@
-// Does a step hide communication over slow links behind computation? A delay is added to every collective, in
-// proportion to the bytes that a rank sends, without using the processor: a link of that speed between any two
-// ranks.
+// Does a step hide communication over slow links behind computation? A delay
+// is added to every collective, in proportion to the bytes that a rank sends,
+// without using the processor: a link of that speed between any two ranks.
 //   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp|dp] [--gathered_blocks N] [--steps 5]
 // For delays of a quarter of a step to two steps: the step's time over the larger of computing alone and the sum of
 // delays. Target: 1.1 for fsdp. Beside it lower bounds for the same instructions (bench/step_bound.h), each as long as

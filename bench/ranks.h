@@ -9,8 +9,8 @@
 
 namespace temper::bench {
 
-// Runs `body(Communicator&)` in several processes, started with the arguments of this one. Returns main's exit
-// code.
+// Runs `body(Communicator&)` in several processes, started with
+// the arguments of this one. Returns main's exit code.
 template <class Body>
 int OnRanks(int ranks, const Body& body) {
   if (const auto launched = RankFromEnvironment()) {

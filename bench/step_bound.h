@@ -75,10 +75,10 @@ inline double SecondsInOrder(const Program& program, std::span<const Executed> a
   return now;
 }
 
-// The least time that any order of the background collectives could take, one at a time, with kernels in their order.
-// Readers of a collective's result wait for it, a gradient is reduced when it exists, gathers go first and may
-// interrupt reductions, for which only the update waits. Collectives of activations stay in place. No memory is
-// reused.
+// The least time that any order of the background collectives could take, one at a time,
+// with kernels in their order. Readers of a collective's result wait for it, a gradient
+// is reduced when it exists, gathers go first and may interrupt reductions, for which
+// only the update waits. Collectives of activations stay in place. No memory is reused.
 class LeastSeconds {
  public:
   // `any_memory`: weights may be gathered from the beginning of the step on; otherwise, as in the Program, when the

@@ -47,10 +47,10 @@ inline constexpr int64_t kDirectBlock = 4096;
 enum class WriteMode {
   kReplace,
   kAppend,
-  // Replaces it, for data that is not read soon and should hardly disturb other work: goes around the page cache where
-  // the file system can do that, at the disk's pace until Hurry is called. Pieces of 512 KiB and more cost the
-  // processor almost nothing if their addresses and their offsets in the file are multiples of kDirectBlock; other data
-  // costs a copy.
+  // Replaces it, for data that is not read soon and should hardly disturb other work: goes
+  // around the page cache where the file system can do that, at the disk's pace until Hurry is
+  // called. Pieces of 512 KiB and more cost the processor almost nothing if their addresses
+  // and their offsets in the file are multiples of kDirectBlock; other data costs a copy.
   kDirect,
 };
 

@@ -13,10 +13,10 @@ namespace temper {
 
 class FaultyEnv final : public Env {
  public:
-  // Called before each operation with its path: "open", "read", "create", "append", "sync", "close", "rename",
-  // "remove", "folder", "truncate", "list", "lock", "reserve" (CreateUnlinked), "write" (WriteAt). A non-OK status is
-  // returned instead of the operation's. An "append" that fails has written the first half of its data, as on a full
-  // disk.
+  // Called before each operation with its path: "open", "read", "create", "append", "sync",
+  // "close", "rename", "remove", "folder", "truncate", "list", "lock", "reserve"
+  // (CreateUnlinked), "write" (WriteAt). A non-OK status is returned instead of the operation's.
+  // An "append" that fails has written the first half of its data, as on a full disk.
   using Hook = std::function<Status(const std::string& operation, const std::string& path)>;
 
   FaultyEnv(Env& base, Hook hook) : base_(base), hook_(std::move(hook)) {}

@@ -16,8 +16,8 @@ void LogInSignalHandler(std::string_view line);
 // number.
 void SetLogRank(int rank);
 
-// Says whether an unfinished line (a bar that is redrawn) stands on the terminal: the next message, from any thread,
-// replaces it.
+// Says whether an unfinished line (a bar that is redrawn) stands
+// on the terminal: the next message, from any thread, replaces it.
 void SetUnfinishedLine(bool stands);
 bool UnfinishedLine();
 

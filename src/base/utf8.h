@@ -1,5 +1,5 @@
-// UTF-8: whether a text is valid, where its characters begin and end. Pure functions; any thread. Linear in any
-// text.
+// UTF-8: whether a text is valid, where its characters begin
+// and end. Pure functions; any thread. Linear in any text.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ class AdapterReader {
  public:
   static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules);
 
-  // Fills the buffer of each A and B, and of its master if `buffer` has one, converting. Skips buffers that `buffer`
-  // does not have.
+  // Fills the buffer of each A and B, and of its master if `buffer`
+  // has one, converting. Skips buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
   // One tensor, converted to f32. REQUIRES: it is of a module given to Open; out has its element count.
   Status Read(const std::string& name, std::span<float> out) const;

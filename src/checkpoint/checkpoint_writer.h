@@ -60,8 +60,8 @@ struct CheckpointContents {
   std::vector<CopiedFile> copies;  // config.json and the tokenizer's (CompanionFiles)
 };
 
-// Size of the folder that these contents make, for PrepareOutputFolder. Tensors count whole, even if other ranks write
-// parts of them.
+// Size of the folder that these contents make, for PrepareOutputFolder.
+// Tensors count whole, even if other ranks write parts of them.
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents);
 
 class CheckpointWriter {

@@ -17,8 +17,8 @@ namespace temper {
 
 struct ExportSpec {
   ModelSource source;
-  // The tensors of the model's files that hold its weights. One with the alias "lm_head.weight" is the table of tied
-  // embeddings.
+  // The tensors of the model's files that hold its weights. One with
+  // the alias "lm_head.weight" is the table of tied embeddings.
   std::vector<FileTensor> tensors;
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;

@@ -15,8 +15,8 @@
 
 namespace temper {
 
-// Memory of the buffer with that name and the part of its tensor that it holds, or one without data if the Program has
-// none.
+// Memory of the buffer with that name and the part of its tensor
+// that it holds, or one without data if the Program has none.
 using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
 // Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in SafetensorsFile::ReadAs.
@@ -30,9 +30,9 @@ ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tens
 // tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
-// Fills the buffer of every weight, and of its master if `buffer` has one. Makes all checks of CheckTensors before it
-// reads the first byte, against the buffers' shapes. `progress`, if set, is called after each tensor with (bytes done,
-// bytes in all).
+// Fills the buffer of every weight, and of its master if `buffer` has one. Makes all
+// checks of CheckTensors before it reads the first byte, against the buffers' shapes.
+// `progress`, if set, is called after each tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 

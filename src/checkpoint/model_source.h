@@ -1,5 +1,5 @@
-// Resolves --model: a model folder, an adapter folder, the output folder of a run, or one of its
-// checkpoints.
+// Resolves --model: a model folder, an adapter folder, the
+// output folder of a run, or one of its checkpoints.
 #pragma once
 
 #include <string>

@@ -28,8 +28,8 @@ Result<std::vector<ManifestFragment>> AwaitFragments(Env& env, const std::string
 // Merges the slices of each tensor and verifies that they cover it. kCorrupt if ranks disagree on a tensor.
 Status AddFragments(const std::vector<ManifestFragment>& fragments, const std::string& staging, Manifest* manifest);
 
-// Assembles files of which ranks wrote parts: their tensors become whole. Durable when it returns OK. Memory: one
-// tensor.
+// Assembles files of which ranks wrote parts: their tensors
+// become whole. Durable when it returns OK. Memory: one tensor.
 Status JoinParts(Env& env, const std::string& staging, Manifest* manifest);
 
 // Removes the files that only served to make the manifest.

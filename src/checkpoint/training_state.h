@@ -34,8 +34,8 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
 // The value itself, not an optimizer's state.
 bool IsValueName(const std::string& name);
 
-// Those that this rank writes: of parts that several ranks hold, the lowest rank's. All ranks call this at the same
-// place.
+// Those that this rank writes: of parts that several ranks hold,
+// the lowest rank's. All ranks call this at the same place.
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator);
 
 // Fills masters, states and the compute copies (the master rounded once, as the update does) of every trainable value.

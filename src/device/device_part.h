@@ -37,9 +37,9 @@ class HostWindow {
   // piece, `to` itself; elsewhere a piece is as many rows as fit in kBytes, one at least (of a vector: elements; of
   // three dims and more: rows of the last two).
   Status Fill(const DevicePart& to, const std::function<Status(const PartView& piece)>& fill);
-  // Puts `bytes` where byte `at` of `to` is, for callers that have its bytes in any order. On the host at once,
-  // elsewhere when kBytes have gathered; Flush puts the rest. Between two flushes all must be of one stream, with no
-  // other use.
+  // Puts `bytes` where byte `at` of `to` is, for callers that have its bytes in any
+  // order. On the host at once, elsewhere when kBytes have gathered; Flush puts the
+  // rest. Between two flushes all must be of one stream, with no other use.
   Status Put(const DevicePart& to, int64_t at, std::span<const std::byte> bytes);
   Status Flush();
   // Calls take(bytes) with the bytes of `from`, in order, in runs of at most kBytes unless it is on the host.

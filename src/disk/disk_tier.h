@@ -47,8 +47,8 @@ class DiskTier final : public Store {
   };
 
   // REQUIRES: mapped regions lie above `spec.spill` and do not overlap. Errors: too little space (with the numbers), a
-  // folder or file that cannot be opened, a weights file that has changed since its header was read. `env` must outlive
-  // the tier.
+  // folder or file that cannot be opened, a weights file that has
+  // changed since its header was read. `env` must outlive the tier.
   static Result<std::unique_ptr<DiskTier>> Create(Env& env, Spec spec);
   ~DiskTier() override;
   DiskTier(const DiskTier&) = delete;

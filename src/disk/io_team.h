@@ -33,9 +33,9 @@ class IoTeam {
   IoTeam(const IoTeam&) = delete;
   IoTeam& operator=(const IoTeam&) = delete;
 
-  // Does chunks 0 .. `chunks` - 1, each once, in any order and at the same time; returns when none is being done.
-  // Returns the first error; after it no further chunk of this transfer begins. Transfers begin in the order of the
-  // calls.
+  // Does chunks 0 .. `chunks` - 1, each once, in any order and at the same time;
+  // returns when none is being done. Returns the first error; after it no further
+  // chunk of this transfer begins. Transfers begin in the order of the calls.
   Status Run(int64_t chunks, Work work);
 
  private:

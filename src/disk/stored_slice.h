@@ -23,10 +23,10 @@ struct StoredSlice {
   Bytes bytes() const { return {elements * SizeOf(as)}; }  // in memory, and in the tier's addresses
 };
 
-// Where the elements of `part` are stored (its memory is not used). kUnsupported if they are not
-// contiguous in one file (a part of the columns, a tensor in pieces): its owner then copies them into the
-// spill file once; and if the stored type does not convert. REQUIRES: part.global has as many elements as
-// the tensor.
+// Where the elements of `part` are stored (its memory is not used). kUnsupported
+// if they are not contiguous in one file (a part of the columns, a tensor in
+// pieces): its owner then copies them into the spill file once; and if the stored
+// type does not convert. REQUIRES: part.global has as many elements as the tensor.
 Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& part);
 
 }  // namespace temper

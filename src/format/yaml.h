@@ -1,7 +1,7 @@
-// YAML as Temper reads it: run.yaml, written by hand and untrusted. One document becomes ordered JSON. Plain scalars
-// are typed by the core schema of YAML 1.2: null, true, 12, 0x1F, 0o17, 2e-4, .inf; quoted scalars stay text, and so do
-// the yes, no, on and off of older YAML. Aliases are copied out, within a bound; merge keys ("<<") and custom tags are
-// refused.
+// YAML as Temper reads it: run.yaml, written by hand and untrusted. One document becomes
+// ordered JSON. Plain scalars are typed by the core schema of YAML 1.2: null, true, 12, 0x1F,
+// 0o17, 2e-4, .inf; quoted scalars stay text, and so do the yes, no, on and off of older YAML.
+// Aliases are copied out, within a bound; merge keys ("<<") and custom tags are refused.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,9 +28,9 @@ struct YamlDocument {
   OrderedJson value;  // null for an empty text
   YamlLines lines;
 
-  // Line of the value at a JSON pointer (RFC 6901: "/lora/r", "/data/0"; "" is the root), 0 if there is no such
-  // value. A value from an alias has the lines of the place where it was written. Editing `value` may make lines
-  // wrong.
+  // Line of the value at a JSON pointer (RFC 6901: "/lora/r", "/data/0"; "" is
+  // the root), 0 if there is no such value. A value from an alias has the lines
+  // of the place where it was written. Editing `value` may make lines wrong.
   int LineOf(std::string_view pointer) const;
 };
 

@@ -68,8 +68,8 @@ class UpdateOperands {
   size_t tensors() const { return kFirstState + states_; }
   // This many first outputs replace inputs: master' and states'. weight' follows.
   size_t replacing() const { return 1 + states_; }
-  // The input that is with the weight's states, or the master for an optimizer without states: the update runs where it
-  // lives.
+  // The input that is with the weight's states, or the master for
+  // an optimizer without states: the update runs where it lives.
   size_t home() const { return states_ > 0 ? kFirstState : kMaster; }
   // The input that output `output` replaces. REQUIRES: output < replacing().
   static constexpr size_t Replaced(size_t output) { return output == 0 ? kMaster : output + 1; }

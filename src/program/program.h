@@ -145,11 +145,11 @@ struct LinkTraffic {
 // The pairs of tiers that anything moves between.
 std::vector<LinkTraffic> TrafficOfStep(const Program& program);
 
-// Rejects a Program that could touch foreign memory or mix up operands: addresses outside the arena or misaligned;
-// buffers that overlap persistent ones; an operand across the edge of one of these; an output that overlaps another
-// operand of its instruction; scratch that overlaps a buffer or an operand of its instruction or is in another tier;
-// operands that do not fit their op's rule or are in a tier that it cannot touch; segments, bindings or buffers that do
-// not exist.
+// Rejects a Program that could touch foreign memory or mix up operands: addresses outside the arena
+// or misaligned; buffers that overlap persistent ones; an operand across the edge of one of these;
+// an output that overlaps another operand of its instruction; scratch that overlaps a buffer or an
+// operand of its instruction or is in another tier; operands that do not fit their op's rule or are
+// in a tier that it cannot touch; segments, bindings or buffers that do not exist.
 Status Verify(const Program& program);
 
 // Text form; ReadProgram(PrintProgram(p)) prints the same text again.

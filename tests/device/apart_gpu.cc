@@ -11,9 +11,9 @@
 namespace temper {
 namespace {
 
-// The machine that the test simulates: APART_GPU is "none", "old", "full", "one", "same" (several with one UUID),
-// or unset: several. On each, APART_GPU_FREE bytes are free (unset: unlimited), and APART_GPU_HOLDERS hold the
-// rest.
+// The machine that the test simulates: APART_GPU is "none", "old", "full", "one",
+// "same" (several with one UUID), or unset: several. On each, APART_GPU_FREE
+// bytes are free (unset: unlimited), and APART_GPU_HOLDERS hold the rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;

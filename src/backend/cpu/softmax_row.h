@@ -21,8 +21,8 @@ using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, bool
 // the sum of exp(logit - *largest).
 template <class T>
 using RowStatisticsFn = void (*)(const T* logits_V, int64_t V, float* largest, float* sum);
-// Then, with both of the whole row, logits_V becomes weight * (softmax(logits) - onehot(target)); target -1 is not in
-// this part.
+// Then, with both of the whole row, logits_V becomes weight *
+// (softmax(logits) - onehot(target)); target -1 is not in this part.
 template <class T>
 using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, float weight, float largest, float sum);
 

@@ -1,6 +1,6 @@
-// HostMemory: the memory that ranks of one host share: their control block, and for processes the unnamed file (memfd)
-// in which it and their arenas lie. The kernel frees it when the last process that holds it has ended, however that
-// happens.
+// HostMemory: the memory that ranks of one host share: their control block, and for
+// processes the unnamed file (memfd) in which it and their arenas lie. The kernel
+// frees it when the last process that holds it has ended, however that happens.
 #pragma once
 
 #include <memory>

@@ -2,8 +2,8 @@
 // memfd), in which each rank has a region of its own, sparse until it is used: nothing is left behind however a rank
 // ends. Threads share their address space as it is.
 //
-// Thread rule: Allocate by the rank's own thread, the rest by any. Memory from Allocate stays mapped until the object
-// is destroyed.
+// Thread rule: Allocate by the rank's own thread, the rest by any.
+// Memory from Allocate stays mapped until the object is destroyed.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ class GroupGather {
   Messages messages_;
 };
 
-// Makes a kernel together with all other members of the group, which spans several hosts. What `context` refers to must
-// outlive it.
+// Makes a kernel together with all other members of the group, which
+// spans several hosts. What `context` refers to must outlive it.
 Result<std::unique_ptr<Kernel>> MakeMpiCollective(const MpiContext& context, const GroupLayout& group,
                                                   const KernelSpec& spec);
 

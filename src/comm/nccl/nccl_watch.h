@@ -1,6 +1,6 @@
-// NcclWatch: a thread that checks on other ranks while this rank waits on its device and cannot check itself. If the
-// run has ended, or a peer is gone, it ends the wait, so that the rank can end; and it gives up on a rank that does
-// not.
+// NcclWatch: a thread that checks on other ranks while this rank waits on its
+// device and cannot check itself. If the run has ended, or a peer is gone, it ends
+// the wait, so that the rank can end; and it gives up on a rank that does not.
 #pragma once
 
 #include <condition_variable>

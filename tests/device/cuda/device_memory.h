@@ -1,7 +1,7 @@
-// Memory of the simulated GPU. The host cannot touch it by the addresses it is given (a page fault ends the test
-// that tries); kernels and copies find the same bytes at other addresses. Allocated memory holds NaN, and is aligned
-// no better than CUDA promises. Also: which memory of the host is pinned, which kernels may touch by its own
-// address.
+// Memory of the simulated GPU. The host cannot touch it by the addresses it is given (a
+// page fault ends the test that tries); kernels and copies find the same bytes at other
+// addresses. Allocated memory holds NaN, and is aligned no better than CUDA promises.
+// Also: which memory of the host is pinned, which kernels may touch by its own address.
 #pragma once
 
 #include <atomic>

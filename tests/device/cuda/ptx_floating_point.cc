@@ -1,5 +1,5 @@
-// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions"). Approximate instructions are as wrong as the
-// ISA allows.
+// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions").
+// Approximate instructions are as wrong as the ISA allows.
 #include "ptx_floating_point.h"
 
 #include <algorithm>

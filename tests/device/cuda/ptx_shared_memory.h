@@ -12,8 +12,8 @@ namespace temper::ptx {
 
 class SharedMemory {
  public:
-  // For a new launch of blocks of `threads`, from address `begin` on. `granule`: the smallest access in bytes (1, 2 or
-  // 4).
+  // For a new launch of blocks of `threads`, from address `begin`
+  // on. `granule`: the smallest access in bytes (1, 2 or 4).
   void Resize(int64_t begin, int64_t bytes, int threads, int granule, bool find_races);
   // Marks all of it unwritten.
   void BeginBlock();

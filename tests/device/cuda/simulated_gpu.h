@@ -1,7 +1,7 @@
-// The simulated GPU: its properties, its memory, and its first error, which sticks. TEMPER_TEST_GPU chooses it:
-// "9.0" (an H200; the default), "7.0", "8.0", "12.0" or "none". The kernels are those of PTX for 9.0a on all of
-// them: nothing here asks for an architecture. "9.0x2" is a machine with two of them, of which a process may open
-// one.
+// The simulated GPU: its properties, its memory, and its first error, which sticks.
+// TEMPER_TEST_GPU chooses it: "9.0" (an H200; the default), "7.0", "8.0", "12.0" or
+// "none". The kernels are those of PTX for 9.0a on all of them: nothing here asks for an
+// architecture. "9.0x2" is a machine with two of them, of which a process may open one.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -41,8 +41,8 @@ struct MatrixTile {
   static_assert(kRowsAtOnce % 8 == 0);
 };
 
-// Products read whole chunks of 16 bytes; the largest score is found before scores are scaled, and scaling must keep
-// their order.
+// Products read whole chunks of 16 bytes; the largest score is found
+// before scores are scaled, and scaling must keep their order.
 inline bool FitsMatrixTiles(const Heads& heads) {
   return heads.E <= 128 && heads.E % 8 == 0 && heads.scale > 0;
 }

@@ -1,8 +1,8 @@
-// Shared by the kernels of attention on Hopper's warpgroups: bf16, heads of up to 128 elements. A block has two
-// warpgroups with 64 rows (queries or keys) of one head each. The tiles that these are multiplied with pass through two
-// or three places in shared memory: one is used while the next is copied. So one barrier per tile is enough, at which
-// every thread says that its part of the next tile has arrived, and that its products with the tile before the last are
-// done.
+// Shared by the kernels of attention on Hopper's warpgroups: bf16, heads of up to 128 elements. A
+// block has two warpgroups with 64 rows (queries or keys) of one head each. The tiles that these
+// are multiplied with pass through two or three places in shared memory: one is used while the
+// next is copied. So one barrier per tile is enough, at which every thread says that its part of
+// the next tile has arrived, and that its products with the tile before the last are done.
 //
 // Scores and sums are f32; p and d_s are rounded to bf16 before their products, as on the CPU.
 #pragma once
