@@ -125,7 +125,7 @@ TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedUnderARunEndsItAndNothingSavedI
     }
     ExpectEnd(process.Wait(), 1,
               {"error: ", "reading tensor 'model.", "model/model.safetensors", "has changed during the run",
-               "go on from the last checkpoint"});
+               "resume from the last checkpoint"});
     temper::Spill(file, whole);
     GoesOnAs(run, "whole");
   }
