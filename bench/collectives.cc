@@ -1,8 +1,8 @@
 // How long do collectives between ranks of one machine take, against a memcpy of the same size by all ranks at once?
 //   bench/collectives [--ranks 2] [--mib 64] [--threads 1] [--dtype f32]
 //   mpirun -n 2 bench/collectives [--ranks_per_host 1] ...
-// Ranks are processes, as `temper train --nprocs` has them, or those of MPI, as if so many of them shared a host. Times
-// are those of the slowest rank.
+// Ranks are processes, as with `temper train --nprocs`, or MPI's, as if that many of them shared a host. Times are
+// those of the slowest rank.
 #include <fmt/core.h>
 
 #include <algorithm>

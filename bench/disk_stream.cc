@@ -1,10 +1,10 @@
-// How much of a disk reaches memory through DiskTier? A spill file and a weights file of the same size are read and
-// written in transfers as a run does them, two under way at once (runtime/lanes.cc), and beside each, in the same
-// round, stands what the disk gives or takes at most: O_DIRECT in whole blocks, in order, several at once (in the way
-// that was the fastest of some before the rounds), nothing copied. Nothing is in the page cache, before or after. A
-// disk's speed varies, and others may use it: the ratio is the best of all rounds over the best, and beside it stands
-// the median of the rounds' own. Processor seconds are the process's, per 10^9 bytes of the file. Arguments: [FOLDER]
-// [MB OF THE FILE] [MIB OF A TRANSFER] [ROUNDS].
+// How much of a disk's speed reaches memory through DiskTier? A spill file and a weights file of the same size are read
+// and written in transfers like a run's, two under way at once (runtime/lanes.cc). Beside each, in the same round, is
+// the most that the disk gives or takes: O_DIRECT in whole blocks, in order, several at once (in the way that was the
+// fastest of some before the rounds), nothing copied. Nothing is in the page cache, before or after. A disk's speed
+// varies, and others may use it: the ratio is the best of all rounds over the best; the median of the rounds' own
+// ratios is beside it. Processor seconds are the process's, per 10^9 bytes of the file. Arguments: [FOLDER] [MB OF THE
+// FILE] [MIB OF A TRANSFER] [ROUNDS].
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -66,7 +66,7 @@ Rate Timed(int64_t bytes, const std::function<void()>& work) {
   return {gigabytes / seconds.count(), (ProcessorSeconds() - processor) / gigabytes};
 }
 
-// On huge pages, as the arena of a run is, from an address on that is a multiple of kBlock, plus `shift`.
+// On huge pages, like the arena of a run, at a multiple of kBlock plus `shift`.
 class Memory {
  public:
   Memory(int64_t size, int64_t shift) {
@@ -94,7 +94,7 @@ struct Way {
 };
 constexpr Way kWays[] = {{2, 1 << 20}, {2, 4 << 20}, {4, 1 << 20}, {4, 4 << 20}, {8, 1 << 20}, {8, 4 << 20}};
 
-// Each thread has a buffer of one piece, which stays in a cache; with `into`, it goes through that memory instead.
+// Each thread has a buffer of one piece, which stays in a cache; with `into`, it reads or writes that memory instead.
 Rate Raw(BlockFile& file, int64_t bytes, bool writes, Way way, const std::vector<Memory>& into = {}) {
   const int64_t piece = way.piece;
   std::atomic<int64_t> next = 0;
@@ -178,7 +178,7 @@ int main(int argc, char** argv) {
     }
     Die(writer.Finish());
   }
-  // What writing left in the cache.
+  // Drops what writing left in the cache.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) Die(IoError("the page cache keeps " + path));
   close(fd);
@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
     shifted.emplace_back(transfer, 64);
     wide.emplace_back(2 * transfer, 64);
   }
-  // All of the file: `work` does the transfer at a place, with memory of thread `t`.
+  // The whole file: `work` does the transfer at a place, with memory of thread `t`.
   using Work = std::function<Status(Bytes at, size_t t)>;
   const auto each = [&](const Work& work) {
     std::atomic<int64_t> next = 0;

@@ -57,7 +57,7 @@ class DeviceInstruction {
   void InPlace(int output, int input) { out_[static_cast<size_t>(output)] = in_[static_cast<size_t>(input)]; }
   void TakeOutput(size_t output, const DeviceInstruction& from, size_t input) { in_[input] = from.out_[output]; }
   double Seconds() {
-    std::vector<const std::byte*> loaded(in_.size(), nullptr);  // as in a run, where the host has filled them
+    std::vector<const std::byte*> loaded(in_.size(), nullptr);  // as in a run, where the host has loaded them
     for (const auto& [input, bytes] : loaded_) loaded[input] = bytes.data();
     return Must(EnqueuedSeconds(device_, [&] {
       return kernel_->Run(
@@ -74,7 +74,7 @@ class DeviceInstruction {
   std::byte* Filled(const TensorType& type) {
     std::byte* const at = Allocate(type.bytes());
     if (type.dtype != DType::kF32 && type.dtype != DType::kBF16) return at;  // zeros, until set
-    // A piece of random numbers of an odd length, over and over.
+    // Repeats a piece of random numbers of an odd length.
     const auto bytes = static_cast<size_t>(type.bytes().v);
     std::vector<std::byte> host(bytes);
     DispatchFloat(type.dtype, [&]<class T>() {

@@ -72,12 +72,12 @@ RunConfig ConfigOf(const Case& c) {
   config.machine.threads = 1;
   config.machine.recompute = c.recompute ? Recompute::kBlock : Recompute::kNone;
   config.memory.device = c.limit;
-  // Pinned memory cannot be lent to files: a quarter is left for these.
+  // Files cannot use pinned memory: a quarter is left for them.
   if (c.limit) config.memory.host = FindAvailableMemory().bytes / 4 * 3;
   return config;
 }
 
-// The host's memory beside the device's, where the Program has anything there.
+// The host's memory beside the device's, if the Program uses any there.
 struct HostMemory {
   std::unique_ptr<Arena> arena;
   std::unique_ptr<KernelTable> kernels;
@@ -92,7 +92,7 @@ struct HostMemory {
   FarTiers tiers() const { return {.host = arena.get(), .host_kernels = kernels.get(), .host_threads = threads}; }
 };
 
-// Random numbers of a piece of an odd length, over and over: copied, since 8 billion of them are wanted.
+// Repeats random numbers of a piece of an odd length, because 8 billion are needed.
 template <class T>
 class Drawn {
  public:
@@ -113,7 +113,7 @@ class Drawn {
   size_t next_ = 0;
 };
 
-// Weights as of a model that was just initialised: norms 1, all else N(0, 0.02^2).
+// Weights of a freshly initialised model: norms 1, all others N(0, 0.02^2).
 void FillWeights(const Executor& executor) {
   std::vector<float> piece(1000003);
   for (size_t i = 0; i < piece.size(); ++i) piece[i] = 0.02f * NormalAt({.seed = 1}, i);
@@ -213,7 +213,7 @@ int Main(const Case& c) {
       c.recompute ? ", recompute" : "", c.graphs ? "" : ", no graphs", static_cast<double>(tokens) / median, 100 * mfu,
       peak * 1e-12, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3, ToString(run.train().arena_bytes),
       ToString(in_use), forecast, loss / static_cast<double>(tokens));
-  // Of wrong numbers the time says nothing: random weights begin near the logarithm of the words, and only learn.
+  // The time of wrong results means nothing: random weights start near the logarithm of the words, and only improve.
   const double begins = std::log(static_cast<double>(model->facts().vocab));
   if (loss > 0 && loss < 1.2 * begins * static_cast<double>(tokens)) return 0;
   fmt::print(stderr, "gpu_step: the loss of a token is {:.3f}; untrained it would be {:.3f}\n",

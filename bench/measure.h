@@ -1,4 +1,4 @@
-// What the benchmarks share: timing that survives a noisy machine, and kernels on buffers of their own.
+// Shared by the benchmarks: timing that survives a noisy machine, and kernels on buffers of their own.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Timing {
   double best = 0, median = 0;  // seconds
 };
 
-// Calls `run` for about `seconds`, at least three times after a first one that is not counted.
+// Calls `run` for about `seconds`, at least three times after an uncounted first one.
 inline Timing Measure(const std::function<void()>& run, double seconds = 0.3) {
   using Clock = std::chrono::steady_clock;
   run();
@@ -62,7 +62,7 @@ class Instruction {
   T* input(int i) {
     return reinterpret_cast<T*>(in_[static_cast<size_t>(i)]);
   }
-  // Output `o` is written over input `i`, as gradients that accumulate are.
+  // Output `o` overwrites input `i`, as in accumulating gradients.
   void InPlace(int o, int i) { out_[static_cast<size_t>(o)] = in_[static_cast<size_t>(i)]; }
   // Output `o` as input `i` of another instruction.
   void CopyOutput(int o, Instruction& to, int i) {
@@ -90,7 +90,7 @@ class Instruction {
   std::byte* workspace_ = nullptr;
 };
 
-// "--threads 2 --isa avx2": what all benchmarks take.
+// "--threads 2 --isa avx2": accepted by all benchmarks.
 inline CpuOptions OptionsFrom(int argc, char** argv) {
   CpuOptions options{.threads = 2};
   for (int i = 1; i + 1 < argc; i += 2) {

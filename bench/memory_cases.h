@@ -1,4 +1,4 @@
-// The memory-bound kernels, [T, D] each: what memory_bench and gpu_kernels hold against the speed of the memory.
+// The memory-bound kernels, [T, D] each, that memory_bench and gpu_kernels compare with the speed of the memory.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ struct StepOf {
 
 class ModelStep {
  public:
-  // `communicator` and `collectives` (for the mesh): of the rank; nullptr where it is alone. Both must outlive it.
+  // `communicator` and `collectives` (for the mesh): of the rank; nullptr if it is alone. Both must outlive it.
   ModelStep(const StepOf& of, Communicator* communicator, KernelTable* collectives) : rows_(of.rows) {
     const auto model = Must(ModelFromConfig(Must(ParseJson(of.config, "config.json")), "config.json"));
     const Mesh& mesh = of.mesh.mesh;
@@ -73,7 +73,7 @@ class ModelStep {
   // Seconds of one optimizer step.
   double Run(Trace* trace = nullptr) {
     const auto begin = std::chrono::steady_clock::now();
-    // Inputs lie where they are read: the arrays are the buffers themselves.
+    // Inputs are used in place: the arrays are the buffers themselves.
     Must(executor_->Run(io_, {.trace = trace, .before_update = {}}));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

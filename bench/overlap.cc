@@ -1,11 +1,11 @@
-// Does a step hide what goes over slow links behind what it computes? A delay is added to every collective, in
-// proportion to what a rank sends by it, and nothing of a processor is used meanwhile: a link of that speed between any
-// two ranks.
+// Does a step hide communication over slow links behind computation? A delay
+// is added to every collective, in proportion to the bytes that a rank sends,
+// without using the processor: a link of that speed between any two ranks.
 //   bench/overlap [--ranks 2] [--threads 1] [--mesh fsdp|tp|fsdp_tp|dp] [--gathered_blocks N] [--steps 5]
 // For delays of a quarter of a step to two steps: the step's time over the larger of computing alone and the sum of
-// delays. Target: 1.1 for fsdp. Beside it what the same instructions take at the least (bench/step_bound.h), each for
-// as long as it takes without delays: in the step's order, in the best one with the step's memory, and in the best one
-// where all weights may be gathered at any time.
+// delays. Target: 1.1 for fsdp. Beside it lower bounds for the same instructions (bench/step_bound.h), each as long as
+// it takes without delays: in the step's order, in the best one with the step's memory, and in the best one where all
+// weights may be gathered at any time.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Options {
   std::optional<int> gathered_blocks;
 };
 
-// Seconds per byte, and what all collectives of this rank have been delayed by.
+// Seconds per byte, and the total delay of this rank's collectives.
 struct Delay {
   std::atomic<double> per_byte{0}, sum{0};
 };
@@ -96,8 +96,8 @@ std::pair<double, double> Measure(bench::ModelStep* step, Communicator* communic
   return {figures[0], figures[1]};
 }
 
-// What each instruction of a step takes where nothing is delayed. Kernels share their cores with what collectives copy;
-// traces of single steps show one or the other, so kernels are stretched until all together takes what was measured.
+// The time of each instruction of a step without delays. Kernels share their cores with the copies of collectives;
+// traces of single steps show one or the other, so kernels are stretched until the sum is the measured time.
 std::vector<bench::Executed> TimeInstructions(bench::ModelStep* step, Communicator* communicator, int steps,
                                               double seconds) {
   std::vector<bench::Executed> all = bench::ExecutedBy(step->train());

@@ -1,4 +1,4 @@
-"""What NVIDIA's model of its own GEMM kernels says of the products of a LoRA step: a forecast by somebody else, for
+"""NVIDIA's model of its own GEMM kernels, applied to the products of a LoRA step: an independent forecast, for
 shapes that no GPU is at hand for. Needs no GPU: pip install nvidia-matmul-heuristics (asked with 0.1.0.27).
 
     python bench/product_forecast.py [H200_SXM]

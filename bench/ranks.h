@@ -1,4 +1,4 @@
-// What benchmarks of meshes share: ranks that are processes of this machine, and steps that they begin together.
+// Shared by benchmarks of meshes: ranks that are processes of this machine, and steps that they begin together.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace temper::bench {
 
-// Runs `body(Communicator&)` in as many processes, which are started with the arguments of this one. Returns main's
-// exit code.
+// Runs `body(Communicator&)` in several processes, started with
+// the arguments of this one. Returns main's exit code.
 template <class Body>
 int OnRanks(int ranks, const Body& body) {
   if (const auto launched = RankFromEnvironment()) {
@@ -20,7 +20,7 @@ int OnRanks(int ranks, const Body& body) {
   return Must(Launch({.ranks = ranks})).exit_code;
 }
 
-// Seconds of the median step. `communicator`: nullptr where a rank is alone.
+// Seconds of the median step. `communicator`: nullptr for a single rank.
 inline double MedianStep(ModelStep* step, Communicator* communicator, int steps) {
   std::vector<double> seconds;
   for (int i = 0; i < steps; ++i) {

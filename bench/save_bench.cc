@@ -26,7 +26,7 @@
 namespace temper::bench {
 namespace {
 
-constexpr int kSteps = 3;  // that a save may reach into
+constexpr int kSteps = 3;  // steps that a save may overlap
 
 using Clock = std::chrono::steady_clock;
 double Since(Clock::time_point t) {
@@ -42,7 +42,7 @@ double ProcessorSeconds() {
   return seconds(u.ru_utime) + seconds(u.ru_stime);
 }
 
-// Of all processes and the kernel, on all cores.
+// For all processes and the kernel, on all cores.
 double BusySeconds() {
   std::ifstream stat("/proc/stat");
   std::string cpu;
@@ -121,8 +121,8 @@ class CachedEnv final : public Env {
 struct SaveCost {
   // With nothing beside it: seconds until durable, processor seconds of the process.
   double alone_durable, alone_processor;
-  // With steps beside it: what they take longer, seconds until the memory was read, until durable, processor seconds of
-  // the rest of the machine, the kernel's writing back among them.
+  // With steps beside it: their delay, seconds until the memory was read, until durable, processor seconds of the rest
+  // of the machine, including the kernel's write-back.
   double cost, until_read, until_durable, others;
 };
 
@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 3 ? std::stod(argv[3]) : 1.8;
   const int rounds = argc > 4 ? std::stoi(argv[4]) : 5;
   constexpr int kTensors = 300;
-  // As a run's state lies: in one arena, each tensor at the start of a block of the disk.
+  // Laid out like a run's state: in one arena, each tensor at the start of a block of the disk.
   const Bytes tensor = AlignUp({static_cast<int64_t>(gigabytes * 1e9 / kTensors)}, kDirectBlock);
   auto arena = Arena::Create(tensor * kTensors);
   Die(arena.status());

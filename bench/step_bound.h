@@ -1,5 +1,5 @@
-// What a step could take at the least, by what each of its instructions takes: so that a benchmark can tell what a
-// measured step loses to its order from what no order could save.
+// Lower bounds on a step's time, from the times of its instructions: a benchmark can then tell what a measured step
+// loses to its order from what no order could save.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Executed {
   size_t lane() const { return LaneOf(*instruction, *binding); }  // of one in the background
 };
 
-// In the order of the schedule. REQUIRES: `program` outlives it, and has nothing in the background but collectives.
+// In the order of the schedule. REQUIRES: `program` outlives it, and only collectives run in its background.
 inline std::vector<Executed> ExecutedBy(const Program& program) {
   std::vector<Executed> all;
   for (const Call& call : program.schedule) {
@@ -39,8 +39,8 @@ inline std::vector<Executed> ExecutedBy(const Program& program) {
   return all;
 }
 
-// The shortest time of each instruction that any of the traced steps shows. A trace has the foreground in its order and
-// behind it each lane of the background in its.
+// The shortest time of each instruction in any of the traced steps. A trace has the foreground in order, followed by
+// each lane of the background in order.
 inline void TakeShortest(const Trace& trace, bool first, std::vector<Executed>* all) {
   std::map<std::string_view, std::vector<const Trace::Event*>> queues;
   for (const Trace::Event& e : trace.events()) queues[e.queue].push_back(&e);
@@ -53,7 +53,7 @@ inline void TakeShortest(const Trace& trace, bool first, std::vector<Executed>* 
   }
 }
 
-// As the executor runs it: collectives of a lane follow each other, and who touches their memory waits.
+// As the executor runs it: collectives of a lane follow each other, and instructions that touch their memory wait.
 inline double SecondsInOrder(const Program& program, std::span<const Executed> all) {
   const std::vector<LaneCounts> waits = FindWaits(program);
   constexpr std::array kLanes = {kCollectiveLane, kSoonLane};
@@ -75,14 +75,14 @@ inline double SecondsInOrder(const Program& program, std::span<const Executed> a
   return now;
 }
 
-// The least that any order of the collectives in the background could take, one at a time, with kernels in theirs: who
-// reads what a collective gives waits for it, a gradient is reduced when it is there, gathers go first and may
-// interrupt reductions, which nobody but the update waits for. Those of activations stay where they are. Memory is
-// reused for nothing.
+// The least time that any order of the background collectives could take, one at a time,
+// with kernels in their order. Readers of a collective's result wait for it, a gradient
+// is reduced when it exists, gathers go first and may interrupt reductions, for which
+// only the update waits. Collectives of activations stay in place. No memory is reused.
 class LeastSeconds {
  public:
-  // `any_memory`: weights may be gathered from the beginning of the step on; else, as in the Program, when the block
-  // before begins.
+  // `any_memory`: weights may be gathered from the beginning of the step on; otherwise, as in the Program, when the
+  // block before begins.
   static double Of(std::span<const Executed> all, bool any_memory) {
     LeastSeconds walk(any_memory);
     for (const Executed& e : all) walk.Run(e);
@@ -158,7 +158,7 @@ class LeastSeconds {
   double now_ = 0;
   std::vector<Span> gathers_;     // ascending
   std::vector<Move> moves_;       // in the order of issue
-  std::vector<Written> written_;  // by them, and by nobody since
+  std::vector<Written> written_;  // by them, and not since
   size_t reduced_ = 0;            // of moves_, the ends of reductions before it are known
   double reduced_until_ = 0;
   double soon_until_ = 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Temper in a few minutes: installs what is missing, builds, and teaches the small model in examples/ two voices, a
-# pirate's and a chef's. Exits with an error unless both were learnt: the loss on topics that training never showed has
-# to fall by at least 30 %, and every answer has to change.
+# pirate's and a chef's. Exits with an error unless it learns both: the loss on topics that training never showed must
+# fall by at least 30 %, and every answer must change.
 #
 #   scripts/demo.sh                    all of it
 #   scripts/demo.sh --temper FILE      with a program built before: installs and builds nothing
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 readonly MODEL=examples/plain/model DATA=examples/plain
 readonly VOICES=(pirate chef)
-# Of topics that both voices' training data leave out.
+# On topics that the training data of both voices leaves out.
 readonly QUESTIONS=("Why does it rain?" "Why does a cat purr?" "How is bread made?")
 readonly NEEDED_FALL=30 # per cent
 
@@ -36,7 +36,7 @@ done
 
 rich=''
 [[ -t 1 && -t 2 && -z ${NO_COLOR:-} && ${TERM:-dumb} != dumb ]] && rich=1
-# A bare machine has no locale set, while terminals have read UTF-8 for many years; the Linux console lacks the dots.
+# A bare machine has no locale set, but terminals read UTF-8; the Linux console lacks the dots.
 if [[ -n $rich && ${TERM} != linux && -z ${LC_ALL:-}${LC_CTYPE:-}${LANG:-} ]]; then export LC_ALL=C.UTF-8; fi
 case "${LC_ALL:-${LC_CTYPE:-${LANG:-}}}" in
   *[uU][tT][fF]*8*) line='─' block='█' shade='░' mark='●' tick='✔' cross='✘' ;;
@@ -141,8 +141,8 @@ done
 for voice in "${VOICES[@]}"; do loss_before[$voice]=$(held_out_loss "$MODEL" "$voice"); done
 
 heading 'The data: what the model will see'
-say 'A line of data is a question and an answer in the new voice. The model reads both, and learns the answer alone: on a \
-terminal that part is green, in a pipe it stands in [[ ]].' | sed 's/\\ *//'
+say 'A line of data is a question and an answer in the new voice. The model reads both; only the answer counts toward the \
+loss: it is green on a terminal, and in [[ ]] in a pipe.' | sed 's/\\ *//'
 echo
 run "$temper" data preview --model "$MODEL" --data "$DATA/pirate_train.jsonl" --samples 2
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the libFuzzer targets (*_fuzz.cc) and runs them, two at a time, from the tests' and examples' own files. Fails
-# where one fails; its input is then in the build folder (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once
-# failed belongs into tests/fuzz/NAME/.
-#   scripts/fuzz.sh [SECONDS [NAME...]]   each for SECONDS (10 unless given), also from what it learnt before
+# if one fails; its input is then in the build folder (NAME-crash-*, NAME-timeout-*, NAME-oom-*). An input that once
+# failed belongs in tests/fuzz/NAME/.
+#   scripts/fuzz.sh [SECONDS [NAME...]]   each for SECONDS (default: 10), also from the corpus of earlier runs
 #                                         (build-sanitize/corpus)
 #   scripts/fuzz.sh --same                those that CI builds, on the same inputs every time
 set -eu
@@ -18,7 +18,7 @@ if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
   set -- safetensors yaml tokenizer records jinja program
   corpus=same
-  # A timeout that a busy machine does not make.
+  # A timeout that a busy machine does not reach.
   effort='-seed=1 -runs=10000 -timeout=120'
   rm -rf "$folder/same" "$folder/seeds"
 else

@@ -1,21 +1,21 @@
 #!/bin/sh
-# What a GPU has to show, on a machine that has CUDA's nvcc, a C++ compiler, CMake and Ninja, and need not have a network:
-# builds, holds every kernel against its scalar twin, trains small models against the CPU, in memory tiers and, where
-# there are two GPUs, on both, measures, and lets compute-sanitizer look on. Ends with one table, in less than ten minutes
-# whatever happens: a step that fails or takes too long stops none that follow, those that tell most come first, and a
-# second call with GPU_CHECK_ONLY=rest goes on with what the first had no time for or did not pass.
+# Run this first on a GPU. It needs CUDA's nvcc, a C++ compiler, CMake and Ninja, and no network. It builds, compares
+# every kernel with its scalar twin, trains small models and compares them with the CPU's, in memory tiers and, if there
+# are two GPUs, on both, measures, and runs compute-sanitizer. It ends with one table, in less than ten minutes whatever
+# happens: a step that fails or takes too long stops none that follow, the most telling come first, and a second call
+# with GPU_CHECK_ONLY=rest runs what the first had no time for or did not pass.
 #   scripts/gpu_check.sh                     with the libraries of the machine
 #   scripts/gpu_check.sh --rehearse          without a GPU, in the build of the CPU (build/): every step but compute-
 #                                            sanitizer and the measurements, on the emulator and the tests' device
 #   scripts/gpu_check.sh --packages FOLDER   with those of Debian's packages (*.deb) in FOLDER, unpacked, not installed
 #   scripts/gpu_check.sh --fetch FOLDER      only downloads these packages, on a Debian 12 that has a network
 # In the environment:
-#   GPU_CHECK_ONLY     names of steps or of groups of them: build, tests, speed, sanitizers, peers (which the whole leaves
-#                      out: the same steps by transformers and PEFT, where python3 has them); or rest
-#   GPU_CHECK_SECONDS  by then it has ended (570)
+#   GPU_CHECK_ONLY     names of steps or of groups of them: build, tests, speed, sanitizers, peers (the same steps by
+#                      transformers and PEFT, if python3 has them; not part of the whole); or rest
+#   GPU_CHECK_SECONDS  its time limit (570)
 #   GPU_CHECK_BUILD    the build's folder (build-gpu; rehearsed: build)
-#   GPU_CHECK_LOGS     what steps print (BUILD/gpu_check)
-#   GPU_CHECK_ARCH     what to compile for: that of the first card, as 90a-real
+#   GPU_CHECK_LOGS     folder for the output of steps (BUILD/gpu_check)
+#   GPU_CHECK_ARCH     architecture to compile for, such as 90a-real (default: the first card's)
 set -eu
 cd "$(dirname "$0")/.."
 deadline=$(($(date +%s) + ${GPU_CHECK_SECONDS:-570}))
@@ -72,7 +72,7 @@ table=$logs/table.txt
 passed=$build/gpu_check.passed
 temper=$build/temper device=gpu
 [ -z "$rehearse" ] || temper="$build/scenario_device --temper" device=cpu
-# Tests of kernels fail where there is no GPU, instead of having nothing to say.
+# Without a GPU, tests of kernels fail instead of skipping.
 export TEMPER_TEST_DEVICE=$device
 failed='' group=''
 note() { printf '%-34s %s\n' "$1" "$2" >>"$table"; }
@@ -92,8 +92,8 @@ wanted() {
     *) return 1 ;;
   esac
 }
-# step NAME SECONDS COMMAND...: its output to NAME.log and the terminal; the table says how it ended. Sets $how: ok,
-# skipped, or what went wrong.
+# step NAME SECONDS COMMAND...: its output to NAME.log and the terminal; the table shows the result. Sets $how: ok,
+# skipped, or the error.
 step() {
   name=$1 limit=$2 how=skipped
   shift 2
@@ -113,8 +113,8 @@ step() {
   if [ "$how" = ok ]; then echo "$name" >>"$passed"; else failed="$failed $name"; fi
   note "$name" "$how, $(($(date +%s) - begun)) s"
 }
-# tests NAME SECONDS PROGRAM FILTER: a step of tests. A kernel that fails spoils the GPU for all that its process does
-# later: those that did not pass are run again, each in a process of its own, the first that fails there in memcheck.
+# tests NAME SECONDS PROGRAM FILTER: a step of tests. A kernel that fails spoils the GPU for the rest of its
+# process: those that did not pass are run again, each in a process of its own, the first that fails there in memcheck.
 tests() {
   program=$3 filter=$4
   step "$1" "$2" "$3" "--gtest_filter=$4"
@@ -142,7 +142,7 @@ tests() {
     grep '^=========' "$logs/$name.memcheck.log" | head -n 8 | cut -c 1-120 | tee -a "$table"
   fi
 }
-# runs WHAT SECONDS: a step of scripts/gpu_runs.sh, whose lines belong into the table.
+# runs WHAT SECONDS: a step of scripts/gpu_runs.sh, whose lines go into the table.
 runs() {
   step "$1" "$2" scripts/gpu_runs.sh "$1" "$temper" "$logs/runs_$1"
   case $how in skipped | left*) ;; *) sed 's/^/  /' "$logs/$1.log" | cut -c 1-130 >>"$table" ;; esac
@@ -152,8 +152,8 @@ runs() {
 sanitize() {
   step "$1" "$2" compute-sanitizer --tool "$3" --kernel-name kns=temper --error-exitcode 9 "$build/$4" "--gtest_filter=$5"
 }
-# measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line belongs into the table. Rehearsed, what it needs is
-# there.
+# measure NAME SECONDS PROGRAM ARGUMENT...: a step whose last line goes into the table. Rehearsed, it only checks
+# that its files exist.
 measure() {
   if [ -n "$rehearse" ]; then
     name=$1 program=$3
@@ -168,7 +168,7 @@ measure() {
   step "$@"
   case $how in skipped | left*) ;; *) tail -n 2 "$logs/$1.log" | cut -c 1-300 >>"$table" ;; esac
 }
-# What the table's figures are of.
+# The conditions of the table's figures.
 facts() {
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit --format=csv,noheader ||
     echo 'there is no nvidia-smi'
@@ -200,7 +200,7 @@ else
   step configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTEMPER_GPU=cuda \
     "-DCMAKE_CUDA_ARCHITECTURES=$arch" -DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST "$@"
 fi
-# What the first steps need.
+# Needed by the first steps.
 # shellcheck disable=SC2086  # a list of words
 step build 420 cmake --build "$build" --target $programs
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Small runs of the program on a GPU that must agree with each other: what scripts/gpu_check.sh asks of it beyond tests
-# of kernels. One line per run on stdout.
+# Small runs of the program on a GPU that must agree with each other: scripts/gpu_check.sh runs them after the tests of
+# kernels. One line per run on stdout.
 #   scripts/gpu_runs.sh commands 'TEMPER' OUT   train, eval and generate: on the CPU and on the GPU
 #   scripts/gpu_runs.sh tiers 'TEMPER' OUT      the same bytes wherever weights, states and activations live
 #   scripts/gpu_runs.sh ranks 'TEMPER' OUT      two GPUs: the losses of one, for each way to divide the work
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 what=$1 temper=$2 out=$3
 mkdir -p "$out"
 
-# train NAME OPTION...: a short run into $out/NAME; its last lines where it fails.
+# train NAME OPTION...: a short run into $out/NAME; its last lines if it fails.
 train() {
   name=$1
   shift
@@ -59,7 +59,7 @@ close() {
   failed=1
 }
 
-# answer NAME COMMAND OPTION...: what the command says, in $out/NAME.out.
+# answer NAME COMMAND OPTION...: the command's output, in $out/NAME.out.
 answer() {
   name=$1
   shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what building and running Temper needs on Debian 12, as root or through sudo. Asks nothing, says little, and
-# does nothing where everything is there.
+# Installs what building and running Temper needs on Debian 12, as root or through sudo. Asks nothing, prints little,
+# and does nothing if everything is installed.
 #   scripts/setup.sh            what `cmake -S . -B build && cmake --build build` needs
 #   scripts/setup.sh --checks   also what scripts/test.sh checks the sources with
 set -eu

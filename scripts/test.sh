@@ -1,10 +1,10 @@
 #!/bin/sh
-# What must hold before a change goes in. Ends with the seconds that each part took.
+# The checks that a change must pass. Ends with the seconds that each part took.
 #   scripts/test.sh            release and inputs: what CI runs
 #   scripts/test.sh release    the sources are formatted, each layer includes only what it may, the tree builds
 #                              (build/), every test passes, no more skip than tools/skips.txt allows, and the demo's
-#                              voices are learnt
-#   scripts/test.sh inputs     what reads files passes its unit tests under AddressSanitizer and
+#                              learns its voices
+#   scripts/test.sh inputs     code that reads files passes its unit tests under AddressSanitizer and
 #                              UndefinedBehaviorSanitizer, and its fuzz targets on the same inputs every time
 #                              (build-sanitize/)
 #   scripts/test.sh sanitize   every test passes under AddressSanitizer and UndefinedBehaviorSanitizer (build-sanitize/)
@@ -12,12 +12,12 @@
 #   scripts/test.sh tidy       clang-tidy has nothing to say about src/ (the checks of .clang-tidy)
 #   scripts/test.sh cuda       the GPU backend and its tests compile and link with CUDA's nvcc (build-cuda/); they need a
 #                              GPU to run
-#   scripts/test.sh ptx        what nvcc makes of the kernels runs on simulated GPUs with and without Hopper's units, and the
+#   scripts/test.sh ptx        the kernels' PTX from nvcc runs on simulated GPUs with and without Hopper's units, and the
 #                              program's runs agree there (build/); not in CI, which has the tests of one GPU of these
 #   scripts/test.sh hip        the same with hipcc, for gfx90a (build-hip/); not in CI
 #   scripts/test.sh gfx942     its kernels compile for gfx942 (MI300X) with clang-19 (build-gfx942/); not in CI
 #   scripts/test.sh all        release, inputs, sanitize, fuzz and tidy
-#   scripts/test.sh tsan       what starts threads passes under ThreadSanitizer (build-tsan/); not in CI
+#   scripts/test.sh tsan       code that starts threads passes under ThreadSanitizer (build-tsan/); not in CI
 set -eu
 cd "$(dirname "$0")/.."
 

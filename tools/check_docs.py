@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Fails if documentation names what is not there: a file, a heading that a link leads to, a class, function or constant
-of the sources, an option of a command, a benchmark, a file in the tree of docs/map.md. Files that comments name have
-to be there, too.
+of the sources, an option of a command, a benchmark, a file in the tree of docs/map.md; or where a line of it is too
+long. Files that comments name have to exist, too.
 
 usage: check_docs.py ROOT
 """
 import os, pathlib, re, sys
 
+LONGEST_LINE = 160
 SOURCES = (".h", ".cc", ".cu", ".py", ".sh", ".sbatch", ".cmake", "CMakeLists.txt", ".yaml")
 
 root = pathlib.Path(sys.argv[1]).resolve()
@@ -79,6 +80,13 @@ def check_names(page, text):
         check(m[1] in benchmarks, page, m.start(), f"there is no benchmark {m[1]}")
 
 
+def check_lines(page, text):
+    at = 0
+    for line in text.split("\n"):
+        check(len(line) <= LONGEST_LINE, page, at, f"a line of {len(line)} characters, {LONGEST_LINE} at most")
+        at += len(line) + 1
+
+
 def check_options(page, text):
     for span in re.finditer(r"^```.*?^```|`[^`\n]+`", text, re.M | re.S):
         for line in re.finditer(r"[^\n]+", span[0]):
@@ -105,11 +113,12 @@ def check_tree(page, text):
 for file, text in texts.items():
     check_paths(file, text)
 for page, text in pages.items():
+    check_lines(page, text)
     check_links(page, text)
     check_names(page, text)
     check_options(page, text)
 check_tree("docs/map.md", texts["docs/map.md"])
 for fault in faults:
     print(fault)
-print(f"{checked} names in documentation, {len(faults)} of nothing")
+print(f"{checked} names and lines of documentation, {len(faults)} faults")
 sys.exit(1 if faults or not checked else 0)

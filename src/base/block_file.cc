@@ -19,7 +19,8 @@ namespace {
 Status Failed(const std::string& what, const std::string& path, int error) {
   const std::string text = fmt::format("{} {}: {}", what, path, std::strerror(error));
   if (error == ENOENT || error == ENOTDIR) return NotFound(text);
-  if (error == EIO) return IoError(text + ". The disk or the way to it is failing: the system's log (dmesg) says how");
+  if (error == EIO)
+    return IoError(text + ". The disk or its connection is failing: the system's log (dmesg) has details");
   return IoError(text);
 }
 
@@ -161,7 +162,7 @@ Status Reserve(int fd, const std::string& folder, Bytes size) {
   if (size.v == 0 || fallocate(fd, 0, 0, size.v) == 0) return OkStatus();
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) return too_little(errno);
   if (errno != EOPNOTSUPP && errno != ENOSYS) return Failed("cannot make a file in", folder, errno);
-  // Nobody can promise the space; it is free now.
+  // The space cannot be reserved; it is free now.
   return ftruncate(fd, size.v) == 0 ? OkStatus() : Failed("cannot make a file in", folder, errno);
 }
 

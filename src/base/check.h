@@ -1,4 +1,4 @@
-// TEMPER_CHECK(condition) << "what, with shapes": a bug in Temper, never an error of the user's.
+// TEMPER_CHECK(condition) << "what, with shapes": for bugs in Temper, never for a user's errors.
 // Always on. Prints file, line, condition and message, then aborts.
 #pragma once
 

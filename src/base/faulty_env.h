@@ -1,5 +1,5 @@
-// FaultyEnv wraps an Env and fails chosen calls: how tests prove that a full disk, a vanished file or a short read
-// leaves nothing lost. Not for production code.
+// FaultyEnv wraps an Env and fails chosen calls, so that tests can prove that a full disk, a vanished file or a short
+// read loses nothing. Not for production code.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ namespace temper {
 
 class FaultyEnv final : public Env {
  public:
-  // Called before each operation: "open", "read", "create", "append", "sync", "close", "rename", "remove", "folder",
-  // "truncate", "list", "lock", "reserve" (CreateUnlinked), "write" (WriteAt) with its path. A non-OK status is
-  // returned in the operation's place. An "append" that fails has written the first half of its data: what a full disk
-  // does.
+  // Called before each operation with its path: "open", "read", "create", "append", "sync",
+  // "close", "rename", "remove", "folder", "truncate", "list", "lock", "reserve"
+  // (CreateUnlinked), "write" (WriteAt). A non-OK status is returned instead of the operation's.
+  // An "append" that fails has written the first half of its data, as on a full disk.
   using Hook = std::function<Status(const std::string& operation, const std::string& path)>;
 
   FaultyEnv(Env& base, Hook hook) : base_(base), hook_(std::move(hook)) {}

@@ -1,5 +1,5 @@
 // FunctionRef<R(Args...)>: a callable object (a lambda) by reference, for visitors: two words, never allocates, calls
-// through one pointer. It must not outlive what it was made from.
+// through one pointer. It must not outlive the object it was made from.
 #pragma once
 
 #include <memory>

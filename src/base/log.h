@@ -9,15 +9,15 @@ namespace temper {
 void LogInfo(std::string_view line);
 void LogWarning(std::string_view line);  // prefixed "warning: "
 void LogError(std::string_view line);    // prefixed "error: "
-// As LogInfo, of a literal, from a signal handler: takes no lock and no memory.
+// As LogInfo, for a literal, from a signal handler: takes no lock and no memory.
 void LogInSignalHandler(std::string_view line);
 
-// Makes this process one rank of several: the first speaks for all, the others say nothing but errors, with their
+// Makes this process one of several ranks: only the first logs everything, the others only errors, with their
 // number.
 void SetLogRank(int rank);
 
-// Says whether a line without its end (a bar that is redrawn) stands on the terminal: the next message, from whichever
-// thread, takes its place.
+// Says whether an unfinished line (a bar that is redrawn) stands
+// on the terminal: the next message, from any thread, replaces it.
 void SetUnfinishedLine(bool stands);
 bool UnfinishedLine();
 

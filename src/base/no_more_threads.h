@@ -1,5 +1,5 @@
-// For tests: while one lives, no thread can be started in this process, as where a limit on processes is reached
-// (RLIMIT_NPROC itself does not bind root). New threads ask for a stack that no address space holds.
+// For tests: while one lives, no thread can be started in this process, as when a limit on processes is reached
+// (RLIMIT_NPROC itself does not bind root). New threads ask for a stack that no address space can hold.
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
-// Pattern: a regular expression over module paths and tensor names, as PEFT means them: Python's re.fullmatch. PCRE2
-// runs it, which reads what people write there (lookaround, lazy repeats) as Python does. Patterns come from files, so
-// work is bounded.
+// Pattern: a regular expression over module paths and tensor names with PEFT's meaning:
+// Python's re.fullmatch. PCRE2 runs it, which reads common patterns (lookaround, lazy
+// repeats) as Python does. Patterns come from files, so work is bounded.
 #pragma once
 
 #include <memory>

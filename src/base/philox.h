@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// The stream of one random value of one step: what a draw depends on besides the element's index.
+// The stream of one random value in one step: what a draw depends on besides the element's index.
 struct RngKey {
   uint64_t seed = 0;
   uint64_t name_hash = 0;  // HashName of the value's canonical name
@@ -18,7 +18,7 @@ struct RngKey {
 // XXH64 of a canonical value name. Stable across machines and versions: it is part of the checkpoint's meaning.
 uint64_t HashName(std::string_view name);
 
-// Of the paper, section 4.3: the multipliers, and what the key's words grow by each round (golden ratio, sqrt(3) - 1).
+// The paper's section 4.3: the multipliers, and the key words' increments per round (golden ratio, sqrt(3) - 1).
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 

@@ -33,7 +33,7 @@ Result<double> ParseQuantity(std::string_view text, std::string_view unit) {
   while (rest.starts_with(' ')) rest.remove_prefix(1);
   const auto bad = [&] {
     return InvalidArgument(
-        fmt::format("'{}' is no quantity in {}: write a number and a unit, such as '1.5 G{}'", text, unit, unit));
+        fmt::format("'{}' is not a quantity in {}: write a number and a unit, such as '1.5 G{}'", text, unit, unit));
   };
   if (parsed.ec != std::errc() || !std::isfinite(number) || number < 0 || !rest.ends_with(unit)) return bad();
   rest.remove_suffix(unit.size());

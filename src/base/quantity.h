@@ -13,10 +13,10 @@ namespace temper {
 // Ti of bytes) and the unit. Errors: anything else, or a number that is negative or not finite.
 Result<double> ParseQuantity(std::string_view text, std::string_view unit);
 
-// Text that ParseQuantity reads back to that number, to five digits: nothing that is measured has more.
+// Text that ParseQuantity reads back to that number, to five digits: no measurement has more.
 std::string PrintQuantity(double number, std::string_view unit);
 
-// "1 row", "3 rows": of nouns whose plural has an s.
+// "1 row", "3 rows": for nouns with a plural in s.
 std::string Counted(int64_t n, std::string_view noun);
 
 }  // namespace temper

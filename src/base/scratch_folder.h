@@ -1,5 +1,5 @@
-// ScratchFolder: an empty folder of its own in the machine's file system, gone with all that is in it when its owner
-// is. For tests.
+// ScratchFolder: a new empty folder in the machine's file system, removed with its contents when its owner is
+// destroyed. For tests.
 #pragma once
 
 #include <string>

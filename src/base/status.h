@@ -1,4 +1,4 @@
-// Status and Result<T>: how Temper reports what the world can do wrong (files, configuration, peers, memory).
+// Status and Result<T>: how Temper reports errors of the outside world (files, configuration, peers, memory).
 // Bugs are not errors: they end in TEMPER_CHECK (base/check.h).
 //
 // A message says what is wrong, where (file, line, tensor, rank) and the remedy. Success allocates nothing.
@@ -17,9 +17,9 @@ enum class StatusCode : unsigned char {
   kOk,
   kInvalidArgument,  // the user's configuration or command line
   kNotFound,         // a file, folder or tensor that should be there
-  kCorrupt,          // a file whose content lies about itself
+  kCorrupt,          // a file whose content contradicts itself
   kUnsupported,      // valid, but not something Temper can do
-  kOutOfMemory,      // a planned arena could not be had
+  kOutOfMemory,      // a planned arena could not be allocated
   kIo,               // the operating system failed a read or write
   kNumerical,        // NaN or Inf where a number is needed
   kInterrupted,      // asked to stop (signal)

@@ -1,12 +1,12 @@
-// A team: threads that work on one loop together, over a fixed partition. The partition depends on the number of items
-// alone, so a kernel whose items are independent gives the same bits on any number of threads; which thread takes which
-// item only moves caches.
+// A team: threads that work on one loop together, over a fixed partition. The partition depends only on the number of
+// items, so a kernel whose items are independent gives the same bits on any number of threads. Which thread takes which
+// item affects only caches.
 //
-// Every thread that asks has a team of its own, whose threads are started when they are first needed and end with it:
-// nothing is allocated once it has had a team of that size. Who waits, for work or at a barrier, spins for some
-// microseconds, then gives way to other work, then sleeps. A child of fork() must not ask where the thread that forked
-// has a team.
-// Not for files compiled for an instruction set (backend/cpu/isa.h): they get a range and know no threads.
+// Every calling thread has a team of its own, whose threads start when they are first needed and end with it; once
+// it has had a team of that size nothing is allocated. A thread that waits, for work or at a barrier, spins for
+// some microseconds, then yields, then sleeps. A child of fork() must not use teams if the thread that forked has
+// one.
+// Not for files compiled for an instruction set (backend/cpu/isa.h): they get a range and know nothing of threads.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ int AvailableProcessors();
 // A thread's place in a team.
 struct TeamMember {
   int index = 0, size = 1;
-  TeamBarrier* barrier = nullptr;  // of more than one
+  TeamBarrier* barrier = nullptr;  // null in a team of one
 
-  // Returns when all members have come here: what they wrote before is seen after. REQUIRES: all of them come.
+  // Returns when all members have arrived: what they wrote before is visible after. REQUIRES: all of them arrive.
   void Meet() const;
 };
 
-// Calls body(member) on each thread of a team of `threads`, of which the caller is the first, and returns when all have
-// returned. The team is smaller where the system gives no more threads; within a team, one of one. `body` must not
+// Calls body(member) on each thread of a team of `threads`, the caller being the first, and returns when all have
+// returned. The team is smaller if the system refuses more threads; within a team, it is one thread. `body` must not
 // throw. REQUIRES: threads >= 1.
 void RunTeam(int threads, FunctionRef<void(TeamMember)> body);
 

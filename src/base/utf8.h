@@ -1,5 +1,5 @@
-// UTF-8: whether a text is valid, where its characters begin and end. Pure functions; any thread. Linear in the text
-// whatever it holds.
+// UTF-8: whether a text is valid, where its characters begin
+// and end. Pure functions; any thread. Linear in any text.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline bool IsValid(std::string_view text) {
 // `text` itself if it is valid, else `storage` filled with it, each maximal ill-formed part replaced by U+FFFD.
 std::string_view MakeValid(std::string_view text, std::string& storage);
 
-// `text` without what a terminal obeys: control characters (but line ends and tabs) and ill-formed bytes as \xNN.
+// `text` made safe for a terminal: control characters (except line ends and tabs) and ill-formed bytes as \xNN.
 std::string Harmless(std::string_view text);
 
 // Bytes of the character that starts with `lead`. REQUIRES: `lead` starts a character of valid UTF-8.

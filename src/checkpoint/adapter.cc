@@ -16,8 +16,9 @@ namespace {
 Status CheckTensor(const ModelWeights& files, const std::string& name, const Shape& shape) {
   const ModelWeights::Entry entry = files.Find(name);
   if (!entry.tensor) {
-    return NotFound(fmt::format("{} lacks tensor {}: the adapter is of another model, or its {} of another adapter",
-                                files.path(), name, kAdapterConfigFile));
+    return NotFound(
+        fmt::format("{} lacks tensor {}: the adapter belongs to another model, or its {} to another adapter",
+                    files.path(), name, kAdapterConfigFile));
   }
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
   if (type.shape != shape) {
@@ -65,7 +66,7 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
   for (const ModelWeights::Entry& e : files.entries()) {
     if (expected.contains(e.tensor->name)) continue;
     return Unsupported(
-        fmt::format("{} has tensor {}, which is not of the LoRA modules that its {} and the model give; "
+        fmt::format("{} has tensor {}, which belongs to none of the LoRA modules that its {} and the model define; "
                     "ignoring it would change what the adapter computes",
                     files.path(), Quoted(e.tensor->name), kAdapterConfigFile));
   }

@@ -15,23 +15,23 @@
 namespace temper {
 
 // Writes the folder from f32 views (named as in the file), adapter_config.json last; each file is synced and renamed,
-// so a reader sees the old or the new. Creates the folder.
+// so a reader sees the old one or the new one. Creates the folder.
 struct NamedView {
   std::string name;
   View view;
 };
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
-// An adapter opened and proved to be exactly that of `modules`: every A and B there, with the right shape and a
-// floating dtype, and nothing else (but the frozen weight that PEFT stores beside an adapted head).
+// An adapter, opened and verified to be exactly that of `modules`: every A and B is there, with the right shape and a
+// floating dtype, and nothing else (except the frozen weight that PEFT stores beside an adapted head).
 class AdapterReader {
  public:
   static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules);
 
-  // Fills the buffer of each A and B, and of its master where `buffer` knows one, converting. Buffers that `buffer`
-  // does not know are skipped.
+  // Fills the buffer of each A and B, and of its master if `buffer`
+  // has one, converting. Skips buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
-  // One tensor, converted to f32. REQUIRES: of a module that was given to Open; out has its element count.
+  // One tensor, converted to f32. REQUIRES: it is of a module given to Open; out has its element count.
   Status Read(const std::string& name, std::span<float> out) const;
 
  private:

@@ -1,5 +1,5 @@
-// The checkpoint folders of an output folder: OUT/checkpoint-<step>, committed when it has its manifest. While a save
-// is in progress, and where one was interrupted, there is a OUT/checkpoint-<step>.tmp that nothing reads.
+// The checkpoint folders of an output folder: OUT/checkpoint-<step>, committed when it has its manifest. During a save,
+// and after an interrupted one, there is a OUT/checkpoint-<step>.tmp that nothing reads.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace temper {
 
 std::string CheckpointFolder(const std::string& output_dir, int64_t step);
-// The step of a checkpoint folder's name; nothing for any other name.
+// The step of a checkpoint folder's name; nullopt for any other name.
 std::optional<int64_t> CheckpointStep(std::string_view name);
 
 struct CheckpointEntry {
@@ -22,13 +22,13 @@ struct CheckpointEntry {
 };
 // Committed checkpoints by step, oldest first. A missing OUT has none.
 Result<std::vector<CheckpointEntry>> ListCheckpoints(Env& env, const std::string& output_dir);
-// The one with the lowest eval_loss in its manifest (the earlier of equals); nothing where none was evaluated.
+// The one with the lowest eval_loss in its manifest (the earlier of equals); nullopt if none was evaluated.
 Result<std::optional<CheckpointEntry>> BestCheckpoint(Env& env, const std::string& output_dir);
 
 // Before a run writes anything: OUT exists or can be made, a file can be written, synced and renamed in it, and it has
-// room for `one_checkpoint`. Removes what interrupted saves left behind. One process at a time may do so.
+// room for `one_checkpoint`. Removes the remains of interrupted saves. One process at a time may do so.
 Status PrepareOutputFolder(Env& env, const std::string& output_dir, Bytes one_checkpoint);
-// Error where the disk of `folder` has less than `need` (with a margin for the file system's own tables) free.
+// Error if the disk of `folder` has less than `need` (with a margin for the file system's own tables) free.
 Status CheckFreeSpace(Env& env, const std::string& folder, Bytes need);
 
 // Deletes committed checkpoints beyond the newest `keep`, but never the best one, nor one whose manifest cannot be

@@ -28,10 +28,10 @@ class CheckpointReader {
   bool Has(std::string_view name) const { return manifest_.Find(name) != nullptr; }
 
   // Fills `part`, which must be of a tensor of this type: all of it, or any box. However the tensor was cut, only
-  // slices that have something of the part are read. kCorrupt, naming tensor and file, where the checksum is another;
-  // the part's memory is then undefined.
+  // slices that overlap the part are read. kCorrupt, naming tensor and file, if a checksum differs; the part's memory
+  // is then undefined.
   Status LoadTensor(const std::string& name, const PartView& part) const;
-  // The same for a part in memory that is not the host's, which `put` reaches. `whole`: the type that it must be of.
+  // The same for a part outside the host's memory, which `put` writes. `whole`: the required type.
   Status LoadTensor(const std::string& name, const TensorType& whole, const Box& part, const PutBytes& put) const;
   // The same without keeping the data: bounded memory.
   Status VerifyTensor(const std::string& name) const;

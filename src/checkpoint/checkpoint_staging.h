@@ -1,4 +1,4 @@
-// A checkpoint folder on its way in or out: the names of what nothing reads but a run's start, which tidies up.
+// Suffixes of a checkpoint folder that is being written or deleted. Only a run's start reads such folders, to tidy up.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace temper {
 inline constexpr std::string_view kStagingSuffix = ".tmp";      // being written
 inline constexpr std::string_view kRetiredSuffix = ".old.tmp";  // being deleted
 
-// The manifest's entry of a file of tensors that `writer` has written as `name`.
+// The manifest's entry for a file of tensors that `writer` has written as `name`.
 Manifest::File TensorFileEntry(const std::string& name, const SafetensorsWriter& writer);
 
 }  // namespace temper

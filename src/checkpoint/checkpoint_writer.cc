@@ -29,7 +29,7 @@ double SecondsSince(Clock::time_point begin) {
 }
 
 // Tensors go out in pieces: long ones, as each costs the disk's driver the processor's time (WriteMode::kDirect), but
-// short enough that somebody who begins to wait for the views is heard soon.
+// short enough that a caller that begins to wait for the views is served soon.
 constexpr size_t kPiece = 4 << 20;
 
 // An entry of the manifest's two lists, without names and checksums. Generous: it is an estimate of free space.
@@ -357,7 +357,7 @@ class CheckpointWriter::Impl {
   Timing timing_;
   std::atomic<bool> cancelled_ = false;
 
-  std::atomic<bool> hurry_ = false;  // somebody waits until the views are read
+  std::atomic<bool> hurry_ = false;  // a caller waits until the views are read
   std::mutex mutex_;
   std::condition_variable changed_;
   bool read_ = true, ended_ = true;  // guarded by mutex_

@@ -49,7 +49,7 @@ bool IsCompanionFile(std::string_view name) {
 
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder) {
   if (!env.IsFile(JoinPath(model_folder, kModelConfigFile))) {
-    return NotFound(fmt::format("{} has no {}: it is no model folder", model_folder, kModelConfigFile));
+    return NotFound(fmt::format("{} has no {}: it is not a model folder", model_folder, kModelConfigFile));
   }
   TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> names, env.List(model_folder));
   std::erase_if(names,

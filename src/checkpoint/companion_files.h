@@ -13,7 +13,7 @@ namespace temper {
 inline constexpr char kModelConfigFile[] = "config.json";
 
 bool IsCompanionFile(std::string_view name);
-// Names of those that `model_folder` has, sorted; config.json among them. kNotFound where that is missing.
+// Names of those that `model_folder` has, sorted; config.json among them. kNotFound if that is missing.
 Result<std::vector<std::string>> CompanionFiles(Env& env, const std::string& model_folder);
 
 // Size of a file and ChecksumHex of its bytes.
@@ -21,9 +21,9 @@ struct FileDigest {
   Bytes bytes;
   std::string checksum;
 };
-// Copies one file, synced; the digest is of what was written. Bounded memory; errors name the file.
+// Copies one file, synced; the digest is of the written bytes. Bounded memory; errors name the file.
 Result<FileDigest> CopyFileDurably(Env& env, const std::string& from, const std::string& to);
-// Of an existing file. Bounded memory.
+// For an existing file. Bounded memory.
 Result<FileDigest> DigestFile(Env& env, const std::string& path);
 
 }  // namespace temper

@@ -86,14 +86,14 @@ class Exporter {
     if (!env_.IsFolder(out)) return OkStatus();
     for (const std::string& input : {spec_.source.model_folder, spec_.source.adapter_folder}) {
       if (!input.empty() && SameFolder(out, input)) {
-        return InvalidArgument(fmt::format("--output_dir {} is what is exported; give another folder", out));
+        return InvalidArgument(fmt::format("--output_dir {} is the folder being exported; give another one", out));
       }
     }
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
     for (const auto& [file, what] : {std::pair{kRunConfigFile, "a run"}, {kAdapterConfigFile, "an adapter"}}) {
       if (!env_.IsFile(JoinPath(out, file))) continue;
       return InvalidArgument(fmt::format(
-          "--output_dir {} holds {} ({}), which an export would mix with; give another folder", out, what, file));
+          "--output_dir {} holds {} ({}), which an export would be mixed with; give another folder", out, what, file));
     }
     if (names.empty() || spec_.overwrite) return OkStatus();
     return InvalidArgument(fmt::format("--output_dir {} is not empty (it has {}); give another folder or --overwrite",
@@ -104,6 +104,10 @@ class Exporter {
     const std::string& folder = spec_.source.model_folder;
     config_path_ = JoinPath(folder, kModelConfigFile);
     TEMPER_ASSIGN_OR_RETURN(companions_, CompanionFiles(env_, folder));
+    std::erase_if(companions_, [&](const std::string& name) {
+      const auto it = spec_.replaced.find(name);
+      return it != spec_.replaced.end() && !it->second;
+    });
     TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, config_path_, MiB(64)));
     TEMPER_ASSIGN_OR_RETURN(config_, ParseOrderedJson(text, config_path_));
     if (!config_.is_object()) return Corrupt(config_path_ + ": should be a JSON object");
@@ -166,7 +170,7 @@ class Exporter {
       }
     }
     if (!modules.empty()) {
-      return InvalidArgument(fmt::format("the adapter adapts {}, which is no weight of the model in {}",
+      return InvalidArgument(fmt::format("the adapter adapts {}, which is not a weight of the model in {}",
                                          modules.begin()->first, spec_.source.model_folder));
     }
     for (const ModelWeights::Entry& e : base_->entries()) {
@@ -262,8 +266,10 @@ class Exporter {
   Status WriteCompanions() {
     for (const std::string& name : companions_) {
       if (name == kModelConfigFile) continue;
-      const std::string from = JoinPath(spec_.source.model_folder, name);
-      TEMPER_RETURN_IF_ERROR(CopyFileDurably(env_, from, JoinPath(spec_.output_dir, name)).status());
+      const std::string from = JoinPath(spec_.source.model_folder, name), to = JoinPath(spec_.output_dir, name);
+      const auto replaced = spec_.replaced.find(name);
+      TEMPER_RETURN_IF_ERROR(replaced == spec_.replaced.end() ? CopyFileDurably(env_, from, to).status()
+                                                              : WriteTextFileAtomically(env_, to, *replaced->second));
       report_.files.push_back(name);
     }
     TEMPER_ASSIGN_OR_RETURN(const std::string config, ExportedConfig());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,15 +18,17 @@ namespace temper {
 
 struct ExportSpec {
   ModelSource source;
-  std::vector<FileTensor> tensors;  // that the model's weights lie in, as files hold them
-  // The output head: its module, and the tensor that it multiplies with. Where that is another module's, the head is
-  // tied to it, and config.json says so under the JSON pointer `tied_key`.
+  std::vector<FileTensor> tensors;  // of the model's files, which hold its weights
+  // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
+  // head is tied to it, and config.json says so under the JSON pointer `tied_key`.
   std::string head, head_tensor, tied_key;
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
   Bytes max_shard = {5'000'000'000};
+  // Companion files, by name, that are written with another text, or left out where there is none.
+  std::map<std::string, std::optional<std::string>> replaced;
 };
 
 struct ExportReport {
@@ -36,7 +39,8 @@ struct ExportReport {
 };
 
 // config.json is written last: an interrupted export is not a model folder. All other files beside the weights are
-// copied byte for byte; config.json too, unless the dtype or the tying of the embeddings changes.
+// copied byte for byte, but for those replaced; config.json too, unless the dtype or the tying of the embeddings
+// changes.
 Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec,
                                  const std::function<void(Bytes done, Bytes total)>& progress = nullptr);
 

@@ -170,7 +170,8 @@ class Inspector {
       const bool is_a = name.ends_with(kA);
       if (!is_a && !name.ends_with(kB)) {
         if (name.ends_with(".base_layer.weight")) continue;
-        return Unsupported(fmt::format("{}: tensor {} is none of a LoRA adapter", weights.path(), Quoted(name)));
+        return Unsupported(
+            fmt::format("{}: tensor {} does not belong to a LoRA adapter", weights.path(), Quoted(name)));
       }
       const std::string other = name.substr(0, name.size() - kA.size()) + std::string(is_a ? kB : kA);
       const ModelWeights::Entry twin = weights.Find(other);
@@ -220,7 +221,7 @@ class Inspector {
     }
     PrintTensors(rows);
     if (sliced > 0) {
-      Print("  {} of {} tensors lie in slices, of up to {} ranks{}", sliced, rows.size(), most,
+      Print("  {} of {} tensors are stored in slices, from up to {} ranks{}", sliced, rows.size(), most,
             options_.list_tensors ? "" : "; --tensors lists them");
     }
     if (m.kind == CheckpointKind::kLora) TEMPER_RETURN_IF_ERROR(Adapter(path));

@@ -14,9 +14,9 @@ struct InspectOptions {
   bool list_tensors = false;  // every tensor, not a summary
 };
 
-// Prints line by line (without "\n"); what could be found out is printed before an error. OK only if all is valid: for
-// checkpoints every checksum, for others every header, and that config.json and the weights are readable. Whether
-// config.json describes these weights is for those to say who know the model.
+// Prints line by line (without "\n"); prints what it found before it returns an error. OK only if all is valid: for
+// checkpoints every checksum, for others every header, and that config.json and the weights are readable. Callers that
+// know the model check whether config.json describes these weights.
 Status Inspect(Env& env, const std::string& path, const InspectOptions& options,
                const std::function<void(std::string_view line)>& print);
 

@@ -1,6 +1,6 @@
 // Loading a model's weights from a Hugging Face folder into the buffers of a Program: each tensor is read straight into
 // its place, converted on the way to the compute dtype and, for trainable weights, to its f32 master copy. No tensor is
-// held twice; of a tensor that is split among ranks, only the own part is read.
+// held twice; of a tensor that is split among ranks, only this rank's part is read.
 #pragma once
 
 #include <functional>
@@ -15,28 +15,28 @@
 
 namespace temper {
 
-// Memory of the buffer with that name and the part of its tensor that it holds, or one without data where the Program
-// has none.
+// Memory of the buffer with that name and the part of its tensor
+// that it holds, or one without data if the Program has none.
 using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
-// Reads the part of a stored tensor that `part` is of, and no other bytes, converted to its dtype. `staging` as in
-// SafetensorsFile::ReadAs. REQUIRES: part.global is the tensor's shape.
+// Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in SafetensorsFile::ReadAs.
+// REQUIRES: part.global is the tensor's shape.
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
 
-// Where the tensor is stored, under any of its names; null pointers where it is not.
+// Where the tensor is stored, under any of its names; null pointers if it is not.
 ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
 
-// Proves from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors
-// name tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
+// Verifies from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors name
+// tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
-// Fills the buffer of every weight, and of its master where `buffer` knows one. All that
-// CheckTensors checks is checked before the first byte is read, against the buffers' shapes. `progress`, if set, is
-// called after each tensor with (bytes done, bytes in all).
+// Fills the buffer of every weight, and of its master if `buffer` has one. Makes all
+// checks of CheckTensors before it reads the first byte, against the buffers' shapes.
+// `progress`, if set, is called after each tensor with (bytes done, bytes in all).
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Names in `files` that no tensor of the model goes by, sorted: worth a warning.
+// Names in `files` that no tensor of the model has, sorted: worth a warning.
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
 }  // namespace temper

@@ -349,7 +349,7 @@ Result<Manifest> ReadManifest(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, kManifestFile);
   if (!env.IsFile(path)) {
     return NotFound(
-        fmt::format("{} has no {}: it is no checkpoint, or its save was interrupted", folder, kManifestFile));
+        fmt::format("{} has no {}: it is not a checkpoint, or its save was interrupted", folder, kManifestFile));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, kMaxManifest));
   TEMPER_ASSIGN_OR_RETURN(Manifest m, ParseManifest(text, path));

@@ -1,7 +1,7 @@
-// The manifest of a checkpoint folder (docs/formats/checkpoint.md): which tensors it holds, where their bytes lie, and
-// where the run stood. Its presence under its name is the commit of the folder.
+// The manifest of a checkpoint folder (docs/formats/checkpoint.md): which tensors it holds, where their bytes are
+// stored, and where the run stood. Its presence under its name is the commit of the folder.
 //
-// The bytes depend on the run alone: no times, no paths, keys sorted.
+// The bytes depend only on the run: no times, no paths, keys sorted.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace temper {
 
 inline constexpr char kManifestFile[] = "manifest.json";
-inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest and not vouched for by it
+inline constexpr char kClockFile[] = "clock.json";  // {"seconds": 12.5}, beside the manifest, which does not cover it
 inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr char kUnsaidOptimizer[] = "adamw";  // of a manifest that names none
 
@@ -38,8 +38,8 @@ struct RunState {
   int64_t tokens = 0;               // trained on so far
   std::optional<double> eval_loss;  // of an evaluation at this very step
   std::optional<double> best_eval_loss;
-  int64_t best_step = 0;         // where it was measured
-  std::string data_fingerprint;  // of the rows in their order: a resumed run must see the same
+  int64_t best_step = 0;         // the step that gave it
+  std::string data_fingerprint;  // of the rows in order: a resumed run must see the same
   Json extra = Json::object();   // the caller's own
 
   bool operator==(const RunState&) const = default;
@@ -48,7 +48,7 @@ Json ToJson(const RunState& state);
 Result<RunState> ParseRunState(const Json& json, const std::string& where);
 
 // What must be equal for a resumed run to give the same bits: threads, instruction set, library versions, the Program's
-// hash, and the compiler's decisions. Plain data of the caller; the checkpoint only keeps it.
+// hash, and the compiler's decisions. The caller's plain data; the checkpoint only stores it.
 struct RunIdentity {
   std::string program_hash;           // 16 hexadecimal digits
   Json environment = Json::object();  // {"threads": 2, "isa": "avx512_bf16", "libraries": {"oneDNN": "2.6.3"}}
@@ -56,7 +56,7 @@ struct RunIdentity {
 
   bool operator==(const RunIdentity&) const = default;
 };
-// "threads 2 -> 4; program 0123.. -> 4567..": what differs, empty if nothing does.
+// "threads 2 -> 4; program 0123.. -> 4567..": the differences, empty if there are none.
 std::string DescribeDifferences(const RunIdentity& saved, const RunIdentity& now);
 
 struct Manifest {
@@ -65,28 +65,28 @@ struct Manifest {
   struct File {
     std::string name;
     Bytes bytes;
-    // ChecksumHex of the whole file or, for one that holds tensors, of what lies before its data.
+    // ChecksumHex of the whole file or, if it holds tensors, of the bytes before its data.
     std::string checksum;
     bool header_only = false;
   };
 
   CheckpointKind kind = CheckpointKind::kLora;
-  std::string optimizer = kUnsaidOptimizer;  // whose states are among the tensors: an UpdateRule's name
+  std::string optimizer = kUnsaidOptimizer;  // of the states among the tensors: an UpdateRule's name
   RunState state;
   RunIdentity identity;
   std::vector<File> files;      // all of the folder but the manifest and the clock; sorted by name
   std::vector<Tensor> tensors;  // sorted by name
-  // Beside the manifest, since it differs between equal runs: seconds that the run took so far. 0 where unknown.
+  // Beside the manifest, since it differs between equal runs: seconds that the run took so far. 0 if unknown.
   double seconds = 0;
 
   const Tensor* Find(std::string_view name) const;  // nullptr where absent
 };
 
-// The text ends in its own checksum, so that a changed digit is found.
+// The text ends in its own checksum, so that a changed digit is detected.
 std::string FormatManifest(const Manifest& manifest);
 // `where` names the file. Errors: kCorrupt, kUnsupported for another version. `seconds` is not in the text.
 Result<Manifest> ParseManifest(std::string_view text, const std::string& where);
-// What one rank of several has written, on its way to the rank that writes the manifest: slices are this rank's alone.
+// What one rank of several has written, for the rank that writes the manifest: slices are only this rank's.
 struct ManifestFragment {
   std::vector<Manifest::File> files;
   std::vector<Manifest::Tensor> tensors;
@@ -94,7 +94,7 @@ struct ManifestFragment {
 std::string FormatFragment(const ManifestFragment& fragment);
 Result<ManifestFragment> ParseFragment(std::string_view text, const std::string& where);
 
-// Reads FOLDER/manifest.json. kNotFound where there is none: the folder is no (complete) checkpoint.
+// Reads FOLDER/manifest.json. kNotFound if there is none: the folder is not a (complete) checkpoint.
 Result<Manifest> ReadManifest(Env& env, const std::string& folder);
 
 }  // namespace temper

@@ -69,14 +69,14 @@ class Resolver {
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
     if (!checkpoints.empty()) {
       const std::string& latest = checkpoints.back().path;
-      source_.notices.push_back(fmt::format("{} has no finished model or adapter; its newest checkpoint is taken: {}",
-                                            path, BaseName(latest)));
+      source_.notices.push_back(
+          fmt::format("{} has no finished model or adapter; using its newest checkpoint: {}", path, BaseName(latest)));
       return Resolve(latest, option);
     }
     // A folder with config.json and weights of another kind (pickles) is the model reader's to explain.
     if (env_.IsFile(JoinPath(path, kModelConfigFile))) return TakeModel(path, false);
     return NotFound(
-        fmt::format("{} {} is no model: looked for {} with model.safetensors (a model), {} (an adapter) and "
+        fmt::format("{} {} is not a model: looked for {} with model.safetensors (a model), {} (an adapter) and "
                     "checkpoint-<step> folders (a run's output), found none",
                     option, path, kModelConfigFile, kAdapterConfigFile));
   }

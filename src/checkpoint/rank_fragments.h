@@ -1,7 +1,7 @@
-// How the ranks that write one checkpoint together meet, in its staging folder and nowhere else: their writers run in
-// the background, where no communicator may be used. Each rank writes a file of its own with its slices and then, when
-// that is durable, rank-00001.json, which says what is in it. The first rank waits for all of these, makes the manifest
-// of them and removes them.
+// How the ranks that write one checkpoint together meet: only in its staging folder, because their writers run in the
+// background, where no communicator may be used. Each rank writes a file of its own with its slices and then, when that
+// is durable, rank-00001.json, which describes it. The first rank waits for all of these, makes the manifest from them
+// and removes them.
 #pragma once
 
 #include <atomic>
@@ -14,25 +14,25 @@
 
 namespace temper {
 
-// Where a rank writes its part of `file`, which the first rank puts together: "rank-00001.adapter_model.safetensors".
+// Where a rank writes its part of `file`, which the first rank assembles: "rank-00001.adapter_model.safetensors".
 std::string PartFile(const std::string& file, int rank);
 
 // REQUIRES: the files that it names are durable.
 Status PublishFragment(Env& env, const std::string& staging, int rank, const ManifestFragment& fragment);
 
-// Those of ranks 1 to ranks - 1, as they come. kInterrupted when `cancelled` is set; kIo where no rank has been ready
-// for `patience`, naming those that are missing.
+// Those of ranks 1 to ranks - 1, as they come. kInterrupted when `cancelled` is set; kIo if no rank has been ready for
+// `patience`, naming those that are missing.
 Result<std::vector<ManifestFragment>> AwaitFragments(Env& env, const std::string& staging, int ranks, Seconds patience,
                                                      const std::atomic<bool>& cancelled);
 
-// The slices of each tensor under one roof, and then proved to be all of it. kCorrupt where ranks disagree on a tensor.
+// Merges the slices of each tensor and verifies that they cover it. kCorrupt if ranks disagree on a tensor.
 Status AddFragments(const std::vector<ManifestFragment>& fragments, const std::string& staging, Manifest* manifest);
 
-// Puts files together that ranks wrote parts of: their tensors become whole ones. Durable when it returns OK. Memory:
-// one tensor.
+// Assembles files of which ranks wrote parts: their tensors
+// become whole. Durable when it returns OK. Memory: one tensor.
 Status JoinParts(Env& env, const std::string& staging, Manifest* manifest);
 
-// All that only the way to the manifest needed.
+// Removes the files that only served to make the manifest.
 Status RemoveFragments(Env& env, const std::string& staging);
 
 }  // namespace temper

@@ -1,5 +1,5 @@
-// Slices: the boxes of which a checkpoint's tensor is made up. What proves that they make up all of it, and what reads
-// any part of the tensor out of them, however another run has cut it.
+// Slices: the boxes that make up a checkpoint's tensor. Code to verify that they cover it, and to read any part of the
+// tensor from them, however another run has cut it.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 namespace temper {
 
 struct SlicedTensor {
-  // The box [begin, begin + shape) lies as tensor `stored_as` of safetensors file `file`.
+  // The box [begin, begin + shape) is stored as tensor `stored_as` of safetensors file `file`.
   struct Slice {
     std::string file, stored_as;
     Shape begin, shape;
@@ -26,23 +26,23 @@ struct SlicedTensor {
   std::vector<Slice> slices;  // disjoint, covering all of it: one, or one per rank that holds a part of its own
 };
 
-// The slices are disjoint, lie within the tensor and cover it. kCorrupt, naming tensor and slice. `where` names the
-// file that says so.
+// Checks that the slices are disjoint, lie within the tensor and cover it. kCorrupt, naming tensor and slice. `where`
+// names the file for the message.
 Status CheckSlices(const SlicedTensor& tensor, const std::string& where);
 
-// The open file that a slice lies in, by its name.
+// The open file that stores a slice, by name.
 using SliceFiles = std::function<const SafetensorsFile&(const std::string& name)>;
 
 // Takes the bytes of a part in runs of whole elements, in any order: `bytes` are those from byte `at` of the part on.
 using PutBytes = std::function<Status(int64_t at, std::span<const std::byte> bytes)>;
 
-// Gives all bytes of `part` to `put`, from the slices that have something of it, and reads no others; those are read
-// whole, since their checksums are of all of them. Memory: 512 KiB. kCorrupt where a checksum differs; what `put` was
-// given is then anything. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
+// Gives all bytes of `part` to `put`, from the slices that overlap it, and reads no others; those are read whole, since
+// their checksums cover all of them. Memory: 512 KiB. kCorrupt if a checksum differs; the bytes given to `put` are then
+// undefined. REQUIRES: `part` is of this tensor, and CheckSlices was OK.
 Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const Box& part, const PutBytes& put);
-// The same for one in memory.
+// The same for a part in memory.
 Status LoadSlices(const SlicedTensor& tensor, const SliceFiles& files, const PartView& part);
-// Reads all of them for their checksums alone.
+// Reads all of them only to check their checksums.
 Status VerifySlices(const SlicedTensor& tensor, const SliceFiles& files);
 
 // `what` has another checksum than its manifest says.

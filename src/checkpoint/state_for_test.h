@@ -15,7 +15,7 @@
 
 namespace temper {
 
-// A value that must be there (a range-for over `*List(...)` would outlive its Result).
+// A value that must be present (a range-for over `*List(...)` would outlive its Result).
 template <class T>
 T Must(Result<T> result) {
   TEMPER_CHECK(result.ok()) << result.status().message();
@@ -30,7 +30,7 @@ inline void Spill(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-// Random bits (NaNs, infinities and denormals among them) as training memory: two weights in one file, moments in
+// Random bits (including NaNs, infinities and denormals) as training memory: two weights in one file, moments in
 // another.
 struct SampleState {
   explicit SampleState(int64_t step, uint64_t seed = 1, int64_t rows = 37) : step(step) {

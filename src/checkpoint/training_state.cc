@@ -210,7 +210,7 @@ bool IsValueName(const std::string& name) {
 }
 
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> tensors, Communicator& communicator) {
-  // An empty part is nobody's to write, unless the whole is empty.
+  // No rank writes an empty part, unless the whole is empty.
   std::erase_if(tensors, [](const CheckpointTensor& t) {
     return t.slice().shape.elements() == 0 && t.part.global.elements() != 0;
   });

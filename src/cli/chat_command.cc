@@ -9,7 +9,10 @@
 #include "base/log.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "config/run_options.h"
+#include "run/chat_context.h"
 #include "run/decoding.h"
+#include "run/machine.h"
 
 namespace temper {
 namespace {
@@ -21,9 +24,10 @@ constexpr char kUsage[] =
 constexpr int64_t kContext = 4096;  // tokens of conversation kept, where the model allows it
 
 // Tokens of the whole conversation up to where the model speaks next.
-Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages) {
+Result<std::vector<int32_t>> EncodeConversation(const DecodingModel& model, const OrderedJson& messages,
+                                                const ChatOptions& chat) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, chat));
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
@@ -33,16 +37,19 @@ Result<int> ChatCommand(const Arguments& arguments) {
   ModelOptions options;
   SamplingOptions sampling;
   std::string system;
+  JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
   groups.push_back({"Conversation",
                     {{.name = "system",
                       .target = &system,
                       .help = "what the model is told before the first message",
-                      .value_hint = "TEXT"}}});
+                      .value_hint = "TEXT"},
+                     ChatTemplateKwargs(kwargs)}});
   groups.push_back(sampling.Group());
   TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+  TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   if (!model.chat_template) {
     return InvalidArgument(model.opened.folder() + " has no chat template; temper generate continues raw text");
@@ -66,7 +73,7 @@ Result<int> ChatCommand(const Arguments& arguments) {
       return static_cast<int64_t>(tokens.size()) >= model.session->context();
     };
     messages.push_back(message);
-    TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeConversation(model, messages));
+    TEMPER_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeConversation(model, messages, context.options()));
     if (too_long(ids)) {
       LogWarning(
           fmt::format("the conversation has reached the {} tokens of the context: what was said before is "
@@ -74,7 +81,7 @@ Result<int> ChatCommand(const Arguments& arguments) {
                       model.session->context()));
       messages = start;
       messages.push_back(message);
-      TEMPER_ASSIGN_OR_RETURN(ids, EncodeConversation(model, messages));
+      TEMPER_ASSIGN_OR_RETURN(ids, EncodeConversation(model, messages, context.options()));
     }
     if (too_long(ids)) {
       LogWarning(fmt::format("this message has {} tokens, too many for the context of {}: shorten it", ids.size(),

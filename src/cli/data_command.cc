@@ -9,6 +9,7 @@
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "config/run_config.h"
+#include "config/run_options.h"
 #include "data/packing.h"
 #include "data/preview.h"
 #include "run/data.h"
@@ -30,9 +31,10 @@ Result<int> DataCommand(const Arguments& arguments) {
   }
   ModelChoice choice;
   std::string data_file;
-  int64_t samples = 2, seed = 42;
-  std::optional<int64_t> max_seq_len;
-  bool train_on_prompt = false, skip_bad_rows = false, packed = false;
+  int64_t seed = 42;
+  std::optional<int64_t> samples, max_seq_len;
+  bool train_on_prompt = false, skip_bad_rows = false, packed = false, json = false;
+  JsonObject kwargs;
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(
       const bool go,
@@ -44,8 +46,13 @@ Result<int> DataCommand(const Arguments& arguments) {
              {.name = "samples",
               .target = &samples,
               .help = "how many samples (or packed rows) to show",
-              .range = {.at_least = 1}},
+              .range = {.at_least = 1},
+              .default_text = "2; with json all"},
              {.name = "packed", .target = &packed, .help = "show packed rows of max_seq_len tokens instead of samples"},
+             {.name = "json",
+              .target = &json,
+              .help = "print a line of JSON per sample: ids, labels (-100: not learnt), and what is learnt as text"},
+             ChatTemplateKwargs(kwargs),
              {.name = "max_seq_len",
               .target = &max_seq_len,
               .help = "tokens of a row",
@@ -60,6 +67,7 @@ Result<int> DataCommand(const Arguments& arguments) {
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(choice.model, "model"));
   TEMPER_RETURN_IF_ERROR(RequireOption(data_file, "data"));
+  if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), choice));
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
@@ -68,12 +76,20 @@ Result<int> DataCommand(const Arguments& arguments) {
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
+                                                           .chat_template_kwargs = kwargs,
                                                            .threads = AvailableProcessors()}));
   DescribeData(data.dataset);
   const TokenStore& store = data.dataset.store;
   const PreviewOptions style{.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
+  if (json) {
+    for (int64_t i = 0; i < std::min(samples.value_or(store.size()), store.size()); ++i) {
+      std::fputs((SampleAsJson(store, i, data.dataset.PlaceOf(i), *data.tokenizer) + "\n").c_str(), stdout);
+    }
+    return 0;
+  }
+  constexpr int64_t kShown = 2;
   if (!packed) {
-    for (int64_t i = 0; i < std::min(samples, store.size()); ++i) {
+    for (int64_t i = 0; i < std::min(samples.value_or(kShown), store.size()); ++i) {
       std::fputs((PreviewSample(store, i, *data.tokenizer, style) + "\n").c_str(), stdout);
     }
     return 0;
@@ -82,7 +98,7 @@ Result<int> DataCommand(const Arguments& arguments) {
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   Packing packing(store, all, {.max_seq_len = row});
   packing.Pack(static_cast<uint64_t>(seed), 0);
-  for (int64_t r = 0; r < std::min(samples, packing.rows()); ++r) {
+  for (int64_t r = 0; r < std::min(samples.value_or(kShown), packing.rows()); ++r) {
     std::fputs((PreviewRow(store, packing.row(r), row, *data.tokenizer, style) + "\n").c_str(), stdout);
   }
   return 0;

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "compile/train_step.h"
 #include "config/run_config.h"
+#include "config/run_options.h"
 #include "plan/compiled_run.h"
 #include "program/program_names.h"
 #include "run/data.h"
@@ -31,6 +32,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
   std::string data_file;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
+  JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
   groups.push_back({"Data",
                     {{.name = "data", .target = &data_file, .help = "file to measure on"},
@@ -39,6 +41,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
                       .help = "tokens of a row; longer samples are cut",
                       .range = {.at_least = 2},
                       .default_text = "2048, or the model's if that is less"},
+                     ChatTemplateKwargs(kwargs),
                      {.name = "train_on_prompt", .target = &train_on_prompt, .help = "count the loss on prompts too"},
                      {.name = "skip_bad_rows",
                       .target = &skip_bad_rows,
@@ -65,6 +68,7 @@ Result<int> EvalCommand(const Arguments& arguments) {
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
                                                            .template_date = Today(),
+                                                           .chat_template_kwargs = kwargs,
                                                            .threads = threads}));
   DescribeData(data.dataset);
 

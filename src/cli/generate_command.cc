@@ -6,7 +6,10 @@
 
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "config/run_options.h"
+#include "run/chat_context.h"
 #include "run/decoding.h"
+#include "run/machine.h"
 
 namespace temper {
 namespace {
@@ -16,14 +19,15 @@ constexpr char kUsage[] =
     "Continues the text; with --chat, answers it as a user's message. Prints the continuation on stdout.\n";
 
 // The prompt's tokens: as text, or as a conversation of one message.
-Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std::string& prompt, bool chat) {
+Result<std::vector<int32_t>> EncodePrompt(const DecodingModel& model, const std::string& prompt, bool chat,
+                                          const ChatOptions& options) {
   if (!chat) return model.tokenizer->Encode(prompt);
   if (!model.chat_template) {
     return InvalidArgument(model.opened.folder() + " has no chat template: leave out --chat to continue raw text");
   }
   const OrderedJson messages = {{{"role", "user"}, {"content", prompt}}};
   TEMPER_ASSIGN_OR_RETURN(const std::string text,
-                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true));
+                          model.chat_template->Render(messages, nullptr, /*add_generation_prompt=*/true, options));
   return model.tokenizer->Encode(text, {.add_special = false});
 }
 
@@ -34,18 +38,20 @@ Result<int> GenerateCommand(const Arguments& arguments) {
   SamplingOptions sampling;
   std::string prompt;
   bool chat = false;
+  JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
-  groups.push_back({"Prompt",
-                    {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
-                     {.name = "chat",
-                      .target = &chat,
-                      .help = "answer the prompt as a message, through the model's chat template"}}});
+  groups.push_back(
+      {"Prompt",
+       {{.name = "prompt", .target = &prompt, .help = "text to continue", .value_hint = "TEXT"},
+        {.name = "chat", .target = &chat, .help = "answer the prompt as a message, through the model's chat template"},
+        ChatTemplateKwargs(kwargs)}});
   groups.push_back(sampling.Group());
   TEMPER_ASSIGN_OR_RETURN(const bool go, ReadCommandOptions(arguments, std::move(groups), kUsage));
   if (!go) return 0;
   TEMPER_RETURN_IF_ERROR(RequireOption(options.choice.model, "model"));
+  TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
-  TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat));
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodePrompt(model, prompt, chat, context.options()));
   if (ids.empty())
     return InvalidArgument("--prompt is empty and this tokenizer puts nothing in front of a text: say something");
   const auto length = static_cast<int64_t>(ids.size());

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/train_setup.h"
 #include "config/run_options.h"
+#include "data/tokenizer/transformers_files.h"
 #include "model/initialize.h"
 #include "plan/compiled_run.h"
 #include "run/data.h"
@@ -171,6 +172,8 @@ void Announce(const Run& run) {
                       run.setup.model.model().facts().architecture, static_cast<double>(run.compiled.parameters) * 1e-6,
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
                       c.machine.device == DeviceChoice::kGpu ? "a GPU" : Counted(*c.machine.threads, "thread")));
+  const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;
+  if (!tokenizer.empty()) LogInfo("tokenizer   " + tokenizer);
   if (!run.setup.ranks.alone()) {
     LogInfo(fmt::format("mesh        {}: {} ranks, {} with rows of their own", run.compiled.mesh.mesh.ToString(),
                         run.setup.ranks.size(), run.compiled.data_ranks()));

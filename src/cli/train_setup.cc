@@ -9,6 +9,7 @@
 #include "config/foreign_names.h"
 #include "config/run_options.h"
 #include "data/records.h"
+#include "data/weight_search.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
 
@@ -24,6 +25,11 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
     }
     if (const auto file = env.OpenForRead(path); !file.ok()) {
       return file.status().WithContext(fmt::format("--{}", option));
+    }
+    // What it is shows in its first rows; a text is only read when it is needed.
+    if (IsTextFile(path)) continue;
+    if (const auto rows = RecordReader::Open(env, path); !rows.ok()) {
+      return rows.status().WithContext(fmt::format("--{}", option));
     }
   }
   return OkStatus();

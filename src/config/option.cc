@@ -236,6 +236,13 @@ Status StorePairs(const Option& option, const OrderedJson& json, TextPairs& targ
   return OkStatus();
 }
 
+Status StoreObject(const Option& option, const OrderedJson& json, JsonObject& target, const std::string& where) {
+  if (json.is_null()) return target.text.clear(), OkStatus();
+  if (!json.is_object()) return Refuse(option, "a JSON object, such as {\"a\": true}", ShownJson(json), where);
+  target.text = json.empty() ? "" : json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return OkStatus();
+}
+
 Status StoreBool(const Option& option, std::string_view text, bool& target, const std::string& where) {
   if (!EqualIgnoringCase(text, "true") && !EqualIgnoringCase(text, "false")) {
     return Refuse(option, "true or false", Quoted(text), where);
@@ -338,7 +345,7 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                    return OkStatus();
                  },
                  [&](const Choice& v) { return StoreChoice(option, text, v, where); },
-                 [&](auto* v) {  // TextOrList, pairs and patterns: as in a file
+                 [&](auto* v) {  // TextOrList, pairs, patterns and objects: as in a file
                    OrderedJson json = std::string(text);
                    if (structured) {
                      TEMPER_ASSIGN_OR_RETURN(json, ParseYamlValue(text, where + ", " + option.name));
@@ -349,6 +356,8 @@ Status SetFromText(const Option& option, std::string_view text, const std::strin
                      return StoreList(option, json, *v, where);
                    } else if constexpr (std::is_same_v<decltype(v), IntList*>) {
                      return StoreIntegers(option, json, *v, where);
+                   } else if constexpr (std::is_same_v<decltype(v), JsonObject*>) {
+                     return StoreObject(option, json, *v, where);
                    } else if constexpr (std::is_same_v<decltype(v), TextPairs*>) {
                      return StorePairs(option, json, *v, where);
                    } else {
@@ -411,6 +420,11 @@ Status SetFromJson(const Option& option, const OrderedJson& json, const std::str
                            [&](std::string_view t) { return StoreChoice(option, t, v, where); });
           },
           [&](IntList* v) { return StoreIntegers(option, json, *v, where); },
+          [&](JsonObject* v) {
+            const bool quoted = json.is_string() && json.get_ref<const std::string&>().starts_with('{');
+            if (quoted) return SetFromText(option, json.get_ref<const std::string&>(), where);
+            return StoreObject(option, unset ? OrderedJson() : json, *v, where);
+          },
           [&](auto* v) { return StorePatterns(option, json, *v, where); }},
       option.target);
 }
@@ -445,6 +459,7 @@ std::string ValueAsYaml(const Option& option) {
                                },
                                [](const Choice& v) { return std::string(v.names[static_cast<size_t>(v.get())]); },
                                [](const IntList* v) { return fmt::format("[{}]", fmt::join(*v, ", ")); },
+                               [](const JsonObject* v) { return v->text.empty() ? "null" : v->text; },
                                [](const auto* v) { return PatternsAsYaml(*v); }},
                     option.target);
 }
@@ -462,6 +477,7 @@ std::string ValueHint(const Option& option) {
                  [](const TextPairs*) { return std::string("[[TEXT, TEXT]]"); },
                  [](const Choice& v) { return fmt::format("{}", fmt::join(v.names, "|")); },
                  [](const IntList*) { return std::string("[N, ...]"); },
+                 [](const JsonObject*) { return std::string("JSON"); },
                  [](const auto*) { return std::string("{NAME: N}"); }},
       option.target);
 }

@@ -34,6 +34,11 @@ using IntList = std::vector<int64_t>;
 // Pairs of texts in the order given: [[lm_head, "fsdp,tp"]].
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
+// A JSON object, as text; empty where it is not set.
+struct JsonObject {
+  std::string text;
+};
+
 // A flag that may carry a value: absent, present ("") or present with text. `--resume`, `--resume=checkpoint-100`.
 struct OptionalText {
   std::optional<std::string>* value;
@@ -66,7 +71,7 @@ struct Range {
 
 using OptionTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
                                   std::optional<double>*, std::optional<Bytes>*, OptionalText, TextOrList*, TextPairs*,
-                                  IntPatterns*, NumberPatterns*, IntList*, Choice>;
+                                  IntPatterns*, NumberPatterns*, IntList*, JsonObject*, Choice>;
 
 struct Option {
   std::string name;  // "learning_rate"; "lora.r" is the key r of the section lora

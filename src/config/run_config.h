@@ -49,9 +49,10 @@ struct RunConfig {
     bool packing = true;
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
-    std::string template_date;  // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
-    // No option: whether rows have weights (data/records.h: HasWeights). Resolve takes it from the facts, since what is
-    // compiled depends on it.
+    JsonObject chat_template_kwargs;  // variables for the chat template
+    std::string template_date;        // YYYY-MM-DD, what a chat template sees as today; saved, so that a run repeats
+    // No option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts, since
+    // what is compiled depends on it.
     bool weighted = false;
   };
 

@@ -45,6 +45,10 @@ Choice ChoiceOfRule(const UpdateRule*& rule) {
 
 }  // namespace
 
+Option ChatTemplateKwargs(JsonObject& kwargs) {
+  return {"chat_template_kwargs", &kwargs, "variables for the chat template, such as {\"enable_thinking\": false}"};
+}
+
 std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   const Range positive = {.at_least = 1};
   const Range not_negative = {.at_least = 0};
@@ -77,6 +81,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "put the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
+           ChatTemplateKwargs(c.data.chat_template_kwargs),
            {.name = "template_date",
             .target = &c.data.template_date,
             .help = "date that a chat template sees as today",

@@ -16,6 +16,9 @@ OptionSet RunOptions(RunConfig& config);
 // Its groups alone, for a command that adds options of its own.
 std::vector<OptionGroup> RunOptionGroups(RunConfig& config);
 
+// chat_template_kwargs, for commands that render conversations without a RunConfig.
+Option ChatTemplateKwargs(JsonObject& kwargs);
+
 // `config` as YAML; `notes` as in ResolvedRun. ParseRunConfig reads it back to an equal configuration. What is saved
 // for people to run again should have output.overwrite and output.resume cleared first.
 std::string PrintRunConfig(const RunConfig& config, const std::map<std::string, std::string>& notes = {});

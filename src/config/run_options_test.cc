@@ -358,6 +358,32 @@ TEST(RunOptions, AnyTextReadsBackEqual) {
   }
 }
 
+TEST(RunOptions, VariablesOfTheChatTemplateAreAnObjectInFilesAndOnTheCommandLine) {
+  const std::string want = R"({"enable_thinking":false,"date_string":"26 Jul 2024","n":[1,null]})";
+  for (const char* yaml : {"chat_template_kwargs: {enable_thinking: false, date_string: 26 Jul 2024, n: [1, null]}\n",
+                           "chat_template_kwargs:\n  enable_thinking: false\n  date_string: 26 Jul 2024\n  n: [1, ~]\n",
+                           "chat_template_kwargs: '{\"enable_thinking\": false, \"date_string\": \"26 Jul 2024\", "
+                           "\"n\": [1, null]}'\n"}) {
+    const auto file = ParseRunConfig(yaml, "run.yaml");
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    EXPECT_EQ(file->data.chat_template_kwargs.text, want);
+    const auto back = ParseRunConfig(PrintRunConfig(*file), "saved");
+    ASSERT_TRUE(back.ok()) << back.status().message() << "\n" << PrintRunConfig(*file);
+    EXPECT_EQ(back->data.chat_template_kwargs.text, want);
+    EXPECT_EQ(ResultChangingDifferences(RunConfig(), *file).size(), 1u);
+  }
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const Option& option = *options.Find("chat_template_kwargs");
+  ASSERT_TRUE(SetFromText(option, R"({"enable_thinking": false})", "command line").ok());
+  EXPECT_EQ(config.data.chat_template_kwargs.text, R"({"enable_thinking":false})");
+  for (const char* wrong : {"enable_thinking=false", "[1]", "7"}) {
+    EXPECT_HAS(SetFromText(option, wrong, "command line").message(), "chat_template_kwargs should be a JSON object");
+  }
+  ASSERT_TRUE(SetFromText(option, "{}", "command line").ok());
+  EXPECT_EQ(config.data.chat_template_kwargs.text, "");
+}
+
 TEST(RunOptions, ShardingRulesAreAListOfPairsInFilesAndOnTheCommandLine) {
   const TextPairs want = {{"lm_head", "fsdp,tp"}, {"norm", "replicate"}};
   const auto file = ParseRunConfig("placement: [[lm_head, \"fsdp,tp\"], [norm, replicate]]\n", "run.yaml");

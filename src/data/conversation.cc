@@ -37,6 +37,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRoles =
     {"tool_call", "function_call"},
 }};
 
+// Names that other tools give the two speakers: no template takes them for what they mean.
+Status CheckRole(const std::string& role, const std::string& where) {
+  if (role == "user" || role == "assistant") return OkStatus();
+  const auto* known = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == role; });
+  if (known == kRoles.end() || (known->second != "user" && known->second != "assistant")) return OkStatus();
+  return Corrupt(
+      fmt::format("{}: the role \"{}\" is called \"{}\" in messages: rename it", where, role, known->second));
+}
+
 // The calls of a function_call turn: JSON text of one {name, arguments} or a list of them.
 Result<OrderedJson> ToolCalls(const OrderedJson& value, const std::string& where) {
   OrderedJson parsed = value;
@@ -165,10 +174,12 @@ Status NormalizeMessages(OrderedJson& messages, const std::string& where) {
     if (!message.is_object()) return Corrupt(place + " should be an object {\"role\": ..., \"content\": ...}");
     const OrderedJson* role = Find(message, "role");
     if (!role || !role->is_string()) return Corrupt(place + ": 'role' is missing");
+    TEMPER_RETURN_IF_ERROR(CheckRole(role->get_ref<const std::string&>(), place));
     const OrderedJson* calls = Find(message, "tool_calls");
     const OrderedJson* content = Find(message, "content");
     if (!content) {
-      if (!calls) return Corrupt(place + ": 'content' is missing");
+      if (!calls)
+        return Corrupt(place + (message.contains("content") ? ": 'content' is null" : ": 'content' is missing"));
       message["content"] = "";
     } else if (content->is_array()) {
       TEMPER_ASSIGN_OR_RETURN(std::string text, JoinParts(*content, place));

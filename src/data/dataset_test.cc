@@ -77,23 +77,6 @@ TEST(Dataset, KnowsTheRowOfEverySample) {
   EXPECT_EQ(data->PlaceOf(last), c + " line 2");
 }
 
-TEST(Dataset, TellsAheadWhetherAFileHasWeights) {
-  const auto has = [](const std::string& name, const std::string& text) {
-    return HasWeights(PosixEnv(), Write(name, text));
-  };
-  const std::string plain = "{\"prompt\":\"a\",\"completion\":\"b\"}\n";
-  EXPECT_FALSE(has("w0.jsonl", plain + plain));
-  EXPECT_FALSE(has("w1.jsonl", plain + R"({"prompt":"a","completion":"my \"weight\"","weight":1.0})"));
-  EXPECT_FALSE(has("w2.jsonl", plain + R"({"prompt":"a","completion":"b","weight":0})"));
-  EXPECT_TRUE(has("w3.jsonl", plain + R"({"prompt":"a","completion":"b","weight":0.5})"));
-  EXPECT_TRUE(has("w4.jsonl", plain + R"({"prompt":"a","completion":"b","\u0077eight":2})"));
-  EXPECT_TRUE(has("w5.json", R"([{"messages":[{"role":"assistant","content":"b","loss":0.5}]}])"));
-  EXPECT_FALSE(has("w6.json", R"([{"messages":[{"role":"assistant","content":"b","train":false}]}])"));
-  EXPECT_FALSE(has("w7.txt", R"({"text":"a","weight":0.5})"));
-  EXPECT_FALSE(has("w8.jsonl", "not JSON, a \"weight\" of 0.5\n"));
-  EXPECT_FALSE(HasWeights(PosixEnv(), "/nonexistent.jsonl"));
-}
-
 TEST(Dataset, IsTheSameWithAnyNumberOfThreads) {
   std::string rows;
   for (int i = 0; i < 5000; ++i) {  // several blocks
@@ -139,6 +122,18 @@ TEST(Dataset, BadRowsAreErrorsNamingFileAndLine) {
   ExpectError(Load({Write("unknown.jsonl", "{\"foo\":1}\n{\"bar\":1}\n")}), {"unknown.jsonl line 1", "'foo'"});
   ExpectError(Load({Write("surrogate.jsonl", good + "{\"prompt\":\"\\ud800\",\"completion\":\"b\"}\n")}),
               {"surrogate.jsonl line 2"});
+}
+
+// Python's json writes it, for fields that are not read more often than not.
+TEST(Dataset, NanIsNull) {
+  const std::string nan = R"({"prompt":"a","completion":"NaN \"","score":NaN,"x":[-Infinity,Infinity]})";
+  const auto data = Load({Write("nan.jsonl", nan + "\n" + nan + "\n")});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_EQ(TextOf(data->store, 1), "<s>aNaN \"</s>");
+  ExpectError(Load({Write("nan2.jsonl", nan + "\n" + R"({"prompt":"a","completion":NaN})")}),
+              {"nan2.jsonl line 2: 'completion' is null"});
+  ExpectError(Load({Write("nan3.jsonl", nan + "\n" + R"({"prompt":"a","completion":"b","x":NaNa})")}),
+              {"nan3.jsonl line 2: not valid JSON"});
 }
 
 TEST(Dataset, FilesWithoutAnythingToLearnAreErrors) {

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/utf8.h"
+#include "format/json.h"
 
 namespace temper {
 namespace {
@@ -61,6 +63,35 @@ std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokeniz
   return fmt::format("--- sample {}: {} tokens, {} supervised ---\n", sample, store.length(sample),
                      SupervisedOf(store, sample)) +
          Body(store, sample, tokenizer, options);
+}
+
+std::string SampleAsJson(const TokenStore& store, int64_t sample, const std::string& place,
+                         const Tokenizer& tokenizer) {
+  const auto tokens = store.tokens(sample);
+  OrderedJson labels = OrderedJson::array(), weights = OrderedJson::array(), spans = OrderedJson::array();
+  bool weighted = false;
+  size_t begin = 0;
+  for (size_t i = 0; i <= tokens.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const bool supervised = i < tokens.size() && store.supervised(sample, at);
+    const bool before = i > 0 && store.supervised(sample, at - 1);
+    if (supervised && !before) begin = i;
+    if (before && !supervised) {
+      spans.push_back({{"begin", begin}, {"end", i}, {"text", TextOf(tokens, begin, i, tokenizer)}});
+    }
+    if (i == tokens.size()) break;
+    const TokenWeight weight = supervised ? store.weight(sample, at) : 0;
+    labels.push_back(supervised ? tokens[i] : -100);
+    weights.push_back(WeightValue(weight));
+    weighted |= supervised && weight != kUnitWeight;
+  }
+  OrderedJson out = OrderedJson::object();
+  out["place"] = place;
+  out["input_ids"] = tokens;
+  out["labels"] = std::move(labels);
+  if (weighted) out["weights"] = std::move(weights);
+  out["spans"] = std::move(spans);
+  return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,

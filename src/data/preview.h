@@ -23,6 +23,11 @@ struct PreviewOptions {
 std::string PreviewSample(const TokenStore& store, int64_t sample, const Tokenizer& tokenizer,
                           const PreviewOptions& options);
 
+// One sample as an object on one line, for programs: "place", "input_ids", "labels" (-100 where nothing is learnt),
+// "weights" (of labels; only where one is not 1), and "spans": [{"begin", "end", "text"}], the learnt tokens
+// [begin, end) and what they say. Text that is cut within a character has U+FFFD there.
+std::string SampleAsJson(const TokenStore& store, int64_t sample, const std::string& place, const Tokenizer& tokenizer);
+
 // A packed row: its samples one after another under a line that tells how full the row of `max_seq_len` is.
 std::string PreviewRow(const TokenStore& store, std::span<const int32_t> samples, int64_t max_seq_len,
                        const Tokenizer& tokenizer, const PreviewOptions& options);

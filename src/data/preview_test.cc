@@ -38,6 +38,20 @@ TEST(Preview, WeightsStandBehindWhatTheyWeigh) {
   EXPECT_EQ(PreviewSample(store, 0, tokenizer, {}), "--- sample 0: 4 tokens, 3 supervised ---\na[[bc]]{0.5}[[d]]\n");
 }
 
+TEST(Preview, JsonHasIdsLabelsAndWhatIsLearnt) {
+  TokenStore store;
+  const FakeTokenizer tokenizer;
+  store.Add(*tokenizer.Encode("ab\"d", {.add_special = false}), std::vector<uint8_t>{0, 1, 0, 1});
+  EXPECT_EQ(SampleAsJson(store, 0, "f line 1", tokenizer),
+            R"({"place":"f line 1","input_ids":[97,98,34,100],"labels":[-100,98,-100,100],)"
+            R"("spans":[{"begin":1,"end":2,"text":"b"},{"begin":3,"end":4,"text":"d"}]})");
+  store.Add(*tokenizer.Encode("ab", {.add_special = false}), std::vector<uint8_t>{0, 1},
+            std::vector<TokenWeight>{0, kUnitWeight / 4});
+  EXPECT_EQ(SampleAsJson(store, 1, "f line 2", tokenizer),
+            R"({"place":"f line 2","input_ids":[97,98],"labels":[-100,98],"weights":[0.0,0.25],)"
+            R"("spans":[{"begin":1,"end":2,"text":"b"}]})");
+}
+
 TEST(Preview, ColourIsGreenForSupervisedAndDimForMasked) {
   const TokenStore store = StoreOf({{"a", "b"}});
   EXPECT_EQ(PreviewSample(store, 0, FakeTokenizer(), {.colour = true}),

@@ -27,9 +27,16 @@ std::string KeysOf(const OrderedJson& row) {
   return keys.empty() ? "none" : keys;
 }
 
+// Of a field that is needed.
+Status NoField(const OrderedJson& row, const char* key, const std::string& where) {
+  if (row.contains(key))
+    return Corrupt(fmt::format("{}: '{}' is null; give it a value, or leave the row out", where, key));
+  return Corrupt(fmt::format("{}: '{}' is missing; the row has {}", where, key, KeysOf(row)));
+}
+
 Result<std::string> Text(const OrderedJson& row, const char* key, const std::string& where) {
   const OrderedJson* value = Find(row, key);
-  if (!value) return Corrupt(fmt::format("{}: '{}' is missing; the row has {}", where, key, KeysOf(row)));
+  if (!value) return NoField(row, key, where);
   if (!value->is_string()) {
     return Corrupt(fmt::format("{}: '{}' should be text but is {}", where, key, value->type_name()));
   }
@@ -186,12 +193,12 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
       return TokensRecord(row, where);
     case RecordFormat::kMessages: {
       const OrderedJson* messages = Find(row, "messages");
-      if (!messages) return Corrupt(fmt::format("{}: 'messages' is missing; the row has {}", where, KeysOf(row)));
+      if (!messages) return NoField(row, "messages", where);
       return Conversation(*messages, row, where);
     }
     case RecordFormat::kConversations: {
       const OrderedJson* turns = Find(row, "conversations");
-      if (!turns) return Corrupt(fmt::format("{}: 'conversations' is missing; the row has {}", where, KeysOf(row)));
+      if (!turns) return NoField(row, "conversations", where);
       TEMPER_ASSIGN_OR_RETURN(OrderedJson messages, MessagesFromShareGpt(*turns, where));
       return Conversation(std::move(messages), row, where);
     }
@@ -250,6 +257,19 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
         where +
         ": preference data (chosen, rejected); Temper trains on single answers: keep the chosen ones, as "
         "prompt and completion or as messages");
+  }
+  // The fields of a format, but no values in them.
+  for (const std::vector<const char*>& fields : {std::vector{"prompt", "completion"},
+                                                 {"question", "answer"},
+                                                 {"instruction", "output"},
+                                                 {"instruction", "response"},
+                                                 {"messages"},
+                                                 {"conversations"},
+                                                 {"text"},
+                                                 {"input_ids"}}) {
+    const auto stated = [&](const char* key) { return row.contains(key); };
+    if (!std::all_of(fields.begin(), fields.end(), stated)) continue;
+    return NoField(row, *std::find_if_not(fields.begin(), fields.end(), has), where);
   }
   return Corrupt(
       fmt::format("{}: no known format. The row has {}; Temper reads prompt + completion, question + answer, "

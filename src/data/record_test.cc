@@ -184,6 +184,11 @@ TEST(Record, ReadyTokensKeepLabelsAndLosePadding) {
 
 TEST(Record, ErrorsNameTheRowAndTheField) {
   ExpectError(R"({"prompt": "a", "completion": 3})", "'completion' should be text but is number");
+  ExpectError(R"({"prompt": "a", "completion": null})", "'completion' is null");
+  ExpectError(R"({"text": null, "id": 3})", "'text' is null");
+  ExpectError(R"({"messages": [{"role": "model", "content": "a"}]})",
+              "message 1: the role \"model\" is called \"assistant\" in messages");
+  ExpectError(R"({"messages": [{"role": "user", "content": null}]})", "message 1: 'content' is null");
   ExpectError(R"({"prompt": "a", "answer": "b"})", "The row has 'prompt', 'answer'");
   ExpectError(R"({})", "The row has none");
   ExpectError(R"([])", "list");

@@ -3,11 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/utf8.h"
-#include "data/conversation.h"
 
 namespace temper {
 namespace {
@@ -16,13 +17,6 @@ namespace {
 constexpr int kDetectRows = 32;
 // A document is tokenised in one piece; an English one of this size has 250 million tokens.
 constexpr Bytes kMaxTextFile = GiB(1);
-
-bool IsTextFile(std::string_view path) {
-  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
-    if (path.ends_with(ending)) return true;
-  }
-  return false;
-}
 
 Result<std::string> ReadDocument(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, kMaxTextFile));
@@ -46,38 +40,11 @@ Result<std::string> ReadDocument(Env& env, const std::string& path) {
 
 }  // namespace
 
-namespace {
-
-// Whether a row's text may have a key that NormalizeMessages or MakeRecord take for a weight. A key may be written with
-// escapes.
-bool MayNameWeight(std::string_view text) {
-  for (const std::string_view key : {"weight\"", "loss\"", "train\"", "\\u00"}) {
-    if (text.find(key) != text.npos) return true;
+bool IsTextFile(std::string_view path) {
+  for (const std::string_view ending : {".txt", ".text", ".md", ".TXT"}) {
+    if (path.ends_with(ending)) return true;
   }
   return false;
-}
-
-bool IsWeight(TokenWeight weight) {
-  return weight != 0 && weight != kUnitWeight;
-}
-
-}  // namespace
-
-bool HasWeights(Env& env, const std::string& path) {
-  if (IsTextFile(path)) return false;
-  const auto reader = RecordReader::Open(env, path);
-  if (!reader.ok()) return false;
-  for (RawRow row;;) {
-    const auto more = (*reader)->Next(row);
-    if (!more.ok() || !*more) return false;
-    if (!MayNameWeight(row.text)) continue;
-    const auto record = (*reader)->Parse(std::move(row));
-    if (!record.ok()) continue;
-    if (IsWeight(record->weight)) return true;
-    for (const OrderedJson& message : record->messages) {
-      if (IsWeight(WeightOf(message))) return true;
-    }
-  }
 }
 
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path) {
@@ -93,6 +60,45 @@ Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::st
   TEMPER_RETURN_IF_ERROR(reader->Detect());
   return reader;
 }
+
+namespace {
+
+// What Python writes for numbers that JSON has not: each becomes null, as it is for the row's other readers. Nothing
+// where there is none.
+std::optional<std::string> WithoutNonFinite(std::string_view text) {
+  static constexpr std::array<std::string_view, 3> kNames = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  bool in_string = false, changed = false;
+  for (size_t i = 0; i < text.size();) {
+    if (in_string && text[i] == '\\') {
+      out += text.substr(i, 2);
+      i += 2;
+      continue;
+    }
+    in_string ^= text[i] == '"';
+    const auto name = std::find_if(kNames.begin(), kNames.end(),
+                                   [&](std::string_view n) { return !in_string && text.substr(i).starts_with(n); });
+    if (name == kNames.end()) {
+      out += text[i++];
+      continue;
+    }
+    out += "null";
+    i += name->size();
+    changed = true;
+  }
+  return changed ? std::optional(std::move(out)) : std::nullopt;
+}
+
+Result<OrderedJson> ParseRow(std::string_view text, const std::string& where) {
+  auto json = ParseOrderedJson(text, where);
+  if (json.ok()) return json;
+  const auto finite = WithoutNonFinite(text);
+  if (!finite) return json;
+  auto again = ParseOrderedJson(*finite, where);
+  return again.ok() ? again : json;
+}
+
+}  // namespace
 
 std::string RecordReader::Place(const RawRow& row) const {
   if (!rows_ || rows_->layout() == RowLayout::kLines) return fmt::format("line {}", row.line);
@@ -112,7 +118,7 @@ Status RecordReader::Detect() {
     Status problem = row.error;
     bool known = false;
     if (problem.ok()) {
-      const auto parsed = ParseOrderedJson(row.text, Where(row));
+      const auto parsed = ParseRow(row.text, Where(row));
       problem = parsed.status();
       if (parsed.ok()) {
         const auto format = DetectFormat(*parsed, Where(row));
@@ -146,7 +152,7 @@ Result<Record> RecordReader::Parse(RawRow row) const {
   if (format_ == RecordFormat::kTextFile) {
     return Record{.kind = RecordKind::kText, .where = path_, .text = std::move(row.text)};
   }
-  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseOrderedJson(row.text, where));
+  TEMPER_ASSIGN_OR_RETURN(OrderedJson json, ParseRow(row.text, where));
   Result<Record> record = MakeRecord(std::move(json), format_, where);
   if (record.ok() || row.number == format_row_.number) return record;
   return Status(record.status().code(), fmt::format("{}. The file was read as {} because of its {}",

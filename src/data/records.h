@@ -5,13 +5,15 @@
 //   while (*(*reader)->Next(row)) { Result<Record> record = (*reader)->Parse(std::move(row)); ... }
 //
 // The format is detected once per file, from the first of its rows that has one, and every row must then have it.
-// Memory is bounded by the longest row. A .txt (.text, .md) file is one row: the whole document, CRLF made LF.
+// NaN and Infinity, which Python writes and JSON has not, are read as null. Memory is bounded by the longest row. A
+// .txt (.text, .md) file is one row: the whole document, CRLF made LF.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/env.h"
 #include "base/status.h"
@@ -19,6 +21,9 @@
 #include "data/row_reader.h"
 
 namespace temper {
+
+// By its name: .txt, .text or .md.
+bool IsTextFile(std::string_view path);
 
 class RecordReader {
  public:
@@ -49,10 +54,5 @@ class RecordReader {
   std::unique_ptr<RowReader> rows_;            // null for a text file
   std::deque<RawRow> seen_;                    // rows read to detect the format, not handed out yet
 };
-
-// Whether some row of `path`, or some message of a row, has a weight other than 0 and 1. A look ahead of tokenising,
-// which the Programs of a run are compiled by: rows are read, and only those that may name a weight parsed, up to the
-// first that has one. False of what cannot be read: reading it as records says what is wrong.
-bool HasWeights(Env& env, const std::string& path);
 
 }  // namespace temper

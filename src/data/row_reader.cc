@@ -24,11 +24,22 @@ bool EndsWith(std::string_view text, std::string_view tail) {
                     [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b + 32 : b); });
 }
 
+// The line that makes a table's rows JSON lines; empty where the file's name is not that of a table.
+std::string CommandToJson(const std::string& path) {
+  const bool tabs = EndsWith(path, ".tsv");
+  if (!tabs && !EndsWith(path, ".csv")) return "";
+  return fmt::format(
+      "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{})]' < {} > {}",
+      tabs ? ", delimiter=\"\\t\"" : "", path, path.substr(0, path.size() - 4) + ".jsonl");
+}
+
 // What a file that is no text begins with, and what to do about it.
 std::optional<std::string_view> ForeignFormat(std::string_view head) {
   if (head.starts_with("\x1f\x8b")) return "is compressed with gzip: unpack it first (gunzip)";
   if (head.starts_with("\x28\xb5\x2f\xfd")) return "is compressed with zstd: unpack it first (unzstd)";
-  if (head.starts_with("PAR1")) return "is a Parquet file: convert it to JSON lines first";
+  if (head.starts_with("PAR1"))
+    return "is a Parquet file: convert it to JSON lines first (pandas.read_parquet(FILE).to_json(OUT, "
+           "orient=\"records\", lines=True))";
   if (head.starts_with("ARROW1")) return "is an Arrow file: convert it to JSON lines first";
   if (head.starts_with("PK\x03\x04")) return "is a zip archive: unpack it first";
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) {
@@ -159,6 +170,9 @@ Status RowReader::Probe() {
   TEMPER_ASSIGN_OR_RETURN(const int first, PeekAfterSpace());
   if (first < 0) return Corrupt(fmt::format("{} is empty: it holds no rows", path_));
   if (first != '{' && first != '[') {
+    if (const std::string command = CommandToJson(path_); !command.empty()) {
+      return Unsupported(fmt::format("{} is a table, and Temper reads JSON lines: {}", path_, command));
+    }
     return Corrupt(
         fmt::format("{} line {}: neither a JSON object nor a list begins here. Data is JSON lines (.jsonl), a "
                     "JSON list (.json) or plain text (.txt)",
@@ -166,10 +180,6 @@ Status RowReader::Probe() {
   }
   const bool named_lines = EndsWith(path_, ".jsonl") || EndsWith(path_, ".ndjson");
   layout_ = first == '[' ? RowLayout::kArray : RowLayout::kLines;
-  if (first == '{' && named_lines) {
-    Rewind(start);
-    return OkStatus();
-  }
   ValueScanner scanner;
   for (;;) {
     TEMPER_ASSIGN_OR_RETURN(const int c, Peek());
@@ -177,6 +187,12 @@ Status RowReader::Probe() {
     // A raw line end inside a string is valid nowhere: the line is broken, and lines it is.
     if (c == '\n') {
       layout_ = scanner.in_string() ? RowLayout::kLines : first == '[' ? RowLayout::kArray : RowLayout::kValues;
+      if (layout_ == RowLayout::kValues && named_lines) {
+        // A first row that was cut off, or one that goes on in the next line?
+        Skip();
+        TEMPER_ASSIGN_OR_RETURN(const int next, Peek());
+        if (!IsSpace(next) && next != '"' && next != '}' && next != ']') layout_ = RowLayout::kLines;
+      }
       break;
     }
     if (!scanner.Feed(static_cast<char>(c))) break;

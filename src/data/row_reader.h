@@ -1,7 +1,8 @@
 // RowReader: cuts a JSON data file into the texts of its rows, in order, without parsing them.
 //
 // Three layouts are told apart by looking at the bytes, not by trusting the name:
-//   lines   one JSON value per line (.jsonl), blank lines ignored; a broken line costs that line only
+//   lines   one JSON value per line (.jsonl), blank lines ignored; a broken line costs that line only. A .jsonl file
+//           whose first value is indented over several lines is "values" all the same
 //   array   one JSON array whose elements are the rows (.json)
 //   values  whole JSON values one after another, each over several lines (a pretty-printed single row, too)
 // A byte order mark and CRLF line ends are accepted. Memory is bounded by the longest row (at most `max_row`).

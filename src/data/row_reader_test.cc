@@ -83,6 +83,21 @@ TEST_F(RowReaderTest, ReadsObjectsSpreadOverLines) {
   EXPECT_EQ(layout_, RowLayout::kValues);
 }
 
+TEST_F(RowReaderTest, ReadsIndentedObjectsOfAFileNamedJsonl) {
+  EXPECT_EQ(Rows(Write("a.jsonl", "{\n  \"a\": 1\n}\n{\n  \"a\": 2\n}\n")),
+            (Strings{"1:{\n  \"a\": 1\n}", "4:{\n  \"a\": 2\n}"}));
+  // A first row that was cut off is a broken line.
+  EXPECT_EQ(Rows(Write("b.jsonl", "{\"a\":\n{\"a\": 2}\n")), (Strings{"1:{\"a\":", "2:{\"a\": 2}"}));
+}
+
+TEST_F(RowReaderTest, ATableComesWithTheLineThatConvertsIt) {
+  const auto rows = Rows(Write("a.csv", "prompt,completion\n1,2\n"));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_NE(rows[0].find("a.csv is a table, and Temper reads JSON lines: python3 -c 'import csv"), std::string::npos);
+  EXPECT_NE(rows[0].find("a.csv > "), std::string::npos);
+  EXPECT_TRUE(rows[0].ends_with("a.jsonl")) << rows[0];
+}
+
 TEST_F(RowReaderTest, AListThatIsBrokenIsAFinalErrorNamingTheLine) {
   for (const auto& [text, hint] : std::vector<std::pair<std::string, std::string>>{
            {"[\n{\"a\":1},\n{\"a\":", "line 3: the row that begins here never ends"},

@@ -89,6 +89,17 @@ bool RowTokenizer::EndsTurn(int32_t id) const {
   return id == eos_ || std::binary_search(stops.begin(), stops.end(), id);
 }
 
+bool RowTokenizer::IsWhiteSpace(int32_t id) const {
+  return tokenizer_.Decode(std::span(&id, 1), /*skip_special=*/false).find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+// Of the supervised tokens that end at `end`: the last that is more than white space, or the first.
+int32_t RowTokenizer::LastWord(const Sample& sample, size_t end) const {
+  size_t at = end - 1;
+  while (at > 0 && sample.supervised[at - 1] && IsWhiteSpace(sample.tokens[at])) --at;
+  return sample.tokens[at];
+}
+
 // The tokens of `text` as they are behind `context`, which is a special token or a line end: neither merges with what
 // follows in vocabularies that we know, and with it in front no "start of text" space is put before `text`.
 Result<std::vector<int32_t>> RowTokenizer::EncodeBehind(const std::string& context, std::string_view text) const {
@@ -165,6 +176,7 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
                            ": messages need a chat template, and the model has none: put one into its "
                            "tokenizer_config.json (chat_template), or use prompt/completion rows");
   }
+  if (Status known = chat_template_->CheckRoles(record.messages); !known.ok()) return known.WithContext(record.where);
   std::vector<RenderedChat> chats;
   if (std::any_of(record.messages.begin(), record.messages.end(), IsLearnt)) {
     ChatOptions chat = options_.chat;
@@ -215,10 +227,11 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   TEMPER_RETURN_IF_ERROR(EncodeParts(parts, sample, statistics));
 
   // {% generation %} blocks may leave the token that ends the turn outside: the model must learn it all the same.
+  // Or they may go on to the line end behind it: then the turn has ended all the same.
   std::optional<size_t> last;
   for (size_t i = 0; i < sample.tokens.size(); ++i) {
     if (!sample.supervised[i] && i > 0 && sample.supervised[i - 1] && EndsTurn(sample.tokens[i]) &&
-        !EndsTurn(sample.tokens[i - 1])) {
+        !EndsTurn(LastWord(sample, i))) {
       sample.supervised[i] = 1;
       if (!sample.weights.empty()) sample.weights[i] = sample.weights[i - 1];
     }
@@ -226,7 +239,8 @@ Result<Sample> RowTokenizer::TokenizeChat(const Record& record, const RenderedCh
   }
   if (!last) return sample;
   sample.Resize(*last + 1);
-  if (!EndsTurn(sample.tokens[*last]) && !tokenizer_.IsSpecial(sample.tokens[*last])) {
+  const int32_t ending = LastWord(sample, sample.tokens.size());
+  if (!EndsTurn(ending) && !tokenizer_.IsSpecial(ending)) {
     sample.tokens.push_back(eos_);
     sample.supervised.push_back(1);
     if (!sample.weights.empty()) sample.weights.push_back(sample.weights.back());
@@ -263,7 +277,7 @@ void RowTokenizer::Count(const Sample& sample, bool has_answers, DataStatistics&
     const bool last = i + 1 == sample.tokens.size() || !sample.supervised[i + 1];
     const bool end = EndsTurn(sample.tokens[i]);
     stops |= end;
-    says_something = (!first && says_something) || !end;
+    says_something = (!first && says_something) || (!end && !IsWhiteSpace(sample.tokens[i]));
     statistics.empty_answers += has_answers && last && !says_something;
   }
   ++statistics.samples;

@@ -8,8 +8,8 @@
 //
 //   prompt/completion   [what the tokenizer puts in front (BOS)] prompt COMPLETION EOS
 //   messages            the template's text, nothing added in front; ASSISTANT SPANS with the token that ends the turn,
-//                       EOS if the last span ends without one. One sample per text that the template needs: templates
-//                       that rewrite earlier turns need several (chat_template.h)
+//                       EOS if the last span ends without one (white space aside). One sample per text that the
+//                       template needs: templates that rewrite earlier turns need several (chat_template.h)
 //   text                [BOS] TEXT EOS, cut into windows of max_seq_len that overlap by one token, so that every
 //                       token is predicted exactly once
 //   tokens              as they are
@@ -107,6 +107,8 @@ class RowTokenizer {
                 DataStatistics& statistics) const;
   void Count(const Sample& sample, bool has_answers, DataStatistics& statistics) const;
   bool EndsTurn(int32_t id) const;
+  bool IsWhiteSpace(int32_t id) const;
+  int32_t LastWord(const Sample& sample, size_t end) const;
 
   const Tokenizer& tokenizer_;
   const ChatTemplate* const chat_template_;

@@ -202,6 +202,34 @@ TEST(RowTokenizer, ATurnThatTheTemplateLeavesOpenIsEndedByEos) {
   EXPECT_EQ(Learnt(tokenizer, out.samples[0]).substr(0, 1), "b");
 }
 
+// As in trainers' variants of Qwen's and Gemma's templates. A model that learnt another EOS behind the line end would
+// learn to go on after its end.
+TEST(RowTokenizer, ABlockThatEndsInWhiteSpaceEndsItsTurnOnce) {
+  const FakeTokenizer tokenizer;
+  const std::string head =
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content + '<|im_end|>\n \n' }}{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor "
+      "%}"
+      "{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}";
+  const std::string messages = R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+      {"role":"user","content":"c"},{"role":"assistant","content":""}])";
+  // The second ends the conversation outside of its blocks.
+  for (const std::string& tail : {std::string(), std::string("{{ eos_token }}")}) {
+    const ChatTemplate chat = Template(head + tail);
+    const Outcome out = RunRow(tokenizer, Chat(messages), {}, &chat);
+    ASSERT_EQ(out.samples.size(), 1u) << out.status.message();
+    EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "b<|im_end|>\n \n<|im_end|>\n \n");
+    EXPECT_EQ(out.samples[0].tokens.back(), '\n');
+    EXPECT_EQ(out.statistics.stopping_samples, 1);
+    EXPECT_EQ(out.statistics.empty_answers, 1);
+  }
+  // A turn that ends in white space and nothing else still lacks its end.
+  const ChatTemplate open = Template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content + '\n' }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  EXPECT_EQ(Learnt(tokenizer, RunRow(tokenizer, Chat(messages), {}, &open).samples[0]), "b\n\n</s>");
+}
+
 TEST(RowTokenizer, ATemplateThatPrintsBosTwiceIsAnError) {
   const FakeTokenizer tokenizer;
   const ChatTemplate chat =
@@ -254,6 +282,26 @@ TEST(RowTokenizer, ATokenAcrossTheStartOfAnAnswerIsSplitAsInGeneration) {
       RunRow(tokenizer, Chat(R"([{"role":"user","content":"a"},{"role":"assistant","content":"un"}])"), {}, &chat);
   EXPECT_EQ(Learnt(tokenizer, out.samples[0]), "un<|im_end|>");
   EXPECT_EQ(out.statistics.split_borders, 1);
+}
+
+TEST(RowTokenizer, ARoleThatNobodyKnowsIsAnError) {
+  const FakeTokenizer tokenizer;
+  const ChatTemplate chat = ChatMl();
+  for (const char* messages : {R"([{"role":"usr","content":"a"},{"role":"assistant","content":"b"}])",
+                               R"([{"role":"user","content":"a"},{"role":"asistant","content":"b"}])"}) {
+    const Outcome out = RunRow(tokenizer, Chat(messages), {}, &chat);
+    ASSERT_FALSE(out.status.ok());
+    EXPECT_NE(out.status.message().find("unknown role"), std::string::npos) << out.status.message();
+    EXPECT_NE(out.status.message().find("f line 1"), std::string::npos) << out.status.message();
+  }
+  // One that the template names is known.
+  const ChatTemplate granite = Template(
+      "{% for m in messages %}{% if m.role.startswith('document') %}D{% endif %}<|im_start|>{{ m.role }}:"
+      "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}");
+  const Record record = Chat(R"([{"role":"document 1","content":"x"},{"role":"user","content":"a"},
+                                 {"role":"assistant","content":"b"}])");
+  EXPECT_TRUE(RunRow(tokenizer, record, {}, &granite).status.ok());
+  EXPECT_FALSE(RunRow(tokenizer, record, {}, &chat).status.ok());
 }
 
 TEST(RowTokenizer, MessagesSwitchedOffAreContextOnly) {

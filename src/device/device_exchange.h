@@ -1,5 +1,5 @@
-// Exchanges of a few numbers between kernels of several ranks' devices: what Exchange (device/communicator.h) is to
-// kernels on the host.
+// Exchanges of a few numbers between kernels on several ranks' devices: the counterpart of Exchange
+// (device/communicator.h) for kernels on the host.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ class DeviceExchange {
   virtual ~DeviceExchange() = default;
   virtual int index() const = 0;  // of this rank in the group
   virtual int size() const = 0;
-  // What member i gives comes to lie at `all` + i * size. Addresses are the device's; it is enqueued among its kernels,
-  // and graphs cannot record it.
+  // The data of member i goes to `all` + i * size. Addresses are the device's; the exchange is enqueued among its
+  // kernels, and recordings cannot contain it.
   virtual Status AllGather(const std::byte* mine, std::byte* all, Bytes size) = 0;
 };
 
-// Who makes them.
+// Makes exchanges.
 class DeviceExchanges {
  public:
   virtual ~DeviceExchanges() = default;

@@ -1,4 +1,4 @@
-// A device's memory, without a device.
+// A device's memory, simulated without a device.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace temper {
 
-// Memory that lies elsewhere: the same bytes, but only through copies that are done late.
+// Memory that is not the host's: the same bytes, but accessed only through copies that are done late.
 class Elsewhere final : public Stream {
  public:
   Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override {
@@ -24,7 +24,7 @@ class Elsewhere final : public Stream {
     waiting_.clear();
     return OkStatus();
   }
-  // Copies so far, and the bytes of the largest.
+  // Number of copies so far, and the bytes of the largest.
   int64_t copies() const { return copies_; }
   size_t most() const { return most_; }
   void Forget() { copies_ = 0; }

@@ -1,7 +1,7 @@
-// The contract between the runtime and memory that no processor can follow an address into: the disk tier. Bytes are
-// read and written by their place in one flat space.
+// The contract between the runtime and memory that has no processor addresses: the disk tier. Bytes are read and
+// written by their place in one flat space.
 //
-// Thread rule: one thread reads while another writes; neither touches what the other does. No call allocates.
+// Thread rule: one thread reads while another writes; they touch different bytes. No call allocates.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual Bytes size() const = 0;
-  // Errors name the file, the place and the cause. REQUIRES: within size().
+  // Errors name the file, the offset and the cause. REQUIRES: within size().
   virtual Status Read(Bytes at, std::span<std::byte> to) = 0;
   virtual Status Write(Bytes at, std::span<const std::byte> from) = 0;
-  // Begins or ceases: the processor has nothing to do until something is read, so that what of it makes reads faster is
+  // Begins or ceases: the processor is idle until a read completes, so spending processor time to speed up reads is
   // free. May be called by any thread.
   virtual void NoteAwaited(bool /*awaited*/) {}
 };
 
-// A store as a device's memory, so that whoever moves bytes to and from a device does so to and from a store. Its
-// addresses are places plus a base above 0, which no processor may follow. Copies are done when they return; the store
-// must outlive it. Thread rule: the store's.
+// A store as a device's memory, so that code that moves bytes to and from a device also works with a store. Its
+// addresses are places plus a base above 0, which no processor may dereference. Copies are done when they return; the
+// store must outlive it. Thread rule: the store's.
 class StoreStream final : public Stream {
  public:
   StoreStream(Store& store, Bytes base) : store_(store), base_(base) {}

@@ -1,4 +1,4 @@
-// Libraries of GPUs' vendors, which are loaded when they are needed: a program starts without them.
+// Libraries of GPU vendors, loaded when they are needed: a program starts without them.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace temper {
 
-// Where such libraries lie without the loader's knowing it, in this order: the toolkits that CUDA_HOME, CUDA_PATH and
-// ROCM_PATH name, those in their usual places, and the packages (nvidia-cublas, nvidia-nccl) of the Python environment
-// that is active, or whose python3 is found first. Those folders that there are.
+// Folders to search beyond the loader's own, in this order: the toolkits that CUDA_HOME, CUDA_PATH and ROCM_PATH name,
+// toolkits in their usual places, and the packages (nvidia-cublas, nvidia-nccl) of the Python environment that is
+// active, or whose python3 is found first. Only folders that exist.
 std::vector<std::string> VendorLibraryFolders();
 
-// A library that was opened, and is never closed: the process keeps it.
+// An opened library. It is never closed: the process keeps it.
 class VendorLibrary {
  public:
-  // dlopen of `name` ("libcublasLt.so.13"): where the loader looks, else in the folders above. Errors: what the loader
-  // said, and where else it was looked for.
+  // dlopen of `name` ("libcublasLt.so.13"): where the loader looks, else in the folders above. Errors: the loader's
+  // message, and the other places searched.
   static Result<VendorLibrary> Open(const std::string& name);
 
   // *function = the library's `name`, or nullptr.
@@ -25,7 +25,7 @@ class VendorLibrary {
   void Find(const char* name, Function** function) {
     *function = reinterpret_cast<Function*>(AddressOf(name));
   }
-  // The first that was not found; empty: all were.
+  // The first function that was not found; empty: all were.
   const std::string& missing() const { return missing_; }
 
  private:

@@ -61,10 +61,12 @@ TEST_F(MappedFaults, ATruncatedFileIsToldAsChanged) {
   Must(tier->Read(Bytes{0}, memory_));
   ASSERT_TRUE(PosixEnv().Truncate(path_, 1'000'000).ok());
   const Status read = tier->Read(Bytes{0}, memory_);
-  ExpectSays(read, StatusCode::kCorrupt,
-             {path_, "tensor 'w'", "was changed", "is 1000000 bytes", "go on from the last checkpoint"});
+  ExpectSays(
+      read, StatusCode::kCorrupt,
+      {path_, "tensor 'w'", "has changed during the run", "is 1000000 bytes", "resume from the last checkpoint"});
   // What is left of it is of another file, too.
-  ExpectSays(tier->Read(Bytes{0}, std::span(memory_).first(4096)), StatusCode::kCorrupt, {path_, "was changed"});
+  ExpectSays(tier->Read(Bytes{0}, std::span(memory_).first(4096)), StatusCode::kCorrupt,
+             {path_, "has changed during the run"});
 }
 
 TEST_F(MappedFaults, AFileWrittenAnewInItsPlaceIsTold) {
@@ -74,7 +76,8 @@ TEST_F(MappedFaults, AFileWrittenAnewInItsPlaceIsTold) {
   Must(file->Append("x"));
   Must(file->Close());
   ASSERT_TRUE(PosixEnv().Truncate(path_, Must(PosixEnv().OpenForRead(path_))->size().v - 1).ok());
-  ExpectSays(tier->Read(Bytes{4096}, std::span(memory_).first(100)), StatusCode::kCorrupt, {path_, "was changed"});
+  ExpectSays(tier->Read(Bytes{4096}, std::span(memory_).first(100)), StatusCode::kCorrupt,
+             {path_, "has changed during the run"});
 }
 
 // Others may update a model's folder by renaming; what is open stays what it was.

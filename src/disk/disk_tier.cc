@@ -225,8 +225,8 @@ Status DiskTier::CheckUnchanged(const File& file) const {
                     path));
   }
   return Corrupt(
-      fmt::format("{} was changed under the run, which reads its weights from there: it was {} and is {}. Put "
-                  "it back as it was, and go on from the last checkpoint",
+      fmt::format("{} has changed during the run, which reads its weights from there: it was {} and is {}. Restore "
+                  "it, and resume from the last checkpoint",
                   path, Described(file.version), Described(now)));
 }
 

@@ -4,16 +4,16 @@
 //   above        regions that are mapped onto tensors of safetensors files, read only: frozen weights, which are read
 //                from the model's own folder, converted on the way where it holds another dtype
 //
-// Nothing is mapped into memory: a file that vanishes, shrinks or changes under a run is an error that names it, not a
-// signal, and not a step on other weights. Reads and writes go around the page cache.
+// Nothing is mapped into memory: a file that vanishes, shrinks or changes during a run is an error that names it, not a
+// signal, and not a step on wrong weights. Reads and writes go around the page cache.
 //
-// The spill file has no name: whichever way the process dies, its space is free again, and several runs and ranks may
-// use one folder. All of its space is reserved when it is made: a disk that is too small is found before training.
+// The spill file has no name: however the process dies, its space is freed, and several runs and ranks may use one
+// folder. All of its space is reserved when it is made: a disk that is too small is reported before training.
 //
-// Memory: planned (tensor/tier.h, DiskBuffers), allocated and touched by Create; Read and Write allocate nothing where
-// they succeed. Thread rule: any threads at once, on different bytes where one of them writes. Reads share what may be
-// in flight among each other, and so do writes: who calls first is served first, and the next one's chunks follow
-// without a gap (io_team.h). A caller that wants the disk's full rate has two transfers of a kind under way.
+// Memory: planned (tensor/tier.h, DiskBuffers), allocated and touched by Create; Read and Write allocate nothing when
+// they succeed. Thread rule: any threads at once, on different bytes if one of them writes. Reads share the places in
+// flight, and so do writes: first come, first served, and the next transfer's chunks follow without a gap (io_team.h).
+// To get the disk's full rate, keep two transfers of a kind under way.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class IoTeam;
 
 class DiskTier final : public Store {
  public:
-  // Regions of the spill file at multiples of this are written without reading the blocks at their ends before.
+  // Regions of the spill file at multiples of this are written without first reading the blocks at their ends.
   static constexpr int64_t kAlignment = BlockFile::kBlock;
 
   struct MappedRegion {
@@ -41,29 +41,29 @@ class DiskTier final : public Store {
     StoredSlice slice;
   };
   struct Spec {
-    std::string folder;  // of the spill file; made where missing
-    Bytes spill;         // none is made for 0
+    std::string folder;  // of the spill file; created if missing
+    Bytes spill;         // 0: no spill file
     std::vector<MappedRegion> mapped;
   };
 
   // REQUIRES: mapped regions lie above `spec.spill` and do not overlap. Errors: too little space (with the numbers), a
-  // folder or file that cannot be opened, a weights file that is no longer what its header was read from. `env` must
-  // outlive the tier.
+  // folder or file that cannot be opened, a weights file that has
+  // changed since its header was read. `env` must outlive the tier.
   static Result<std::unique_ptr<DiskTier>> Create(Env& env, Spec spec);
   ~DiskTier() override;
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
-  // Copies the to.size() bytes from address `at` on. Where memory and file are aligned alike that takes no time of a
-  // processor, unless it is awaited: no byte is copied. REQUIRES: they lie in the spill file or in one mapped region;
-  // of one that converts they are whole elements, and `to` is aligned to these. After an error `to` holds anything.
+  // Copies the to.size() bytes from address `at` on. If memory and file are aligned alike and it is not awaited, that
+  // takes no processor time: no byte is copied. REQUIRES: they lie in the spill file or in one mapped region; in one
+  // that converts they are whole elements, and `to` is aligned to these. After an error `to` is undefined.
   Status Read(Bytes at, std::span<std::byte> to) override;
-  // REQUIRES: they lie in the spill file. After an error these bytes of it are anything.
+  // REQUIRES: they lie in the spill file. After an error these bytes of it are undefined.
   Status Write(Bytes at, std::span<const std::byte> from) override;
 
   void NoteAwaited(bool awaited) override { awaited_ += awaited ? 1 : -1; }
 
-  Bytes size() const override { return size_; }  // where the last region ends
+  Bytes size() const override { return size_; }  // end of the last region
   Bytes spill() const { return spill_; }
 
  private:
@@ -76,7 +76,7 @@ class DiskTier final : public Store {
     StoredSlice slice;
     size_t file = 0;  // in files_
   };
-  // Bytes of a file that become others in memory.
+  // Bytes of a file that are converted in memory.
   struct Run;
 
   DiskTier() = default;
@@ -94,8 +94,8 @@ class DiskTier final : public Store {
   std::vector<File> files_;
   std::vector<Mapped> mapped_;  // by address
   std::unique_ptr<IoTeam> readers_, writers_;
-  std::atomic<int> awaited_ = 0;  // by so many
-  std::mutex ends_;  // held while one block is read, changed in a part and written: two writes may share it
+  std::atomic<int> awaited_ = 0;  // number of waiting callers
+  std::mutex ends_;               // held while one block is read, changed in part and written: two writes may share it
 };
 
 }  // namespace temper

@@ -56,11 +56,11 @@ Status IoTeam::Run(int64_t chunks, Work work) {
   Transfer** end = &first_;
   while (*end != nullptr) end = &(*end)->behind;
   *end = &own;
-  if (chunks > 1) begun_.notify_all();  // else nobody need wake up
+  if (chunks > 1) begun_.notify_all();  // else no thread need wake up
   while (!own.complete()) {
     if (own.next < own.chunks && CanDo()) {
       DoNext(lock);
-      // All of its own has begun: the buffer that this thread leaves is for who waits for one.
+      // All of its own has begun: the buffer that this thread releases is for a waiting one.
       if (own.next == own.chunks && CanDo()) {
         begun_.notify_one();
         ended_.notify_all();
@@ -82,7 +82,7 @@ void IoTeam::Serve() {
 }
 
 void IoTeam::DoNext(std::unique_lock<std::mutex>& lock) {
-  Transfer& transfer = *first_;  // whoever has begun a chunk of another has begun all of it
+  Transfer& transfer = *first_;  // earlier transfers have begun all their chunks
   const auto leave = [&] { first_ = transfer.behind; };
   const int64_t chunk = transfer.next++;
   if (transfer.next == transfer.chunks) leave();

@@ -1,4 +1,4 @@
-// Safetensors files with numbers that tell their place, for tests of the disk tier.
+// Safetensors files whose numbers encode their place, for tests of the disk tier.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ T Must(Result<T> r) {
   return std::move(*r);
 }
 
-// Random numbers of that type, none of them NaN (whose bits need not survive a conversion); of integers zeros.
+// Random numbers of that type, none of them NaN (whose bits need not survive a conversion); zeros for integers.
 inline std::vector<std::byte> RandomTensor(TensorType type, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<float> numbers(static_cast<size_t>(type.shape.elements()));
@@ -36,8 +36,8 @@ inline std::vector<std::byte> RandomTensor(TensorType type, uint64_t seed) {
   return bytes;
 }
 
-// Writes `path` with these tensors, seeded by their places in the list. `odd_header`: the header is one byte longer
-// than the writer would make it, so that no element is aligned in the file; other programs write such.
+// Writes `path` with these tensors, seeded by their index in the list. `odd_header`: the header is one byte longer than
+// the writer would make it, so that no element is aligned in the file; other programs write such files.
 inline void WriteModelFile(const std::string& path, const std::vector<TensorDeclaration>& tensors,
                            bool odd_header = false) {
   auto writer = Must(SafetensorsWriter::Create(PosixEnv(), path, tensors));
@@ -59,7 +59,7 @@ inline void WriteModelFile(const std::string& path, const std::vector<TensorDecl
   Must(file->Close());
 }
 
-// All of a tensor, as `dtype`, without memory.
+// The whole of a tensor, as `dtype`, without memory.
 inline PartView WholeOf(const ModelWeights::Entry& entry, DType dtype) {
   return View{nullptr, {dtype, entry.tensor->type()->shape}};
 }

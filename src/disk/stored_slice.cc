@@ -17,8 +17,7 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
   };
   if (entry.pieces != nullptr) return unsupported("it lies in several pieces");
   if (!part.is_one_run()) {
-    return unsupported(
-        fmt::format("the elements of {} of {} do not follow each other", box.ToString(), global.ToString()));
+    return unsupported(fmt::format("the elements of {} of {} are not contiguous", box.ToString(), global.ToString()));
   }
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, tensor.type());
   const DType as = part.view.type.dtype;

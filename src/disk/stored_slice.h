@@ -1,6 +1,6 @@
-// StoredSlice: elements of a tensor that follow each other in a safetensors file, and the dtype they are wanted in.
-// What a region of the disk tier may be mapped onto: the weights are then read from the model's own files, and a model
-// larger than memory needs no second copy on the disk.
+// StoredSlice: contiguous elements of a tensor in a safetensors file, and the dtype they are read as. A region of the
+// disk tier may be mapped onto one: the weights are then read from the model's own files, and a model larger than
+// memory needs no second copy on the disk.
 #pragma once
 
 #include <string>
@@ -13,20 +13,20 @@ namespace temper {
 
 struct StoredSlice {
   std::string path;     // of the file
-  FileVersion version;  // that the header was read from
+  FileVersion version;  // of the file whose header was read
   std::string name;     // of the tensor there
   int64_t begin = 0;    // bytes from the file's start
   int64_t elements = 0;
   DType stored = DType::kF32, as = DType::kF32;
 
   bool converts() const { return stored != as; }
-  Bytes bytes() const { return {elements * SizeOf(as)}; }  // in memory, and of the tier's addresses
+  Bytes bytes() const { return {elements * SizeOf(as)}; }  // in memory, and in the tier's addresses
 };
 
-// Where the part of a tensor lies that `part` is of (its memory is not looked at). kUnsupported where its elements do
-// not follow each other in one file (a part of the columns, a tensor in pieces): its owner then copies them into the
-// spill file once; and where the stored type does not convert. REQUIRES: part.global has as many elements as the
-// tensor.
+// Where the elements of `part` are stored (its memory is not used). kUnsupported
+// if they are not contiguous in one file (a part of the columns, a tensor in
+// pieces): its owner then copies them into the spill file once; and if the stored
+// type does not convert. REQUIRES: part.global has as many elements as the tensor.
 Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& part);
 
 }  // namespace temper

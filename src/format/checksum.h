@@ -17,7 +17,7 @@ class Checksum {
   Checksum();
 
   void Update(std::span<const std::byte> data);
-  // Of everything so far: 16 lower-case hexadecimal digits, most significant first (as `xxhsum -H3` prints them).
+  // Over everything so far: 16 lower-case hexadecimal digits, most significant first (as `xxhsum -H3` prints them).
   std::string Hex() const;
 
  private:
@@ -27,7 +27,7 @@ class Checksum {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-// Of one contiguous piece.
+// Over one contiguous piece.
 std::string ChecksumHex(std::span<const std::byte> data);
 
 }  // namespace temper

@@ -1,5 +1,5 @@
-// Conversion of arrays between the floating storage types: what loading (F16 checkpoint, f32 compute) and exporting
-// (f32 masters, BF16 file) do to every weight. Rounds once, to nearest even; overflow gives infinity; NaN stays NaN.
+// Conversion of arrays between the floating storage types, as loading (F16 checkpoint, f32 compute) and exporting (f32
+// masters, BF16 file) need it. Rounds once, to nearest even; overflow gives infinity; NaN stays NaN.
 // Thread rule: no state; call from any thread.
 #pragma once
 
@@ -16,7 +16,7 @@ bool IsFloating(DType t);
 // out[i] = from-to-conversion of in[i]. REQUIRES: both floating; both pointers aligned to their element; no overlap.
 void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t elements);
 
-// The scalar twin of Convert: one element after another, no vector instructions asked for. The oracle of its test.
+// The scalar twin of Convert: one element after another, without vector instructions. The oracle of its test.
 void ConvertReference(DType from, const std::byte* in, DType to, std::byte* out, int64_t elements);
 
 }  // namespace temper

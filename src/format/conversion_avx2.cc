@@ -20,7 +20,7 @@ inline void Stream8x32(uint32_t* out, __m256i x) {
 inline bool AlignedTo32(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 32 == 0;
 }
-// From here on a result is taken for too large to be found in a cache by who reads it next: half of what a core's
+// From here on a result is taken for too large for its next reader to find it in a cache: half of what a core's
 // second-level cache holds (1 MiB and more where it matters).
 constexpr int64_t kStreamedBytes = 512 << 10;
 

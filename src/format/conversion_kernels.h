@@ -11,7 +11,7 @@ void F32ToBF16Avx2(const uint32_t* in, uint16_t* out, int64_t n);
 void F16ToF32Avx2(const uint16_t* in, uint32_t* out, int64_t n);
 void F16ToBF16Avx2(const uint16_t* in, uint16_t* out, int64_t n);
 
-// How many trailing elements each kernel leaves for the scalar code: they do whole vectors of this many only.
+// How many trailing elements each kernel leaves to scalar code: it does only whole vectors of this many.
 constexpr int64_t kConversionVector = 16;
 
 }  // namespace temper::internal

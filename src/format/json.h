@@ -1,5 +1,5 @@
-// JSON as Temper reads it: untrusted. Parsing never throws, names the place of an error by line and column, and refuses
-// documents nested deeper than a stack can bear. Typed lookups return errors that name the key.
+// JSON as Temper reads it: untrusted. Parsing never throws, reports errors by line and column, and refuses documents
+// nested too deeply for the stack. Typed lookups return errors that name the key.
 //
 // Json keeps objects in a std::map (fast to build: tokenizer.json has 10^5 keys); OrderedJson keeps the file's order
 // (chat templates print it), but inserting n keys costs O(n^2): use it for rows of data, not for vocabularies.

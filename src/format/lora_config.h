@@ -1,6 +1,6 @@
 // LoraConfig: a LoRA adapter as PEFT's adapter_config.json describes it. The same struct is a run's `lora` section.
-// Only what Temper honours is kept; settings that would change the result and that Temper does not have (DoRA, trained
-// biases, modules_to_save, ...) are refused on reading.
+// Only what Temper honours is kept; settings that would change the result and that Temper does not support (DoRA,
+// trained biases, modules_to_save, ...) are refused on reading.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace temper {
 
 struct LoraConfig {
-  // One text, or a list of names: a module's path equals a name or ends with "." + name.
+  // A text, or a list of names: a module's path equals a name or ends with "." + name.
   using Modules = std::variant<std::string, std::vector<std::string>>;
 
   int64_t r = 16;
@@ -25,12 +25,12 @@ struct LoraConfig {
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::string base_model;  // base_model_name_or_path; empty in a run, which names its base itself
+  std::string base_model;  // base_model_name_or_path; empty in a run, which names its base elsewhere
 
   bool operator==(const LoraConfig&) const = default;
 
   bool all_linear() const;
-  // The regex or the names of a setting; empty where it is the other of the two, or "all-linear".
+  // The regex or the names of a setting; empty if it is the other of the two, or "all-linear".
   const std::string& target_regex() const;
   const std::vector<std::string>& target_names() const;
   const std::string& exclude_regex() const;
@@ -42,7 +42,7 @@ inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
 
 // Settings that the file leaves out have PEFT's defaults (r 8, alpha 8), not those above.
 Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path);
-// The keys that long-lived versions of PEFT read, sorted, indented by 2.
+// The keys that all recent versions of PEFT read, sorted, indented by 2.
 std::string FormatLoraConfig(const LoraConfig& config);
 
 }  // namespace temper

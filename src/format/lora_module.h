@@ -15,8 +15,8 @@ struct LoraModule {
   int64_t in = 0, out = 0, r = 0;
   double scale = 0;
   bool is_head = false;  // the output head: PEFT stores its frozen weight beside the adapter
-  // The values of a graph that W consists of, in the order of their rows, each with its own rows of B: one, or the
-  // segments of a fused projection, which share A.
+  // The values of a graph that make up W, in the order of their rows, each with its own rows of B: one, or the segments
+  // of a fused projection, which share A.
   struct Part {
     std::string weight, b;
     int64_t rows = 0;
@@ -24,14 +24,14 @@ struct LoraModule {
   std::vector<Part> parts = {};
 };
 
-// Names of a module's two tensors in a file: A [r, in], B [out, r]. In a graph A's value has its name, and B's where
-// the module has one part.
+// Names of a module's two tensors in a file: A [r, in], B [out, r]. In a graph A's value has the same name, and so has
+// B's if the module has one part.
 std::string LoraAName(const std::string& path);
 std::string LoraBName(const std::string& path);
 // The frozen weight, where PEFT stores it.
 std::string LoraBaseName(const std::string& path);
 
-// Where the adapters' values lie in an adapter's file.
+// Where the adapters' values are stored in an adapter's file.
 std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules);
 
 }  // namespace temper

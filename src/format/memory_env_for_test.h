@@ -1,5 +1,5 @@
-// MemoryEnv: files in a map, for tests and fuzz targets that open bytes which are on no disk. Folders exist while a
-// file lies in them. Not for production code; one thread at a time.
+// MemoryEnv: files in a map, for tests and fuzz targets that open bytes which are not on a disk. A folder exists while
+// a file lies in it. Not for production code; one thread at a time.
 #pragma once
 
 #include <fmt/core.h>

@@ -174,7 +174,7 @@ Status ModelWeights::Collect() {
   });
   if (twice == entries_.end()) return OkStatus();
   return Corrupt(
-      fmt::format("tensor {} is in two shards, {} and {}; which is meant cannot be known: download the model "
+      fmt::format("tensor {} is in two shards, {} and {}; Temper cannot tell which one counts: download the model "
                   "again into an empty folder",
                   Quoted(twice->tensor->name), twice->file->path(), (twice + 1)->file->path()));
 }

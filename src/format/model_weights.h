@@ -1,5 +1,5 @@
-// ModelWeights: the tensors of a Hugging Face model or adapter folder under one roof, whether they lie in one file or
-// in shards. It looks at headers only; data is read tensor by tensor through SafetensorsFile.
+// ModelWeights: the tensors of a Hugging Face model or adapter folder, whether they are stored in one file or in
+// shards. It reads only headers; data is read tensor by tensor through SafetensorsFile.
 //
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
@@ -21,25 +21,25 @@ enum class WeightsKind {
 
 class ModelWeights {
  public:
-  // A box of a tensor that lies in pieces: tensor `stored` of `file`, which begins at `begin` of the whole.
+  // A box of a tensor that is stored in pieces: tensor `stored` of `file`, which begins at `begin` of the whole.
   struct Piece {
     const SafetensorsFile* file = nullptr;
     const StoredTensor* stored = nullptr;
     std::vector<int64_t> begin;
   };
   struct Entry {
-    const SafetensorsFile* file = nullptr;       // of a tensor in pieces: the first piece's
-    const StoredTensor* tensor = nullptr;        // the whole tensor; of one in pieces, begin and end say its size alone
-    const std::vector<Piece>* pieces = nullptr;  // null where the tensor lies whole in `file`
+    const SafetensorsFile* file = nullptr;       // for a tensor in pieces: the first piece's
+    const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
+    const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
 
-    // Where in `file` it begins: what reads in the disk's order sort by.
+    // Its offset in `file`: readers that follow the disk's order sort by it.
     int64_t begin() const { return pieces == nullptr ? tensor->begin : pieces->front().stored->begin; }
-    // As SafetensorsFile::ReadElementsAs, wherever the elements lie; of pieces only what is asked for is read.
+    // As SafetensorsFile::ReadElementsAs, wherever the elements are stored; reads only the pieces it needs.
     Status ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                           std::span<std::byte> staging = {}) const;
   };
 
-  // A tensor as a list of pieces says it; `file` is a number in the list of files.
+  // A tensor given as a list of pieces; `file` is an index into the list of files.
   struct PieceList {
     std::string name;
     TensorType type;
@@ -56,8 +56,8 @@ class ModelWeights {
   // (index and shards contradict each other, a shard is damaged), kUnsupported (only pickles).
   static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
 
-  // Tensors that lie in pieces in `files`; what else is in these is not looked at. REQUIRES: the pieces of a tensor are
-  // disjoint and cover it. kCorrupt where a file does not have a piece of that type.
+  // Tensors that are stored in pieces in `files`, whose other content is ignored. REQUIRES: the pieces of a tensor are
+  // disjoint and cover it. kCorrupt if a file does not have a piece of that type.
   static Result<ModelWeights> OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,
                                        std::span<const PieceList> tensors);
 
@@ -69,11 +69,11 @@ class ModelWeights {
   Entry Find(std::string_view name) const;  // null pointers where absent
   Result<Entry> Require(std::string_view name) const;
 
-  // Tells other weights from these without reading them all: names, types and sizes of all tensors, and the first
-  // elements of some.
+  // Distinguishes these weights from others without reading them all: names, types and sizes of all tensors, and the
+  // first elements of some.
   Result<std::string> Digest() const;
 
-  // The value of `key` in the first file's __metadata__ that has it; empty where none has.
+  // The value of `key` in the first file's __metadata__ that has it; empty if none has.
   std::string Metadata(const std::string& key) const;
 
  private:
@@ -85,7 +85,7 @@ class ModelWeights {
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them
-  // Of tensors in pieces, which entries point at.
+  // Pieces of tensors; entries point at them.
   struct InPieces {
     StoredTensor whole;
     std::vector<Piece> pieces;

@@ -1,4 +1,4 @@
-// Names that come from a file, made fit to print: a tensor's name may hold terminal escapes or a megabyte of text.
+// Makes names that come from a file fit to print: a tensor's name may hold terminal escapes or a megabyte of text.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ Status RecogniseOtherKinds(std::string_view head, const std::string& path) {
   }
   if (head.starts_with("<!") || head.starts_with("<html")) {
     return Unsupported(
-        fmt::format("{} is a web page, most likely an error page that a download left; fetch it again", path));
+        fmt::format("{} is a web page, most likely an error page from a failed download; fetch it again", path));
   }
   return OkStatus();
 }

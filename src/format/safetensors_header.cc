@@ -308,8 +308,8 @@ Status CheckNamesAreUnique(const std::vector<StoredTensor>& tensors, const std::
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return OkStatus();
-  return Corrupt(fmt::format("{}: tensor {} is in the header twice; which of the two is meant cannot be known", path,
-                             Quoted(*twice)));
+  return Corrupt(
+      fmt::format("{}: tensor {} is in the header twice; Temper cannot tell which one counts", path, Quoted(*twice)));
 }
 
 // Sorts by place and proves that the tensors cover [0, data_bytes) exactly.
@@ -345,7 +345,7 @@ Status CheckCoverage(std::vector<StoredTensor>& tensors, int64_t data_bytes, con
   }
   if (covered != data_bytes) {
     return Corrupt(
-        fmt::format("{} has {} bytes behind its last tensor ({}); a valid file ends there, so get it from "
+        fmt::format("{} has {} bytes after its last tensor ({}); a valid file ends there, so get it from "
                     "its origin",
                     path, data_bytes - covered, before ? Quoted(before->name) : "it has none"));
   }
@@ -392,7 +392,7 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t 
     return Corrupt(fmt::format("{}: the safetensors header should start with '{{' but {}; is it another kind of file?",
                                path, json.empty() ? "is empty" : "starts with " + Quoted(json.substr(0, 1))));
   }
-  // nlohmann takes a zero byte for the end of the text and would not see what comes behind it.
+  // nlohmann takes a zero byte for the end of the text and would not see what comes after it.
   if (const size_t zero = json.find('\0'); zero != json.npos) {
     return Corrupt(
         fmt::format("{}: the safetensors header is not valid JSON at byte {} (a zero byte); fetch or copy the "
@@ -427,7 +427,7 @@ Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int
   json += "}";
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    return InvalidArgument(fmt::format("tensor {} is to be written twice", Quoted(*twice)));
+    return InvalidArgument(fmt::format("tensor {} would be written twice", Quoted(*twice)));
   }
   // Padded, the data starts aligned: so is every element for a reader that maps the file.
   const auto unit = static_cast<size_t>(alignment);

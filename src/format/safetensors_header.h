@@ -1,4 +1,4 @@
-// The header of a safetensors file: which tensors it holds, of which type and where. Pure data, shared by reader and
+// The header of a safetensors file: names, types and offsets of its tensors. Pure data, shared by reader and
 // writer. The format: u64 (little-endian) header length | JSON header | data, where the header maps
 //   name -> {"dtype": "BF16", "shape": [2, 3], "data_offsets": [begin, end)}   (offsets count from the end of the
 //   header)
@@ -19,16 +19,16 @@
 
 namespace temper {
 
-// Longest header that is read: the limit of the format's own library. Writers stay far below: 10^5 tensors need 15 MB.
+// Longest header that is read: the limit of the format's own library. Real ones are shorter: 10^5 tensors need 15 MB.
 constexpr int64_t kMaxSafetensorsHeader = 100'000'000;
 
-// An element type of the format. Many can be listed and copied; those with a `dtype` can be computed with.
+// An element type of the format. All can be listed and copied; those with a `dtype` can be computed with.
 struct StoredDType {
   std::string_view name;       // "BF16", "F8_E4M3", ...
   int bits;                    // per element; the sub-byte ones are packed
   std::optional<DType> dtype;  // the same type in Temper
 };
-// nullptr where the format does not know the name. The result lives for ever.
+// nullptr if the format does not know the name. The result lives for ever.
 const StoredDType* FindStoredDType(std::string_view name);
 
 struct StoredTensor {
@@ -51,12 +51,12 @@ struct SafetensorsHeader {
   SafetensorsMetadata metadata;
 };
 
-// Parses and checks `json` (untrusted) of a file with `data_bytes` behind its header. Memory stays within about ten
+// Parses and checks `json` (untrusted) of a file with `data_bytes` after its header. Memory stays within about ten
 // times the header's size. `path` names the file in errors.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t data_bytes, const std::string& path);
 
 // The bytes before the data: length, JSON, and spaces up to a multiple of `alignment`, itself one of 8. Deterministic.
-// kInvalidArgument for a name that is used twice, reserved or not UTF-8.
+// kInvalidArgument for a name that is duplicate, reserved or not UTF-8.
 Result<std::string> FormatSafetensorsHeader(const SafetensorsHeader& header, int64_t alignment = 8);
 
 }  // namespace temper

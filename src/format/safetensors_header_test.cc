@@ -120,8 +120,8 @@ std::vector<Lie> Lies() {
       {"OffsetsFarBeyondFile",
        entry(R"({"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]})"),
        {"truncated", "1000000000000"}},
-      {"BytesBehindLastTensor", WithLength(kGood, d8 + "!"), {"1 bytes behind its last tensor ('w')"}},
-      {"DataWithoutTensors", WithLength("{}", "x"), {"1 bytes behind its last tensor"}},
+      {"BytesBehindLastTensor", WithLength(kGood, d8 + "!"), {"1 bytes after its last tensor ('w')"}},
+      {"DataWithoutTensors", WithLength("{}", "x"), {"1 bytes after its last tensor"}},
       {"HoleAtStart",
        entry(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"),
        {"bytes 0 to 4", "before tensor 'w'", "no tensor"}},
@@ -275,7 +275,7 @@ TEST(SafetensorsHeader, RefusesToWriteNamesThatNoReaderCouldTellApart) {
     return FormatSafetensorsHeader(header).status();
   };
   EXPECT_TRUE(format({"a", "b"}).ok());
-  EXPECT_NE(format({"a", "b", "a"}).message().find("'a' is to be written twice"), std::string::npos);
+  EXPECT_NE(format({"a", "b", "a"}).message().find("'a' would be written twice"), std::string::npos);
   EXPECT_NE(format({"__metadata__"}).message().find("__metadata__"), std::string::npos);
   EXPECT_NE(format({"\xFF"}).message().find("UTF-8"), std::string::npos);
 }

@@ -1,8 +1,8 @@
 // SafetensorsWriter: writes one safetensors file whose tensors are declared up front and whose data then streams
-// through, piece by piece: no tensor need ever be in memory whole. The bytes depend on the arguments alone.
+// through, piece by piece: no tensor need be in memory whole. The bytes depend only on the arguments.
 //
-// The file appears under its name only when Finish succeeds: until then it is PATH.tmp, which the destructor removes. A
-// reader therefore never sees a part, and a file that was there before stays until it is replaced.
+// The file appears under its name only when Finish succeeds: until then it is PATH.tmp, which the destructor removes.
+// So a reader never sees a part, and an existing file stays until it is replaced.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -32,7 +32,7 @@ class SafetensorsWriter {
   static Result<SafetensorsWriter> Create(Env& env, const std::string& path, std::vector<TensorDeclaration> tensors,
                                           SafetensorsMetadata metadata = DefaultMetadata(),
                                           WriteMode mode = WriteMode::kReplace);
-  // The size that the finished file will have: to find a full disk before the work.
+  // The size of the finished file: to detect a full disk before the work.
   static Result<Bytes> FileSize(std::vector<TensorDeclaration> tensors,
                                 SafetensorsMetadata metadata = DefaultMetadata(), WriteMode mode = WriteMode::kReplace);
 
@@ -40,8 +40,8 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which data must come: wider elements first, so that each is aligned in the file, else as declared;
-  // with kDirect tensors of whole blocks before all others.
+  // The order in which data must arrive: wider elements first, so that each is aligned in the file, otherwise as
+  // declared; with kDirect tensors of whole blocks before all others.
   const std::vector<StoredTensor>& order() const { return order_; }
   // The bytes before the data, and the size of the whole file.
   const std::string& head() const { return head_; }
@@ -52,7 +52,7 @@ class SafetensorsWriter {
   Status Append(std::string_view name, std::span<const std::byte> bytes);
   // REQUIRES: every declared byte was appended. Syncs, closes and renames; the file is durable when this returns OK.
   Status Finish();
-  // Of kDirect: from now on somebody waits for Append to return.
+  // With kDirect: from now on the caller waits for Append to return.
   void Hurry() { file_->Hurry(); }
 
  private:
@@ -71,7 +71,7 @@ class SafetensorsWriter {
   Status error_;                        // sticky
 };
 
-// The tensors as they will lie in a file: order and offsets.
+// The tensors as they will be stored in a file: order and offsets.
 std::vector<StoredTensor> LayOutTensors(std::vector<TensorDeclaration> tensors, WriteMode mode = WriteMode::kReplace);
 
 }  // namespace temper

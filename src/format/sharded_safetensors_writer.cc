@@ -18,7 +18,7 @@ Result<ShardedSafetensorsWriter> ShardedSafetensorsWriter::Create(Env& env, cons
   for (const TensorDeclaration& t : tensors) names.push_back(t.name);
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
-    return InvalidArgument(fmt::format("{}: tensor {} is to be written twice", folder, Quoted(*twice)));
+    return InvalidArgument(fmt::format("{}: tensor {} would be written twice", folder, Quoted(*twice)));
   }
   w.shards_.emplace_back();
   Bytes filled;

@@ -1,4 +1,4 @@
-// ShardedSafetensorsWriter: writes a model's weights as Hugging Face folders hold them: model.safetensors where all
+// ShardedSafetensorsWriter: writes a model's weights as Hugging Face folders hold them: model.safetensors if everything
 // fits into one file, else model-00001-of-0000N.safetensors ... and model.safetensors.index.json. Data streams through,
 // as with SafetensorsWriter. Deterministic.
 //
@@ -18,14 +18,14 @@ namespace temper {
 class ShardedSafetensorsWriter {
  public:
   struct Options {
-    // Of tensor data per shard; a larger tensor gets a shard of its own. "5GB", as transformers writes it.
+    // Bytes of tensor data per shard; a larger tensor gets a shard of its own. "5GB", as transformers writes it.
     Bytes max_shard = {5'000'000'000};
     std::string stem = "model";  // "adapter_model" for an adapter
     SafetensorsMetadata metadata = SafetensorsWriter::DefaultMetadata();
   };
 
   // Plans the shards in the order of declaration; writes nothing yet. `env` must outlive the writer.
-  // kInvalidArgument for a name that is used twice.
+  // kInvalidArgument for a duplicate name.
   static Result<ShardedSafetensorsWriter> Create(Env& env, const std::string& folder,
                                                  std::vector<TensorDeclaration> tensors, Options options);
   static Result<ShardedSafetensorsWriter> Create(Env& env, const std::string& folder,
@@ -33,7 +33,7 @@ class ShardedSafetensorsWriter {
     return Create(env, folder, std::move(tensors), Options());
   }
 
-  // The order in which data must come: shard after shard, within each wider elements first.
+  // The order in which data must arrive: shard after shard, within each wider elements first.
   const std::vector<StoredTensor>& order() const { return order_; }
   const std::vector<std::string>& file_names() const { return names_; }  // shards, without the index
   Bytes total_size() const { return total_; }                            // of all files' tensors, headers and index

@@ -1,7 +1,7 @@
-// WeightSource: in which tensors of a model's files a weight lies. A weight is one value of the graph; a file may hold
-// several in one tensor (a fused projection), interleave them head by head, or hold one weight in several tensors (one
-// per expert). The map goes both ways: what loads, slices, saves, merges and exports follows it, so that what is
-// written has the layout of what was read. Pure data.
+// WeightSource: which tensors of a model's files hold a weight. A weight is one value of the graph. A file may hold
+// several weights in one tensor (a fused projection), interleave them head by head, or hold one weight in several
+// tensors (one per expert). The map goes both ways: loading, slicing, saving, merging and export follow it, so that
+// files are written in the layout in which they were read. Pure data.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@
 
 namespace temper {
 
-// A tensor as a file holds it.
+// A tensor in a file.
 struct FileTensor {
-  std::string name;                  // that is written
+  std::string name;                  // the name it is written under
   std::vector<std::string> aliases;  // other names a file may have it under (tied twins, older prefixes)
   Shape shape;
   friend bool operator==(const FileTensor&, const FileTensor&) = default;
@@ -24,8 +24,8 @@ struct FileTensor {
 
 class WeightSource {
  public:
-  // `rows` of the weight's dim 0, whole in its other dims, lie in a box of the tensor that begins at `begin`. Where the
-  // tensor has one dim less than the weight, a row is all of the box: rows == 1.
+  // `rows` of the weight's dim 0, whole in its other dims, are stored in a box of the tensor that begins at `begin`. If
+  // the tensor has one dim less than the weight, a row is the whole box: rows == 1.
   struct Box {
     size_t tensor = 0;
     int64_t rows = 0;
@@ -37,16 +37,16 @@ class WeightSource {
   explicit WeightSource(FileTensor tensor);
   // Rows [first, first + rows) of a tensor's dim 0.
   static WeightSource Rows(FileTensor tensor, int64_t first, int64_t rows);
-  // Groups of `rows` rows, one at `first` and one more every `stride` rows: a segment that a file interleaves by head.
+  // Groups of `rows` rows, from `first` on, one every `stride` rows: a segment that a file interleaves by head.
   static WeightSource StridedRows(FileTensor tensor, int64_t first, int64_t rows, int64_t stride, int64_t groups);
-  // Row i is the whole of tensor i, of which all have the same shape.
+  // Row i is the whole of tensor i; all have the same shape.
   static WeightSource Stack(std::vector<FileTensor> tensors);
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<Box>& boxes() const { return boxes_; }
 
-  // Where the rows of `part`, a part of the weight, lie: boxes of the files' tensors, in the order of the part's rows.
-  // Each view is that memory of part.view (null where it has none), its begin and global are the tensor's. An empty
+  // Where the rows of `part`, a part of the weight, are stored: boxes of the files' tensors, in the order of the part's
+  // rows. Each view is that memory of part.view (null if it has none); its begin and global are the tensor's. An empty
   // part has one empty box.
   struct FilePart {
     const FileTensor* tensor = nullptr;
@@ -59,14 +59,14 @@ class WeightSource {
   std::vector<Box> boxes_;  // one after another they are the weight's rows
 };
 
-// A weight, or an adapter's matrix, by the name of its value, and where it lies.
+// The value name of a weight or an adapter's matrix, and where it is stored.
 struct StoredWeight {
   std::string name;
   Shape shape;
   WeightSource source;
 };
 
-// Every tensor that `weights` lie in, once, in the order of their first use.
+// Every tensor that holds `weights`, once, in the order of first use.
 std::vector<FileTensor> FileTensorsOf(std::span<const StoredWeight> weights);
 
 }  // namespace temper

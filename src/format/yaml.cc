@@ -208,8 +208,7 @@ class Builder final : public YAML::EventHandler {
     Frame& frame = stack_.back();
     const auto [it, is_new] = frame.key_lines.emplace(text, LineAt(mark));
     if (!is_new) {
-      Fail(mark, Corrupt(fmt::format("the key {} is here for the second time; the first is in line {}", Quoted(text),
-                                     it->second)));
+      Fail(mark, Corrupt(fmt::format("the key {} appears twice; the first is in line {}", Quoted(text), it->second)));
     }
     Charge(mark, static_cast<int64_t>(text.size()));
     frame.node.cost += static_cast<int64_t>(text.size());
@@ -281,7 +280,7 @@ class Builder final : public YAML::EventHandler {
       if (*number && (plain || (*number)->is_number_integer())) return std::move(**number);
     }
     if (plain) return text;
-    Fail(mark, Corrupt(fmt::format("{} is tagged !!{} but is none", Quoted(text), kind)));
+    Fail(mark, Corrupt(fmt::format("{} is tagged !!{} but is not one", Quoted(text), kind)));
   }
 
   const std::string& where_;

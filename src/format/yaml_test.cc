@@ -143,7 +143,7 @@ TEST(Yaml, KnownTagsSetTheType) {
   EXPECT_EQ(Parsed("v: !!bool \"true\"")["v"], true);
   EXPECT_TRUE(Parsed("v: !!null \"\"")["v"].is_null());
   EXPECT_EQ(Parsed("!!map {a: !!seq [1]}").dump(), R"({"a":[1]})");
-  ExpectRefused("v: 1\nw: !!int x", "run.yaml line 2:", "'x' is tagged !!int but is none");
+  ExpectRefused("v: 1\nw: !!int x", "run.yaml line 2:", "'x' is tagged !!int but is not one");
   ExpectRefused("v: !!int 1.5", "run.yaml line 1:", "tagged !!int");
   ExpectRefused("v: !!python/object:os.system x", "run.yaml line 1:", "python/object");
   ExpectRefused("v: !Mine {a: 1}", "run.yaml line 1:", "tag '!Mine'");
@@ -181,8 +181,8 @@ TEST(Yaml, ErrorsNameTheLine) {
 
 TEST(Yaml, ADuplicateKeyIsAnErrorThatNamesBothLines) {
   ExpectRefused("lr: 1\nlora:\n  r: 8\n  alpha: 16\n  r: 16\n",
-                "run.yaml line 5:", "'r' is here for the second time; the first is in line 3");
-  ExpectRefused("{a: 1, \"a\": 2}", "run.yaml line 1:", "second time");
+                "run.yaml line 5:", "'r' appears twice; the first is in line 3");
+  ExpectRefused("{a: 1, \"a\": 2}", "run.yaml line 1:", "twice");
   EXPECT_EQ(Parsed("a: {r: 1}\nb: {r: 2}\n").dump(), R"({"a":{"r":1},"b":{"r":2}})");
 }
 

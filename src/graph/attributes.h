@@ -24,7 +24,7 @@ class Attributes {
   Attributes() = default;
   Attributes(std::initializer_list<std::pair<std::string, AttributeValue>> entries);
 
-  // REQUIRES: key and value are such as the text form can hold.
+  // REQUIRES: the text form can hold key and value.
   void Set(std::string key, AttributeValue value);
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
   // nullptr where the key is absent.
@@ -42,7 +42,7 @@ class Attributes {
 
   const std::vector<std::pair<std::string, AttributeValue>>& entries() const { return entries_; }
   std::string ToString() const;                            // {eps=1e-05, heads=12}: doubles in shortest round-trip form
-  static Result<Attributes> Parse(std::string_view text);  // the inverse; a key stands once
+  static Result<Attributes> Parse(std::string_view text);  // the inverse; refuses a duplicate key
   friend bool operator==(const Attributes&, const Attributes&) = default;
 
  private:

@@ -1,6 +1,6 @@
-// GraphBuilder: what model code writes a forward pass with. A method per op that models write; shapes follow from the
-// op's rule, and operands that do not fit are a bug of the model (CHECK). Owns nothing but the place (block, phase) new
-// nodes get.
+// GraphBuilder: the interface with which model code writes a forward pass. A method per op that models write; shapes
+// follow from the op's rule, and operands that do not fit are a bug of the model (CHECK). Holds only the place (block,
+// phase) of new nodes.
 #pragma once
 
 #include <string>
@@ -18,11 +18,11 @@ class GraphBuilder {
   // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
   void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
 
-  // A source. Weights have their HF name as it stands in the file; `prefix` does not apply. Of weights and adapters
-  // matrices decay and vectors (norms, biases) do not, as in HF Trainer, unless the caller says so in Value::decays.
+  // A source. Weights have their HF name as in the file; `prefix` does not apply. By default matrices among weights and
+  // adapters decay and vectors (norms, biases) do not, as in HF Trainer; Value::decays overrides that.
   ValueId Source(std::string name, TensorType type, Role role);
 
-  // An input with an element per token.
+  // An input with one element per token.
   ValueId TokenInput(std::string name, DType dtype, int64_t tokens);
 
   // Any op: adds a node and its outputs, named prefix + name (+ ".1", ".2" for further outputs). Marks
@@ -49,11 +49,10 @@ class GraphBuilder {
   ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name) {
     return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
   }
-  ValueId RopeTable(ValueId position_T, const std::vector<double>& inv_freq, const std::string& name) {
-    return Add(Op::kRopeTable, {position_T}, {{"inv_freq", inv_freq}}, name)[0];
-  }
-  ValueId Rope(ValueId x, ValueId table_TE, int64_t head_dim, const std::string& name) {
-    return Add(Op::kRope, {x, table_TE}, {{"head_dim", head_dim}, {"inverse", int64_t{0}}}, name)[0];
+  ValueId Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name) {
+    Attributes attributes = {{"head_dim", head_dim}, {"inverse", int64_t{0}}};
+    if (interleaved) attributes.Set("interleaved", int64_t{1});
+    return Add(Op::kRope, {x, table_TR}, std::move(attributes), name)[0];
   }
   ValueId Swiglu(ValueId gate_TF, ValueId up_TF, const std::string& name) {
     return Add(Op::kSwiglu, {gate_TF, up_TF}, {}, name)[0];

@@ -1,7 +1,7 @@
-// Flow: what an op computes, as far as it matters for how values lie on a mesh: which dims its operands share, which of
-// them it is linear in, what it adds up. From the shardings of its operands follow those of its outputs, or that they
-// do not fit together. The verifier of shardings (compile/mesh/verify_sharding.h) goes by it; it is independent of the
-// sharding rules, which it holds to account.
+// Flow: what an op computes, as far as it matters for sharding: which dims its operands share, in which of them it is
+// linear, what it adds up. The shardings of its outputs follow from those of its operands, or that these do not fit
+// together. The verifier of shardings (compile/mesh/verify_sharding.h) uses it. It is independent of the sharding
+// rules, which it checks.
 #pragma once
 
 #include <array>
@@ -14,38 +14,38 @@
 namespace temper {
 
 struct FlowOperand {
-  // A letter per dim, as in graph/op.h; operands share a letter where they are walked through together. A small letter
-  // is a dim that has to be whole. Of an operand with fewer dims it is the last ones.
+  // A letter per dim, as in graph/op_list.inc; operands share a letter if they are walked through together. A small
+  // letter is a dim that must be whole. An operand with fewer dims has the last letters.
   const char* dims;
-  // The op is linear in it, all else fixed: terms of a sum give terms of a sum.
+  // The op is linear in this operand, all others fixed: terms of a sum give terms of a sum.
   bool linear = false;
-  const char* flag = nullptr;  // of an optional one: there where the attribute of that name is 1
-  // May be whole along an axis that splits others of its letter: heads share keys and values.
+  const char* flag = nullptr;  // for an optional operand: present where the attribute of that name is 1
+  // May be whole along an axis that splits others with its letter: heads share keys and values.
   bool shared = false;
 };
 
 struct FlowOutput {
   const char* dims;
-  // A sum of products; each a set of operands as bits. What a product has in a split dim that the output lacks is
-  // added up: the output is a term of a sum.
+  // A sum of products, each a set of operands as bits. If a product has a split dim that the output lacks, it is added
+  // up: the output is a term of a sum.
   std::array<uint16_t, 3> products;
   const char* flag = nullptr;
-  // Lies like that operand; what it is whole along, and others are split along, is added up.
+  // Sharded like that operand. Axes along which it is whole and others are split are added up.
   int like = -1;
-  // The ranks of `FlowRule::group` add up what they have among themselves.
+  // The ranks of `FlowRule::group` add up their terms among themselves.
   bool exchanged = false;
 };
 
 struct FlowRule {
   std::span<const FlowOperand> in;
   std::span<const FlowOutput> out;
-  // A dim whose parts the op picks by the place of its rank's part, and the attribute that names the axes that cut it.
+  // A dim from which the op picks parts by its rank's place, and the attribute that names the axes that cut it.
   char part = 0;
   const char* part_axes = nullptr;
-  // What no operand may be split over: tokens that see each other.
+  // Dims over which no operand may be split: tokens that see each other.
   AxisSet together = {};
-  bool of_whole = false;  // any number of operands, all of which have to be whole
-  // The rule of nodes whose attribute of that name is 1, where it is another.
+  bool of_whole = false;  // any number of operands, all of which must be whole
+  // Nodes whose attribute `flag` is 1 have the rule `flagged` instead.
   const char* flag = nullptr;
   const FlowRule* flagged = nullptr;
 };

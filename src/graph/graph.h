@@ -22,8 +22,8 @@ namespace temper {
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-// What a value is for. Sources (values no node makes) have one of the persistent roles; node outputs are activations
-// unless they update a persistent value or are named kOutput or kGradient.
+// The purpose of a value. Sources (values that no node makes) have one of the persistent roles; node outputs are
+// activations unless they update a persistent value or are named kOutput or kGradient.
 enum class Role : uint8_t {
   kInput,           // written by the host before the step, one instance per micro-batch
   kOutput,          // read by the host after the step, one instance per micro-batch
@@ -43,31 +43,31 @@ enum class Phase : uint8_t { kForward, kBackward, kUpdate };
 std::string_view ToString(Phase phase);
 std::optional<Phase> ParsePhase(std::string_view text);
 
-// Blocks are the model's layers; what stands before and after them has these.
+// Blocks are the model's layers; these stand for everything before and after them.
 inline constexpr int kBlockBefore = -1;  // embeddings, tables
 inline constexpr int kBlockAfter = -2;   // final norm, head, loss
 std::string NameOfBlock(int block);      // "block 3", "before the blocks", "after the blocks"
-std::string OfBlock(int block);          // behind a node's op: "of block 3", "before the blocks", "after the blocks"
+std::string OfBlock(int block);          // after a node's op: "of block 3", "before the blocks", "after the blocks"
 
 struct Value {
   std::string name;  // canonical: a weight has its HF name; a recomputed clone has its original's name
   TensorType type;
   Role role = Role::kActivation;
   bool trainable = false;
-  bool decays = false;  // of a weight or adapter: weight decay applies to it
-  // An input whose first dim is the tokens of a micro-batch: ranks that share a batch have parts of it.
+  bool decays = false;  // for a weight or adapter: weight decay applies to it
+  // An input whose first dim is the tokens of a micro-batch: ranks that share a batch hold parts of it.
   bool per_token = false;
   Tier tier =
-      Tier::kDevice;  // where it lies: on the disk only sources, what updates them, and nothing a kernel touches
-  DimLabels labels;   // of a weight or adapter: what its dims stand for
+      Tier::kDevice;  // where it lives; on the disk only sources, what updates them, and nothing that a kernel touches
+  DimLabels labels;   // for a weight or adapter: what its dims stand for
   // This value overwrites that one, whose last use is the node that makes this. Both share an address.
   ValueId updates = kNoValue;
-  // Of a source that is a part of a larger tensor, or of which other ranks hold a copy: nullopt where there is one
+  // For a source that is a part of a larger tensor, or of which other ranks hold a copy: which part. nullopt with one
   // rank.
   std::optional<Shard> shard;
 };
 
-// Whether weight decay applies to such a value where its declaration says nothing; the text form leaves that out.
+// Whether weight decay applies to such a value by default; the text form then leaves it out.
 bool DecaysByDefault(Role role, const Shape& shape);
 
 struct Node {
@@ -81,9 +81,9 @@ struct Node {
 
 // A loss: where the backward pass starts (compile/step/differentiate.h). A graph may have several; their gradients add.
 struct LossRoot {
-  ValueId loss;  // made by a node
-  // The gradient of `loss`: a source of its type. kNoValue: 1 for every element, of an op that makes the gradients of
-  // its output's sum itself (OpRule::only_root).
+  ValueId loss;  // output of a node
+  // The gradient of `loss`: a source of its type. kNoValue: 1 for every element, where the op itself makes the
+  // gradients of its output's sum (OpRule::only_root).
   ValueId seed = kNoValue;
   friend bool operator==(const LossRoot&, const LossRoot&) = default;
 };
@@ -112,13 +112,13 @@ class Graph {
   std::vector<LossRoot> roots_;
 };
 
-// Of each value, the block of the first node that takes it; kBlockBefore where none does.
+// For each value the block of the first node that uses it; kBlockBefore if none does.
 std::vector<int> BlocksOfFirstUse(const Graph& graph);
 
-// OK, or a text naming the node, the values and what is wrong: use before definition or of what is never made, a value
-// written twice, attributes or types that disagree with the op's rule, an update of a value that is used later, of
-// another type, or that the op cannot write over while it reads it, unknown ids, names that cannot be printed, a root
-// that no node makes or whose seed does not fit it.
+// OK, or a text naming the node, the values and the fault: a value used before its definition, or never made, or
+// written twice; attributes or types that disagree with the op's rule; an update of a value that is used later or has
+// another type, or that the op cannot write over while it reads it; unknown ids; unprintable names; a root that no node
+// makes or whose seed does not fit it.
 Status Verify(const Graph& graph);
 
 // One line per value, node and root; ReadGraph(PrintGraph(g)) equals g.

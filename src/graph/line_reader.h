@@ -1,6 +1,6 @@
-// LineReader: the cursor with which the text forms of Graph and Program are read back. Every method returns false and
-// may leave the cursor anywhere where the line holds something else; nothing throws. Sizes are bounded such that no sum
-// or product that the ops' rules make of them overflows.
+// LineReader: the cursor with which the text forms of Graph and Program are read back. Every method returns false if
+// the line holds something else, and may then leave the cursor anywhere; nothing throws. Sizes are bounded so that no
+// sum or product that the ops' rules make of them overflows.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class LineReader {
     *out = *ParseTier(word);
     return true;
   }
-  // What Shard::ToString gives.
+  // Text of Shard::ToString.
   bool ReadShard(Shard* out) {
     return Eat(" of=") && Sizes(&out->global) && Eat(" at=") && Sizes(&out->begin) && Eat(" split=") &&
            Axes(&out->split) && Eat(" partial=") && Axes(&out->partial);

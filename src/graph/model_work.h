@@ -1,5 +1,5 @@
-// ModelWork: the arithmetic that a model requires of a token, forward. MFU counts by it, so what a machine computes
-// again, or in vain, is not in it. Each op with matrix products states its own (OpRule::model_work).
+// ModelWork: the arithmetic that a model requires per token, forward. MFU counts it, so it excludes recomputed and
+// wasted work. Each op with matrix products states its own (OpRule::model_work).
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 namespace temper {
 
 struct ModelWork {
-  // Elements of weights that a token is multiplied with, of those it passes: of experts, the active ones.
+  // Elements of weights that a token is multiplied with, counting only those it passes: of experts, the active ones.
   int64_t weights = 0;
-  // FLOPs per pair of a query and a key that it attends to, by the window (0: none) within which keys lie.
+  // FLOPs per pair of a query and a key that it attends to, by the window of visible keys (0: none).
   std::map<int64_t, double> flops_per_pair;
 };
 

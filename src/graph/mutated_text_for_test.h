@@ -1,4 +1,4 @@
-// MutatedText: a printed graph or Program with one to three small changes, other ones each time: what readers must
+// MutatedText: a printed graph or Program with one to three small changes, different each time, which readers must
 // survive.
 #pragma once
 

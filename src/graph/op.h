@@ -18,7 +18,7 @@ inline constexpr int kNumOps = 0
 #include "graph/op_list.inc"
     ;
 
-// What carries an op out: a kernel that a backend makes, the executor itself (moves between tiers), or a communicator.
+// What executes an op: a kernel that a backend makes, the executor itself (moves between tiers), or a communicator.
 enum class OpRunner : unsigned char { kKernel, kExecutor, kCommunicator };
 
 constexpr OpRunner RunnerOf(Op op) {
@@ -39,7 +39,7 @@ constexpr bool IsTransfer(Op op) {
   return op == Op::kSend || op == Op::kRecv;
 }
 
-// A softmax over the head's logits, row by row, of which only what it says of a target remains.
+// A softmax over the head's logits, row by row, that keeps only its value for the target.
 constexpr bool IsLoss(Op op) {
   return op == Op::kLinearCrossEntropy || op == Op::kTokenLogprob;
 }
@@ -47,14 +47,14 @@ constexpr bool IsLoss(Op op) {
 std::string_view ToString(Op op);                  // "linear_cross_entropy"
 std::optional<Op> ParseOp(std::string_view text);  // the inverse
 
-// Layout of the `scalars` input (f64[kNumScalars]), written by the host before each step. What is an optimizer's own,
-// its UpdateRule fills in; it is 0 for others.
+// Layout of the `scalars` input (f64[kNumScalars]), written by the host before each step. An optimizer's UpdateRule
+// fills in its own entries; they are 0 for others.
 enum Scalar : int {
   kScalarLearningRate,
   kScalarBiasCorrection1,  // adamw: 1 - beta1^t
   kScalarBiasCorrection2,  // adamw: 1 - beta2^t
   kScalarTokenCount,       // weight of the whole batch: all micro-batches, all ranks; the number of supervised
-                           // tokens where the data gives no weights
+                           // tokens if the data has no weights
   kNumScalars,
 };
 

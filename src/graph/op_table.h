@@ -1,4 +1,4 @@
-// OpTable: a value for each of some ops, T() for the others.
+// OpTable: a value for some ops, T() for the others.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class OpTable {
     Op op;
     T value;
   };
-  // An op that is listed twice does not compile.
+  // A duplicate op does not compile.
   consteval OpTable(std::initializer_list<Entry> entries) {
     std::array<bool, kNumOps> listed{};
     for (const Entry& e : entries) {

@@ -13,7 +13,7 @@ const char* NameOf(AttributeSpec::Kind kind) {
     case AttributeSpec::Kind::kFlag:
       return "0 or 1";
     case AttributeSpec::Kind::kSize:
-      return "an integer that is not negative";
+      return "a non-negative integer";
     case AttributeSpec::Kind::kDouble:
       return "a finite number with a point";
     case AttributeSpec::Kind::kString:
@@ -104,7 +104,7 @@ Cost ElementwiseCost(const Types& inputs, const Types& outputs, double flops_per
 Status BadOperands(Op op, const char* wanted, const Types& inputs, const Attributes& attributes) {
   std::string got;
   for (const TensorType& t : inputs) got += (got.empty() ? "" : ", ") + t.ToString();
-  return Corrupt(fmt::format("[{}] wants {} but got ({}) with {}", ToString(op), wanted, got, attributes.ToString()));
+  return Corrupt(fmt::format("[{}] expects {} but got ({}) with {}", ToString(op), wanted, got, attributes.ToString()));
 }
 
 const FlowRule* FlowOf(const Node& node) {

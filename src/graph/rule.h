@@ -1,5 +1,5 @@
-// The rule of an op: output types, gradient, sharding, cost, and every other fact of it that passes ask for. One file
-// per op in graph/ops/; registry.cc puts them in a table in the order of op_list.inc.
+// The rule of an op: output types, gradient, sharding, cost, and every other fact that passes need. One file per op in
+// graph/ops/; registry.cc puts them in a table in the order of op_list.inc.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace temper {
 
-// Arithmetic and memory traffic of one execution, from shapes alone. What moves is counted once per operand.
+// Arithmetic and memory traffic of one execution, from shapes alone. Each operand's bytes count once.
 struct Cost {
   Flops flops;
   Bytes read, written;
@@ -30,7 +30,7 @@ struct Cost {
 
 using Types = std::vector<TensorType>;
 
-// An attribute that an op knows. Flags are 0 or 1; sizes are integers >= 0; absent means 0, 0.0 or "" unless required.
+// An attribute of an op. Flags are 0 or 1; sizes are integers >= 0; absent means 0, 0.0 or "" unless required.
 struct AttributeSpec {
   enum class Kind : uint8_t { kFlag, kSize, kDouble, kString, kDoubles };
   const char* key;
@@ -49,10 +49,10 @@ class GradientSink {
   virtual ValueId OutputGradient(int i) const = 0;
   // Whether a path from input `i` reaches a trainable value.
   virtual bool Needs(int input) const = 0;
-  // The sum of the contributions to input `i` delivered so far (by nodes later in the forward order, and for trainable
-  // values by earlier micro-batches), or kNoValue. A rule that can, takes it as its `acc` operand.
+  // The sum of the contributions to input `i` delivered so far (by later nodes of the forward pass, and for trainable
+  // values by earlier micro-batches), or kNoValue. A rule takes it as its `acc` operand if it can.
   virtual ValueId Pending(int input) const = 0;
-  // Pending(i) where it exists before the step's first node: of earlier micro-batches alone. Else kNoValue.
+  // Pending(i) if it exists before the step's first node, from earlier micro-batches alone. Else kNoValue.
   virtual ValueId PendingBefore(int input) const = 0;
   // Emits a node and returns its outputs, whose types come from the op's shape rule.
   virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes) = 0;
@@ -60,12 +60,12 @@ class GradientSink {
   virtual void Deliver(int input, ValueId gradient) = 0;
   // As Deliver, for a contribution without Pending(i): adds the two.
   virtual void Contribute(int input, ValueId gradient) = 0;
-  // For an op whose forward pass yields the gradients, too (OpRule::only_root): replaces the node's attributes and
+  // For an op whose forward pass also makes the gradients (OpRule::only_root): replaces the node's attributes and
   // inputs and appends outputs; returns the new outputs.
   virtual std::vector<ValueId> Extend(std::vector<ValueId> inputs, Attributes attributes) = 0;
 };
 
-// Two ways to shard an op, by what a rank sends to others in a micro-batch, forward and backward.
+// Two ways to shard an op, compared by what a rank sends to others in a micro-batch, forward and backward.
 struct Alternatives {
   std::string what;           // "embedding model.embed_tokens.weight"
   std::string first, second;  // "table", "rows"
@@ -73,46 +73,46 @@ struct Alternatives {
   Bytes sent_first, sent_second;
 };
 
-// What a sharding rule may do: see how the node's inputs lie on the mesh, ask for them as the op needs them (which
-// inserts collectives), emit the op on what this rank holds, and say how its outputs lie. Implemented by
-// compile/partition. Nodes and values are the global graph's; ids that Use, Emit and Settle return are the local one's.
+// What a sharding rule may do: see the shardings of the node's inputs, request others (which inserts collectives),
+// emit the op on this rank's parts, and state the shardings of its outputs. Implemented by compile/mesh/partition.
+// Nodes and values are the global graph's; ids that Use, Emit and Settle return are the local one's.
 class ShardingSink {
  public:
   virtual ~ShardingSink() = default;
   virtual const Node& node() const = 0;
   virtual const Value& value(ValueId id) const = 0;
   virtual const Mesh& mesh() const = 0;
-  // How input `i` lies; of a weight: how it is stored.
+  // The sharding of input `i`; for a weight that in which it is stored.
   virtual const Sharding& sharding(int input) const = 0;
-  // Where this rank's part of a tensor of that shape lies.
+  // This rank's part of a tensor of that shape.
   virtual Box box(const Shape& global, const Sharding& sharding) const = 0;
-  // How the tokens of packed rows are dealt over cp, to this rank. REQUIRES: cp is an axis of the mesh.
+  // How the tokens of packed rows are dealt to this rank over cp. REQUIRES: cp is an axis of the mesh.
   virtual ContextPart context() const = 0;
-  // Input `i` in another sharding. What can be had: a split dim gathered (then varying), a sum settled, a whole value
-  // made varying; else the run is refused.
+  // Input `i` in another sharding. Possible are: a split dim gathered (then varying), a sum settled, a whole value made
+  // varying; otherwise the run is refused.
   virtual ValueId Use(int input, const Sharding& wanted) = 0;
-  // The sharding of `p` with its partial sums added up: into whole values, or split as the residual stream is.
+  // The sharding of `p` with its partial sums added up: into whole values, or split like the residual stream.
   virtual Sharding Settled(const Sharding& p) const = 0;
-  // Emits an op on local values. `outputs`: how its outputs lie, which have the global shapes of the node's outputs.
+  // Emits an op on local values. `outputs`: their shardings; the outputs have the global shapes of the node's outputs.
   virtual std::vector<ValueId> Emit(Op op, std::vector<ValueId> inputs, Attributes attributes,
                                     const std::vector<Sharding>& outputs) = 0;
   // A value that Emit returned, in another sharding.
   virtual ValueId Convert(ValueId local, const Sharding& wanted) = 0;
   // Declares `local` to be output `i` of the node.
   virtual void Deliver(int output, ValueId local) = 0;
-  // Whether the second way is to be taken. The sizes must be those of all ranks, so that all decide alike.
+  // Whether to take the second way. The sizes must be those of all ranks, so that all decide alike.
   virtual bool TakesSecond(const Alternatives& ways) = 0;
-  // Whether a product is to take its weight whole where tensor ranks share the tokens of what it multiplies: ranks then
-  // make their own tokens' rows of it, instead of all rows of their part of its columns.
+  // Whether a product should gather its weight where tensor ranks share the tokens of its other operand: ranks then
+  // make all columns for their own tokens' rows, instead of all rows for their part of the columns.
   virtual bool TakesWholeWeight() const = 0;
-  // The run cannot be sharded in this way; the message says what does not divide what, and what would work.
+  // The run cannot be sharded like this; the message says what does not divide what, and what would work.
   virtual void Refuse(std::string why) = 0;
 };
 
-// What bounds an op's time, and, of what only moves memory, in which pattern.
+// What bounds an op's time, and for memory-bound ops the access pattern.
 enum class OpKind : uint8_t {
   kUnstated,     // refused by rule_facts_test.cc
-  kElementwise,  // memory: an element of an output depends on the operands' elements in its place alone
+  kElementwise,  // memory: an element of an output depends only on the operands' elements in its place
   kMemory,       // memory: norms, reductions, tables
   kProduct,      // arithmetic, of a matrix product: OpRule::product
   kAttention,    // arithmetic, of pairs of tokens
@@ -124,11 +124,11 @@ struct ProductDims {
   int64_t rows = 0, columns = 0, inner = 0;
 };
 
-// Whether a forward op is run again in the backward rather than its outputs kept (compile/memory/selective.h).
+// Whether the backward recomputes a forward op instead of keeping its outputs (compile/memory/selective.h).
 enum class RecomputeCost : uint8_t {
-  kUnstated,   // of ops that have no gradient: they are not run again
-  kCheap,      // it moves its operands and little more
-  kExpensive,  // it computes, or asks other ranks
+  kUnstated,   // for ops without a gradient: they are not recomputed
+  kCheap,      // it moves its operands and does little more
+  kExpensive,  // it computes, or needs other ranks
 };
 
 // Operands with which calibration times an op.
@@ -139,39 +139,39 @@ struct MeasuredCase {
 
 struct OpRule {
   OpKind kind = OpKind::kUnstated;
-  // All that a node of this op may have.
+  // All attributes that a node of this op may have.
   std::span<const AttributeSpec> attributes;
   // Output types from inputs and attributes. Wrong operands are bugs of the caller: returned as an error so that a
-  // Program read from text can be refused, CHECKed by the builder. REQUIRES: the attributes are such as `attributes`
-  // says; InferTypes checks that first.
+  // Program read from text can be refused, CHECKed by the builder. REQUIRES: the attributes are as `attributes` says;
+  // InferTypes checks that first.
   Result<Types> (*infer)(const Types& inputs, const Attributes& attributes) = nullptr;
   // Emits the backward of a forward node. nullptr: the op has no gradient.
   void (*gradient)(GradientSink& sink) = nullptr;
-  // Output 0 is a loss, and `gradient` makes the gradients of its sum (GradientSink::Extend): a root of the graph it
-  // stands in, and nothing else.
+  // Output 0 is a loss, and `gradient` makes the gradients of its sum (GradientSink::Extend): it is a root of its
+  // graph, and nothing else.
   bool only_root = false;
-  // Shards a forward node over a mesh. nullptr: the op does not occur in what is partitioned.
+  // Shards a forward node over a mesh. nullptr: the op does not occur in graphs that are partitioned.
   void (*shard)(ShardingSink& sink) = nullptr;
-  // nullptr: collectives, which have rules of their own, and ops that no mesh runs. Of a node: FlowOf.
+  // nullptr: collectives, which have rules of their own, and ops that never run on a mesh. Of a node: FlowOf.
   const FlowRule* flow = nullptr;
   Cost (*cost)(const Types& inputs, const Types& outputs, const Attributes& attributes) = nullptr;
-  // An upper bound on the scratch a kernel may use with that many threads. Kernels get exactly this much.
+  // An upper bound on the scratch that a kernel may use with that many threads. Kernels get exactly this much.
   Bytes (*workspace)(const Types& inputs, const Types& outputs, const Attributes& attributes, int threads) = nullptr;
-  // Output 0 may be written over this input where nothing uses the input later (-1: never).
+  // Output 0 may overwrite this input if nothing uses the input later (-1: never).
   int in_place_input = -1;
-  // The input that another output may be written over (accumulators, states, caches), or -1; nullptr: none may.
+  // The input that another output may overwrite (accumulators, states, caches), or -1; nullptr: none may.
   int (*overwrites)(const Attributes& attributes, int num_inputs, int output) = nullptr;
-  // Of OpKind::kProduct, and of those only.
+  // For OpKind::kProduct only.
   ProductDims (*product)(const Types& inputs) = nullptr;
   RecomputeCost recompute = RecomputeCost::kUnstated;
   // Draws random numbers, keyed by Node::rng_name; takes the `rng` input.
   bool random = false;
   // Adds the arithmetic that a model requires of a forward node. nullptr: none; products and attention have some.
   void (*model_work)(const Types& inputs, const Attributes& attributes, ModelWork* work) = nullptr;
-  // What a kernel moves beyond its cost because it takes its operands in smaller pieces than it was measured with.
+  // What a kernel moves beyond its cost because it takes its operands in smaller pieces than in calibration.
   Bytes (*moved_again)(const Types& inputs, const Attributes& attributes) = nullptr;
   // How its rate is measured (`temper doctor --calibrate`): with these operands, for activations of `dtype` (none: not
-  // in that dtype), or as another op, whose rate it then has. Neither: it has the rate of its class.
+  // in that dtype), or as another op, whose rate it then has. With neither it has its class's rate.
   std::vector<MeasuredCase> (*measured)(DType dtype) = nullptr;
   std::optional<Op> measured_as;
 };
@@ -179,7 +179,7 @@ struct OpRule {
 const OpRule& RuleOf(Op op);
 const FlowRule* FlowOf(const Node& node);
 
-// The input that output `output` of an op may be written over, or -1.
+// The input that output `output` of an op may overwrite, or -1.
 int OverwritableInput(Op op, const Attributes& attributes, int num_inputs, int output);
 
 // The output types of an op, or an error for attributes or operands that do not fit.
@@ -191,7 +191,7 @@ Types TypesOf(const Graph& graph, std::span<const ValueId> ids);
 
 // A cost that only moves its operands, with `flops_per_element` of output 0: for elementwise ops.
 Cost ElementwiseCost(const Types& inputs, const Types& outputs, double flops_per_element);
-// Error for operands that do not fit: names the op, what it wanted and what it got.
+// Error for operands that do not fit: names the op, what it expected and what it got.
 Status BadOperands(Op op, const char* wanted, const Types& inputs, const Attributes& attributes);
 
 }  // namespace temper

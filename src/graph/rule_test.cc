@@ -317,6 +317,19 @@ TEST(Rule, RefusesUnknownAbsentAndMistypedAttributes) {
   }
 }
 
+TEST(Rule, ANormOfGroupsTakesAWidthThatDividesTheRow) {
+  const auto infer = [](int64_t width, int64_t grouped) {
+    return InferTypes(Op::kRmsNorm, {kX, {kX.dtype, {width}}}, {{"eps", 1e-5}, {"grouped", grouped}});
+  };
+  const int64_t row = kX.shape[1];
+  ASSERT_TRUE(infer(row / 2, 1).ok());
+  EXPECT_EQ((*infer(row / 2, 1))[1].shape, Shape({kX.shape[0], 2}));
+  EXPECT_EQ((*infer(row, 0))[1].shape, Shape({kX.shape[0]}));
+  for (const int64_t width : {int64_t{0}, row - 1, row + 1, 2 * row}) EXPECT_FALSE(infer(width, 1).ok()) << width;
+  EXPECT_FALSE(infer(row / 2, 0).ok());
+  EXPECT_FALSE(InferTypes(Op::kRmsNorm, {kX, {kX.dtype, {}}}, {{"eps", 1e-5}, {"grouped", int64_t{1}}}).ok());
+}
+
 TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   const auto refused = [](Op op, const Types& inputs, Attributes attributes, const char* key,
                           const AttributeValue& value) {
@@ -337,7 +350,7 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
     refused(Op::kAttention, attention, kHeads, "kv_heads", heads);
   }
   const Types rope = {kX, {DType::kF32, {T, 4}}};
-  for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{8}, huge}) {
+  for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{5}, huge}) {
     refused(Op::kRope, rope, {{"head_dim", int64_t{4}}}, "head_dim", e);
   }
   const Types dropout = {kX, {DType::kI64, {kNumRngWords}}};

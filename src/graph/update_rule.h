@@ -1,8 +1,8 @@
-// UpdateRule: what there is to know about an optimizer. Each is one file in graph/ops/, beside the OpRule of the op
-// that computes it; update_rule.cc lists them. Whatever builds, shards, places, moves, saves or restores states asks
-// the rule and names no optimizer.
+// UpdateRule: everything that the rest of Temper knows about an optimizer. Each is one file in graph/ops/, beside the
+// OpRule of the op that computes it; update_rule.cc lists them. Code that builds, shards, places, moves, saves or
+// restores states asks the rule and names no optimizer.
 //
-// All of them have their operands in one order:
+// All have the same order of operands:
 //   (master, gradient, states..., clip f32[2], scalars) -> master', states'..., [weight']
 // `master` is the f32 copy of a weight that training computes with in another type, or the weight itself where that is
 // f32. weight', where the attribute `weight` is 1, is master' rounded to `dtype`. Outputs are written over the inputs
@@ -26,7 +26,7 @@ namespace temper {
 struct UpdateState {
   std::string_view name;  // "adam_m": weight W's is called "adam_m:W", in Programs and in checkpoints
   DType dtype = DType::kF32;
-  const char* flag = nullptr;  // of an optional one: there where the attribute of that name is 1
+  const char* flag = nullptr;  // for an optional state: present where the attribute of that name is 1
 
   std::string NameOf(std::string_view weight) const { return std::string(name) + ":" + std::string(weight); }
 };
@@ -39,14 +39,14 @@ struct UpdateRule {
   // nullptr: it has none.
   void (*fill_scalars)(const Attributes& settings, int64_t step, std::span<double> scalars) = nullptr;
 
-  // An element of master and states depends on no other element, as the op's own rule says. Others cannot be updated in
-  // parts, so their tensors pass through the host whole, and a mesh that splits them is refused.
+  // An element of master and states depends on no other element, according to the op's own rule. Other optimizers
+  // cannot update in parts, so their tensors pass through the host whole, and a mesh that splits them is refused.
   bool elementwise() const;
-  // Those that it has with these attributes, in the order of the operands.
+  // Its states with these attributes, in the order of the operands.
   std::vector<const UpdateState*> StatesOf(const Attributes& attributes) const;
 };
 
-// The settings of each, as attributes of its op. Defaults are PyTorch's, but for momentum, which is 0 there.
+// The settings of each, as attributes of its op. Defaults are PyTorch's, except momentum, which is 0 there.
 extern const UpdateRule kAdamwUpdate, kSgdUpdate;
 Attributes AdamwSettings(double beta1 = 0.9, double beta2 = 0.999, double eps = 1e-8);
 Attributes SgdSettings(double momentum = 0.9, bool nesterov = false);
@@ -56,7 +56,7 @@ std::span<const UpdateRule* const> UpdateRules();
 // nullptr: the op updates no weight.
 const UpdateRule* UpdateRuleOf(Op op);
 
-// Where an update's operands are.
+// The places of an update's operands.
 class UpdateOperands {
  public:
   static constexpr size_t kMaster = 0, kGradient = 1, kFirstState = 2;
@@ -64,12 +64,12 @@ class UpdateOperands {
   // REQUIRES: `node` is of an op that has an UpdateRule.
   explicit UpdateOperands(const Node& node);
 
-  // The first so many inputs have the weight's shape: master, gradient and states.
+  // This many first inputs have the weight's shape: master, gradient and states.
   size_t tensors() const { return kFirstState + states_; }
-  // The first so many outputs replace inputs: master' and states'. What follows is weight'.
+  // This many first outputs replace inputs: master' and states'. weight' follows.
   size_t replacing() const { return 1 + states_; }
-  // The input that goes with the weight's states, or, of an optimizer that has none, the master: it says where the
-  // update takes place.
+  // The input that is with the weight's states, or the master for
+  // an optimizer without states: the update runs where it lives.
   size_t home() const { return states_ > 0 ? kFirstState : kMaster; }
   // The input that output `output` replaces. REQUIRES: output < replacing().
   static constexpr size_t Replaced(size_t output) { return output == 0 ? kMaster : output + 1; }

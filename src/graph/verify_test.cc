@@ -87,7 +87,7 @@ TEST(Verify, RefusesTypesThatDisagreeWithTheRule) {
   ExpectRefused(count.graph, "2 outputs");
   Small arity;
   arity.graph.nodes()[2].inputs.pop_back();
-  ExpectRefused(arity.graph, "[add] wants");
+  ExpectRefused(arity.graph, "[add] expects");
 }
 
 TEST(Verify, RefusesAttributesThatTheOpDoesNotHave) {

@@ -23,23 +23,23 @@ struct DecodeSpec {
 };
 
 // Programs for steps of several lengths, the longest first and the last of one token, which share their memory.
-// `chosen`: as of CompileTraining. Errors: what does not fit spec.memory.
+// `chosen`: as in CompileTraining. Errors: spec.memory is too small.
 Result<std::vector<Program>> CompileDecoding(const Model& model, const DecodeSpec& spec,
                                              ChosenMemory* chosen = nullptr);
 
 class DecodeSession {
  public:
   // On the host, or in the memory of `device`, whose kernels `kernels` then are; both must outlive the decoder, and so
-  // must what `far` has. Weights are zero until the caller loads them through `Buffer`. REQUIRES: `programs` are those
-  // of CompileDecoding, with a cache of `context` tokens.
+  // must the memory in `far`. Weights are zero until the caller loads them through `Buffer`. REQUIRES: `programs` come
+  // from CompileDecoding, with a cache of `context` tokens.
   static Result<std::unique_ptr<DecodeSession>> Create(std::vector<Program> programs, int64_t context,
                                                        KernelTable& kernels, Device* device = nullptr,
                                                        const FarTiers& far = {});
-  // The same of a model that has everything in one memory.
+  // The same for a model that has everything in one memory.
   static Result<std::unique_ptr<DecodeSession>> Create(const Model& model, const DecodeSpec& spec, KernelTable& kernels,
                                                        Device* device = nullptr);
 
-  // Memory of a weight or adapter, for loading; of none where there is none of that name.
+  // Memory of a weight or adapter, for loading; without memory if there is none of that name.
   DevicePart Buffer(const std::string& name) const;
 
   // Forgets all tokens.
@@ -47,8 +47,8 @@ class DecodeSession {
   int64_t length() const { return length_; }
   int64_t context() const { return context_; }
 
-  // Appends `tokens` to what was fed and returns the logits [V] that follow the last; valid until the next call.
-  // REQUIRES: tokens is not empty and length() + tokens.size() <= context().
+  // Appends `tokens` to the sequence and returns the logits [V] after the last; valid until the next call. REQUIRES:
+  // tokens is not empty and length() + tokens.size() <= context().
   Result<std::span<const float>> Feed(std::span<const int32_t> tokens);
 
  private:

@@ -20,10 +20,10 @@ struct SamplingSpec {
 // The next token under `logits` [V]. `draw` numbers the draws of one seed. Ties go to the smaller id.
 int32_t SampleToken(std::span<const float> logits, const SamplingSpec& spec, uint64_t draw);
 
-// Feeds `prompt` (after what the decoder already holds) and produces up to `max_new_tokens`, stopping before the cache
-// is full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the delivered
-// tokens. The last delivered token has not been fed to the decoder. Errors: a prompt without tokens or longer than what
-// is left of the cache, logits that are not numbers.
+// Feeds `prompt` (after the tokens that the decoder already holds) and produces up to `max_new_tokens`, stopping before
+// the cache is full, after a token of `stop` (which is not delivered), or when `on_token` returns false. Returns the
+// delivered tokens. The last of them has not been fed to the decoder. Errors: a prompt that is empty or longer than the
+// rest of the cache, logits that are not numbers.
 Result<std::vector<int32_t>> GenerateTokens(DecodeSession& decoder, std::span<const int32_t> prompt,
                                             int64_t max_new_tokens, const SamplingSpec& sampling,
                                             std::span<const int32_t> stop,

@@ -201,7 +201,8 @@ Json Qwen2Json() {
 
 std::vector<int64_t> WindowsOf(const Model& model) {
   std::vector<int64_t> windows;
-  for (const Node& node : model.Forward({.tokens = 8, .row = 8}).nodes()) {
+  const Graph graph = model.Forward({.tokens = 8, .row = 8});
+  for (const Node& node : graph.nodes()) {
     if (node.op == Op::kAttention) windows.push_back(node.attributes.Int("window"));
   }
   return windows;
@@ -229,6 +230,40 @@ TEST(ModelConfig, BlocksHaveTheWindowsThatTheFileGivesThem) {
   EXPECT_EQ(WindowsOf(**ModelFromConfig(mistral, "f")), Windows({4096, 4096})) << "the class default";
   EXPECT_EQ(WindowsOf(**With(mistral, "sliding_window", nullptr)), Windows({0, 0}));
   ExpectRefused(mistral, "sliding_window", -1, StatusCode::kCorrupt);
+}
+
+// To the classes null is not a missing key.
+TEST(ModelConfig, NullSizesFollowFromTheOthers) {
+  Json seed = LlamaJson();
+  seed["architectures"] = {"SeedOssForCausalLM"};
+  const auto rows = [](const Json& json, const char* module) {
+    const auto model = ModelFromConfig(json, "f");
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return WeightsOf(**model).at(std::string("model.layers.0.self_attn.") + module + ".weight")[0];
+  };
+  EXPECT_EQ(rows(seed, "q_proj"), 4 * 128) << "the class default";
+  seed["head_dim"] = nullptr;
+  seed["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(rows(seed, "q_proj"), 64);
+  EXPECT_EQ(rows(seed, "k_proj"), 64);
+}
+
+TEST(ModelConfig, WhatIsGivenByLayerAndNotComputedIsRefused) {
+  ExpectRefused(LlamaJson(), "per_layer_config", {{"0", {{"num_key_value_heads", 1}}}}, StatusCode::kUnsupported);
+  const Json nested = {{"full_attention", {{"rope_theta", 1e6}}}, {"sliding_attention", {{"rope_theta", 1e4}}}};
+  ExpectRefused(LlamaJson(), "rope_parameters", nested, StatusCode::kUnsupported);
+  Json olmo = LlamaJson();
+  olmo["architectures"] = {"Olmo3ForCausalLM"};
+  EXPECT_TRUE(With(olmo, "rope_parameters", nested).ok());
+  // Layers with a window of no size.
+  ExpectRefused(Qwen2Json(), "layer_types", {"sliding_attention", "full_attention", "full_attention", "full_attention"},
+                StatusCode::kCorrupt);
+  Json smol = LlamaJson();
+  smol["architectures"] = {"SmolLM3ForCausalLM"};
+  EXPECT_TRUE(With(smol, "no_rope_layers", {1, 0}).ok());
+  ExpectRefused(smol, "no_rope_layers", {1}, StatusCode::kCorrupt);
+  ExpectRefused(smol, "no_rope_layers", {1, 2}, StatusCode::kCorrupt);
+  ExpectRefused(smol, "no_rope_layer_interval", 0, StatusCode::kCorrupt);
 }
 
 // What a search compiles in the place of a deep model.

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/rope_frequencies.h"
-
 namespace temper {
 namespace {
 
@@ -25,8 +23,13 @@ class Decoder final : public Model {
 
  private:
   void BuildForward(ForwardBuilder& f) const override;
-  ValueId Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const;
-  ValueId Attention(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block, const std::string& module) const;
+  // The tables of one rope, [T, R] each.
+  struct Tables {
+    ValueId q, k;
+  };
+  ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
+  ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
+                    const std::string& module) const;
   ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const;
   std::vector<std::string> AliasesOf(const std::string& name) const override {
     // Of tied weights a file may hold either name.
@@ -36,14 +39,15 @@ class Decoder final : public Model {
   const DecoderSpec s_;
 };
 
-// T tokens, D hidden, H heads, K kv-heads, E head dim, F ffn, V vocabulary.
-ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block,
+// T tokens, D hidden, H heads, K kv-heads, E head dim, R of them that turn, F ffn, V vocabulary.
+ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                            const std::string& module) const {
-  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, s_.blocks[static_cast<size_t>(block)].window};
+  const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
+  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window};
   const Dim D{DimLabel::kHidden, s_.hidden};
   const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
   ValueId q, k, v;
-  if (s_.fused) {
+  if (s_.fused_qkv) {
     const auto qkv = f.FusedLinear(x_TD, module + "qkv_proj", {{"q", HE}, {"k", KE}, {"v", KE}}, D, s_.qkv_bias);
     q = qkv[0], k = qkv[1], v = qkv[2];
   } else {
@@ -51,15 +55,19 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int
     k = f.Linear(x_TD, module + "k_proj", KE, D, s_.qkv_bias, "k");
     v = f.Linear(x_TD, module + "v_proj", KE, D, s_.qkv_bias, "v");
   }
-  if (s_.head_norm) {
-    const auto normed = [&](ValueId x, const char* norm, const char* name) {
-      return f.GroupedRmsNorm(x, f.NormScale(module + norm + ".weight", heads.head_dim), s_.rms_norm_eps, name);
-    };
-    q = normed(q, "q_norm", "q_norm");
-    k = normed(k, "k_norm", "k_norm");
+  const auto normed = [&](ValueId x, int64_t width, const std::string& norm) {
+    if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
+    const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
+    const ValueId w = f.NormScale(module + norm + ".weight", by_head ? heads.head_dim : width);
+    return by_head ? f.GroupedRmsNorm(x, w, s_.rms_norm_eps, norm) : f.RmsNorm(x, w, s_.rms_norm_eps, norm);
+  };
+  q = normed(q, HE.size, "q_norm");
+  k = normed(k, KE.size, "k_norm");
+  if (kind.rope != kNoRope) {
+    const auto rope = static_cast<size_t>(kind.rope);
+    q = f.Rope(q, ropes[rope].q, heads.head_dim, s_.ropes[rope].interleaved, "q_rope");
+    k = f.Rope(k, ropes[rope].k, heads.head_dim, s_.ropes[rope].interleaved, "k_rope");
   }
-  q = f.Rope(q, rope_TE, heads.head_dim, "q_rope");
-  k = f.Rope(k, rope_TE, heads.head_dim, "k_rope");
   const ValueId o = f.Attend(q, k, v, heads, block, "attn");
   return f.Linear(o, module + "o_proj", D, HE, s_.attention_out_bias, "attn_out");
 }
@@ -67,7 +75,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int
 ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const {
   const Dim D{DimLabel::kHidden, s_.hidden}, F{DimLabel::kFfn, s_.ffn};
   ValueId gate, up;
-  if (s_.fused) {
+  if (s_.fused_gate_up) {
     const auto both = f.FusedLinear(x_TD, module + "gate_up_proj", {{"gate", F}, {"up", F}}, D, s_.mlp_bias);
     gate = both[0], up = both[1];
   } else {
@@ -77,16 +85,19 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module)
   return f.Linear(f.Swiglu(gate, up, "mlp"), module + "down_proj", D, F, s_.mlp_bias, "mlp_out");
 }
 
-ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, ValueId rope_TE, int block) const {
+ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
   const std::string p = fmt::format("model.layers.{}.", block);
   f.EnterBlock(block, p);
-  const auto norm = [&](const char* module, const char* name) {
-    return f.RmsNorm(x_TD, f.NormScale(p + module + ".weight", s_.hidden), s_.rms_norm_eps, name);
+  const auto normed = [&](ValueId x, const std::string& module, const char* name) {
+    if (module.empty()) return x;
+    return f.RmsNorm(x, f.NormScale(p + module + ".weight", s_.hidden), s_.rms_norm_eps, name);
   };
-  const ValueId o = Attention(f, norm("input_layernorm", "attn_norm"), rope_TE, block, p + "self_attn.");
-  x_TD = f.Sum(x_TD, f.Dropout(o, s_.dropout, "attn_dropout"), "attn_residual");
-  const ValueId h = Mlp(f, norm("post_attention_layernorm", "mlp_norm"), p + "mlp.");
-  return f.Sum(x_TD, f.Dropout(h, s_.dropout, "mlp_dropout"), "mlp_residual");
+  ValueId h = Attention(f, normed(x_TD, s_.attention_norm, "attn_norm"), ropes, block, p + "self_attn.");
+  h = normed(f.Dropout(h, s_.dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
+  x_TD = f.Sum(x_TD, h, "attn_residual");
+  h = Mlp(f, normed(x_TD, s_.mlp_norm, "mlp_norm"), p + "mlp.");
+  h = normed(f.Dropout(h, s_.dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
+  return f.Sum(x_TD, h, "mlp_residual");
 }
 
 void Decoder::BuildForward(ForwardBuilder& f) const {
@@ -94,15 +105,24 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   f.EnterBlock(kBlockBefore, "model.");
   const ValueId table = f.Weight(kEmbedding, {V, D});
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
-  const ValueId rope = f.RopeTable(f.position(), s_.inv_freq, "rope");
-  for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, rope, static_cast<int>(b));
+  std::vector<Tables> ropes;
+  for (const RopeSpec& rope : s_.ropes) {
+    const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
+    const auto made = [&](bool of_queries, const std::string& of) {
+      return RopeTableOf(f, f.position(), rope, f.spec().context(), of_queries, of);
+    };
+    const ValueId k = made(false, name);
+    ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k});
+  }
+  for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, "model.");
   x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), s_.rms_norm_eps, "final_norm");
   f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead);
 }
 
-bool IsSane(int64_t n, int64_t most) {
-  return n > 0 && n <= most;
+bool IsNull(const Json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_null();
 }
 
 }  // namespace
@@ -116,16 +136,19 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, "hidden_size", defaults.hidden, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, "num_hidden_layers", defaults.blocks, where));
   TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, "num_attention_heads", defaults.heads, where));
-  const int64_t kv_heads = defaults.kv_heads > 0 ? defaults.kv_heads : s.heads;
-  TEMPER_ASSIGN_OR_RETURN(s.kv_heads, IntOr(config, "num_key_value_heads", kv_heads, where));
+  // null, unlike a missing key, is what follows from the other sizes.
+  const bool own_kv_heads = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
+  TEMPER_ASSIGN_OR_RETURN(s.kv_heads,
+                          IntOr(config, "num_key_value_heads", own_kv_heads ? defaults.kv_heads : s.heads, where));
   TEMPER_ASSIGN_OR_RETURN(s.ffn, IntOr(config, "intermediate_size", defaults.ffn, where));
   TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", defaults.max_positions, where));
   if (s.heads <= 0 || s.kv_heads <= 0 || s.heads % s.kv_heads != 0) {
     return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
                                where, s.heads, s.kv_heads));
   }
-  const int64_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : s.hidden / s.heads;
-  TEMPER_ASSIGN_OR_RETURN(s.head_dim, IntOr(config, "head_dim", head_dim, where));
+  const bool own_head_dim = defaults.head_dim > 0 && !IsNull(config, "head_dim");
+  TEMPER_ASSIGN_OR_RETURN(s.head_dim,
+                          IntOr(config, "head_dim", own_head_dim ? defaults.head_dim : s.hidden / s.heads, where));
   TEMPER_ASSIGN_OR_RETURN(s.rms_norm_eps, NumberOr(config, "rms_norm_eps", defaults.rms_norm_eps, where));
   if (!(s.rms_norm_eps >= 0)) {
     return Corrupt(fmt::format("{}: rms_norm_eps is {}, should not be negative", where, s.rms_norm_eps));
@@ -147,13 +170,20 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   }
   s.blocks.resize(static_cast<size_t>(blocks));
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "attention_dropout", defaults.attention_dropout, where, &f));
-  TEMPER_ASSIGN_OR_RETURN(s.inv_freq, RopeFrequencies(config, s.head_dim, f.max_positions, where));
+  TEMPER_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(config, defaults.rope.layer_type, defaults.rope, s.head_dim,
+                                                        f.max_positions, where));
+  s.ropes = {rope};
+  if (rope.original > 0) {
+    f.training_notes.push_back(
+        fmt::format("rows of more than {} tokens get the rotary embedding that {} has for long "
+                    "contexts; others its usual one",
+                    rope.original, where));
+  }
   return s;
 }
 
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where) {
-  const auto it = config.find("sliding_window");
-  if (it != config.end() && it->is_null()) return 0;
+  if (IsNull(config, "sliding_window")) return 0;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, IntOr(config, "sliding_window", fallback, where));
   if (window < 0) return Corrupt(fmt::format("{}: sliding_window is {}, should not be negative", where, window));
   return window;
@@ -178,6 +208,12 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
                         "sliding_attention",
                         where, b, (*types)[b].dump().substr(0, 40)));
       }
+    }
+    if (listed && slide && window == 0) {
+      return Corrupt(
+          fmt::format("{}: layer {} of layer_types has a window, but sliding_window and use_sliding_window "
+                      "give none",
+                      where, b));
     }
     blocks[b].window = slide ? window : 0;
   }

@@ -1,6 +1,6 @@
-// Decoder: the decoder-only transformer that most families are, as data: RMS norms before attention and MLP, rotary
-// positions, grouped-query attention, a gated MLP. The file of a family reads its config.json into a DecoderSpec; what
-// a family computes otherwise is a field of it.
+// Decoder: the decoder-only transformer that most families are, as data: RMS norms, rotary positions, grouped-query
+// attention, a gated MLP. The file of a family reads its config.json into a DecoderSpec; where a family computes
+// something different, the spec has a field.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,16 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/rope.h"
 
 namespace temper {
+
+inline constexpr int kNoRope = -1;
 
 // What one block computes beyond what all share. Equal blocks are of one kind.
 struct DecoderBlock {
   int64_t window = 0;  // tokens that a query sees, itself included; 0: all up to itself
+  int rope = 0;        // of DecoderSpec::ropes; kNoRope: positions are not encoded
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
 };
 
@@ -23,12 +27,16 @@ struct DecoderSpec {
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<DecoderBlock> blocks;
   double rms_norm_eps = 0;
-  std::vector<double> inv_freq;  // of the rotary embedding, one for each pair of a head's elements
+  std::vector<RopeSpec> ropes;
   bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
-  bool fused = false;      // files hold q, k, v in one tensor, gate and up in another
-  bool head_norm = false;  // each head's q and k are normed before they are rotated
-  double dropout = 0;      // in training, of what attention and MLP add to the residual stream
-  bool tied = false;       // the head is the embedding
+  bool fused_qkv = false, fused_gate_up = false;  // files hold them in one tensor
+  // q and k are normed before they are rotated: each head by itself, or all of them as one.
+  enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
+  // The norms of a block, as files name them: of what attention and MLP read, and of what they add; "": none.
+  std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
+  std::string attention_out_norm, mlp_out_norm;
+  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
+  bool tied = false;   // the head is the embedding
 };
 
 // Values of keys that a config.json leaves out: those of the family's class in transformers.
@@ -38,10 +46,11 @@ struct DecoderDefaults {
   int64_t head_dim = 0;  // 0: hidden / heads
   double rms_norm_eps = 1e-6, attention_dropout = 0;
   bool tied = false;
+  RopeDefaults rope;
 };
 
-// What all families share: sizes (bounded), blocks that are alike, norms, activation, rotary frequencies, the tied
-// head.
+// What all families share: sizes (bounded), blocks that are alike, norms, activation, the rotary embedding (of layers
+// of full attention), the tied head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
 

@@ -39,6 +39,9 @@ Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::st
   if (config.contains("quantization_config") && !config["quantization_config"].is_null()) {
     return Unsupported(where + ": quantised models cannot be trained; use the original weights");
   }
+  if (config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
+    return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
+  }
   const Named named = NameOf(config);
   std::string known;
   for (const Family& family : kFamilies) {

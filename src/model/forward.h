@@ -21,6 +21,9 @@ struct ForwardSpec {
   int64_t cache = 0;          // C: > 0 builds a decoding step over a cache of that many tokens
   bool training = false;      // with the dropout that the model's configuration asks for
   bool weighted = false;      // with a weight for the loss of every token
+
+  // Tokens among which one is seen, at most.
+  int64_t context() const { return cache > 0 ? cache : row > 0 ? row : tokens; }
 };
 
 // Names of the host-written inputs and the host-read outputs of a forward graph.

@@ -67,6 +67,10 @@ class Model {
 Status ReadUnusedDropout(const Json& config, const char* key, double fallback, const std::string& where,
                          ModelFacts* facts);
 
+inline bool IsSane(int64_t size, int64_t most) {
+  return size > 0 && size <= most;
+}
+
 // The probability under `key` of a dropout that is applied in training, with the note that says so.
 Result<double> ReadDropout(const Json& config, const char* key, double fallback, const std::string& where,
                            ModelFacts* facts);

@@ -12,7 +12,7 @@ constexpr double kLayerNormEps = 1e-5;  // torch.nn.LayerNorm's default, which O
 constexpr int64_t kPositionOffset = 2;
 
 constexpr std::string_view kEmbedding = "model.decoder.embed_tokens.weight", kPrefix = "model.";
-constexpr char kHead[] = "lm_head";
+constexpr char kHead[] = "lm_head", kHeadWeight[] = "lm_head.weight";
 
 struct OptConfig {
   ModelFacts facts;
@@ -46,7 +46,7 @@ class Opt final : public Model {
     std::vector<std::string> aliases;
     // Files of the first release start "decoder." without "model.".
     if (name.starts_with(kPrefix)) aliases.push_back(name.substr(kPrefix.size()));
-    if (c_.tied && name == kEmbedding) aliases.push_back(kHead + std::string(".weight"));
+    if (c_.tied && name == kEmbedding) aliases.push_back(kHeadWeight);
     return aliases;
   }
 
@@ -90,7 +90,7 @@ void Opt::BuildForward(ForwardBuilder& f) const {
   f.EnterBlock(kBlockAfter, p);
   if (c_.final_norm) x = Norm(f, x, p + "final_layer_norm", "final_norm");
   if (c_.embed != D.size) x = f.Linear(x, p + "project_out", E, D, false, "projected_out");
-  f.Head(x, c_.tied ? table : f.Weight(kHead + std::string(".weight"), {V, E}), kHead);
+  f.Head(x, c_.tied ? table : f.Weight(kHeadWeight, {V, E}), kHead);
 }
 
 }  // namespace
@@ -119,10 +119,9 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
     return Unsupported(fmt::format("{}: activation_function '{}'; supported are relu and gelu", where, activation));
   }
   c.gelu = activation == "gelu";
-  const auto sane = [](int64_t n, int64_t most) { return n > 0 && n <= most; };
-  if (!sane(f.vocab, kMaxRows) || !sane(c.hidden, kMaxWidth) || !sane(blocks, kMaxBlocks) || !sane(c.ffn, kMaxWidth) ||
-      !sane(c.embed, kMaxWidth) || !sane(f.max_positions, kMaxRows) || !sane(c.heads, kMaxHeads) ||
-      c.hidden % c.heads != 0) {
+  if (!IsSane(f.vocab, kMaxRows) || !IsSane(c.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
+      !IsSane(c.ffn, kMaxWidth) || !IsSane(c.embed, kMaxWidth) || !IsSane(f.max_positions, kMaxRows) ||
+      !IsSane(c.heads, kMaxHeads) || c.hidden % c.heads != 0) {
     return Corrupt(
         fmt::format("{}: a size is missing, zero, negative or absurd, or hidden_size {} is not a multiple of "
                     "num_attention_heads {}",

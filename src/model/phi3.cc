@@ -1,5 +1,5 @@
-// Phi-3, 3.5 and Phi-4 (Abdin et al. 2024; transformers, Phi3ForCausalLM): Llama's blocks with fused projections (q, k,
-// v in one, gate and up in one) and, in some, a sliding window.
+// Phi-3, 3.5, Phi-4 and Phi-4-mini (Abdin et al. 2024; transformers, Phi3ForCausalLM): Llama's blocks with fused
+// projections (q, k, v in one, gate and up in one); in some a sliding window, longrope, heads of which a part turns.
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -13,9 +13,10 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
                                                       .blocks = 32,
                                                       .heads = 32,
                                                       .max_positions = 4096,
-                                                      .rms_norm_eps = 1e-5},
+                                                      .rms_norm_eps = 1e-5,
+                                                      .rope = {.yarn_is_longrope = true, .original = 4096}},
                                                      where));
-  s.fused = true;
+  s.fused_qkv = s.fused_gate_up = true;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (DecoderBlock& block : s.blocks) block.window = window;
   TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "resid_pdrop", 0, where, &s.facts));

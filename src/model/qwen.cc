@@ -10,9 +10,12 @@ namespace {
 Status SetQwenWindows(const Json& config, const std::string& where, DecoderSpec* spec) {
   TEMPER_ASSIGN_OR_RETURN(const bool windows, BoolOr(config, "use_sliding_window", false, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t first, IntOr(config, "max_window_layers", 28, where));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
+  int64_t window = 0;
+  if (windows) {
+    TEMPER_ASSIGN_OR_RETURN(window, ReadWindow(config, 4096, where));
+  }
   return SetWindows(
-      config, windows ? window : 0, [first](int64_t block) { return block >= first; }, where, spec);
+      config, window, [&](int64_t block) { return block >= first; }, where, spec);
 }
 
 constexpr DecoderDefaults kDefaults = {
@@ -31,7 +34,7 @@ Result<std::unique_ptr<Model>> ReadQwen3(const Json& config, const std::string& 
   DecoderDefaults defaults = kDefaults;
   defaults.head_dim = 128;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Qwen3ForCausalLM", defaults, where));
-  s.head_norm = true;
+  s.qk_norm = DecoderSpec::QkNorm::kHeads;
   TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
   s.attention_out_bias = s.qkv_bias;
   TEMPER_RETURN_IF_ERROR(SetQwenWindows(config, where, &s));

@@ -55,7 +55,7 @@ bool IsBetter(const Candidate& a, const Candidate& b, SearchGoal goal);
 struct SearchResult {
   SearchGoal goal = SearchGoal::kThroughput;
   int considered = 0;  // candidates looked at
-  int ruled_out = 0;   // of them, by a bound or a rule, without a forecast
+  int ruled_out = 0;   // of them, by a bound or a rule
   Seconds spent;
   std::vector<Candidate> best;  // at most ten, the best first; that one is compiled whole
 };

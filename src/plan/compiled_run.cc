@@ -176,8 +176,8 @@ Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int 
     if (value.trainable) run.trained.push_back(value.name);
     const int block = blocks[static_cast<size_t>(id)];
     const bool first_of_kind = block < 0 || model.facts().kinds[static_cast<size_t>(block)] == block;
-    if ((value.role == Role::kWeight || value.role == Role::kAdapter) && first_of_kind)
-      run.distinct.push_back(value.name);
+    const bool weight = value.role == Role::kWeight || value.role == Role::kAdapter;
+    if (weight && first_of_kind) run.distinct.push_back(value.name);
   }
   run.stored = run.targets.empty() ? model.StoredWeights() : LoraWeights(run.targets);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {

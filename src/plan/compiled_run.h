@@ -29,7 +29,7 @@ struct CompiledRun {
   std::string limited_because;
   std::optional<uint64_t> hash_without_limits;
   std::vector<std::string> trained;   // names of all trainable values, of which a stage of a pipeline has its own
-  std::vector<std::string> distinct;  // weights and adapters, but for those of blocks that an earlier one is like
+  std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and of none
   std::vector<StoredWeight> stored;   // where these lie in a model's or an adapter's files
   int64_t parameters = 0, trainable_parameters = 0;
   ModelWork work;  // of a token, all blocks and the head

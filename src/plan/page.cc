@@ -100,7 +100,7 @@ Json MemoryJson(const Program& train, const std::vector<TraceRow>& events, const
           {"arena", train.arena_bytes.v}};
 }
 
-// Weights and adapters, but for those of blocks that an earlier one is like.
+// Weights and adapters of one block of each kind, and of none.
 Json TensorsJson(const Program& train, const PlanFacts& facts) {
   const std::set<std::string_view> distinct(facts.distinct.begin(), facts.distinct.end());
   Json json = Json::array();

@@ -15,7 +15,7 @@
 namespace temper {
 namespace {
 
-// So many blocks of a kind more show what each adds: one could be hidden by what is rounded.
+// Blocks of a kind that a sample has beside the few: two, because one may vanish in the rounding of addresses.
 constexpr int64_t kMoreBlocks = 2;
 // The second micro-batch adds to gradients that the first wrote; those after it are like it, but for the last, which
 // may add them up between ranks and update weights.

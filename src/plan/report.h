@@ -40,7 +40,7 @@ struct PlanFacts {
   std::string mesh_note;                                // what else to know of it; may be empty
   int64_t ranks = 1, data_ranks = 1;                    // data_ranks: that have rows of their own
   std::optional<PipelineFacts> pipeline;
-  std::vector<std::string> distinct;  // weights and adapters, but for those of blocks that an earlier one is like
+  std::vector<std::string> distinct;  // weights and adapters of one block of each kind, and of none
   Flops model_flops;                  // of a step, of full rows that are one document each unless `fill` knows better
   std::vector<Decision> decisions;    // of a mesh
   Bytes transfer_buffers;             // of the host's memory: for what is on its way to and from a disk

@@ -1,5 +1,5 @@
-// Names of the buffers that training adds to a model's own. They are part of the checkpoint format, as are those of an
-// optimizer's states, which its rule gives (graph/update_rule.h).
+// Names of the buffers that training adds to a model's own. They are part of the checkpoint format, as are the names of
+// an optimizer's states, which its rule gives (graph/update_rule.h).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The Programs that a model is compiled to. All names come from here: those in a Program's text, in messages, and by
-// which a Program of several is found.
+// The Programs that a model is compiled to. All names come from here: those in a Program's text, in messages, and for
+// finding one Program among several.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace temper {
 enum class ProgramKind : uint8_t {
   kTrain,      // a step: all micro-batches and the update
   kEval,       // the loss of a micro-batch
-  kDecode,     // some tokens behind those in the cache; one Program for each number of them
-  kScore,      // the log-probability of every target under the model as it is trained (token_logprob)
-  kReference,  // the same under the model that it is compared with: without adapters
+  kDecode,     // some tokens after those in the cache; one Program for each number of them
+  kScore,      // the log-probability of every target under the trained model (token_logprob)
+  kReference,  // the same under the model it is compared with: without adapters
 };
 
 // "train", "eval", "score", "reference"; "decode.16" of 16 tokens.

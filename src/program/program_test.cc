@@ -188,7 +188,7 @@ TEST(VerifyProgram, RefusesWhatDoesNotExistOrFit) {
   ExpectRefused("operand 3 of 3", [](Program& p) { p.segments[0].instructions[0].inputs[0] = 3; });
   ExpectRefused("operand -1 of 3", [](Program& p) { p.segments[0].instructions[0].outputs[0] = -1; });
   ExpectRefused("outputs of other types", [](Program& p) { p.segments[0].instructions[1].outputs[0] = 1; });
-  ExpectRefused("[linear] wants", [](Program& p) { p.segments[0].instructions[0].inputs = {0}; });
+  ExpectRefused("[linear] expects", [](Program& p) { p.segments[0].instructions[0].inputs = {0}; });
   ExpectRefused("no attribute", [](Program& p) { p.segments[0].instructions[1].attributes.Set("x", int64_t{1}); });
   ExpectRefused("quote", [](Program& p) { p.buffers[0].name = "a\"b"; });
   ExpectRefused("quote", [](Program& p) { p.name = "a\nb"; });

@@ -1,5 +1,5 @@
-// The Chrome trace format (chrome://tracing, Perfetto) as Temper writes it: the same for what a run measured
-// (runtime/trace.h) and what the planner predicts (plan/simulation.h), so that both can be laid side by side.
+// The Chrome trace format (chrome://tracing, Perfetto) as Temper writes it: the same for measured runs
+// (runtime/trace.h) and for the planner's forecasts (plan/simulation.h), so that both can be compared.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TraceRow {
   Flops flops;
 };
 
-// Text of a trace: Open, rows joined by what AppendTraceRow puts between them, Close.
+// Text of a trace: Open, rows separated by what AppendTraceRow puts between them, Close.
 void OpenTrace(std::string* text);
 void AppendTraceRow(const TraceRow& row, std::string* text);
 void CloseTrace(int64_t dropped, std::string* text);

@@ -2,33 +2,18 @@
 
 #include <fmt/core.h>
 
-#include <ctime>
-
 #include "base/log.h"
 #include "base/quantity.h"
+#include "run/chat_context.h"
 
 namespace temper {
-namespace {
-
-Result<std::tm> ParseDate(const std::string& text) {
-  std::tm day = {};
-  const char* const end = strptime(text.c_str(), "%Y-%m-%d", &day);
-  if (end == nullptr || *end != 0) {
-    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", text));
-  }
-  day.tm_isdst = -1;
-  timegm(&day);  // fills in the weekday
-  return day;
-}
-
-}  // namespace
-
 DataRequest TrainingData(const RunConfig& config) {
   return {.files = {config.data.data},
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
           .skip_bad_rows = config.data.skip_bad_rows,
           .template_date = config.data.template_date,
+          .chat_template_kwargs = config.data.chat_template_kwargs,
           .threads = static_cast<int>(*config.machine.threads)};
 }
 
@@ -43,12 +28,13 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
                     "is an error",
                     model.folder(), data.tokenizer->vocab_size(), vocab));
   }
-  TEMPER_ASSIGN_OR_RETURN(const std::tm today, ParseDate(request.template_date));
+  TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
+                          ChatContext::Create(request.template_date, request.chat_template_kwargs));
   const DatasetOptions options{.tokenize = {.max_seq_len = request.max_seq_len,
                                             .train_on_prompt = request.train_on_prompt,
                                             // As `temper chat` will ask.
                                             .instructions_as_conversations = data.chat_template.has_value(),
-                                            .chat = {.today = today},
+                                            .chat = context.options(),
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads};

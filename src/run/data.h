@@ -16,7 +16,8 @@ struct DataRequest {
   std::vector<std::string> files;
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
-  std::string template_date;  // YYYY-MM-DD
+  std::string template_date;        // YYYY-MM-DD
+  JsonObject chat_template_kwargs;  // variables for the chat template
   int threads = 1;
 };
 

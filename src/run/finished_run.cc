@@ -11,6 +11,7 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
+#include "data/tokenizer/transformers_files.h"
 #include "format/lora_config.h"
 #include "run/far_memory.h"
 #include "train/loss_curve.h"
@@ -68,7 +69,12 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
     // What makes the folder a model comes last.
     std::stable_partition(files.begin(), files.end(), [](const std::string& name) { return name != kModelConfigFile; });
   }
+  const TransformersFiles exported = FilesForTransformers(env, run.model_folder);
   for (const std::string& name : files) {
+    if (const auto it = exported.replaced.find(name); it != exported.replaced.end()) {
+      if (it->second) TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, JoinPath(out, name), *it->second));
+      continue;
+    }
     if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
       TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
       continue;

@@ -8,6 +8,7 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/sliced_weights.h"
 #include "data/tokenizer/load_tokenizer.h"
+#include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
 #include "format/quoted.h"
 #include "model/families.h"
@@ -96,12 +97,17 @@ Status OpenedModel::Load(const BufferLookup& buffer) const {
 
 Result<ExportSpec> OpenedModel::ExportPlan() const {
   const LinearModule& head = model_->modules().back();
+  std::string head_tensor;
+  for (const StoredWeight& w : model_->StoredWeights()) {
+    if (w.name == head.weights.front()) head_tensor = w.source.tensors().front().name;
+  }
   ExportSpec spec{.source = source_,
                   .tensors = FileTensorsOf(model_->StoredWeights()),
                   .head = head.path,
-                  .head_tensor = head.weights.front(),
+                  .head_tensor = head_tensor,
                   .tied_key = model_->facts().tied_key};
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
+  spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   return spec;
 }
 

@@ -248,7 +248,7 @@ Status Executor::NoteBackground() {
   return lanes_.Prepare(issued, waits_);
 }
 
-// Buffers are nobody else's memory: an operand at an input's address is that input.
+// Buffers share memory with nothing else: an operand at an input's address is that input.
 void Executor::FindReaders() {
   loaded_.assign(addresses_.size(), nullptr);
   readers_.resize(program_.buffers.size());

@@ -1,13 +1,13 @@
-// Executor: runs a Program on an Arena with one backend's kernels. Making it makes every kernel and resolves every
-// address; Run then only calls kernels, or enqueues them where the arena is a device's, and waits once, at its end. One
+// Executor: runs a Program on an Arena with one backend's kernels. Creating it makes every kernel and resolves every
+// address. Run then only calls kernels, or enqueues them if the arena is a device's, and waits once, at its end. One
 // executor at a time may run on an arena.
 //
-// The schedule is an order, and what it computes is what it computes in that order. Collectives, transfers and moves
-// marked `background` run beside the kernels that follow (runtime/lanes.h). Whatever touches what one of them reads or
-// writes waits for it (program/waits.h), so that running beside each other cannot change a result.
+// The schedule is an order, and results are those of that order. Collectives, transfers and moves marked `background`
+// run beside the kernels that follow (runtime/lanes.h). Whatever touches what one of them reads or writes waits for it
+// (program/waits.h), so concurrency cannot change a result.
 //
-// On a device the walk through the schedule stops for two things only: kernels that run at the host (AdamW on states
-// that live there), which wait for their operands, and what comes from the disk.
+// On a device the walk through the schedule stops only for kernels that run at the host (AdamW on states that live
+// there), which wait for their operands, and for data from the disk.
 #pragma once
 
 #include <array>
@@ -37,19 +37,19 @@ struct HostArray {
   std::span<std::byte> bytes;
 };
 
-// The memory beside an arena of a Program that does not have everything there. All outlive the executor. REQUIRES:
+// The memory beside an arena for a Program that does not have everything there. All outlive the executor. REQUIRES:
 // beside a device's arena, `host` is pinned for it (Arena::PinFor), and there are kernels of the host's.
 struct FarTiers {
   Arena* host = nullptr;
   Store* disk = nullptr;
   // Kernels of instructions whose operands live at the host. nullptr: those of the arena's processor.
   KernelTable* host_kernels = nullptr;
-  int host_threads = 1;  // of those; a Program for a device has one, which enqueues
+  int host_threads = 1;  // for those kernels; a Program for a device has one thread, which enqueues
 };
 
 class Executor {
  public:
-  // `arena`, `program` must outlive the executor, and `collectives` (Communicator::Collectives), which a Program of one
+  // `arena`, `program` and `collectives` (Communicator::Collectives; null for one rank) must outlive the executor.
   // rank does without. Errors: an instruction the backend cannot run, named.
   static Result<std::unique_ptr<Executor>> Create(const Program& program, Arena& arena, KernelTable& kernels,
                                                   KernelTable* collectives = nullptr, const FarTiers& far = {});
@@ -57,7 +57,7 @@ class Executor {
 
   struct RunOptions {
     Trace* trace = nullptr;
-    // Called where the schedule says that weights and states are about to change; its error ends the run.
+    // Called where weights and states are about to change in the schedule; its error ends the run.
     std::function<Status()> before_update;
   };
   // Runs the schedule once. Inputs are read from and outputs written to `io` at the schedule's load and store calls.
@@ -66,11 +66,11 @@ class Executor {
   Status Run(std::span<const HostArray> io, const RunOptions& options);
   Status Run(std::span<const HostArray> io) { return Run(io, RunOptions()); }
 
-  // Whether kernels that follow each other are enqueued as one piece where the arena's stream can record them, from the
-  // second run on (the first loads them). A run with a trace enqueues them one by one. On by default.
+  // Whether consecutive kernels are enqueued as one unit if the arena's stream can record them, from the second run on
+  // (the first loads them). A run with a trace enqueues them one by one. On by default.
   void set_replays(bool on) { replays_ = on; }
 
-  // The bytes of a persistent buffer, all of them, from or to the host, wherever the arena is. Not during Run.
+  // Copies all bytes of a persistent buffer from or to the host, wherever the arena is. Not during Run.
   Status Write(int buffer, std::span<const std::byte> host);
   Status Read(int buffer, std::span<std::byte> host) const;
   // Address of a persistent buffer, for loading weights and saving them. REQUIRES: it is in the host's memory.
@@ -83,7 +83,7 @@ class Executor {
   struct BoundInstruction;
   struct TraceNote;
   Executor(const Program& program, Arena& arena, KernelTable& kernels, KernelTable* collectives, const FarTiers& far);
-  // Where an address is, in the memory of StreamOf its tier.
+  // The memory address of a Program's address, for StreamOf its tier.
   std::byte* At(Bytes address) const;
   Stream& StreamOf(Tier tier) const;
   Status FillConstants();
@@ -110,7 +110,7 @@ class Executor {
   KernelTable* const collectives_;
   const FarTiers far_;
   std::unique_ptr<StoreStream> disk_;  // of far_.disk
-  // Between the disk and a device: of each lane of the disk, and of the thread that runs the executor.
+  // Between the disk and a device: for each lane of the disk, and for the thread that runs the executor.
   std::array<std::unique_ptr<PinnedStaging>, kBackgroundLanes + 1> staging_;
   std::vector<std::unique_ptr<Kernel>> kernels_;  // one per instruction of a segment and tier; of a move, per binding
   std::vector<std::byte*> addresses_;             // operands of all bound instructions, inputs then outputs
@@ -118,7 +118,7 @@ class Executor {
   std::vector<std::vector<size_t>> readers_;      // per buffer of the Program's inputs, which operands it is
   std::vector<BoundInstruction> bound_;           // all bindings' instructions, in order
   std::vector<std::pair<size_t, size_t>> binding_range_;  // binding -> [begin, end) in bound_
-  std::vector<std::string> names_;                        // of bindings: what a stream is told to be part of (Note)
+  std::vector<std::string> names_;                        // of bindings: for Stream::Note
   // Per binding, its instructions in runs that are recorded or not; empty until RecordAll.
   struct Piece;
   std::vector<std::vector<Piece>> pieces_;
@@ -128,7 +128,7 @@ class Executor {
   std::vector<LaneCounts> waits_;
   std::array<std::vector<TraceNote>, kBackgroundLanes>
       notes_;    // what a trace will say of a run's background instructions
-  Lanes lanes_;  // after what runs there
+  Lanes lanes_;  // last: it uses the members above
   Status failed_;
 };
 

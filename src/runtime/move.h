@@ -17,7 +17,7 @@ struct MoveEnd {
   Tier tier = Tier::kDevice;
 };
 
-// What carries a move.
+// What carries out a move.
 struct MovePath {
   StoreStream* disk = nullptr;  // the disk tier's memory
   Stream* link = nullptr;       // on which copies between a device and pinned memory are enqueued; nullptr: the device
@@ -25,7 +25,7 @@ struct MovePath {
   PinnedStaging* staging = nullptr;  // of a move between a device apart and the disk
 };
 
-// What it is run on is in its ends, not in its arguments. What `path` points to must outlive it.
+// Its ends, not its arguments, give the addresses. What `path` points to must outlive it.
 std::unique_ptr<Kernel> MakeMove(const MoveEnd& from, const MoveEnd& to, Bytes size, const MovePath& path);
 
 }  // namespace temper

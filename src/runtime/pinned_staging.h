@@ -1,4 +1,4 @@
-// PinnedStaging: how bytes go between a device and what it cannot reach, a store (the disk tier): through two pieces of
+// PinnedStaging: moves bytes between a device and a store (the disk tier), which it cannot reach: through two pieces of
 // pinned memory, so that one is on its way to the device while the next is read.
 //
 // Memory: 2 x kPieceBytes of the host's, pinned. Thread rule: one thread, which waits until the bytes are there. No
@@ -21,7 +21,7 @@ class PinnedStaging {
   static constexpr Bytes kPieceBytes = MiB(4);
   static constexpr Bytes kBytes = {2 * kPieceBytes.v};
 
-  // On a stream of its own, which waits for nothing: whoever calls has waited. `device` must outlive it.
+  // On a stream of its own, which waits for nothing: the caller has waited. `device` must outlive it.
   static Result<std::unique_ptr<PinnedStaging>> Make(Device& device);
   ~PinnedStaging();
   PinnedStaging(const PinnedStaging&) = delete;
@@ -37,7 +37,7 @@ class PinnedStaging {
 
   std::unique_ptr<Arena> memory_;  // pages of its own: a page that two registered pieces share is refused
   std::unique_ptr<Stream> stream_;
-  std::array<std::unique_ptr<Event>, 2> copied_;  // of each piece
+  std::array<std::unique_ptr<Event>, 2> copied_;  // one per piece
 };
 
 }  // namespace temper

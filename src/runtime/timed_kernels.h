@@ -1,7 +1,7 @@
-// TimedKernels: a table of kernels that counts the time they run for, two looks at the clock a kernel. What a rank's
-// utilisation is told from (train/utilisation.h).
+// TimedKernels: a table of kernels that counts their running time, with two clock reads per kernel. A rank's
+// utilisation is computed from it (train/utilisation.h).
 //
-// Thread rule: as the kernels of the table below; what is counted may be read by any thread.
+// Thread rule: as the kernels of the table below; any thread may read the counts.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace temper {
 
 struct KernelTime {
   std::atomic<int64_t> nanoseconds{0};
-  // Of kernels that run beside those of the thread that made the table (runtime/background_queue.h).
+  // For kernels that run beside those of the thread that made the table (runtime/background_queue.h).
   std::atomic<int64_t> beside_nanoseconds{0};
 };
 

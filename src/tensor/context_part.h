@@ -1,10 +1,10 @@
-// ContextPart: which tokens of every row a rank has where rows are dealt to the ranks of a context-parallel group (mesh
-// axis cp). A row is cut into 2n chunks of one length; rank i of n has chunks i and 2n-1-i, in this order, row after
-// row. Under a causal mask a token late in a row costs more than an early one: so dealt, all ranks have the same work,
-// also between any two of them. Pure data.
+// ContextPart: which tokens of every row a rank has when rows are dealt to the ranks of a context-parallel group (mesh
+// axis cp). A row is cut into 2n chunks of equal length; rank i of n has chunks i and 2n-1-i, in this order, row after
+// row. Under a causal mask a token late in a row costs more than an early one: dealt like this all ranks have the same
+// work, also between any two of them. Pure data.
 //
-// A place is a token's index in whole rows, one after another; a local index counts a rank's own tokens in their order.
-// Local order is the order of places. constexpr: kernels on GPUs ask, too.
+// A place is a token's index in whole rows, one after another; a local index counts a rank's own tokens in order. Local
+// order is the order of places. constexpr: GPU kernels call it, too.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct ContextPart {
     const int64_t within = local % local_row();
     return local / local_row() * row + chunk_begin(within / chunk()) + within % chunk();
   }
-  // Own tokens before `place`: the local index of the first at or behind it.
+  // Own tokens before `place`: the local index of the first at or after it.
   constexpr int64_t LocalFrom(int64_t place) const {
     const int64_t within = place % row;
     int64_t local = place / row * local_row();
@@ -35,7 +35,7 @@ struct ContextPart {
   }
   bool Has(int64_t place) const { return LocalFrom(place + 1) > LocalFrom(place); }
 
-  // Whether rows of that length can be dealt to so many ranks.
+  // Whether rows of that length can be dealt to that many ranks.
   static bool Divides(int64_t row, int64_t ranks) {
     return row > 0 && ranks >= 1 && (ranks == 1 || (ranks <= row / 2 && row % (2 * ranks) == 0));
   }

@@ -1,5 +1,5 @@
 // DimLabel: what a dim of a weight stands for. Models label the dims of their weights; default sharding goes by label
-// (compile/mesh/sharding_rules.h), so that it knows no model's names. Pure data.
+// (compile/mesh/sharding_rules.h), so it needs no model's names. Pure data.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct Dim {
   int64_t size = 0;
 };
 
-// Of the dims of one weight, in order.
+// The labels of one weight's dims, in order.
 class DimLabels {
  public:
   DimLabels() = default;

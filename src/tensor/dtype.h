@@ -1,4 +1,4 @@
-// Element types and their conversions. bf16 and f16 are storage: arithmetic is done in f32 unless a kernel says so.
+// Element types and their conversions. bf16 and f16 are for storage: arithmetic is in f32 unless a kernel says so.
 #pragma once
 
 #include <bit>

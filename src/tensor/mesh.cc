@@ -43,7 +43,7 @@ Result<AxisSet> AxisSet::Parse(std::string_view text) {
     const size_t n = text.find(',');
     const std::string_view word = text.substr(0, n);
     const auto axis = ParseAxis(word);
-    if (!axis) return Corrupt(fmt::format("'{}' is no mesh axis; they are {}", word, fmt::join(kNames, ", ")));
+    if (!axis) return Corrupt(fmt::format("'{}' is not a mesh axis; the axes are {}", word, fmt::join(kNames, ", ")));
     set |= *axis;
     if (n == text.npos) return set;
     text.remove_prefix(n + 1);

@@ -29,7 +29,7 @@ namespace temper {
 enum class Axis : uint8_t { kPp, kDp, kFsdp, kCp, kDepth, kRow, kTp, kCopy };
 inline constexpr int kNumAxes = static_cast<int>(Axis::kCopy) + 1;
 
-// As many as a mesh can have: more than any cluster that is trained on, and so few that no product of sizes overflows.
+// The most ranks a mesh can have: more than any training cluster, and few enough that no product of sizes overflows.
 inline constexpr int kMostRanks = 1 << 16;
 
 std::string_view ToString(Axis axis);  // "fsdp"
@@ -52,7 +52,7 @@ class AxisSet {
   friend constexpr AxisSet operator-(AxisSet a, AxisSet b) { return Of(a.bits_ & ~b.bits_); }
   AxisSet& operator|=(AxisSet other) { return *this = *this | other; }
   friend constexpr bool operator==(AxisSet, AxisSet) = default;
-  // For maps: no meaning beyond being an order.
+  // For maps; the order has no meaning.
   friend constexpr auto operator<=>(AxisSet, AxisSet) = default;
 
   std::vector<Axis> axes() const;
@@ -70,7 +70,7 @@ class AxisSet {
 
 inline constexpr AxisSet kTensorAxes = {Axis::kTp, Axis::kCopy};
 
-// The part [begin, begin + count) of `total` things that piece `index` of `pieces` holds: sizes differ by one at most.
+// The part [begin, begin + count) of `total` items that piece `index` of `pieces` holds: sizes differ by one at most.
 struct Part {
   int64_t begin = 0, count = 0;
   friend bool operator==(const Part&, const Part&) = default;
@@ -85,11 +85,11 @@ class Mesh {
   void set_size(Axis axis, int size);  // REQUIRES: size >= 1
   int size(AxisSet axes) const;        // the product
   int ranks() const;
-  // Those of more than one rank.
+  // The axes of more than one rank.
   AxisSet axes() const;
 
   int Coordinate(int rank, Axis axis) const;
-  // The place of `rank` among the ranks that differ from it along `axes` only, and all of those in that order.
+  // The place of `rank` among the ranks that differ from it only along `axes`, and all of these in that order.
   int IndexIn(AxisSet axes, int rank) const;
   std::vector<int> Group(AxisSet axes, int rank) const;
 

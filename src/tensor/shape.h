@@ -35,7 +35,7 @@ class Shape {
     dims_[rank_++] = d;
   }
   void set_dim(int i, int64_t d) { dims_[i] = d; }
-  // Number of elements; of the first rank-1 dims (rows) and the last (columns) when seen as a matrix.
+  // Number of elements; of the first rank-1 dims (rows) and of the last (columns) when seen as a matrix.
   int64_t elements() const {
     int64_t n = 1;
     for (int i = 0; i < rank_; ++i) n *= dims_[i];
@@ -62,7 +62,7 @@ class Shape {
   std::array<int64_t, kMaxRank> dims_{};
 };
 
-// What a tensor is without its memory.
+// A tensor without its memory.
 struct TensorType {
   DType dtype = DType::kF32;
   Shape shape;

@@ -1,5 +1,5 @@
-// View: non-owning, trivially copyable access to a tensor in row-major memory. Whoever owns the memory (an arena, a
-// buffer, a mapped file) must outlive it; that is why a View never appears in a data structure that outlives a call.
+// View: non-owning, trivially copyable access to a tensor in row-major memory. The owner of the memory (an arena, a
+// buffer, a mapped file) must outlive it, so a View never appears in a data structure that outlives a call.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct View {
 };
 
 // A part of a tensor in memory: the box of the whole that begins at `begin` and has the view's shape. A View converts
-// to the part that is all of it.
+// to the part that covers all of it.
 struct PartView {
   View view;
   Shape global, begin;
@@ -52,8 +52,8 @@ struct PartView {
     }
     return at;
   }
-  // Whether its elements follow each other in the whole: all dims behind the first that is cut are whole, and all
-  // before have one index.
+  // Whether its elements are contiguous in the whole: all dims after the first that is cut are whole, and all before it
+  // have one index.
   bool is_one_run() const {
     bool cut = false;  // a dim further in is not whole
     for (int d = global.rank(); d-- > 0;) {

@@ -184,8 +184,8 @@ TEST_F(BadInput, AnUnsupportedArchitectureListsTheSupported) {
   Edit("model/config.json", "LlamaForCausalLM", "MambaForCausalLM");
   const Ended ended = Temper(Train({"--model", "model"}));
   ExpectEnd(ended, 1,
-            {"model/config.json", "'MambaForCausalLM' is not supported",
-             "LlamaForCausalLM, OPTForCausalLM and Phi3ForCausalLM"});
+            {"model/config.json", "'MambaForCausalLM' is not supported", "supported are Glm4ForCausalLM, ",
+             ", LlamaForCausalLM, ", " and SmolLM3ForCausalLM"});
   EXPECT_FALSE(Has("out"));
 }
 
@@ -217,6 +217,15 @@ TEST_F(BadInput, DataThatIsNotThereIsFoundBeforeAnythingIsCompiled) {
     ExpectEnd(missing, 1, {option, "missing.jsonl", "No such file"});
     EXPECT_EQ(missing.err.find("plan "), std::string::npos) << missing.err;
     ExpectEnd(Temper(Train({option, "."})), 2, {option, "is a folder: give one file"});
+  }
+  EXPECT_FALSE(Has("out"));
+}
+
+TEST_F(BadInput, ATableIsRefusedBeforeTheModelIsOpened) {
+  Spill("d.csv", "prompt,completion\na,b\n");
+  for (const char* option : {"--data", "--eval_data"}) {
+    const Ended table = Temper(Train({option, "d.csv", "--model", "no_model_here"}));
+    ExpectEnd(table, 1, {option, "d.csv is a table", "python3 -c", "< d.csv > d.jsonl"});
   }
   EXPECT_FALSE(Has("out"));
 }
@@ -316,7 +325,7 @@ TEST_F(BadInput, ADamagedCheckpointIsRefused) {
   Spill("out/checkpoint-4/state-00000-of-00001.safetensors", state);
   ExpectEnd(Temper({"inspect", "out/checkpoint-4"}), 1, {"state-00000-of-00001.safetensors", "checksum"});
   const std::string result = Slurp("out/adapter_model.safetensors");
-  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Go on from another checkpoint"});
+  ExpectEnd(Temper(Train({"--save_steps", "2", "--resume"})), 1, {"checksum", "Resume from another checkpoint"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
   ExpectEnd(Temper(Train({"--save_steps", "2", "--resume=out/checkpoint-2"})), 0, {"from out/checkpoint-2"});
 }

@@ -124,8 +124,8 @@ TEST_F(DiskFaults, AWeightsFileChangedOrTruncatedUnderARunEndsItAndNothingSavedI
       in_place << "other weights";
     }
     ExpectEnd(process.Wait(), 1,
-              {"error: ", "reading tensor 'model.", "model/model.safetensors", "was changed under the run",
-               "go on from the last checkpoint"});
+              {"error: ", "reading tensor 'model.", "model/model.safetensors", "has changed during the run",
+               "resume from the last checkpoint"});
     temper::Spill(file, whole);
     GoesOnAs(run, "whole");
   }

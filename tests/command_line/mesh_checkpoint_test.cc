@@ -238,7 +238,7 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyNumberOfRanksThatDividesTheBatch) {
 
   const Ended listed = Temper({"inspect", "8/checkpoint-4"});
   EXPECT_EQ(listed.code, 0) << listed.err;
-  EXPECT_NE(listed.out.find("tensors lie in slices, of up to 8 ranks"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("tensors are stored in slices, from up to 8 ranks"), std::string::npos) << listed.out;
   RunWell({"export", "--model", "8/checkpoint-4", "--output_dir", "of_checkpoint"});
   RunWell({"export", "--model", "8", "--output_dir", "of_result"});
   EXPECT_TRUE(Slurp("of_checkpoint/model.safetensors") == Slurp("of_result/model.safetensors"));
@@ -253,7 +253,7 @@ TEST_F(MeshCheckpoint, IsReadAsTheModelThatItIs) {
   EXPECT_NE(listed.out.find("model.norm.weight  f32[160]"), std::string::npos) << listed.out;
   EXPECT_NE(listed.out.find("[80, 448] at [80, 0] in state-00001-of-00002.safetensors"), std::string::npos)
       << listed.out;
-  EXPECT_NE(listed.out.find("tensors lie in slices, of up to 2 ranks"), std::string::npos);
+  EXPECT_NE(listed.out.find("tensors are stored in slices, from up to 2 ranks"), std::string::npos);
   EXPECT_NE(listed.out.find("have the checksums of the manifest"), std::string::npos);
   EXPECT_EQ(Temper({"inspect", "full"}).code, 0);
 

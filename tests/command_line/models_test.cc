@@ -1,5 +1,6 @@
 // What --model may be, and what goes to stdout: results alone, for scripts.
 #include <cmath>
+#include <sstream>
 
 #include "temper_program.h"
 
@@ -190,6 +191,66 @@ TEST_F(Models, PreviewShowsWhatIsLearnt) {
   const Json row = Json::parse(FirstLines(Path("d.jsonl"), 1));
   const std::string answer = row["messages"].back()["content"].get<std::string>();
   EXPECT_NE(ended.out.find(answer.substr(0, 12)), std::string::npos) << ended.out;
+}
+
+TEST_F(Models, PreviewPrintsEverySampleAsJson) {
+  const Ended ended = Temper({"data", "preview", "--model", kModel, "--data", "d.jsonl", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::istringstream lines(ended.out), rows(Slurp("d.jsonl"));
+  int samples = 0;
+  for (std::string line, row; std::getline(lines, line) && std::getline(rows, row); ++samples) {
+    const Json sample = Json::parse(line);
+    EXPECT_EQ(sample["place"], "d.jsonl line " + std::to_string(samples + 1));
+    EXPECT_EQ(sample["input_ids"].size(), sample["labels"].size());
+    size_t learnt = 0;
+    for (size_t i = 0; i < sample["labels"].size(); ++i) {
+      if (sample["labels"][i] == -100) continue;
+      EXPECT_EQ(sample["labels"][i], sample["input_ids"][i]);
+      ++learnt;
+    }
+    const Json& span = sample["spans"].back();
+    EXPECT_GT(learnt, 0u);
+    EXPECT_LE(span["end"].get<size_t>() - span["begin"].get<size_t>(), learnt);
+    const auto answer = Json::parse(row)["messages"].back()["content"].get<std::string>();
+    EXPECT_NE(span["text"].get<std::string>().find(answer.substr(0, 12)), std::string::npos) << line;
+  }
+  EXPECT_EQ(samples, 60);
+  ExpectEnd(Temper({"data", "preview", "--model", kModel, "--data", "d.jsonl", "--json", "--packed"}), 2, {"--packed"});
+}
+
+TEST_F(Models, TemplatesGetTheirVariables) {
+  CopyModel("switched");
+  Spill("switched/chat_template.jinja",
+        "{% for m in messages %}{{ m.role }}{{ 'ON' if enable_thinking else 'OFF' }}:{{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant{{ 'ON' if enable_thinking else 'OFF' }}:{% endif %}");
+  const auto preview = [&](const Arguments& options) {
+    Arguments run = {"data", "preview", "--model", "switched", "--data", "d.jsonl"};
+    run.insert(run.end(), options.begin(), options.end());
+    return Temper(run).out;
+  };
+  EXPECT_NE(preview({}).find("assistantOFF:"), std::string::npos);
+  EXPECT_NE(preview({"--chat_template_kwargs", "{\"enable_thinking\": true}"}).find("assistantON:"), std::string::npos);
+  const Arguments train =
+      Train({"--model", "switched", "--max_steps", "1", "--chat_template_kwargs", "{\"enable_thinking\": true}"});
+  ExpectEnd(Temper(train), 0, {});
+  EXPECT_NE(Slurp("out/run.yaml").find("chat_template_kwargs: {\"enable_thinking\":true}"), std::string::npos);
+  ExpectEnd(Temper({"chat", "--model", "switched", "--chat_template_kwargs", "[]"}), 2, {"should be a JSON object"});
+}
+
+// transformers 5 reads the tokenizer.json of a LlamaTokenizer otherwise: what leaves Temper names a class that it does
+// not touch.
+TEST_F(Models, AFinishedModelNamesATokenizerClassThatIsReadAsItIs) {
+  CopyModel("llama");
+  Json config = Json::parse(Slurp("llama/tokenizer_config.json"));
+  config["tokenizer_class"] = "LlamaTokenizer";
+  Spill("llama/tokenizer_config.json", config.dump());
+  ExpectEnd(Temper(Train({"--model", "llama", "--method", "full", "--max_steps", "1"})), 0,
+            {"tokenizer ", "names LlamaTokenizer", "exports name PreTrainedTokenizerFast"});
+  ExpectEnd(Temper({"export", "--model", "out", "--output_dir", "exported"}), 0, {});
+  for (const char* folder : {"out", "exported"}) {
+    const Json written = Json::parse(Slurp(std::string(folder) + "/tokenizer_config.json"));
+    EXPECT_EQ(written["tokenizer_class"], "PreTrainedTokenizerFast") << folder;
+  }
 }
 
 // The model has positions for 512.

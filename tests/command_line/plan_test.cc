@@ -124,7 +124,7 @@ TEST_F(Plan, ATraceThatIsNoneIsAnErrorOfItsOption) {
 }
 
 // Every line of it, but those that say something of the machine at hand.
-TEST_F(Plan, PrintsWhatTheReadmeShows) {
+TEST_F(Plan, PrintsWhatTheDocsShow) {
   const auto model = [&](const std::string& name, const std::string& config) {
     ASSERT_TRUE(PosixEnv().CreateFolders(Path(name)).ok());
     Spill(JoinPath(name, "config.json"), config);
@@ -135,11 +135,11 @@ TEST_F(Plan, PrintsWhatTheReadmeShows) {
             "num_hidden_layers": 22, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
   model("llama-3.1-405b",
         temper::Slurp(std::string(TEMPER_SOURCE_DIR) + "/tests/prediction/configs/llama-3.1-405b.json"));
-  std::ifstream readme(std::string(TEMPER_SOURCE_DIR) + "/README.md");
+  std::ifstream page(std::string(TEMPER_SOURCE_DIR) + "/docs/howto/plan.md");
   int shown = 0;
   bool in_block = false;
   std::string printed;
-  for (std::string line; std::getline(readme, line);) {
+  for (std::string line; std::getline(page, line);) {
     if (line.starts_with("$ temper plan ")) {
       in_block = true;
       const Ended ended = Process({"sh", "-c",
@@ -153,7 +153,7 @@ TEST_F(Plan, PrintsWhatTheReadmeShows) {
       in_block = false;
     } else if (in_block && line.find("...") == line.npos && !line.starts_with("this machine")) {
       ++shown;
-      EXPECT_NE(printed.find("\n" + line + "\n"), std::string::npos) << "README.md: " << line << printed;
+      EXPECT_NE(printed.find("\n" + line + "\n"), std::string::npos) << "docs/howto/plan.md: " << line << printed;
     }
   }
   EXPECT_GT(shown, 20);

@@ -229,6 +229,20 @@ TEST(Gradients, OfLayerNormBesideAResidual) {
   g.FinishWithLoss(z);
 }
 
+TEST(Gradients, OfRopeOfPartOfAHead) {
+  for (const int64_t interleaved : {0, 1}) {
+    OpGraph g;
+    const ValueId x = g.Activation("x", {kT, 12});
+    const Attributes table_of{{"inv_freq", std::vector<double>{1.0, 0.3}},
+                              {"f64", int64_t{1}},
+                              {"scale", 1.25},
+                              {"interleaved", interleaved}};
+    const ValueId table = g.Add(Op::kRopeTable, {g.Positions(kT)}, table_of, "table")[0];
+    const Attributes rope{{"head_dim", int64_t{6}}, {"inverse", int64_t{0}}, {"interleaved", interleaved}};
+    g.FinishWithLoss(g.Add(Op::kRope, {x, table}, rope, "y")[0]);
+  }
+}
+
 TEST(Gradients, OfRope) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, 8});

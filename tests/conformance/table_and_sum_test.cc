@@ -165,6 +165,66 @@ TEST(Rope, TableIsTheTwinsToTheBit) {
   std::vector<int32_t> positions;
   for (int t = 0; t < 77; ++t) positions.push_back(t * 1703);
   ExpectConforms({Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}}}, Exact);
+  ExpectConforms({Op::kRopeTable,
+                  {Tensor::Ints(positions)},
+                  {{"inv_freq", inv_freq}, {"interleaved", int64_t{1}}, {"scale", 1.19}}},
+                 Exact);
+  // Scaled by where the position is: another libm's logarithm may round otherwise.
+  const OpCase scaled{Op::kRopeTable,
+                      {Tensor::Ints(positions)},
+                      {{"inv_freq", inv_freq}, {"scale", 1.5}, {"beta", 0.1}, {"original", int64_t{4096}}}};
+  ExpectConforms(scaled, [](int, int64_t) { return 2 * kU * 2; });
+  const auto table = RunOn(ReferenceKernels(), scaled, 1)[0];
+  EXPECT_NEAR(table[0], 1.5, 1e-6) << "the first " << 4096 << " positions";
+  const int64_t far = 70, width = 66;
+  EXPECT_NEAR(std::hypot(table[far * width + 32], table[far * width + 65]),
+              1.5 * (1 + 0.1 * std::log(1 + std::floor(70 * 1703 / 4096.0))), 1e-6);
+}
+
+// Of heads of E elements the first R turn.
+TEST(Rope, OfPartsOfHeadsAndOfInterleavedPairsAgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (auto [T, heads, E, R] : {std::array<int64_t, 4>{1, 1, 4, 2},
+                                  {9, 3, 10, 6},
+                                  {65, 2, 64, 32},
+                                  {33, 4, 80, 60},
+                                  {20, 5, 128, 96},
+                                  {7, 2, 64, 64},
+                                  {7, 3, 6, 6}}) {
+      std::vector<double> inv_freq;
+      for (int64_t e = 0; e < R / 2; ++e) inv_freq.push_back(std::pow(10000.0, -2.0 * static_cast<double>(e) / R));
+      std::vector<int32_t> positions(T);
+      for (int64_t t = 0; t < T; ++t) positions[t] = static_cast<int32_t>(3 * t);
+      const Tensor x = Tensor::Random({dtype, {T, heads * E}}, 7);
+      for (const int64_t interleaved : {0, 1}) {
+        const Tensor table = RunOn(
+            ReferenceKernels(),
+            {Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}, {"interleaved", interleaved}}}, 1)[0];
+        const auto rope = [&](const Tensor& of, int64_t inverse) {
+          return OpCase{
+              Op::kRope, {of, table}, {{"head_dim", int64_t{E}}, {"inverse", inverse}, {"interleaved", interleaved}}};
+        };
+        // Two products and a sum; what passes is the same to the bit.
+        ExpectConforms(rope(x, 0), [&, E = E, R = R](int, int64_t i) {
+          const int64_t e = i % E;
+          if (e >= R) return 0.0;
+          const int64_t pair = interleaved ? i + 1 - 2 * (e % 2) : e < R / 2 ? i + R / 2 : i - R / 2;
+          return 2 * kU * (std::fabs(x[i]) + std::fabs(x[pair]));
+        });
+        const Tensor y = RunOn(ReferenceKernels(), rope(x, 0), 1)[0],
+                     back = RunOn(ReferenceKernels(), rope(y, 1), 1)[0];
+        bool turned = false;
+        for (int64_t i = 0; i < T * heads * E; ++i) {
+          ASSERT_NEAR(back[i], x[i], 6 * UnitRoundoff(dtype));
+          if (i % E >= R) {
+            ASSERT_EQ(y[i], x[i]);
+          }
+          turned = turned || y[i] != x[i];
+        }
+        EXPECT_EQ(turned, T > 1);
+      }
+    }
+  }
 }
 
 TEST(Rope, AgreesWithItsTwinAndItsInverseUndoesIt) {

@@ -11,9 +11,9 @@
 namespace temper {
 namespace {
 
-// What the test wants this machine to have: APART_GPU is "none", "old", "full", "one", "same" (several numbers of one),
-// or unset: several. Of each, APART_GPU_FREE bytes are free, or as many as anybody wants, and APART_GPU_HOLDERS hold
-// the rest.
+// The machine that the test simulates: APART_GPU is "none", "old", "full", "one",
+// "same" (several with one UUID), or unset: several. On each, APART_GPU_FREE
+// bytes are free (unset: unlimited), and APART_GPU_HOLDERS hold the rest.
 std::string Machine() {
   const char* const value = std::getenv("APART_GPU");
   return value == nullptr ? "" : value;
@@ -21,7 +21,7 @@ std::string Machine() {
 
 class ApartGpu final : public ApartDevice {
  public:
-  // As many threads as the commands compute with on the host: the same sums.
+  // As many threads as the commands use on the host: the same sums.
   static std::unique_ptr<ApartGpu> Make() {
     auto exchange = std::make_unique<ExchangeMaker>();
     auto kernels =
@@ -64,7 +64,7 @@ class ApartGpu final : public ApartDevice {
 
 }  // namespace
 
-// Tests hear of it.
+// Tests read it.
 void LoadKernelsWhenOpened() {
   LogInfo("kernels are loaded when a GPU is opened");
 }

@@ -1,5 +1,5 @@
-// What libraries with cuBLASLt's interface compute, for those that stand in for them in tests: D = alpha op(A) op(B) +
-// beta C + bias, all column-major, written from the meaning of the interface.
+// The product that libraries with cuBLASLt's interface compute, for their stand-ins in tests: D = alpha op(A) op(B) +
+// beta C + bias, all column-major, written from the documentation of the interface.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace temper {
 
-// Types are numbered alike by CUDA and HIP.
+// CUDA and HIP use the same type numbers.
 inline constexpr int32_t kColumnMajorF32 = 0, kColumnMajorBf16 = 14;
 
 struct ColumnMajorLayout {
@@ -38,7 +38,7 @@ struct ColumnMajorProduct {
   float alpha = 1, beta = 0;
   bool transpose_a = false, transpose_b = false;
   ColumnMajorMatrix a, b, c, d;
-  ColumnMajorMatrix bias = {};  // of one column; nowhere: none
+  ColumnMajorMatrix bias = {};  // one column; null data: none
 
   bool valid() const {
     const ColumnMajorLayout &la = a.layout, &lb = b.layout, &lc = c.layout, &ld = d.layout;

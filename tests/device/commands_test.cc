@@ -1,4 +1,4 @@
-// Every command on a device whose memory the host cannot touch: the bytes that the same commands give on the host.
+// Every command on a device whose memory the host cannot touch gives the bytes of the same command on the host.
 #include <fmt/core.h>
 #include <signal.h>
 
@@ -18,13 +18,13 @@ class OnDevice : public Workplace {
     arguments.insert(arguments.end(), {"--device", device});
     return RunTemper(arguments, cwd.empty() ? folder() : cwd);
   }
-  // The same relative paths in each folder: they are part of what is saved.
+  // The same relative paths in each folder: they are saved.
   std::string Folder(const std::string& name) const {
     TEMPER_CHECK(PosixEnv().CreateFolders(Path(name)).ok());
     for (const char* file : {"d.jsonl", "e.jsonl"}) Spill(JoinPath(name, file), Slurp(file));
     return Path(name);
   }
-  // What two runs leave is the same but for what says on which device they ran.
+  // The results of two runs are equal except for the name of the device.
   static void ExpectSameResults(const std::string& host, const std::string& device) {
     const auto expected = BytesOf(host), got = BytesOf(device);
     EXPECT_GT(expected.size(), 8u);
@@ -35,7 +35,7 @@ class OnDevice : public Workplace {
       EXPECT_TRUE(it->second == bytes) << name << " differs";
     }
   }
-  // Trains with a save in between, on the host and on the device; goes on from the save there; uses the result.
+  // Trains with a save in between, on the host and on the device; resumes there from the save; uses the result.
   void GivesTheBytesOfTheHost(const Arguments& options) {
     Arguments run = Train({"--max_steps", "8", "--save_steps", "4", "--eval_data", "e.jsonl", "--eval_steps", "4"});
     run.insert(run.end(), options.begin(), options.end());
@@ -47,7 +47,7 @@ class OnDevice : public Workplace {
     EXPECT_NE(on_device.err.find("device      a device apart"), std::string::npos) << on_device.err;
     ExpectSameResults(host + "/out", device + "/out");
 
-    // Checkpoints are interchangeable: what the host saved, the device goes on from.
+    // Checkpoints are interchangeable: the device resumes from the host's.
     Arguments on = run;
     on.push_back("--resume=" + host + "/out/checkpoint-4");
     const Ended went_on = Run(on, "gpu", resumed);
@@ -146,7 +146,7 @@ TEST_F(OnDevice, WhatCannotBeUsedIsToldInOneLineBeforeWeightsAreRead) {
   EXPECT_EQ(train.err.find("load"), std::string::npos) << train.err;
 }
 
-// Where values live changes no byte of a result: neither beside a device nor at all.
+// Where values live changes no byte of a result, beside a device or without one.
 TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
   struct Placement {
     const char* name;
@@ -176,7 +176,7 @@ TEST_F(OnDevice, EveryPlacementOfValuesGivesTheBytesOfTheHost) {
   }
 }
 
-// The GPU has `room` for the arena of a run between no ranks, and no more, while this lives.
+// While this lives, the GPU has `room` for the arena of a run of one rank, and no more.
 class RoomOnDevice {
  public:
   explicit RoomOnDevice(Bytes room) {
@@ -190,7 +190,7 @@ class RoomOnDevice {
   }
 };
 
-// What is free on the GPU is the limit of a run that sets none.
+// A run that sets no limits is limited by what is free on the GPU.
 TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameBytes) {
   constexpr char kLimits[] = "everything on the GPU takes ";
   const Arguments run = Train({"--method", "full", "--dtype", "bf16", "--save_steps", "2"});
@@ -222,7 +222,7 @@ TEST_F(OnDevice, ARunThatDoesNotFitWhatIsFreeIsPlacedWithinItAndGivesTheSameByte
     if (!file.ends_with(".safetensors")) continue;
     EXPECT_TRUE(Slurp(within + "/out/" + file) == bytes) << file << " differs";
   }
-  // And on with all of its memory, as if it had been there before.
+  // Then with all of its memory, as if it had been there before.
   Arguments on = run;
   on.push_back("--resume=" + within + "/out/checkpoint-2");
   const Ended went_on = Run(on, "gpu", resumed);
@@ -275,7 +275,7 @@ TEST_F(OnDevice, StagesOfAPipelineLoadTheirKernelsBeforeTheyMayWaitForEachOther)
   EXPECT_EQ(alike.err.find(kLoaded), std::string::npos) << alike.err;
 }
 
-// The other one waits on its device for the sums of a step.
+// The other rank waits on its device for the sums of a step.
 TEST_F(OnDevice, ARankThatIsStoppedEndsTheRunWithOneMessage) {
   Arguments run = Train({"--max_steps", "100000", "--nprocs", "2", "--mesh", "fsdp=2", "--method", "full",
                          "--watch.idle_seconds", "2", "--device", "gpu"});

@@ -1,4 +1,4 @@
-// What tests of kernels on a GPU see of a kernel that writes where it must not.
+// Tests of GPU kernels notice a kernel that writes outside its operands.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-// Its kernels copy their input, and write so many zeros more behind the output, or before it.
+// Its kernels copy their input, and write some zeros after the output, or before it.
 class Overrunning final : public KernelTable {
  public:
   Overrunning(size_t behind, size_t before) : behind_(behind), before_(before) {}
@@ -38,7 +38,7 @@ class Overrunning final : public KernelTable {
   const size_t behind_, before_;
 };
 
-// What one kernel makes of five numbers.
+// One kernel's result from five numbers.
 TestTensor CopyOnDevice(size_t behind, size_t before) {
   Overrunning kernels(behind, before);
   ApartDevice device(kernels);

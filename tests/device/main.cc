@@ -1,4 +1,4 @@
-// With --temper ARGUMENTS... this is the temper program, on the GPU of apart_gpu.cc; else the tests, which start it so.
+// With --temper ARGUMENTS... this is the temper program, on the GPU of apart_gpu.cc; else the tests, which start it.
 #include <gtest/gtest.h>
 
 #include <string_view>

@@ -50,6 +50,9 @@ ExportSpec SpecFor(const std::string& model, const std::string& adapter, const s
   ExportSpec spec{.source = {.model_folder = model, .adapter_folder = adapter}, .output_dir = out};
   const auto opened = OpenModel(model);
   spec.tensors = FileTensorsOf(opened->StoredWeights());
+  spec.head = opened->modules().back().path;
+  spec.head_tensor = opened->modules().back().weights.front();
+  spec.tied_key = opened->facts().tied_key;
   if (!adapter.empty()) {
     spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
   }
@@ -174,6 +177,28 @@ TEST(Export, RoundsOnce) {
     EXPECT_EQ(config.contains("dtype") ? config["dtype"] : config["torch_dtype"],
               dtype == DType::kBF16 ? "bfloat16" : "float16");
   }
+}
+
+TEST(Export, CompanionFilesCanBeReplacedAndLeftOut) {
+  const std::string name = Must(PosixEnv().List(kGoldens + "models")).front();
+  const ScratchFolder scratch;
+  const std::string model = scratch.path() + "/model";
+  ASSERT_TRUE(PosixEnv().CreateFolders(model).ok());
+  for (const std::string& file : Must(PosixEnv().List(ModelFolder(name)))) {
+    Spill(model + "/" + file, Slurp(ModelFolder(name) + "/" + file));
+  }
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model"})
+    Spill(model + "/" + file, file);
+  ExportSpec spec = SpecFor(model, "", scratch.path() + "/out");
+  spec.overwrite = true;
+  ASSERT_TRUE(ExportModel(PosixEnv(), spec).ok());
+  spec.replaced = {{"tokenizer_config.json", "other"}, {"tokenizer.json", std::nullopt}};
+  const auto report = ExportModel(PosixEnv(), spec);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer_config.json"), "other");
+  EXPECT_EQ(Slurp(spec.output_dir + "/tokenizer.model"), "tokenizer.model");
+  EXPECT_FALSE(PosixEnv().IsFile(spec.output_dir + "/tokenizer.json"));  // the first export's is not left, either
+  EXPECT_EQ(std::count(report->files.begin(), report->files.end(), "tokenizer.json"), 0);
 }
 
 TEST(Export, WithoutAnAdapterIsACopy) {
@@ -345,7 +370,7 @@ TEST(Export, RefusesWhatItWouldSpoil) {
   spec.overwrite = true;
   const auto onto_itself = ExportModel(PosixEnv(), spec);
   EXPECT_EQ(onto_itself.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(onto_itself.status().message().find("is what is exported"), std::string::npos);
+  EXPECT_NE(onto_itself.status().message().find("is the folder being exported"), std::string::npos);
   spec.output_dir = scratch.path() + "/out";
   spec.tensors.push_back({"model.layers.99.mlp.up_proj.weight", {}});
   EXPECT_EQ(ExportModel(PosixEnv(), spec).status().code(), StatusCode::kNotFound);

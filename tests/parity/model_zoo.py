@@ -67,6 +67,8 @@ MODELS = {
     "phi3_window": ("phi3", dict(sliding_window=5)),
     "mistral_window": ("mistral", dict(sliding_window=6, head_dim=12, vocab_size=64)),
     "mistral_no_window": ("mistral", dict(sliding_window=None, tie_word_embeddings=True, vocab_size=64)),
+    "ministral": ("ministral", dict(head_dim=8, sliding_window=6, vocab_size=64, layer_types=[
+        "full_attention", "sliding_attention"])),
     "qwen2_tied": ("qwen2", dict(tie_word_embeddings=True, vocab_size=64)),
     # The last two of four blocks have a window.
     "qwen2_windows": ("qwen2", dict(use_sliding_window=True, sliding_window=5, max_window_layers=2,
@@ -80,6 +82,40 @@ MODELS = {
     "seed_oss_biases": ("seed_oss", dict(head_dim=12, attention_bias=False, attention_out_bias=True, mlp_bias=True,
                                          tie_word_embeddings=True, residual_dropout=0.0, attention_dropout=0.0,
                                          vocab_size=64)),
+    # Heads of which the first 12 of 16 elements turn; rows are within the original context.
+    "phi3_longrope": ("phi3", dict(
+        hidden_size=48, num_attention_heads=3, num_key_value_heads=1, original_max_position_embeddings=64,
+        tie_word_embeddings=True, vocab_size=64, intermediate_size=48, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0], "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0]})),
+    # All documents are longer than the original context, but for one of one token, which does not turn.
+    "phi3_longrope_far": ("phi3", dict(
+        original_max_position_embeddings=5, vocab_size=64, intermediate_size=48, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3],
+            "long_factor": [1.0, 1.5, 2.0, 4.0]})),
+    "glm": ("glm", dict(head_dim=16, num_key_value_heads=1, vocab_size=64)),
+    "glm4": ("glm4", dict(head_dim=12, vocab_size=64, attention_bias=False, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "olmo2": ("olmo2", dict(attention_bias=True, vocab_size=64)),
+    # YaRN in the layers without a window.
+    "olmo3": ("olmo3", dict(sliding_window=6, num_hidden_layers=4, intermediate_size=48, vocab_size=64, rope_parameters={
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0, "beta_fast": 32.0,
+                           "beta_slow": 1.0, "attention_factor": 1.2079441541679836,
+                           "original_max_position_embeddings": 32},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}})),
+    # Positions in layers 0 and 2 alone, windows in those without.
+    "smollm3": ("smollm3", dict(
+        num_hidden_layers=4, intermediate_size=48, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=7,
+        tie_word_embeddings=True, vocab_size=64)),
+    "smollm3_listed": ("smollm3", dict(no_rope_layers=[0, 1], attention_bias=True, mlp_bias=True,
+                                       tie_word_embeddings=False, vocab_size=64)),
+    # Queries grow from position 16 on.
+    "ministral3": ("ministral3", dict(head_dim=16, sliding_window=None, vocab_size=64, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})),
+    "llama_rope_yarn": ("llama", dict(head_dim=16, num_hidden_layers=1, vocab_size=64, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+        "beta_fast": 4.0, "truncate": False})),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.

@@ -98,7 +98,7 @@ TEST(PublishedRuns, Llama405BHasRoomForRowsOf16384Tokens) {
   EXPECT_TRUE(s.Plan().forecast.fits);
 }
 
-TEST(PublishedRuns, TheSearchFindsWhatTheReadmeSays) {
+TEST(PublishedRuns, TheSearchFindsWhatTheDocsSay) {
   Setting s = Felafax405B();
   const double as_published = s.Plan().forecast.tokens_per_second;
   const SearchResult r = Must(SearchPlans(s.planner(), s.Resolved(), SearchGoal::kThroughput));
@@ -107,11 +107,11 @@ TEST(PublishedRuns, TheSearchFindsWhatTheReadmeSays) {
   EXPECT_GT(r.best[0].tokens_per_second, 3 * as_published);
   const std::string& settings = r.best[0].settings;
   const std::string found =
-      fmt::format("here it finds `{}`, {:.0f} tokens/s",
+      fmt::format("Here it finds `{}`, {:.0f} tokens/s",
                   settings.substr(0, settings.find(" --gradient_accumulation_steps")), r.best[0].tokens_per_second);
-  std::string readme = Must(ReadTextFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/README.md"));
-  for (size_t at; (at = readme.find("\n  ")) != readme.npos;) readme.replace(at, 3, " ");  // lines of a list go on
-  EXPECT_NE(readme.find(found), std::string::npos) << "README.md does not say: " << found;
+  std::string page = Must(ReadTextFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/docs/howto/plan.md"));
+  for (size_t at; (at = page.find("\n  ")) != page.npos;) page.replace(at, 3, " ");  // lines of a list go on
+  EXPECT_NE(page.find(found), std::string::npos) << "docs/howto/plan.md does not say: " << found;
 }
 
 // Llama-2-70B, full fine-tuning in bf16 by FSDP, 2023: 500 steps of 16 rows of 2048 tokens in 13.5 h.

@@ -31,7 +31,7 @@ class AttentionKernel : public Kernel {
   std::byte* ThreadScratch(const KernelArgs& args, int thread) const {
     return args.workspace + scratch_.threads.v + scratch_.thread_bytes.v * thread;
   }
-  // An output that goes on from an input, unless it lies there already.
+  // Copies an input to the output that continues it, unless both have one address.
   static void GoOnFrom(const std::byte* input, std::byte* output, int64_t bytes) {
     if (output != input) std::memcpy(output, input, static_cast<size_t>(bytes));
   }
@@ -41,7 +41,7 @@ class AttentionKernel : public Kernel {
   const HeadLayout heads_;
   const AttentionScratch scratch_;
   const int threads_;
-  const bool acc_;  // a step that goes on from the results of those before
+  const bool acc_;  // a step that continues from the results of those before
   std::atomic<int64_t> next_{0};
 };
 

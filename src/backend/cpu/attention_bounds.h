@@ -38,8 +38,8 @@ inline double ProbabilityError(const AttentionShape& c, const TestTensor& q, con
          (static_cast<double>(c.tokens) / 8 + 16) * u;
 }
 
-// What rounding can do to d_q, d_k, d_v, from the operands (d_o, q, k, v, o, lse) in double. `seen(t)`: the keys that
-// query t sees, [first, end).
+// The most that rounding can change d_q, d_k, d_v by, from the operands (d_o, q, k, v, o, lse) in double. `seen(t)`:
+// the keys that query t sees, [first, end).
 struct BackwardBounds {
   std::vector<double> d_q, d_k, d_v;
 };

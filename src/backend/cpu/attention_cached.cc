@@ -26,7 +26,7 @@ class AttentionCachedKernel final : public Kernel {
     const int64_t length = *reinterpret_cast<const int32_t*>(args.inputs[5]);
     if (length < 0 || length + tokens_ > cache_) {
       return InvalidArgument(
-          fmt::format("{} new tokens do not fit behind {} in a cache of {}", tokens_, length, cache_));
+          fmt::format("{} new tokens do not fit after {} in a cache of {}", tokens_, length, cache_));
     }
     const auto row = static_cast<size_t>(h.key_stride() * h.element);
     for (int i = 0; i < 2; ++i) {

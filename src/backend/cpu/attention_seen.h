@@ -1,6 +1,6 @@
-// Which keys each query of attention sees, and the units of work that follow: what differs between attention over whole
-// rows and a step of ring attention (graph/ops/attention_step.cc). For the rest a query is a row of a tile that sees
-// one run of keys, whoever holds them. Internal to backend/cpu/attention*.cc.
+// Which keys each query of attention sees, and the units of work that follow: the difference between attention over
+// whole rows and a step of ring attention (graph/ops/attention_step.cc). All other code treats a query as a row of a
+// tile that sees one run of keys of any rank. Internal to backend/cpu/attention*.cc.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ class AttentionTokens {
   bool is_step() const { return step_; }
   const AttentionDims& dims() const { return dims_; }
 
-  // The units of a micro-batch, the costliest first, and what each of its queries sees; returns the number of units.
-  // Neither `first` nor `last` decreases from a query to the next of its unit. REQUIRES: both arrays have room for as
-  // many as there are tokens. kCorrupt where document_start is not what it must be.
+  // The units of a micro-batch, the costliest first, and the keys that each of its queries sees; returns the number of
+  // units. Neither `first` nor `last` decreases from a query to the next of its unit. REQUIRES: both arrays have room
+  // for all tokens. kCorrupt if document_start is invalid.
   Result<int64_t> Prepare(const int32_t* document_start, AttentionUnit* units, SeenKeys* seen) const;
 
  private:

@@ -1,4 +1,4 @@
-// For tests of attention_step: rings of ranks, and what each of them has.
+// For tests of attention_step: rings of ranks, and the data of each.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ inline const std::vector<StepCase>& StepCases() {
   return cases;
 }
 
-// What rank `index` of a case has, and where its queries see keys of another.
+// The data of rank `index` of a case, and where its queries see keys of another rank.
 struct StepScene {
   AttentionShape shape;
   Attributes attributes;
@@ -100,7 +100,7 @@ void ForEachScene(const Body& body) {
   }
 }
 
-// Sums that other keys gave, whose lse is such that neither they nor these keys decide alone.
+// Sums from other keys, with an lse such that neither they nor these keys decide alone.
 inline TestTensors Before(const StepScene& s) {
   TestTensors before;
   if (!s.attributes.Flag("acc")) return before;

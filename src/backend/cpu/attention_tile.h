@@ -1,8 +1,8 @@
 // The machine-specific part of attention: a tile of queries of one head against packed keys and values, forward, and a
 // block of queries against a block of keys, backward. One table per (instruction set, types); attention.cc drives them.
 //
-// Tokens count from the start of a unit: a run of whole documents, of whose keys and values panels (gemm_tile.h) have
-// been packed. Row i sees the keys [first[i], last[i]]; last[i] < first[i]: none.
+// Tokens count from the start of a unit: a run of whole documents whose keys and values have been packed into panels
+// (gemm_tile.h). Row i sees the keys [first[i], last[i]]; last[i] < first[i]: none.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace temper {
 
 // Queries and keys of a block of the backward pass: a multiple of every tile's rows and columns (12 x 32, 6 x 16), and
-// as many as the products summed over a block need to outweigh loading and storing their sums.
+// enough for the products summed over a block to outweigh loading and storing their sums.
 inline constexpr int64_t kAttentionBlock = 96;
 // Keys that a tile of the forward pass takes at once, between rescalings of its sums.
 inline constexpr int64_t kAttentionKeys = 512;
@@ -31,8 +31,8 @@ struct AttentionForwardTile {
   float scale = 0;
   void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
   void* o = nullptr;
-  // f32 rows, q_stride apart, that o goes to instead. With `resume` they and lse are those of other keys, which are
-  // taken in. Then lse is there, too.
+  // f32 rows, q_stride apart, to which o goes instead. With `resume` they and lse hold those of other keys, which are
+  // taken in; lse is then set, too.
   float* sums = nullptr;
   bool resume = false;
   float* lse = nullptr;  // nullptr: not wanted
@@ -43,7 +43,7 @@ struct AttentionBackwardBlock {
   int64_t rows = 0, keys = 0;                       // at most kAttentionBlock
   int64_t first_key = 0;                            // of the block, a multiple of kAttentionBlock
   const int32_t *first = nullptr, *last = nullptr;  // of each row
-  // Copied by copy_rows; zero beyond `rows` up to a whole tile.
+  // Copied by copy_rows; zero from `rows` up to a whole tile.
   const void *q_rows = nullptr, *d_o_rows = nullptr;
   // A panel per nr of E, kAttentionBlock deep; bytes between them.
   const void *q_panels = nullptr, *d_o_panels = nullptr;
@@ -58,8 +58,8 @@ struct AttentionBackwardBlock {
   int64_t E = 0;
   float scale = 0;
   void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
-  // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: of
-  // the block's rows; d_k, d_v: of the block's keys. d_q and d_k lack the factor `scale`.
+  // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: for
+  // the block's rows; d_k, d_v: for the block's keys. d_q and d_k lack the factor `scale`.
   float *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
 };
 
@@ -70,13 +70,13 @@ struct AttentionKernels {
   int64_t forward_scratch, backward_scratch;  // bytes
   void (*forward)(const AttentionForwardTile& tile);
   void (*backward)(const AttentionBackwardBlock& block);
-  // Rows of E elements, `stride` apart, as tiles want them; zero rows from `rows` to `padded_rows`. row_bytes each.
+  // Rows of E elements, `stride` apart, in the layout of tiles; zero rows from `rows` to `padded_rows`. row_bytes each.
   void (*copy_rows)(const void* source, int64_t stride, int64_t rows, int64_t padded_rows, int64_t E, void* to);
   // out[i] = a[i] . b[i] of rows of E elements, `stride` apart.
   void (*row_dots)(const void* a, const void* b, int64_t stride, int64_t rows, int64_t E, float* out);
   // Rows of E elements, `stride` apart: scale * sums, of which a row has E rounded up to `columns`.
   void (*write_rows)(const float* sums, float scale, int64_t rows, int64_t E, void* to, int64_t stride);
-  // The same in f32; `add`: to what is there.
+  // The same in f32; `add`: to the existing values.
   void (*add_rows)(const float* sums, float scale, int64_t rows, int64_t E, bool add, float* to, int64_t stride);
 };
 

@@ -1,5 +1,5 @@
-// What the kernels of attention share: the layout of heads, the tables of tiles, and how units of work are dealt to
-// threads. Internal to backend/cpu/attention*.cc.
+// Shared by the kernels of attention: the layout of heads, the tables of tiles, and how threads share units of work.
+// Internal to backend/cpu/attention*.cc.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace temper {
 
-// Queries of a forward unit: enough that packing the keys again for each costs nothing beside the products.
+// Queries of a forward unit: enough that packing the keys again for each is negligible beside the products.
 inline constexpr int64_t kSegment = 512;
 
 inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
@@ -61,14 +61,14 @@ struct HeadLayout {
   }
 };
 
-// Whether the tiles serve: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
+// Whether the tiles apply: whole vectors of E, a positive scale (the softmax's maximum is taken before scaling).
 inline bool Served(const KernelSpec& spec, const TensorType& q) {
   if (q.dtype != DType::kF32 && q.dtype != DType::kBF16) return false;
   const int64_t E = q.shape[1] / spec.attributes.Int("heads");
   return E % 16 == 0 && E <= kMaxHeadDim && spec.attributes.Double("scale") > 0;
 }
 
-// Calls body(i, thread) for i < n, each by whichever thread is free: units differ in cost.
+// Calls body(i, thread) for i < n, each on whichever thread is free: units differ in cost.
 template <class Body>
 void ForEachUnit(int threads, int64_t n, std::atomic<int64_t>& next, const Body& body) {
   next.store(0, std::memory_order_relaxed);

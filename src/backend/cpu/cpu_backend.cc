@@ -72,7 +72,7 @@ class CpuKernels final : public KernelTable {
     TEMPER_ASSIGN_OR_RETURN(const AxisSet axes, AxisSet::Parse(text));
     TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Exchange> exchange, options_.exchange(axes));
     if (exchange->size() != spec.attributes.Int("ranks")) {
-      return InvalidArgument(fmt::format("{} is meant for {} ranks along {}; there are {}", ToString(spec.op),
+      return InvalidArgument(fmt::format("{} needs {} ranks along {}; there are {}", ToString(spec.op),
                                          spec.attributes.Int("ranks"), text, exchange->size()));
     }
     return exchange;

@@ -13,12 +13,12 @@ namespace temper {
 struct CpuOptions {
   int threads = 1;        // team size; a kernel uses no more than its spec's `threads` either
   Isa isa = DetectIsa();  // kScalar: reference kernels only. REQUIRES: one of RunnableIsas()
-  // Makes what a kernel exchanges numbers through with the ranks along these axes (Communicator::MakeExchange), when
+  // Makes the exchange of numbers between a kernel and the ranks along these axes (Communicator::MakeExchange), when
   // the kernel is made. Without it instructions that need one are refused.
   std::function<Result<std::unique_ptr<Exchange>>(AxisSet)> exchange = nullptr;
 };
 
-// The table is stateless after construction; a kernel does not need it any more once made.
+// The table is stateless after construction; a kernel does not need it after it is made.
 std::unique_ptr<KernelTable> MakeCpuKernels(const CpuOptions& options);
 
 }  // namespace temper

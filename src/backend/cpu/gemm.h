@@ -2,8 +2,8 @@
 // with f32 sums and one rounding at the end. Packs blocks of both operands into panels (gemm_tile.h), so that all
 // layouts run alike.
 //
-// An element's sum runs over k in blocks that depend on the planned shape alone: neither on the number of threads nor
-// on how much of the shape a call uses.
+// An element's sum runs over k in blocks that depend only on the planned shape: neither on the number of threads nor on
+// how much of the shape a call uses.
 #pragma once
 
 #include <cstddef>
@@ -38,24 +38,24 @@ class Gemm {
   Gemm() = default;
   // REQUIRES: isa >= kAvx2, threads >= 1.
   Gemm(const GemmShape& shape, int threads, Isa isa);
-  // With tiles of the shape's dtype, which outlive it.
+  // With tiles of the shape's dtype, which must outlive it.
   Gemm(const GemmShape& shape, int threads, const TileKernels& tiles);
 
   Bytes workspace() const { return slice_ > 0 ? workspace_ * threads_ : workspace_; }
 
   // Forms a team. Allocates nothing.
   void Run(const GemmOperands& operands, std::byte* workspace) const;
-  // Called by every member of a team of at most `threads`. `workspace` is the team's. Starts and ends with barriers
-  // where it uses any: what others wrote before is seen, all is written after.
+  // Called by every member of a team of at most `threads`. `workspace` is the team's. Starts and ends with barriers if
+  // it uses any: it sees what others wrote before, and everything is written after.
   void RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMember self) const;
-  // As RunInTeam for dims of at most what was planned.
+  // As RunInTeam for dims of at most the planned ones.
   struct Extent {
     int64_t m, n, k;
   };
   void RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
 
  private:
-  struct Block;  // of columns and k, with what the whole product's operands are there
+  struct Block;  // of columns and k, with the addresses of the product's operands
   void RunSlice(GemmOperands operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void RunBlocks(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const;
   void PackA(const Block& block, int64_t row, int64_t rows, std::byte* panels) const;

@@ -61,7 +61,7 @@ double MeasureGemmPeak(DType dtype, int threads, Isa isa) {
     Product product(n, dtype, threads, isa);
     double once = product.Seconds();
     spent += once;
-    // The first of a size may have waited for its team, or for whoever else has the cores.
+    // The first of a size may have waited for its team, or for other users of the cores.
     const double again = product.Seconds();
     spent += again;
     once = std::min(once, again);

@@ -29,8 +29,8 @@ struct TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 alignas(64) constexpr TileConfig kWholeRegisters;
 
-// A thread's registers hold nothing until it configures them, and cost every switch to another thread 8 KiB until it
-// lets them go.
+// A thread's registers are empty until it configures them, and until
+// it releases them every switch to another thread costs 8 KiB.
 void Enter() {
   _tile_loadconfig(&kWholeRegisters);
 }

@@ -22,19 +22,19 @@ enum class Isa : uint8_t {  // each includes the ones before it
   kAmxBf16,                 // matrix products of bf16 by tdpbf16ps, all else as on VectorIsa
 };
 
-// The level of all that is no matrix product.
+// The level for everything except matrix products.
 Isa VectorIsa(Isa isa);
 
 std::string_view ToString(Isa isa);                  // "avx512_bf16"
 std::optional<Isa> ParseIsa(std::string_view text);  // the inverse
 
 // The fastest level on this processor and operating system, capped by the environment variable ONEDNN_MAX_CPU_ISA
-// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, AVX512_CORE_AMX, ALL: the same cap that oneDNN obeys). A fact of
-// the processor, not of a measurement: a run that is resumed computes the same bits. Where there is AMX, the first call
-// asks the kernel for the process's permission to use it.
+// (SSE41, AVX, AVX2, AVX512_CORE, AVX512_CORE_BF16, AVX512_CORE_AMX, ALL: the cap that oneDNN obeys). It depends on the
+// processor, not on a measurement: a resumed run computes the same bits. Where there is AMX, the first call asks the
+// kernel for the process's permission to use it.
 Isa DetectIsa();
 
-// The levels that run here under the same cap, lowest first, slow ones among them: what a test runs through.
+// The levels that run here under the same cap, lowest first, slow ones included: tests run through them.
 std::vector<Isa> RunnableIsas();
 
 }  // namespace temper

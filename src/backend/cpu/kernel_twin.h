@@ -1,6 +1,6 @@
-// For tests: runs one instruction on a kernel table under hostile conditions, so that a fast kernel can be held against
-// its scalar twin. Outputs and workspace are full of NaN before the run, every buffer ends in guard bytes that must
-// survive, and the workspace is exactly as large as the op's rule says.
+// For tests: runs one instruction on a kernel table under hostile conditions, to compare a fast kernel with its scalar
+// twin. Outputs and workspace are full of NaN before the run, every buffer ends in guard bytes that must survive, and
+// the workspace is exactly as large as the op's rule says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace temper {
 
-// A tensor in memory of its own with a guard behind it.
+// A tensor in memory of its own with a guard after it.
 class TestTensor {
  public:
   explicit TestTensor(const TensorType& type) : type_(type) {
@@ -103,9 +103,9 @@ struct TwinRun {
   Op op;
   Attributes attributes;
   const TestTensors* inputs;
-  // in_place[i] = j: output i is written over (a copy of) input j.
+  // in_place[i] = j: output i overwrites (a copy of) input j.
   std::vector<std::pair<int, int>> in_place = {};
-  int runs = 1;  // runs on the same buffers; later ones find what earlier ones left
+  int runs = 1;  // runs on the same buffers; later ones find the values of earlier ones
 };
 
 // Whether a kernel is one of reference/.
@@ -115,8 +115,8 @@ inline bool IsReference(const Kernel& kernel) {
   return typeid(kernel) == typeid(scalar);
 }
 
-// The outputs of one run. `table` makes the kernel, which has to be a fast one or not, with `threads` threads and the
-// rule's workspace.
+// The outputs of one run. `table` makes the kernel, which must be a fast one or must not be, with `threads` threads and
+// the rule's workspace.
 inline TestTensors RunKernel(const TwinRun& run, KernelTable& table, bool fast, int threads) {
   const OpRule& rule = RuleOf(run.op);
   KernelSpec spec{.op = run.op, .attributes = run.attributes, .threads = threads};

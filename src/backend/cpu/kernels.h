@@ -1,6 +1,6 @@
-// The fast kernels' factories, of the ops in kernel_list.inc: internal to backend/cpu. `spec` has passed the op's shape
-// rule, isa > kScalar. Each returns nullptr where it has no kernel for these types on that instruction set; the
-// reference kernel then serves.
+// The makers of fast kernels, for the ops in kernel_list.inc: internal to backend/cpu. `spec` has passed the op's shape
+// rule, isa > kScalar. Each returns nullptr if it has no kernel for these types on that instruction set; the reference
+// kernel then runs.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace temper {
 
-// Any op, by the table of those below. nullptr on kScalar, and of ops that have none. `exchange`: with the ranks that
-// share a vocabulary, for linear_cross_entropy with `axes`; taken where a kernel is returned.
+// Any op, by the table of those below. nullptr on kScalar, and for ops without a maker. `exchange`: with the ranks that
+// share a vocabulary, for linear_cross_entropy with `axes`; taken if a kernel is returned.
 std::unique_ptr<Kernel> MakeFastKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange>&& exchange = nullptr);
 
 // REQUIRES: isa > kScalar.

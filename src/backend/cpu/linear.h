@@ -1,5 +1,5 @@
-// linear and its two gradients as matrix products of given tiles: the kernels' factory (kernels.h) chooses the tiles,
-// tests may bring others.
+// linear and its two gradients as matrix products of given tiles: the kernels' maker (kernels.h) chooses the tiles,
+// tests may pass others.
 #pragma once
 
 #include <memory>

@@ -168,7 +168,7 @@ class LossKernel final : public Kernel {
       const Pair& pair = pairs_[p];
       const int64_t I = pair.depth;
       if (pair.d_w >= 0) {
-        // Chunks go on with the sums of those before them: their size changes no bit.
+        // Chunks continue the sums of those before them: their size changes no bit.
         TileOutput out = {.out = args.outputs[pair.d_w], .out_stride = I, .start_stride = I, .goes_on = true};
         if (!first) {
           out.start = reinterpret_cast<const float*>(args.outputs[pair.d_w]);

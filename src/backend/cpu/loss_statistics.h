@@ -1,5 +1,5 @@
-// What ranks that share a vocabulary make of the statistics of a row that each took of its part (graph/ops/
-// loss_scratch.h). The same arithmetic for every kernel, so that all ranks get the same bits.
+// Combines the statistics of a row that ranks with a shared vocabulary each took of their part
+// (graph/ops/loss_scratch.h). The same arithmetic for every kernel, so that all ranks get the same bits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct RowOfLogits {
   double largest, sum, loss;
 };
 
-// `all_RN3`: of every rank the statistics of n rows. NaN in any goes on into sum and loss.
+// `all_RN3`: from every rank the statistics of n rows. A NaN in any carries over to sum and loss.
 RowOfLogits AddUpRow(const float* all_RN3, int64_t ranks, int64_t n, int64_t row);
 
 }  // namespace temper

@@ -1,4 +1,4 @@
-// For tests of linear_cross_entropy: cases, their operands, and what rounding may do to their outputs.
+// For tests of linear_cross_entropy: cases, their operands, and bounds on the rounding of their outputs.
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,10 @@ inline constexpr LossCase kLossCases[] = {
     {"weighted, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, true},
 };
 
-// What rounding can do to each output, from the operands in double.
+// The most that rounding can change each output by, from the operands in double.
 struct LossBounds {
   std::vector<double> loss, d_x[2], d_w[2];
-  std::vector<double> x_terms[2];  // the sum of magnitudes that each d_x is made of
+  std::vector<double> x_terms[2];  // the sum of magnitudes in each d_x
 };
 
 inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors& in) {
@@ -119,7 +119,7 @@ struct LossRun {
   std::vector<int> acc_of;                           // the input that its sum begins with, or -1
   int64_t tokens = 0;                                // each rounds that sum once
 
-  // What output `o` may be off by beside its own rounding.
+  // The most that output `o` may be off by, besides its own rounding.
   double Bound(size_t o, int64_t i) const {
     const double acc = acc_of[o] >= 0 ? std::fabs(inputs[static_cast<size_t>(acc_of[o])].Get(i)) : 0;
     return (*bound_of[o])[static_cast<size_t>(i)] + static_cast<double>(tokens + 4) * UnitRoundoff(DType::kF32) * acc +

@@ -1,4 +1,4 @@
-// What the kernels of memory-bound ops share: typed operands and a kernel made of a function object.
+// Shared by the kernels of memory-bound ops: typed operands and a kernel made of a function object.
 #pragma once
 
 #include <initializer_list>
@@ -9,8 +9,8 @@
 
 namespace temper {
 
-// Elements that a thread takes at a time in elementwise ops: 16 KiB of f32 per operand, so that a call costs nothing
-// beside it and three or four operands stay in L1 and L2. A multiple of kRangeAlignment; sum_squares counts by it too.
+// Elements that a thread takes at a time in elementwise ops: 16 KiB of f32 per operand, so that the cost of a call is
+// negligible and three or four operands stay in L1 and L2. A multiple of kRangeAlignment; sum_squares counts by it too.
 inline constexpr int64_t kElementsPerRange = 4096;
 
 template <class T>
@@ -42,7 +42,7 @@ class FunctionKernel final : public Kernel {
   const Body body_;
 };
 
-// A kernel that runs `body(args) -> Status`. What the body captures is set once, here.
+// A kernel that runs `body(args) -> Status`. The body's captures are set once, here.
 template <class Body>
 std::unique_ptr<Kernel> MakeKernel(Body body) {
   return std::make_unique<FunctionKernel<Body>>(std::move(body));

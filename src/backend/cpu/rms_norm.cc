@@ -11,7 +11,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
-    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // of groups, too
+    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
     const double eps = spec.attributes.Double("eps");
     const auto norm = VectorsFor<T>(isa).rms_norm;
     return MakeKernel([=](const KernelArgs& args) {
@@ -30,7 +30,7 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.inputs[2], spec.outputs[0]})) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
-    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // of groups, too
+    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
     const VectorKernelsOf<T>& vectors = VectorsFor<T>(isa);

@@ -6,6 +6,7 @@
 #include "backend/cpu/row_blocks.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
+#include "graph/ops/rope_table.h"
 
 namespace temper {
 
@@ -15,16 +16,18 @@ std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, Isa) {
   if (spec.inputs[0].dtype != DType::kI32 || spec.outputs[0].dtype != DType::kF32) return nullptr;
   const int threads = spec.threads;
   const int64_t T = spec.inputs[0].shape.elements();
-  return MakeKernel([=, inv_freq = spec.attributes.Doubles("inv_freq")](const KernelArgs& args) {
+  return MakeKernel([=, inv_freq = spec.attributes.Doubles("inv_freq"),
+                     shape = RopeTableShape(spec.attributes)](const KernelArgs& args) {
     const int32_t* const position = In<int32_t>(args, 0);
     float* const table = Out<float>(args, 0);
-    const int64_t half = static_cast<int64_t>(inv_freq.size());
     ParallelBlocks(threads, T, kRowsPerRange, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        for (int64_t e = 0; e < half; ++e) {
+        const double scale = shape.ScaleAt(position[t]);
+        float* const row = table + 2 * shape.half * t;
+        for (int64_t e = 0; e < shape.half; ++e) {
           const double angle = position[t] * inv_freq[e];
-          table[2 * half * t + e] = static_cast<float>(std::cos(angle));
-          table[2 * half * t + half + e] = static_cast<float>(std::sin(angle));
+          row[shape.CosineAt(e)] = static_cast<float>(scale * std::cos(angle));
+          row[shape.SineAt(e)] = static_cast<float>(scale * std::sin(angle));
         }
       }
     });
@@ -37,15 +40,16 @@ std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, Isa isa) {
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int threads = spec.threads;
     const int64_t rows = spec.inputs[0].shape.rows(), columns = spec.inputs[0].shape.columns();
-    const int64_t E = spec.attributes.Int("head_dim");
+    const int64_t E = spec.attributes.Int("head_dim"), R = spec.inputs[1].shape.columns();
     const float sign = spec.attributes.Flag("inverse") ? -1.0f : 1.0f;
-    const auto rope = VectorsFor<T>(isa).rope;
+    const auto rope =
+        spec.attributes.Flag("interleaved") ? VectorsFor<T>(isa).rope_interleaved : VectorsFor<T>(isa).rope;
     return MakeKernel([=](const KernelArgs& args) {
       const T* const x = In<T>(args, 0);
       const float* const table = In<float>(args, 1);
       T* const y = Out<T>(args, 0);
       ParallelBlocks(threads, rows, kRowsPerRange, [=](int64_t begin, int64_t end) {
-        rope(x + begin * columns, table + begin * E, sign, end - begin, columns / E, E, y + begin * columns);
+        rope(x + begin * columns, table + begin * R, sign, end - begin, columns / E, E, R, y + begin * columns);
       });
       return OkStatus();
     });

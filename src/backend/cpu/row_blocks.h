@@ -1,4 +1,4 @@
-// How the row ops divide rows among threads, and the column sums of partial rows (a fixed tree).
+// How row ops divide rows among threads, and the column sums of partial rows (a fixed tree).
 #pragma once
 
 #include "backend/cpu/vector/vector_kernels.h"
@@ -9,7 +9,7 @@ namespace temper {
 // Rows that a thread takes at a time: a few, so that short batches reach every thread.
 inline constexpr int64_t kRowsPerRange = 8;
 
-// Partial rows of a parameter's gradient: one per kSumRowsBlock rows, whatever the number of threads.
+// Partial rows of a parameter's gradient: one per kSumRowsBlock rows, for any number of threads.
 inline int64_t PartialRows(int64_t rows) {
   return (rows + kSumRowsBlock - 1) / kSumRowsBlock;
 }

@@ -10,8 +10,8 @@
 
 namespace temper {
 
-// Why MakeCpuKernels has only the scalar twin for `spec` on `isa`; nothing where it has a vector kernel. REQUIRES:
-// `spec` has passed the op's shape rule, and is no move and no collective.
+// Why MakeCpuKernels has only the scalar twin for `spec` on `isa`; nullopt if it has a vector kernel. REQUIRES: `spec`
+// has passed the op's shape rule, and is neither a move nor a collective.
 std::optional<std::string> WhyScalar(const KernelSpec& spec, Isa isa);
 
 }  // namespace temper

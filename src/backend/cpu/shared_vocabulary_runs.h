@@ -1,4 +1,4 @@
-// For tests of linear_cross_entropy whose vocabulary ranks share: ranks as threads, and what they must have together.
+// For tests of linear_cross_entropy with a vocabulary shared by ranks: ranks as threads, and their joint results.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ inline TestTensor RowsOf(const TestTensor& t, int64_t begin, int64_t count) {
   return rows;
 }
 
-// The outputs of every rank, of which rank r has the words from cuts[r] to cuts[r + 1] and the kernels of
-// table_of(r, group); fast(r): they are not the scalar twins.
+// The outputs of every rank: rank r has the words from cuts[r] to cuts[r + 1] and the kernels of table_of(r, group);
+// fast(r): they are not the scalar twins.
 inline std::vector<TestTensors> RunShared(
     const LossRun& whole, const std::vector<int64_t>& cuts,
     const std::function<std::unique_ptr<KernelTable>(int rank, ExchangeGroup& group)>& table_of,
@@ -57,7 +57,7 @@ inline std::vector<TestTensors> RunShared(
   return outputs;
 }
 
-// What the ranks have together: the loss of each (all the same), d_x summed, d_w one above the other.
+// The ranks' joint result: the loss of each (all the same), d_x summed, d_w one above the other.
 inline void ExpectTogether(const LossRun& whole, const TestTensors& want, const std::vector<TestTensors>& ranks,
                            const std::string& what) {
   for (size_t o = 0; o < want.size(); ++o) {

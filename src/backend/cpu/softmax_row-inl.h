@@ -51,8 +51,8 @@ struct RowSum {
   float largest, sum;  // of exp(logit - largest)
 };
 
-// Online: the row comes from memory once. A piece of it, in the first-level cache, raises the maximum so far, and its
-// exponentials are taken against that: `keep(i, exponentials, lanes)`, then `finish(piece, the maximum so far)`.
+// Online: the row is loaded from memory once. A piece of it, in the L1 cache, raises the maximum so far, and its
+// exponentials are relative to that: `keep(i, exponentials, lanes)`, then `finish(piece, the maximum so far)`.
 template <class Row, class Keeper, class Finisher>
 TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t V, const Keeper& keep,
                                   const Finisher& finish) {
@@ -60,7 +60,7 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
   for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
     const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
     const float in_piece = LargestOf(logits_V + begin, n), before = largest;
-    // NaN goes on: into the sum, the loss and the gradient.
+    // NaN carries over: into the sum, the loss and the gradient.
     largest = before > in_piece ? before : in_piece;
     const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
     const float piece_sum = Total(n, [&](int64_t i, auto lanes) {
@@ -75,7 +75,7 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
   return {largest, sum};
 }
 
-// The exponentials of a row are kept; a factor per piece makes up for maxima that came later.
+// Keeps the exponentials of a row; a factor per piece corrects for maxima that came later.
 template <class Row>
 float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float weight,
                       float* exp_V) {
@@ -108,7 +108,7 @@ void RowStatistics(const typename Row::Element* logits_V, int64_t V, float* larg
   *sum = row.sum;
 }
 
-// Exponentials anew: those of a whole chunk would take twice the memory of its logits.
+// Computes exponentials anew: those of a whole chunk would take twice the memory of its logits.
 template <class Row>
 void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float weight, float largest,
                         float sum) {

@@ -8,21 +8,21 @@
 
 namespace temper {
 
-// Logits that are exponentiated at a time: with their exponentials, 12 KiB of the first-level cache.
+// Logits that are exponentiated at a time: with their exponentials, 12 KiB of the L1 cache.
 inline constexpr int64_t kSoftmaxPiece = 2048;
 
-// T: float or bf16. Returns log(sum of exp) - logit of the target. `gradient`: logits_V becomes
-// weight * (softmax(logits) - onehot(target)), else it is left alone. A weight of 1 changes no bit. exp_V: scratch of V
-// floats, rounded up to whole pieces, and one float for each piece. REQUIRES: 0 <= target < V.
+// T: float or bf16. Returns log(sum of exp) - logit of the target. `gradient`: logits_V becomes weight *
+// (softmax(logits) - onehot(target)), else it is left alone. A weight of 1 changes no bit. exp_V: scratch of V floats,
+// rounded up to whole pieces, and one float for each piece. REQUIRES: 0 <= target < V.
 template <class T>
 using CrossEntropyRowFn = float (*)(T* logits_V, int64_t V, int64_t target, bool gradient, float weight, float* exp_V);
 
-// The same in two steps, for a row of which others have the rest: the largest logit of this part (-infinity where V is
-// 0) and the sum of exp(logit - *largest).
+// The same in two steps, for a row that is split over ranks: the largest logit of this part (-infinity if V is 0) and
+// the sum of exp(logit - *largest).
 template <class T>
 using RowStatisticsFn = void (*)(const T* logits_V, int64_t V, float* largest, float* sum);
-// Then, with both of the whole row, logits_V becomes weight * (softmax(logits) - onehot(target)); target -1 is in none
-// of V.
+// Then, with both of the whole row, logits_V becomes weight *
+// (softmax(logits) - onehot(target)); target -1 is not in this part.
 template <class T>
 using SoftmaxGradientRowFn = void (*)(T* logits_V, int64_t V, int64_t target, float weight, float largest, float sum);
 

@@ -23,7 +23,7 @@ class ExchangeGroup {
   class Member final : public Exchange {
    public:
     Member(ExchangeGroup* group, int index) : group_(group), index_(index) {}
-    // A member that is gone keeps nobody waiting and gives nothing.
+    // A member that has left neither blocks the others nor contributes.
     ~Member() override {
       group_->given_[static_cast<size_t>(index_)] = {};
       group_->meeting_.arrive_and_drop();

@@ -23,7 +23,7 @@ struct CopyBytes {
   }
 };
 
-// Nothing where both are the same place. REQUIRES: they do not overlap otherwise.
+// Nothing if both are the same place. REQUIRES: otherwise they do not overlap.
 inline Status Copy(const std::byte* from, std::byte* to, Bytes bytes, gpuStream_t stream) {
   if (from == to) return OkStatus();
   return Map<16>(bytes.v, CopyBytes{reinterpret_cast<const unsigned char*>(from), reinterpret_cast<unsigned char*>(to)},

@@ -1,5 +1,5 @@
-// Elements in a kernel's hands: f32 or bf16 in memory, f32 in registers, kCount neighbours at a time. Memory-bound
-// kernels move 16 bytes per thread and instruction (kPack<T>), which is what it takes to reach a GPU's copy rate.
+// Elements in a kernel: f32 or bf16 in memory, f32 in registers, kCount neighbours at a time. Memory-bound kernels move
+// 16 bytes per thread and instruction (kPack<T>), which a GPU's copy rate requires.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@ namespace temper::gpu {
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// Read and written where elements of other types lie.
+// For reading and writing where elements of other types lie.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) [[gnu::may_alias]] Pack {
   T x[kCount];

@@ -14,8 +14,8 @@ struct GpuFacts {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability, or the digits of gfx942
   Bytes memory;
-  std::string uuid;     // no other card of any machine has it; empty where it is not known
-  std::string refused;  // why it cannot be used; empty where it can
+  std::string uuid;     // unique among all cards; empty if it is not known
+  std::string refused;  // why it cannot be used; empty if it can
 };
 
 struct GpuInventory {
@@ -23,11 +23,11 @@ struct GpuInventory {
   std::vector<GpuFacts> gpus;
 };
 
-// For ranks that do not run the same program, before all else here: a GPU that is opened then loads all kernels, ours
-// and those of libraries, which costs some seconds and some hundred MiB of it. Otherwise each is loaded when it is
-// first launched, and the driver may wait for all that is enqueued before it does: two stages of a pipeline would wait
-// for each other, one to load a kernel behind what it receives, the other behind what it sends. What the environment
-// says of that (CUDA_MODULE_LOADING, HIP_ENABLE_DEFERRED_LOADING) stays.
+// For ranks that do not run the same program, before everything else here: a GPU that is opened then loads all kernels,
+// ours and those of libraries, which costs some seconds and some hundred MiB of it. Otherwise each is loaded when it is
+// first launched, and the driver may first wait for all that is enqueued: two stages of a pipeline would wait for each
+// other, one to load a kernel behind what it receives, the other behind what it sends. Values in the environment
+// (CUDA_MODULE_LOADING, HIP_ENABLE_DEFERRED_LOADING) win.
 void LoadKernelsWhenOpened();
 
 // Errors: a build without this backend, no driver or one too old, no GPU.

@@ -26,7 +26,7 @@ constexpr OpTable<Maker> kMakers = {
 
 Result<std::unique_ptr<Kernel>> MakeGpuKernel(const KernelSpec& spec, const Context& context) {
   const Maker make = kMakers[spec.op];
-  if (make == nullptr) return Unsupported("the GPU backend has no kernel of " + std::string(ToString(spec.op)));
+  if (make == nullptr) return Unsupported("the GPU backend has no kernel for " + std::string(ToString(spec.op)));
   return make(spec, context);
 }
 

@@ -1,11 +1,11 @@
-// The kernel of an instruction on a GPU, out of those in this folder.
+// The kernel of an instruction on a GPU, from those in this folder.
 #pragma once
 
 #include "backend/gpu/kernels.h"
 
 namespace temper::gpu {
 
-// kUnsupported, with the reason, where there is none. What `context` points to must outlive the kernel.
+// kUnsupported, with the reason, if there is none. What `context` points to must outlive the kernel.
 Result<std::unique_ptr<Kernel>> MakeGpuKernel(const KernelSpec& spec, const Context& context);
 
 }  // namespace temper::gpu

@@ -34,7 +34,7 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
     for (const GpuTables& gpu : GpusUnderTest()) {
       const auto kernel = gpu.table->Make({.op = op});
       ASSERT_FALSE(kernel.ok());
-      EXPECT_EQ(kernel.status().message(), "the GPU backend has no kernel of " + std::string(ToString(op)));
+      EXPECT_EQ(kernel.status().message(), "the GPU backend has no kernel for " + std::string(ToString(op)));
     }
   }
 }

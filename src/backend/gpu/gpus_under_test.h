@@ -1,5 +1,5 @@
-// For tests: the GPU backend's kernels as they can run them on operands in the host's memory: on the emulator, or where
-// they are built for a GPU, on that. Nothing where there is none.
+// For tests: ways to run the GPU backend's kernels on operands in the host's memory: on the emulator, or, if they are
+// built for a GPU, on that. Empty if there is none.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ class OnDevice final : public KernelTable {
     }
 
    private:
-    // Between operands lie bytes that no kernel may write.
+    // No kernel may write the bytes between operands.
     static constexpr size_t kGuard = 256, kAlignment = 256;
     static constexpr std::byte kGuardByte{0x5A};
     struct Copy {
@@ -139,7 +139,7 @@ inline std::vector<GpuTables> GpusUnderTest() {
   return tables;
 }
 
-// Runs a twin's operands on each: check(outputs, name); the same bits in whatever order threads run.
+// Runs a twin's operands on each: check(outputs, name); the same bits in any order of threads.
 template <class Check>
 void OnGpus(const TwinRun& run, const std::string& what, const Check& check) {
   for (const GpuTables& gpu : GpusUnderTest()) {
@@ -150,7 +150,7 @@ void OnGpus(const TwinRun& run, const std::string& what, const Check& check) {
   }
 }
 
-// One that nothing else uses, for what ends in an error: a device's errors stick. nullptr where there is none.
+// A device of its own, for cases that end in an error: a device's errors stick. nullptr if there is none.
 inline std::unique_ptr<KernelTable> GpuToSpoil() {
 #ifdef TEMPER_GPU_EMULATED
   return MakeEmulatedGpuKernels({});

@@ -1,4 +1,4 @@
-// The kernels of ours, one maker per op of kernel_list.inc, in the file of its name. Internal to backend/gpu.
+// Our own kernels, one maker per op of kernel_list.inc, in the file of its name. Internal to backend/gpu.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,18 @@ class Faults;           // faults.h
 class MatrixProducts;   // matrix_product.h
 class PackedAttention;  // packed_attention.h
 
-// What kernels are made for; all of it outlives them.
+// The surroundings of kernels; all of it outlives them.
 struct Context {
   gpuStream_t stream;                 // on which they enqueue
-  Stream* copies;                     // the same, for what a kernel must know on the host before it goes on
-  Faults* faults;                     // where they say that data is wrong
+  Stream* copies;                     // the same, for what a kernel must know on the host before it continues
+  Faults* faults;                     // where they report wrong data
   MatrixProducts* products;           // bound to the same stream
-  PackedAttention* packed = nullptr;  // the same; nullptr where our own attention is all there is
-  // Makes what a kernel exchanges numbers through with the ranks along these axes; may be empty.
+  PackedAttention* packed = nullptr;  // the same; nullptr if there is only our own attention
+  // Makes a kernel's exchange of numbers with the ranks along these axes; may be empty.
   std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)> exchange = nullptr;
 };
 
-// nullptr where the operands are of a kind it does not compute in (f64, f16).
+// nullptr for operands of types that it does not compute in (f64, f16).
 #define TEMPER_GPU_KERNEL(op) std::unique_ptr<Kernel> Make##op(const KernelSpec& spec, const Context& context);
 #define TEMPER_GPU_PRODUCT(op) Result<std::unique_ptr<Kernel>> Make##op(const KernelSpec& spec, const Context& context);
 #include "backend/gpu/kernel_list.inc"

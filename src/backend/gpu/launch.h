@@ -10,7 +10,7 @@
 
 namespace temper::gpu {
 
-// A Kernel out of a function: Status(const KernelArgs&).
+// A Kernel from a function: Status(const KernelArgs&).
 template <class F>
 class FunctionKernel final : public Kernel {
  public:

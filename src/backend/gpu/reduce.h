@@ -1,4 +1,4 @@
-// Sums and maxima over the threads of a block. Their order depends on the warp's size alone: the same bits, run after
+// Sums and maxima over the threads of a block. Their order depends only on the warp's size: the same bits, run after
 // run, on one kind of GPU.
 #pragma once
 

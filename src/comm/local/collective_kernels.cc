@@ -71,7 +71,7 @@ class HostCollective final : public LaneKernel {
       Reduce(args, first, count);
     }
     if (plan_.op == Op::kAllReduce) {
-      // From here on the owners' outputs hold the sums of their parts, and nobody reads terms any more.
+      // From here on the owners' outputs hold the sums of their parts, and no rank reads terms any more.
       TEMPER_RETURN_IF_ERROR(rendezvous.Arrive(group()));
       Gather(args, first, count, /*from_outputs=*/true);
     }

@@ -1,6 +1,6 @@
 // The collective ops among ranks of one host. Nothing is sent: each rank copies or adds up straight from the arenas of
-// the others into its own. An element is summed by one rank, in the order of ranks, rounded once, so that everybody has
-// the same bits and every run gives them again.
+// the others into its own. One rank sums each element, in the order of ranks, and rounds once, so that all ranks get
+// the same bits, run after run.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,9 @@ namespace temper {
 // Bytes, counted by the threads that run kernels.
 struct Traffic {
   std::atomic<int64_t> sent{0};   // by the ops' cost rules
-  std::atomic<int64_t> moved{0};  // in fact read from other ranks' memory or sent to them
+  std::atomic<int64_t> moved{0};  // actually read from other ranks' memory or sent to them
 
-  // Of what a member of a group gives to all others.
+  // Adds what a member of a group gives to all others.
   void CountExchange(size_t bytes, int members) {
     const auto n = static_cast<int64_t>(bytes) * (members - 1);
     sent.fetch_add(n, std::memory_order_relaxed);
@@ -25,7 +25,7 @@ struct Traffic {
   }
 };
 
-// Where a collective meets: beside the kernels if it has the attribute `background`; with `soon` apart from those.
+// The lane of a collective: beside the kernels if it has the attribute `background`; with `soon` apart from those.
 Lane MeetingLane(const KernelSpec& spec);
 
 // Makes a kernel together with all other members of the group. `rank` and `traffic` must outlive it.

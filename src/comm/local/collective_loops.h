@@ -1,5 +1,5 @@
-// The loops that collectives are made of: copies of parts and sums of terms, divided among a team of threads. What a
-// thread takes depends on sizes alone, and moves no bit of a result.
+// The loops of collectives: copies of parts and sums of terms, divided among a team of threads. A thread's share
+// depends only on sizes and affects no bit of a result.
 #pragma once
 
 #include <immintrin.h>
@@ -13,15 +13,15 @@
 
 namespace temper {
 
-// Calls body(thread, team) on each thread of a team; alone where there is little to do.
+// Calls body(thread, team) on each thread of a team; on this thread alone if there is little to do.
 template <class Body>
 void ForTeam(int threads, Bytes bytes, const Body& body) {
   constexpr int64_t kWorthATeam = 256 << 10;  // per thread
   RunTeam(bytes.v < kWorthATeam * threads ? 1 : threads, [&](TeamMember self) { body(self.index, self.size); });
 }
 
-// Calls body(o, begin, count) for a thread's share of `outer` rows of `row` elements: some of the rows, or where there
-// is one, a stretch of it that begins with a cache line.
+// Calls body(o, begin, count) for a thread's share of `outer` rows of `row` elements: some of the rows, or, of a single
+// row, a range that begins at a cache line.
 template <class Body>
 void ForShare(int64_t outer, int64_t row, int64_t element_bytes, int team, int thread, const Body& body) {
   if (row == 0) return;
@@ -38,7 +38,7 @@ void ForShare(int64_t outer, int64_t row, int64_t element_bytes, int team, int t
 }
 
 // From this size on a gathered tensor is written around the caches: it would push out more than the next kernel finds
-// in them, and an ordinary store first reads what it replaces (glibc's memcpy does the same, for single copies of 24
+// in them, and an ordinary store first reads what it overwrites (glibc's memcpy does the same, for single copies of 24
 // MiB).
 inline constexpr Bytes kStreamFrom = MiB(4);
 
@@ -55,7 +55,7 @@ inline void StreamBytes(std::byte* to, const std::byte* from, int64_t n) {
   std::memcpy(to + i, from + i, static_cast<size_t>(n - i));
 }
 
-// A thread's share of member m's part, into its place in the whole tensor at `out`. `from` is the part, or with
+// Copies a thread's share of member m's part to its place in the whole tensor at `out`. `from` is the part, or with
 // `from_whole` a tensor that has it in the same place.
 inline void CopyPart(const CollectiveTensor& tensor, int m, const std::byte* from, bool from_whole, std::byte* out,
                      bool stream, int thread, int team) {

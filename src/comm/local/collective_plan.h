@@ -1,4 +1,4 @@
-// CollectivePlan: what one collective node means on one rank: which stretches of memory every member of the group gives
+// CollectivePlan: what one collective node means on one rank: which ranges of memory every member of the group gives
 // and gets. Pure data, made once per kernel from its types and the sizes of the members' parts.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace temper {
 
-// One tensor of a node, seen as `outer` rows of `whole` x `inner`, of which member m has parts[m] x `inner` each.
-// An all_reduce is one row, in which member m adds up parts[m].
+// One tensor of a node, seen as `outer` rows of `whole` x `inner`; member m has parts[m] x `inner` of each. An
+// all_reduce is one row, in which member m adds up parts[m].
 struct CollectiveTensor {
   DType dtype = DType::kF32;
   int64_t outer = 1, whole = 0, inner = 1;  // elements
@@ -40,23 +40,23 @@ struct CollectivePlan {
   uint64_t fingerprint = 0;  // the same on all members
   Bytes bytes;               // of all wholes
   Bytes sent;                // by the op's cost rule
-  // What moves weights and gradients: after it, peers' memory need not stay resident (PeerOperands::Forget).
-  // Collectives of activations, which are waited for at once or soon, and small ones would spend more time on finding
-  // pages again than they save memory.
+  // Set for collectives that move weights and gradients: after it, peers' memory need not stay resident
+  // (PeerOperands::Forget). Collectives of activations, which are waited for at once or soon, and small ones would lose
+  // more time finding pages again than the memory is worth.
   bool forgets = false;
 };
 
-// From this size on collectives in the background forget what they have read of their peers. A choice: below it lie
-// vectors and small adapters, which together are little memory, and of which each would pay a call for a few pages.
+// From this size on background collectives forget what they have read of their peers. A choice: below it are vectors
+// and small adapters, which take little memory altogether, and each would pay a call for a few pages.
 inline constexpr Bytes kForgetFrom = MiB(1);
 
-// The node as all members must have it: a text in which what may differ between them, the sizes of parts, is left out.
+// The node as all members must have it: a text without what may differ between them, the sizes of parts.
 std::string DescribeCollective(const KernelSpec& spec);
 
-// What this member says of its parts, for PlanCollective: one number per tensor.
+// This member's parts, for PlanCollective: one number per tensor.
 std::vector<int64_t> OwnPartSizes(const KernelSpec& spec);
 
-// `sizes[m * tensors + t]`: what member m of `members` said of tensor t. Errors: parts that do not make up the whole.
+// `sizes[m * tensors + t]`: from member m of `members`, for tensor t. Errors: parts that do not make up the whole.
 // REQUIRES: spec fits its op's rule.
 Result<CollectivePlan> PlanCollective(const KernelSpec& spec, int members, std::span<const int64_t> sizes);
 

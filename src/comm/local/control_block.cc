@@ -85,12 +85,12 @@ std::string ControlBlock::NameOf(int i) const {
   const int pid = r.pid.load(std::memory_order_acquire);
   // Before it has joined its number is known only where hosts have one each.
   const int number = pid == 0 ? i : r.global_rank.load(std::memory_order_relaxed);
-  if (pid == 0) return fmt::format("rank {} (which has not come up)", number);
+  if (pid == 0) return fmt::format("rank {} (which has not started)", number);
   return pid == getpid() ? fmt::format("rank {}", number) : fmt::format("rank {} (process {})", number, pid);
 }
 
 bool ControlBlock::Stop(const Status& cause, int reporter) const {
-  // Somebody else may just be writing his cause; one who was killed before it was complete is not waited for long.
+  // Another rank may be writing its cause; if it was killed before that was complete, the wait for it is short.
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   uint32_t state = kRunning;
   while (!header_->state.compare_exchange_strong(state, kStopping)) {

@@ -1,8 +1,8 @@
-// ControlBlock: what the ranks of one host share besides their arenas: doorbells, what each shows the others, and why
-// the run was stopped. It lies in memory that all of them map (or in that of one process, where ranks are threads), and
-// memory of zeros is a valid one, so nobody has to be first.
+// ControlBlock: what the ranks of one host share besides their arenas: doorbells, the data that each shows the others,
+// and why the run was stopped. It lies in memory that all of them map (or in that of one process, if ranks are
+// threads). Zeroed memory is a valid one, so no rank has to be first.
 //
-// Thread rule: any thread of any process. Ranks are numbered within the host; `global_rank` is what messages name.
+// Thread rule: any thread of any process. Ranks are numbered within the host; messages name `global_rank`.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace temper {
 
-// What a rank has come together with others for. Published with every call, so that ranks that run different things
-// find out instead of reading each other's memory wrongly.
+// What a rank meets others for. Published with every call, so that ranks that run different things find out instead of
+// misreading each other's memory.
 enum class Meeting : uint32_t {
   kNone,
   kBarrier,
@@ -32,7 +32,7 @@ enum class Meeting : uint32_t {
 };
 const char* ToString(Meeting meeting);
 
-// Tensors that one meeting can carry; a node of more meets several times.
+// Tensors that one meeting can carry; a node with more meets several times.
 inline constexpr int kTensorsPerMeeting = 512;
 inline constexpr Bytes kMailboxBytes = KiB(32);
 inline constexpr int kMaxExtents = 32;
@@ -43,22 +43,22 @@ struct Extent {
   uint64_t offset, size;
 };
 
-// What a rank does beside each other, each on one thread at a time: collectives whose result is needed at once, those
-// beside the kernels, those of them that are needed soon, and transfers. Ranks meet in the first three, each of which
-// has signals and a place to publish of its own, so that a group of one lane can meet while a rank of it still waits in
+// A rank's activities side by side, each on one thread at a time: collectives whose result is needed at once, those
+// beside the kernels, those of them that are needed soon, and transfers. Ranks meet in the first three lanes. Each has
+// signals and a place to publish of its own, so a group can meet in one lane while one of its ranks still waits in
 // another.
 enum class Lane : uint32_t { kInline, kBackground, kSoon, kSends, kReceives };
 inline constexpr int kNumLanes = 5, kMeetingLanes = 3;
 constexpr bool IsMeetingLane(Lane lane) {
   return static_cast<int>(lane) < kMeetingLanes;
 }
-// The lane of the rank that is waited for, of somebody who waits in `lane`.
+// The lane in which the awaited rank acts, for a rank that waits in `lane`.
 constexpr Lane OtherEnd(Lane lane) {
   if (IsMeetingLane(lane)) return lane;
   return lane == Lane::kSends ? Lane::kReceives : Lane::kSends;
 }
 
-// A sleeper waits on `doorbell` (a futex), which whoever signals it rings if `sleeping` is set.
+// A sleeper waits on `doorbell` (a futex). Whoever signals it rings if `sleeping` is set.
 struct Sleeper {
   std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> sleeping;
@@ -67,27 +67,27 @@ struct Sleeper {
 };
 inline constexpr int32_t kElsewhere = -1;  // for a rank of another host
 
-// One direction of a pair of ranks: `posted` sends, of which `taken` have been copied away. The sender writes the other
-// two while nothing is posted that is not taken.
+// One direction of a pair of ranks: `posted` sends, of which `taken` have been copied. The sender writes the other two
+// fields only while no posted send is untaken.
 struct alignas(64) TransferSlot {
   std::atomic<uint32_t> posted, taken;
   uint64_t address, fingerprint;
 };
 
-// What a rank shows those it meets; written by the rank while no peer reads it (Rendezvous::Publish).
+// What a rank shows those it meets; the rank writes it while no peer reads it (Rendezvous::Publish).
 struct Published {
   alignas(64) Meeting meeting;
   uint32_t size;         // bytes in the mailbox
-  uint64_t fingerprint;  // of what the call works on: peers must show the same
+  uint64_t fingerprint;  // of the data of the call: peers must show the same
   uint64_t addresses[2 * kTensorsPerMeeting];
   alignas(64) std::byte mailbox[kMailboxBytes.v];
 };
 
 struct alignas(64) RankBlock {
   Sleeper sleepers[kNumLanes];
-  // Lane + 1 of the kernel that the thread which runs kernels has issued in the background and waits for; 0: none.
+  // Lane + 1 of the background kernel that the kernel thread has issued and waits for; 0: none.
   std::atomic<uint32_t> awaited;
-  // Who it is; 0: has not joined yet.
+  // The process; 0: has not joined yet.
   std::atomic<int32_t> pid, tid;
   std::atomic<int32_t> global_rank;
   std::atomic<uint32_t> left;
@@ -100,16 +100,16 @@ struct alignas(64) RankBlock {
 class ControlBlock {
  public:
   static Bytes SizeFor(int ranks);
-  // `memory`: SizeFor(ranks) bytes, page-aligned, that were zero before the first of them was attached.
+  // `memory`: SizeFor(ranks) bytes, page-aligned, that were zero before the first rank attached to them.
   ControlBlock(void* memory, int ranks);
 
   int ranks() const { return ranks_; }
   RankBlock& rank(int i) const { return blocks_[i]; }
-  // How often `from` has signalled `to` in a lane of meetings. Written by `from` alone.
+  // How often `from` has signalled `to` in a lane of meetings. Only `from` writes it.
   std::atomic<uint32_t>& signals(Lane lane, int to, int from) const {
     return counters_[(static_cast<int>(lane) * ranks_ + to) * ranks_ + from];
   }
-  // Written by `from` and `to` alone.
+  // Only `from` and `to` write it.
   TransferSlot& transfer(int from, int to) const { return transfers_[from * ranks_ + to]; }
   // REQUIRES: IsMeetingLane(lane).
   Published& published(int i, Lane lane) const { return rank(i).published[static_cast<size_t>(lane)]; }
@@ -117,24 +117,24 @@ class ControlBlock {
   // "rank 3 (process 4711)".
   std::string NameOf(int i) const;
 
-  // Ends the run for all ranks, unless it is ended already: every wait returns `cause`. `reporter`: the rank that tells
-  // the user, or -1 (a launcher). True where this was the first. Either way the run has stopped on return.
+  // Ends the run for all ranks, unless it has ended already: every wait returns `cause`. `reporter`: the rank that
+  // tells the user, or -1 (a launcher). True if this call was the first. In both cases the run has stopped on return.
   bool Stop(const Status& cause, int reporter) const;
   bool stopped() const;
-  // Why. OK while the run goes on.
+  // The cause. OK while the run continues.
   Status Cause() const;
   int reporter() const;
-  // True for the first who asks: who tells other hosts of the stop.
+  // True for the first caller, which tells other hosts of the stop.
   bool ClaimForwarding() const;
 
-  // Of all ranks of this host with each other; the default where nobody has set it.
+  // For all ranks of this host; the default until it is set.
   void SetPatience(const Patience& patience) const;
   Patience patience() const;
 
   // A launcher watches the ranks: it knows best how one of them died.
   void SetLaunched() const;
   bool launched() const;
-  // Processors that any of the ranks may run on; ranks add theirs when they join.
+  // Processors that any of the ranks may run on; each rank adds its own when it joins.
   void AddProcessors() const;
   int processors() const;
   int processors_per_rank() const { return processors() > ranks_ ? processors() / ranks_ : 1; }
@@ -148,7 +148,7 @@ class ControlBlock {
   int ranks_;
 };
 
-// Wakes whoever sleeps there.
+// Wakes the sleeper there.
 void RingDoorbell(Sleeper& sleeper);
 
 }  // namespace temper

@@ -1,6 +1,6 @@
-// HostMemory: the memory that ranks of one host share: their control block, and for processes the file without a name
-// (memfd) in which it and their arenas lie. The kernel frees it when the last process that holds it has ended, in
-// whatever way.
+// HostMemory: the memory that ranks of one host share: their control block, and for
+// processes the unnamed file (memfd) in which it and their arenas lie. The kernel
+// frees it when the last process that holds it has ended, however that happens.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace temper {
 
 class HostMemory {
  public:
-  // Of this process: ranks are its threads.
+  // Private to this process: ranks are its threads.
   static Result<std::shared_ptr<HostMemory>> Private(int ranks);
-  // A file that other processes can map: by inheriting its descriptor, or through /proc/<pid>/fd.
+  // A file that other processes can map, by inheriting its descriptor or through /proc/<pid>/fd.
   static Result<std::shared_ptr<HostMemory>> CreateShared(int ranks);
-  // One that another process has created; takes over the descriptor.
+  // A file that another process has created; takes over the descriptor.
   static Result<std::shared_ptr<HostMemory>> OpenShared(int file, int ranks);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -26,7 +26,7 @@ class HostMemory {
   int file() const { return file_; }  // -1: private
   bool shared() const { return file_ >= 0; }
 
-  // Where the region begins in which a rank's arenas lie, for rank == ranks: where the file ends.
+  // The begin of the region of a rank's arenas; for rank == ranks, the end of the file.
   static uint64_t RegionOf(int rank);
 
  private:

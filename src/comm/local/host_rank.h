@@ -1,5 +1,5 @@
-// HostRank: one rank among those of its host: the memory they share and the way they meet. What communicators are made
-// of, whether the host is all there is or one of many.
+// HostRank: one rank among those of its host: their shared memory and the way they meet. Communicators are built from
+// it, for one host or many.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ class HostRank {
 
   int self() const { return inline_.self(); }
   const ControlBlock& control() const { return memory_->control(); }
-  // Of one lane of meetings. What allocates, agrees or makes kernels meets in the inline one.
+  // The Rendezvous of one lane of meetings. Calls that allocate, agree or make kernels meet in the inline one.
   Rendezvous& rendezvous(Lane lane) {
     return lane == Lane::kInline ? inline_ : lane == Lane::kBackground ? background_ : soon_;
   }
@@ -34,13 +34,13 @@ class HostRank {
   Transfers& transfers() { return transfers_; }
   const HostGroup& everybody() const { return everybody_; }
 
-  // As Communicator::Check, of the ranks of this host.
+  // As Communicator::Check, for the ranks of this host.
   Status Check();
 
-  // In the inline lane: all[i * mine.size() ...]: what member i gave. Any size, which all give alike. Allocates
+  // In the inline lane: all[i * mine.size() ...] comes from member i. Any size, the same for all. Allocates
   // nothing.
   Status AllGather(const HostGroup& group, Meeting meeting, std::span<const std::byte> mine, std::span<std::byte> all);
-  // Elementwise over the members, in their order: everybody gets the same bits.
+  // Elementwise over the members, in order: all get the same bits.
   Status AllReduce(const HostGroup& group, Meeting meeting, std::span<double> values);
   Status Broadcast(const HostGroup& group, std::span<std::byte> bytes, int root);
 

@@ -1,4 +1,4 @@
-// LaneKernel: a kernel of a communicator, which runs in one lane. Shows other ranks when the thread that runs this
+// LaneKernel: a communicator's kernel, which runs in one lane. It shows other ranks when the thread that runs this
 // rank's kernels waits for it.
 #pragma once
 

@@ -48,7 +48,7 @@ class HeldSignals {
     sigemptyset(&held_);
     for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&held_, s);
     sigprocmask(SIG_BLOCK, &held_, &before_);
-    // Were children ignored, nobody could ask how they ended.
+    // With children ignored, their exit status would be lost.
     struct sigaction usual = {};
     usual.sa_handler = SIG_DFL;
     sigaction(SIGCHLD, &usual, &children_);
@@ -77,7 +77,7 @@ class HeldSignals {
 
 std::string DeathBy(int signal) {
   return fmt::format("was killed by signal {} ({}){}", signal, strsignal(signal),
-                     signal == SIGKILL ? ", as the kernel does where memory runs out: see dmesg" : "");
+                     signal == SIGKILL ? ", as the kernel does when memory runs out: see dmesg" : "");
 }
 
 class Launcher {

@@ -1,7 +1,7 @@
 // Launch: starts a run's ranks on this machine as copies of this program, and ends them together.
 //
-// A rank is this executable with the same arguments and an environment variable that says which rank it is and where
-// the memory is that all share (RankFromEnvironment). Needs neither privileges nor as many processors as ranks.
+// A rank is this executable with the same arguments and an environment variable that gives its number and the place of
+// the shared memory (RankFromEnvironment). Needs neither privileges nor as many processors as ranks.
 #pragma once
 
 #include <optional>
@@ -15,25 +15,25 @@ namespace temper {
 
 struct LaunchSpec {
   int ranks = 1;
-  // With the program's name; empty: those of this process.
+  // Includes the program's name; empty: the arguments of this process.
   std::vector<std::string> arguments;
-  // How long ranks have to end once the run is stopped, before they are made to.
+  // How long ranks have to end after the run is stopped, before they are killed.
   Seconds grace{5};
 };
 
 struct LaunchResult {
-  // Of the first rank that failed, 128 + signal where a signal ended it; 0 where all are well.
+  // Of the first rank that failed, 128 + signal if a signal ended it; 0 if all succeeded.
   int exit_code = 0;
-  // How that rank died, where it could not tell the user itself.
+  // How that rank died, if it could not tell the user itself.
   std::string message;
 };
 
-// Returns when all ranks have ended. SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to them; where this process is
-// killed, they get SIGTERM. A rank that ends badly stops the run of all others (Communicator's errors). Thread rule:
-// the main thread, and no other one may take these signals or SIGCHLD.
+// Returns when all ranks have ended. Passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to them; if this process is killed,
+// they get SIGTERM. A rank that fails stops the run of all others (Communicator's errors). Thread rule: the main
+// thread, and no other thread may take these signals or SIGCHLD.
 Result<LaunchResult> Launch(const LaunchSpec& spec);
 
-// What Launch told this process; nothing where it is not a rank. Asked once: processes that this one starts are no
+// What Launch told this process; nullopt if it is not a rank. Can be asked once: processes that this one starts are not
 // ranks. The caller owns the descriptor `file`.
 struct LaunchedRank {
   int rank = 0, size = 1;

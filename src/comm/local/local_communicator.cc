@@ -31,7 +31,7 @@ class HostCollectives final : public KernelTable {
       return MakeHostTransfer(host_, group.members[static_cast<size_t>(peer)], spec, traffic_);
     }
     if (group.size() != spec.attributes.Int("ranks")) {
-      return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
+      return InvalidArgument(fmt::format("{} over {} needs {} ranks; mesh {} has {}", ToString(spec.op),
                                          axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),
                                          group.size()));
     }

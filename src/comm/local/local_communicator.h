@@ -38,7 +38,7 @@ class LocalCommunicator final : public Communicator {
   void Abort(const Status& cause) override;
   bool ReportsFailure() const override { return host_->control().reporter() == rank(); }
   Bytes bytes_sent() const override { return {traffic_.sent.load(std::memory_order_relaxed)}; }
-  // What was in fact read from the memory of other ranks.
+  // Bytes actually read from the memory of other ranks.
   Bytes bytes_moved() const { return {traffic_.moved.load(std::memory_order_relaxed)}; }
 
  private:
@@ -53,7 +53,7 @@ std::unique_ptr<Exchange> MakeHostExchange(HostRank& host, HostGroup group, Traf
 class ThreadWorld {
  public:
   explicit ThreadWorld(int ranks, const Patience& patience = {});
-  // The communicator of one rank. Called once for each, by the thread that is the rank.
+  // The communicator of one rank. Call it once for each, on the thread that is the rank.
   std::unique_ptr<LocalCommunicator> Join(int rank);
 
  private:

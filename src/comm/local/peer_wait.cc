@@ -29,7 +29,7 @@ Status PeerWait::Stop(const Status& cause) {
 Status PeerWait::Until(int peer, FunctionRef<bool()> reached) {
   if (reached()) return OkStatus();
   if (spin_.count() == 0) {
-    // Who waits for another stage waits long, beside a thread that computes.
+    // A wait for another stage is long, beside a thread that computes.
     const bool alone = IsMeetingLane(lane_) && control_.processors() >= control_.ranks();
     spin_ = alone ? kSpinAlone : kSpinCrowded;
   }

@@ -133,7 +133,7 @@ Status PeerWatch::LookAround() {
   return OkStatus();
 }
 
-// A peer that waits for somebody itself is judged by what it waits for, unless it cannot wake up.
+// A peer that itself waits is judged by the rank it waits for, unless it cannot wake up.
 Status PeerWatch::JudgeActivity(int peer, Clock::time_point now) {
   const OwnActivity own = OwnActivityOf(control_, peer, processes_);
   const bool waits = WaitsOf(control_, peer).HeldUpIn(lane_) && !own.activity.stopped();

@@ -1,9 +1,9 @@
-// PeerWatch: whether a rank of this host that others wait for will still come. A peer that computes or reads files is
-// waited for; one that is dead, has left, is stopped or does nothing is not, and one whose turn it is not (RankState)
-// is judged by those that it waits for itself. Asks the kernel (pidfd, /proc) and never the peer, which needs no thread
-// of its own to answer.
+// PeerWatch: whether a rank of this host that others wait for will still come. A wait continues for a peer that
+// computes or reads files, but not for one that is dead, has left, is stopped or does nothing. A peer that is itself
+// blocked by another rank (RankState) is judged by that one. It asks the kernel (pidfd, /proc) and never the peer,
+// which needs no thread to answer.
 //
-// Thread rule: the thread that waits. Judge allocates nothing while the answer is OK.
+// Thread rule: the waiting thread. Judge allocates nothing while the answer is OK.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // To be called about ten times a second while `peer` is waited for, `waited` so far. An error says why it is in vain.
+  // Call it about ten times a second while waiting for `peer`, `waited` so far. An error says why the wait is in vain.
   Status Judge(int peer, Seconds waited);
-  // Whether all peers are still there, where this rank may wait for any of them without being seen to: an error says
-  // which one has died, or has been stopped for long. To be called several times a second.
+  // Whether all peers are still there, for a rank that may wait for any of them invisibly: an error says which one has
+  // died, or has been stopped for long. Call it several times a second.
   Status LookAround();
   // Whether the process of `peer` has ended without saying that it leaves.
   bool Died(int peer);
@@ -48,15 +48,15 @@ class PeerWatch {
   const int self_;
   const Lane lane_;
   const bool processes_;
-  std::vector<int> pidfds_;  // -1 until there is somebody
+  std::vector<int> pidfds_;  // -1 until the process has joined
 
-  // Of the wait in progress.
+  // State of the wait in progress.
   int peer_ = -1;
   OwnActivity mark_;
   Clock::time_point last_look_, mark_time_, next_sample_, circle_since_, died_;
   bool circle_ = false, dead_ = false;
 
-  // Of LookAround, per peer: since when it looks dead or stopped; nothing while it does not.
+  // For LookAround, per peer: since when it looks dead or stopped; nullopt while it does not.
   std::vector<std::optional<Clock::time_point>> suspect_since_;
 };
 

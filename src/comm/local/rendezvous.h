@@ -1,14 +1,14 @@
 // Rendezvous: how a rank meets others of its host. A meeting has three parts:
-//   Publish  writes what peers shall see of this rank, once nobody reads what it showed before
+//   Publish  writes what peers shall see of this rank, once no peer reads what it showed before
 //   Arrive   says so, and waits until all members of the group have: what they publish may be read
 //   Depart   says that this rank has read what it wanted, and waits until all have read from it; or
 //   Leave    says so and goes on: the next Publish waits
 // Arrive again between them is a barrier. Each rank of a pair counts the other's signals, so groups may overlap in any
 // way as long as any two ranks meet in the same order.
 //
-// One Rendezvous per lane of meetings: they know nothing of each other.
+// One Rendezvous per lane of meetings: they are independent.
 //
-// Every wait ends, with the run's cause where it was stopped, or with one of its own where a peer will not come
+// Every wait ends: with the run's cause if it was stopped, or with a cause of its own if a peer will not come
 // (PeerWait), which then stops the run for all. Thread rule: one thread at a time. Allocates nothing but error
 // messages.
 #pragma once
@@ -39,9 +39,9 @@ class Rendezvous {
   Status Depart(const HostGroup& group);
   void Leave(const HostGroup& group);
 
-  // Ends the run for everybody, and returns what ended it: `cause`, unless somebody else was faster.
+  // Ends the run for all ranks, and returns what ended it: `cause`, unless another cause was first.
   Status Stop(const Status& cause) { return wait_.Stop(cause); }
-  // OK while the run goes on.
+  // OK while the run continues.
   Status Check() const { return wait_.Check(); }
 
   Published& own() const { return control_.published(self_, lane_); }
@@ -56,7 +56,7 @@ class Rendezvous {
   Status Await(int peer) {
     return wait_.Until(peer, [this, peer] { return Reached(peer); });
   }
-  // Whether all that `peer` was expected to signal has come.
+  // Whether all expected signals from `peer` have come.
   bool Reached(int peer) const {
     const uint32_t have = control_.signals(lane_, self_, peer).load(std::memory_order_acquire);
     return static_cast<int32_t>(have - expected_[static_cast<size_t>(peer)]) >= 0;
@@ -67,7 +67,7 @@ class Rendezvous {
   const Lane lane_;
   PeerWait wait_;
   std::vector<uint32_t> expected_;  // per rank: signals from it that this rank has waited or will wait for
-  std::vector<int> readers_;        // who may still read what is published
+  std::vector<int> readers_;        // ranks that may still read what is published
 };
 
 }  // namespace temper

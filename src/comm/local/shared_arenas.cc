@@ -85,7 +85,7 @@ uint64_t SharedArenas::AddressOf(const std::byte* p) const {
   for (const Mapping& m : mapped_[static_cast<size_t>(self_)]) {
     if (p >= m.memory && p < m.memory + m.size) return m.begin + static_cast<uint64_t>(p - m.memory);
   }
-  TEMPER_CHECK(false) << "an operand of a collective lies outside of the memory that AllocateArena gave";
+  TEMPER_CHECK(false) << "an operand of a collective is outside the memory from AllocateArena";
   return 0;
 }
 

@@ -1,9 +1,9 @@
-// SharedArenas: memory of the ranks of one host that they can read in each other. Processes share one file without a
-// name (a memfd), in which each rank has a region of its own, sparse until it is used: nothing is left behind however a
-// rank ends. Threads share their address space as it is.
+// SharedArenas: memory of the ranks of one host that they can read in each other. Processes share one unnamed file (a
+// memfd), in which each rank has a region of its own, sparse until it is used: nothing is left behind however a rank
+// ends. Threads share their address space as it is.
 //
-// Thread rule: Allocate by the rank's own thread, the rest by any. What Allocate gave stays mapped until the object is
-// gone.
+// Thread rule: Allocate by the rank's own thread, the rest by any.
+// Memory from Allocate stays mapped until the object is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ class SharedArenas {
   SharedArenas(const SharedArenas&) = delete;
   SharedArenas& operator=(const SharedArenas&) = delete;
 
-  // Zeroed, touched memory on huge pages where the system has them. It does not ask whether the machine has that much.
+  // Zeroed, touched memory, on huge pages if the system has them. It does not check whether the machine has that much.
   Result<std::span<std::byte>> Allocate(Bytes size);
 
-  // Memory of this rank as peers know it. REQUIRES: `p` lies in memory that Allocate gave.
+  // Memory of this rank as peers address it. REQUIRES: `p` lies in memory from Allocate.
   uint64_t AddressOf(const std::byte* p) const;
-  // Memory of `rank` by what AddressOf gave there, mapped when it is first asked for.
+  // Memory of `rank` at an address from its AddressOf, mapped on first use.
   Result<std::byte*> At(int rank, uint64_t address);
-  // What `rank` shows at [p, p + size), as At gave it, is no longer resident here; it is there again when it is read.
+  // Drops the residency of `rank`'s [p, p + size), as At returned it, in this process; the next read restores it.
   void Forget(int rank, const std::byte* p, Bytes size) const;
 
  private:

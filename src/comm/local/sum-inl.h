@@ -1,5 +1,5 @@
-// The loops of sum.h, compiled once per instruction set. Everything is in an anonymous namespace, and nothing of a
-// shared header is called: the linker must not merge code of one instruction set with another's.
+// The loops of sum.h, compiled once per instruction set. Everything is in an anonymous namespace, and no inline
+// function of a shared header is called: the linker must not merge code of different instruction sets.
 #pragma once
 
 #include "comm/local/sum.h"
@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 
-// Sums are kept in a block that stays in the first-level cache while the terms stream by.
+// Sums are kept in a block that stays in the L1 cache while the terms stream by.
 constexpr int64_t kBlock = 1024;
 
 inline float Widen(float x) {

@@ -1,5 +1,5 @@
 // Sums of several ranks' terms, element by element: in the order of the terms, in f32 (f64 for f64), then the
-// accumulator, and rounded once. Every instruction set gives the same bits: there is nothing but additions and one
+// accumulator, and rounded once. Every instruction set gives the same bits: there are only additions and one
 // rounding.
 #pragma once
 
@@ -16,7 +16,7 @@ struct SumKernels {
   void (*f32)(const float* const* terms, int num_terms, const float* acc, float* out, int64_t n);
   void (*bf16)(const uint16_t* const* terms, int num_terms, const uint16_t* acc, uint16_t* out, int64_t n);
   void (*f64)(const double* const* terms, int num_terms, const double* acc, double* out, int64_t n);
-  // Between hosts: what one host's terms add up to is not rounded, before those of all hosts are added up.
+  // Between hosts: the sum of one host's terms is not rounded before those of all hosts are added up.
   void (*bf16_to_f32)(const uint16_t* const* terms, int num_terms, const float* acc, float* out, int64_t n);
   void (*f32_to_bf16)(const float* const* terms, int num_terms, const uint16_t* acc, uint16_t* out, int64_t n);
 };

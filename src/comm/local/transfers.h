@@ -1,7 +1,7 @@
 // Transfers: send and recv between two ranks of one host. The receiver copies straight out of the sender's arena into
-// its own; the sender's memory is its own again when send returns. Nothing of a pair overtakes anything else.
+// its own; the sender may reuse its memory when send returns. Transfers of a pair keep their order.
 //
-// Thread rule: one thread that sends and one that receives, beside the one that makes collectives. Allocates nothing.
+// Thread rule: one thread that sends and one that receives, beside the one that runs collectives. Allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class Transfers {
         sends_(control, self, Lane::kSends, processes),
         receives_(control, self, Lane::kReceives, processes) {}
 
-  // Until rank `peer` of this host has copied `bytes`. `fingerprint`: both ends must give the same.
+  // Returns when rank `peer` of this host has copied `bytes`. `fingerprint`: both ends must give the same.
   Status Send(int peer, const std::byte* bytes, uint64_t fingerprint);
   Status Receive(int peer, std::byte* bytes, Bytes size, uint64_t fingerprint);
 

@@ -1,8 +1,8 @@
-// The collective ops among ranks of several hosts. Within a host ranks read each other's memory, as comm/local has it.
-// Between hosts every pair of ranks that have something for each other exchange it directly: the volume is that of a
-// ring, no rank waits for another to pass something on, and a sum is made in one place, in a fixed order, and rounded
-// once. Where each host has one rank of the group the order is that of ranks, and the bits are those of one host; else
-// each host adds up its own terms first.
+// The collective ops among ranks of several hosts. Within a host ranks read each other's memory, as in comm/local.
+// Between hosts every pair of ranks with data for each other exchanges it directly: the volume is that of a ring, no
+// rank waits for another to pass something on, and a sum is made in one place, in a fixed order, and rounded once. If
+// each host has one rank of the group the order is that of ranks, and the bits are those of one host; otherwise each
+// host adds up its own terms first.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace temper {
 
-// A few bytes of every member to all.
+// Gathers a few bytes of every member on all.
 class GroupGather {
  public:
   GroupGather(MpiLink& link, GroupLayout group);  // `link` must outlive it
-  // all[m * mine.size() ...]: what member m gave. All give as much. Allocates nothing.
+  // all[m * mine.size() ...] comes from member m. All give equally much. Allocates nothing.
   Status Gather(std::span<const std::byte> mine, std::span<std::byte> all);
   const GroupLayout& group() const { return group_; }
 
@@ -25,8 +25,8 @@ class GroupGather {
   Messages messages_;
 };
 
-// Makes a kernel together with all other members of the group, which does not lie on one host. What `context` refers to
-// must outlive it.
+// Makes a kernel together with all other members of the group, which
+// spans several hosts. What `context` refers to must outlive it.
 Result<std::unique_ptr<Kernel>> MakeMpiCollective(const MpiContext& context, const GroupLayout& group,
                                                   const KernelSpec& spec);
 

@@ -69,7 +69,7 @@ class MpiCollectives final : public KernelTable {
     const GroupLayout group(context_.hosts, mesh_.Group(axes, rank), rank);
     if (IsTransfer(spec.op)) return MakeTransfer(spec, group);
     if (group.size() != spec.attributes.Int("ranks")) {
-      return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
+      return InvalidArgument(fmt::format("{} over {} needs {} ranks; mesh {} has {}", ToString(spec.op),
                                          axes.ToString(), spec.attributes.Int("ranks"), mesh_.ToString(),
                                          group.size()));
     }
@@ -197,7 +197,7 @@ class MpiCommunicator final : public Communicator {
   static constexpr size_t kMostPerMessage = size_t{64} << 20;
 
   MpiLink MakeLink(Lane lane) {
-    // Who waits for another stage leaves the processor to the thread that computes.
+    // A wait for another stage leaves the processor to the thread that computes.
     const bool crowded = !IsMeetingLane(lane) || control_.processors() < control_.ranks();
     return MpiLink(world_.messages, lock_, control_, control_.sleeper(world_.hosts.place(world_.rank), lane),
                    world_.rank, world_.size, crowded);
@@ -362,7 +362,7 @@ bool HasMpi() {
 }
 
 Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
-  // Open MPI's page of text about a peer that hung up: who has died, and why, is said in one line by us.
+  // Suppresses Open MPI's page of text about a lost peer: we say in one line which rank died, and why.
   setenv("OMPI_MCA_btl_base_warn_peer_error", "0", /*overwrite=*/0);
   int provided = 0;
   TEMPER_RETURN_IF_ERROR(Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));
@@ -371,7 +371,7 @@ Result<std::unique_ptr<Communicator>> JoinMpi(const MpiOptions& options) {
   }
   TEMPER_ASSIGN_OR_RETURN(World world, MakeWorld(options));
   auto communicator = std::make_unique<MpiCommunicator>(std::move(world));
-  // Whoever dies from here on is missed by the others.
+  // From here on the others notice a rank that dies.
   TEMPER_RETURN_IF_ERROR(communicator->Barrier());
   return std::unique_ptr<Communicator>(std::move(communicator));
 }

@@ -1,6 +1,6 @@
 // A communicator over MPI, for ranks on several machines. Ranks that share a host read each other's memory
-// (comm/local); between hosts each byte is sent once, over point-to-point messages: MPI's own reductions know no bf16,
-// round after every term, and Open MPI's take ten times as long.
+// (comm/local). Between hosts each byte is sent once, by point-to-point messages: MPI's own reductions do not support
+// bf16, round after every term, and Open MPI's take ten times as long.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace temper {
 
-// Whether mpirun or srun has started this process as one of several ranks. Also known to a build without MPI, so that
-// it can say what it lacks instead of running the same thing several times.
+// Whether mpirun or srun has started this process as one of several ranks. A build without MPI knows that, too, so that
+// it can report what it lacks instead of running the same thing several times.
 bool StartedByMpi();
 
 // Whether this build has MPI.
 bool HasMpi();
 
 struct MpiOptions {
-  // Not 0: at most so many ranks share memory, as if others were on other hosts. For tests on one machine.
+  // Not 0: at most this many ranks share memory, as if others were on other hosts. For tests on one machine.
   int ranks_per_host = 0;
 };
 

@@ -1,4 +1,4 @@
-// MpiContext: what a rank's kernels for ranks of several hosts share.
+// MpiContext: what a rank's kernels for groups over several hosts share.
 #pragma once
 
 #include <array>
@@ -10,17 +10,17 @@
 
 namespace temper {
 
-// Memory that chunks of messages pass through; one per lane, whose kernels take turns.
+// Memory for chunks of messages; one per lane, whose kernels take turns.
 class Staging {
  public:
   static constexpr Bytes kSize = MiB(16);
-  std::byte* memory();  // allocated and touched when it is first asked for
+  std::byte* memory();  // allocated and touched on first use
 
  private:
   std::unique_ptr<std::byte[]> memory_;
 };
 
-// What the kernels of a rank work with.
+// The surroundings of a rank's kernels.
 struct MpiContext {
   MpiLinks& links;
   std::array<Staging, kMeetingLanes>& stagings;

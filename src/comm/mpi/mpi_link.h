@@ -1,7 +1,7 @@
-// MpiLink: MPI as the rest of this folder uses it: messages between pairs of ranks that are posted and then polled for.
-// No wait blocks: each looks at why the run may have been stopped, and at whether those it waits for are alive.
+// MpiLink: MPI as the rest of this folder uses it: messages between pairs of ranks, posted and then polled for. No wait
+// blocks: each checks whether the run was stopped, and whether the ranks it waits for are alive.
 //
-// Thread rule: one link per lane, and one thread at a time that posts and waits there; every call of MPI is made under
+// Thread rule: one link per lane, and one thread at a time that posts and waits there. Every call of MPI is made under
 // one lock, because lanes and the watch (mpi_watch.h) have threads of their own.
 #pragma once
 
@@ -19,12 +19,12 @@
 
 namespace temper {
 
-// OK, or what MPI says of an error code.
+// OK, or MPI's text for an error code.
 Status FromMpi(int code, const char* what);
 
-// What a message belongs to. Ranks that have come for different things do not take each other's bytes for theirs.
+// What a message belongs to. Ranks that have come for different things do not take each other's bytes.
 enum class Matter : int { kStep = 1, kBackground, kSoon, kAgreement, kFarewell, kTransfer };
-// Of the collectives of a lane of meetings.
+// For the collectives of a lane of meetings.
 constexpr Matter MatterOf(Lane lane) {
   return lane == Lane::kInline ? Matter::kStep : lane == Lane::kBackground ? Matter::kBackground : Matter::kSoon;
 }
@@ -47,9 +47,9 @@ struct Messages {
 
 class MpiLink {
  public:
-  // `judge(peer, waited)` is asked about ten times a second while `peer` is waited for; its error ends the wait.
+  // Calls `judge(peer, waited)` about ten times a second while waiting for `peer`; its error ends the wait.
   using Judge = std::function<Status(int peer, Seconds waited)>;
-  // `comm` is of all ranks and used for nothing else. Errors of the link are told to `control` as those of the run.
+  // `comm` is of all ranks and used for nothing else. Errors of the link are reported to `control` as those of the run.
   // `sleeper`: this rank's, of the link's lane, where ranks of the host see that it waits.
   MpiLink(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, Sleeper& sleeper, int rank, int size,
           bool crowded);
@@ -60,10 +60,10 @@ class MpiLink {
   // Set while this rank waits for a message: the global rank + 1 that it waits for.
   const std::atomic<int>& waiting_for() const { return waiting_for_; }
 
-  // REQUIRES: the memory stays as it is until Wait has returned.
+  // REQUIRES: the memory stays unchanged until Wait has returned.
   Status Send(const void* data, size_t bytes, int peer, Messages* messages);
   Status Receive(void* data, size_t bytes, int peer, Messages* messages);
-  // Until all messages have been sent or received; leaves none.
+  // Until all messages have been sent or received; removes them.
   Status Wait(Messages* messages);
 
   // Ends the run for all ranks of this host (the watch tells the others), and returns why it has ended.
@@ -71,7 +71,7 @@ class MpiLink {
 
  private:
   Status Post(int code, Messages* messages, MPI_Request request, int peer);
-  void Show(int peer);  // that it is waited for; -1: nobody
+  void Show(int peer);  // shows that it is waited for; -1: none
 
   const MPI_Comm comm_;
   std::mutex& lock_;

@@ -1,4 +1,4 @@
-// shift among ranks of several hosts: a copy from the rank before where that is on this host, else one message per
+// shift among ranks of several hosts: a copy from the rank before if that is on this host, otherwise one message per
 // tensor, from arena to arena.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// `plan`: what all members of the group have agreed on (MakeMpiCollective).
+// `plan`: as agreed by all members of the group (MakeMpiCollective).
 std::unique_ptr<Kernel> MakeMpiShift(const MpiContext& context, Lane lane, const GroupLayout& group,
                                      CollectivePlan plan);
 

@@ -127,7 +127,7 @@ void MpiWatch::ReadLetters() {
   }
 }
 
-// Nobody may be waiting for a rank that dies, and only those of its host can see it.
+// A rank may die while no rank waits for it, and only those of its host can see it.
 void MpiWatch::WatchHost() {
   if (control_.stopped()) return;
   for (int i = 0; i < control_.ranks(); ++i) {
@@ -225,8 +225,8 @@ Status MpiWatch::Judge(Lane lane, int peer, Seconds waited) {
   if (pulse.left != 0 && !left_.load() && now - wait.left_since > kMessagesTake) {
     return IoError(fmt::format("{} has left the run while {} waits for it", NameOf(peer), NameOf(rank_)));
   }
-  // Who waits for somebody else is judged by him; two that wait for each other in one lane would do so for ever. The
-  // two ends of a transfer do so while its message is on its way.
+  // A rank that waits is judged by the one it waits for; two in one lane that wait for each other would wait for ever.
+  // The two ends of a transfer do so while its message is on its way.
   const std::optional<Lane> held = pulse.waits.HeldUpIn(lane);
   const bool for_me = IsMeetingLane(lane) && held == lane && pulse.waits.on[static_cast<size_t>(lane)] == rank_ + 1;
   const double seconds = SecondsBetween(wait.mark_time, now);

@@ -1,6 +1,6 @@
 // MpiWatch: a thread of each rank that keeps the run together across hosts while the rank itself computes or waits. It
-// tells other hosts why the run was stopped, stops it where a rank of this host has died, and answers for this rank
-// when another one that waits for it asks whether it still works.
+// tells other hosts why the run was stopped, stops it if a rank of this host has died, and answers for this rank when
+// another that waits for it asks whether it still works.
 //
 // Thread rule: Judge by the thread that waits in the lane, the rest by any.
 #pragma once
@@ -30,25 +30,25 @@ class MpiWatch {
   // `comm` is of all ranks and used for nothing else. `names`: of all ranks, for messages. All must outlive the watch.
   MpiWatch(MPI_Comm comm, std::mutex& lock, const ControlBlock& control, const HostLayout& hosts,
            const std::vector<std::string>& names, const MpiLinks& links);
-  // Where the run was stopped, tells the other hosts first, for some seconds at most.
+  // If the run was stopped, first tells the other hosts, for some seconds at most.
   ~MpiWatch();
   MpiWatch(const MpiWatch&) = delete;
   MpiWatch& operator=(const MpiWatch&) = delete;
 
-  // Whether rank `peer`, of any host, will still send what this one has waited for so long in `lane`: as
+  // Whether rank `peer`, of any host, will still send what this one has waited for in `lane`: as
   // PeerWatch::Judge.
   Status Judge(Lane lane, int peer, Seconds waited);
-  // From here on this rank answers that it has left, and what it still waits for is that all others leave.
+  // From now on this rank answers that it has left, and waits only for all others to leave.
   void SetLeft() { left_.store(true); }
-  // The run was stopped on this host: others need not wait for the next look.
+  // The run was stopped on this host: wakes the watch at once.
   void Hurry();
-  // After a stop: whether this rank is the one that reports it. Hosts may have found out at the same time, so a rank
-  // that would waits a moment for letters of others.
+  // After a stop: whether this rank reports it. Hosts may have found out at the same time, so a rank that would report
+  // waits a moment for messages of others.
   bool Reports();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // What a rank answers for itself.
+  // A rank's answer for itself.
   struct Pulse {
     OwnActivity own;
     RankWaits waits;  // on global ranks
@@ -56,12 +56,12 @@ class MpiWatch {
   };
   // One lane's wait in progress.
   struct Wait {
-    std::atomic<int> ask{-1};  // the rank to be asked for a sign of life
+    std::atomic<int> ask{-1};  // the rank to ask for a sign of life
     // Protected by mutex_.
-    int answered = -1;  // whose pulse this is
+    int answered = -1;  // the rank whose answer this is
     Pulse pulse;
     Clock::time_point answer_time;
-    // Of the thread that waits.
+    // Of the waiting thread.
     int peer = -1;
     Pulse mark;
     bool marked = false;
@@ -84,7 +84,7 @@ class MpiWatch {
   void WatchHost();
   void TellOthers();
   void Post(int peer, const Letter& letter);
-  // Whether all letters are on their way.
+  // Whether all letters have been sent off.
   bool Flushed();
   Pulse OwnPulse() const;
   double AskingTime() const;  // seconds between two questions

@@ -1,8 +1,8 @@
-// WirePlan: what of a collective goes between hosts, as runs of bytes that are sent in chunks. Pure data, the same on
-// all ranks of a group.
+// WirePlan: which bytes of a collective go between hosts, as runs that are sent in chunks. Pure data, the same on all
+// ranks of a group.
 //
 // One stream per owner: the owner's parts of all tensors, one after another, each packed. In an all_gather it goes from
-// its owner to a deputy on each other host; in a sum each other host sends the owner its own sum of the terms, so an
+// its owner to a deputy on each other host. In a sum each other host sends the owner its own sum of the terms, so an
 // element crosses the network once per host, whatever its number of ranks.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace temper {
 
 class WirePlan {
  public:
-  // Of the tensors [first, first + count) of the plan. `wide`: bf16 travels as f32, because sums of several terms must
+  // For the tensors [first, first + count) of the plan. `wide`: bf16 travels as f32, because sums of several terms must
   // not be rounded before all are added up.
   WirePlan(const CollectivePlan& plan, size_t first, size_t count, bool wide, int64_t chunk_bytes);
 
@@ -25,7 +25,7 @@ class WirePlan {
   int64_t bytes(int owner) const { return begins_[static_cast<size_t>(owner)].back(); }
   int64_t bytes_of_chunk(int owner, int64_t c) const { return std::min(chunk_bytes_, bytes(owner) - c * chunk_bytes_); }
 
-  // Calls body(t, begin, n, at) for what of tensor first + t lies in the chunk: n elements of the packed part from
+  // Calls body(t, begin, n, at) for the piece of tensor first + t in the chunk: n elements of the packed part from
   // `begin` on, at byte `at` of the chunk.
   template <class Body>
   void ForChunk(int owner, int64_t c, const Body& body) const {
@@ -48,8 +48,8 @@ class WirePlan {
   std::vector<std::vector<int64_t>> elements_;  // per owner and tensor
 };
 
-// Calls body(at, i, n) for the stretches of a packed part [begin, begin + n) of member m that are contiguous in the
-// whole tensor: n elements at `at` of the whole and at begin + i of the part.
+// Calls body(at, i, n) for the ranges of a packed part [begin, begin + n) of member m that are contiguous in the whole
+// tensor: n elements at `at` of the whole and at begin + i of the part.
 template <class Body>
 void ForStretches(const CollectiveTensor& tensor, int m, int64_t begin, int64_t n, const Body& body) {
   const int64_t row = tensor.row(m);

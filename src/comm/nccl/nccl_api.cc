@@ -48,7 +48,7 @@ Result<std::unique_ptr<NcclApi>> Load(const std::string& name) {
                                ? fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100)
                                : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   if (version < kOldest) {
-    return Unsupported(fmt::format("{} is version {}: 2.10 or newer is needed, which knows bf16", name, text));
+    return Unsupported(fmt::format("{} is version {}: 2.10 or newer is needed for bf16", name, text));
   }
   api->library = name + " " + text;
   return api;

@@ -1,5 +1,5 @@
-// What is used of NCCL, or of RCCL, which has the same functions under the same names: declared here, because neither
-// is needed to build, and found in the library when ranks compute on GPUs. Streams are those of the device's vendor.
+// The part of NCCL that is used, and of RCCL, which has the same functions under the same names. It is declared here,
+// because neither is needed to build; the library is loaded when ranks compute on GPUs. Streams are the vendor's.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ struct NcclApi {
   Status StatusOf(NcclResult result, const char* what) const;
 };
 
-// Loads `library` ("libnccl.so.2") once; it stays loaded. Errors, of one line: it is not there, it lacks a function, it
-// is older than 2.10, the first that knows bf16.
+// Loads `library` ("libnccl.so.2") once; it stays loaded. Errors, of one line: it is missing, it lacks a function, or
+// it is older than 2.10, the first with bf16.
 Result<const NcclApi*> LoadNccl(const std::string& library);
 
 }  // namespace temper

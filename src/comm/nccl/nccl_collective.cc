@@ -322,9 +322,8 @@ Result<std::unique_ptr<Kernel>> MakeNcclKernel(const KernelSpec& spec, const Ncc
     return std::unique_ptr<Kernel>(std::make_unique<NcclTransfer>(context, spec, pair));
   }
   if (mesh.size(axes) != spec.attributes.Int("ranks")) {
-    return InvalidArgument(fmt::format("{} over {} is meant for {} ranks; in mesh {} there are {}", ToString(spec.op),
-                                       axes.ToString(), spec.attributes.Int("ranks"), mesh.ToString(),
-                                       mesh.size(axes)));
+    return InvalidArgument(fmt::format("{} over {} needs {} ranks; mesh {} has {}", ToString(spec.op), axes.ToString(),
+                                       spec.attributes.Int("ranks"), mesh.ToString(), mesh.size(axes)));
   }
   const StreamUse use = StreamOfCollective(spec);
   TEMPER_ASSIGN_OR_RETURN(const NcclGroup group, context.groups.Of(axes, use));

@@ -12,8 +12,8 @@
 
 namespace temper {
 
-// Memory of the device for what NCCL does not do itself: parts that do not lie in one piece, sums that are added to
-// something. One stretch per stream, as large as the largest collective there needs. Thread rule: the thread that makes
+// The device's memory for what NCCL does not do itself: parts that are not contiguous, sums that are added to
+// something. One range per stream, as large as the largest collective there needs. Thread rule: the thread that makes
 // kernels.
 class NcclScratch {
  public:
@@ -21,7 +21,7 @@ class NcclScratch {
   ~NcclScratch();
   NcclScratch(const NcclScratch&) = delete;
   NcclScratch& operator=(const NcclScratch&) = delete;
-  // At least so many from now on. Waits for the device where there were fewer.
+  // At least this much from now on. Waits for the device if there was less.
   Status Reserve(StreamUse use, Bytes size);
   std::byte* At(StreamUse use) const { return memory_[static_cast<size_t>(use)].data(); }
 
@@ -30,18 +30,18 @@ class NcclScratch {
   std::array<std::span<std::byte>, kNumStreamUses> memory_;
 };
 
-// Where in that the kernel of a collective keeps what. Per tensor: all parts side by side, each in one piece, where in
-// the whole they are not (`packed`); the sum that is added to something (`sum`). -1: needs none.
+// Where in that memory a collective's kernel keeps its data. Per tensor: all parts side by side, each contiguous, if
+// they are not in the whole (`packed`); the sum that is added to something (`sum`). -1: not needed.
 struct NcclScratchLayout {
   std::vector<int64_t> packed, sum;
   Bytes size;
 };
 NcclScratchLayout NcclScratchOf(const KernelSpec& spec);
 
-// On which stream the kernel of `spec` is enqueued.
+// The stream on which the kernel of `spec` is enqueued.
 StreamUse StreamOfCollective(const KernelSpec& spec);
 
-// What kernels are made with; all of it outlives them.
+// Surroundings of kernels; all of it outlives them.
 struct NcclContext {
   Device& device;
   NcclGroups& groups;
@@ -49,7 +49,7 @@ struct NcclContext {
   std::atomic<int64_t>& sent;  // bytes, by the cost rules of graph/ops
 };
 
-// Collective over the group, but for transfers.
+// Collective over the group, except for transfers.
 Result<std::unique_ptr<Kernel>> MakeNcclKernel(const KernelSpec& spec, const NcclContext& context);
 
 }  // namespace temper

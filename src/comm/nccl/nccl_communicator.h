@@ -1,11 +1,11 @@
-// A communicator of ranks that compute on one GPU each: what the step exchanges goes from GPU to GPU through NCCL (or
-// RCCL), on the device's streams; all else through the communicator that the ranks have on the host.
+// A communicator of ranks that compute on one GPU each. The step's data goes from GPU to GPU through NCCL (or RCCL), on
+// the device's streams; everything else goes through the communicator that the ranks have on the host.
 //
-// Collectives are enqueued: what is in the background on StreamUse::kCollectives, sends and receives on streams of
-// their own, all else among the kernels. NCCL adds up in an order of its own, and rounds a bf16 sum more than once: the
-// same program on the same machines gives the same bits again, but not those of ranks on CPUs.
+// Collectives are enqueued: background ones on StreamUse::kCollectives, sends and receives on streams of their own, all
+// others among the kernels. NCCL adds up in an order of its own, and rounds a bf16 sum more than once: the same program
+// on the same machines gives the same bits again, but not those of ranks on CPUs.
 //
-// A rank that waits on its device for others cannot look around; a thread beside it does (NcclWatch).
+// A rank that waits on its device cannot check on others; a thread beside it does (NcclWatch).
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class NcclScratch;
 
 class NcclCommunicator final : public Communicator, public DeviceExchanges {
  public:
-  // Both outlive it. `give_up`: as of NcclWatch. Errors: as LoadNccl.
+  // Both outlive it. `give_up`: as in NcclWatch. Errors: as LoadNccl.
   static Result<std::unique_ptr<NcclCommunicator>> Make(Communicator& host, Device& device,
                                                         NcclWatch::GiveUp give_up = nullptr);
   ~NcclCommunicator() override;
@@ -52,11 +52,11 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   Status Broadcast(std::span<std::byte> bytes, int root) override { return host_.Broadcast(bytes, root); }
   void SetPatience(const Patience& patience) override { host_.SetPatience(patience); }
   Status Check() override { return host_.Check(); }
-  // The others hear of it first: what is to end on the device may not. Then LetGo.
+  // Tells the others first, because ending work on the device may fail. Then LetGo.
   void Abort(const Status& cause) override;
-  // This rank ends because of `cause`: nothing waits on the device for other ranks any more. Returns what had ended
-  // that before, if anything, else `cause`: a device that was told to stop waiting knows no reasons, and NCCL does not
-  // know which peer is gone. The thread that enqueues.
+  // This rank ends because of `cause`: ends all waits on the device for other ranks. Returns an earlier cause if there
+  // is one, else `cause`: a device that was told to stop waiting knows no reasons, and NCCL does not know which peer is
+  // gone. The thread that enqueues.
   Status LetGo(const Status& cause);
   bool ReportsFailure() const override { return host_.ReportsFailure(); }
   Bytes bytes_sent() const override;
@@ -73,26 +73,26 @@ class NcclCommunicator final : public Communicator, public DeviceExchanges {
   };
   Meeting& MeetingOf(const Mesh& mesh);
   NcclCommunicator(Communicator& host, Device& device, const NcclApi& api, NcclWatch::GiveUp give_up);
-  // Whether the run goes on, asked by the watch: of the host, and of what is under way on the device.
+  // Whether the run continues, asked by the watch: of the host, and of the work on the device.
   Status LookAround();
-  // Where a call of NCCL's has failed: gives the watch the time to find out whether a peer is gone.
+  // After a failed call of NCCL: gives the watch the time to find out whether a peer is gone.
   void AwaitTheWatch();
-  // Of what ends this rank the first counts. Returns it. Any thread.
+  // Of several causes that end this rank the first counts. Returns it. Any thread.
   Status Remember(const Status& cause);
-  // What waits, in any mesh. False: a call into NCCL does not return. Any thread.
+  // Aborts all waits, in any mesh. False: a call into NCCL does not return. Any thread.
   bool AbortGroups(const Status& cause);
 
   Communicator& host_;
   Device& device_;
   const NcclApi& api_;
-  std::mutex mutex_;  // guards that these two change
+  std::mutex mutex_;  // guards changes of these two
   std::vector<std::unique_ptr<Meeting>> meetings_;
   Status aborted_;
   std::condition_variable ended_;                                       // aborted_ is set
   std::optional<std::chrono::steady_clock::time_point> failing_since_;  // what is under way; the watch's
   std::unique_ptr<NcclScratch> scratch_;
   std::atomic<int64_t> sent_{0};
-  std::unique_ptr<NcclWatch> watch_;  // nullptr where there is nobody else
+  std::unique_ptr<NcclWatch> watch_;  // nullptr with one rank
 };
 
 }  // namespace temper

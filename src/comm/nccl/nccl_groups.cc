@@ -178,7 +178,7 @@ Status NcclGroups::ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* by
 Result<NcclGroup> NcclGroups::Between(AxisSet axes, int from, int to) const {
   const auto it = edges_.find({axes, from, to});
   if (it != edges_.end()) return it->second;
-  return InvalidArgument(fmt::format("a transfer from {} to {} along {} of mesh {}: they are no neighbours", from, to,
+  return InvalidArgument(fmt::format("a transfer from {} to {} along {} of mesh {}: they are not neighbours", from, to,
                                      axes.ToString(), mesh_.ToString()));
 }
 

@@ -1,5 +1,5 @@
 // NcclGroups: the NCCL communicators of a rank, one per group of ranks and lane, made when the first kernel asks for
-// one. Members find each other through the communicator that the ranks have on the host already.
+// one. Members find each other through the communicator that the ranks already have on the host.
 //
 // Thread rule: the thread that makes kernels and enqueues them; Abort by any.
 #pragma once
@@ -18,13 +18,13 @@
 
 namespace temper {
 
-// One NCCL communicator as one of its members knows it. Members are numbered as in Mesh::Group.
+// One NCCL communicator from one member's point of view. Members are numbered as in Mesh::Group.
 struct NcclGroup {
   NcclComm comm = nullptr;
   int index = 0, size = 1;
 };
 
-// How many communicators ConnectNeighbours makes for each of so many ranks: per neighbour in the ring one per
+// How many communicators ConnectNeighbours makes on each of this many ranks: per neighbour in the ring one per
 // direction.
 constexpr int NeighbourCommunicators(int ranks) {
   return 2 * std::min(ranks - 1, 2);
@@ -39,34 +39,34 @@ class NcclGroups {
   NcclGroups(const NcclGroups&) = delete;
   NcclGroups& operator=(const NcclGroups&) = delete;
 
-  // Collective over the group of `axes` where this is the first time.
+  // Collective over the group of `axes` on the first call.
   Result<NcclGroup> Of(AxisSet axes, StreamUse use);
-  // Lets neighbours of the group of `axes`, a ring, send to each other. Each pair exchanges a byte, on `stream`: NCCL
-  // connects two ranks when they first meet, and both wait for that, whatever else they have to enqueue. Collective
+  // Lets neighbours in the group of `axes`, a ring, send to each other. Each pair exchanges a byte, on `stream`: NCCL
+  // connects two ranks when they first meet, and both block until then, whatever else they have to enqueue. Collective
   // over the group; once. `byte`: one of the device's.
   Status ConnectNeighbours(AxisSet axes, Stream& stream, std::byte* byte);
-  // Of two neighbours, the members `from` and `to` of the group, of which this rank is one: for what `from` sends.
+  // For two neighbours, the members `from` and `to` of the group, one of which is this rank: for sends of `from`.
   Result<NcclGroup> Between(AxisSet axes, int from, int to) const;
-  // What each member of the group gives, in its order. Collective; whole numbers below 2^44.
+  // One number of each member of the group, in order. Collective; whole numbers below 2^44.
   Result<std::vector<int64_t>> Gather(AxisSet axes, const std::vector<int64_t>& mine);
 
   // Bytes that this rank's calls of Gather have sent: to make kernels, not to run them.
   Bytes gathered() const { return {gathered_.load(std::memory_order_relaxed)}; }
 
-  // Held while something is enqueued: nothing is aborted meanwhile. Errors: the cause of what was.
+  // Held while something is enqueued: nothing is aborted meanwhile. Errors: the cause, if it was aborted.
   using Inside = std::unique_lock<std::timed_mutex>;
   Result<Inside> Enter();
-  // Of a call of the library's. Any thread.
+  // For the result of a library call. Any thread.
   Status StatusOf(NcclResult result, const char* what);
-  // Whether such a call has failed: a peer that is gone may show there first. Any thread.
+  // Whether such a call has failed: a lost peer may show there first. Any thread.
   bool failed() const { return failed_.load(); }
-  // What has gone wrong in what is under way: a peer's network is gone, and its process lives. OK where somebody is
-  // inside, who hears of it himself. Any thread.
+  // Errors of the work in progress: a peer's network is gone, and its process lives. OK if a thread is inside a call,
+  // which gets the error itself. Any thread.
   Status ErrorUnderWay();
-  // Lets whatever waits in any of `all` end, and nothing be enqueued there from now on. False, after some seconds:
-  // somebody is inside of a call that does not return. Any thread.
+  // Ends all waits in `all`, and lets nothing be enqueued there from now on. False, after some seconds: a thread is
+  // inside a call that does not return. Any thread.
   static bool Abort(const std::vector<NcclGroups*>& all, const Status& cause);
-  // Gives the communicators back when what is under way is done, unless Abort has ended it. From here on Abort ends
+  // Releases the communicators when their work is done, unless Abort has ended it. From here on Abort does
   // nothing.
   void Close();
 
@@ -81,9 +81,9 @@ class NcclGroups {
     auto operator<=>(const Edge&) const = default;
   };
   Result<Exchange*> ExchangeOver(AxisSet axes);
-  // `founder` of the group of `axes` makes the name under which those that are `joining` meet.
+  // `founder` of the group of `axes` makes the id with which the `joining` members meet.
   Result<NcclComm> Meet(AxisSet axes, int founder, bool joining, int size, int index);
-  // Keeps what was made, unless Abort has come before.
+  // Keeps the new communicator, unless Abort came first.
   template <class Key>
   Status Keep(std::map<Key, NcclGroup>* among, const Key& key, const NcclGroup& group);
 
@@ -94,7 +94,7 @@ class NcclGroups {
   std::atomic<int64_t> gathered_{0};
   std::atomic<bool> failed_{false};
 
-  std::timed_mutex mutex_;  // guards that the following change
+  std::timed_mutex mutex_;  // guards changes of the following
   std::map<std::pair<AxisSet, StreamUse>, NcclGroup> groups_;
   std::map<Edge, NcclGroup> edges_;
   Status aborted_;

@@ -1,6 +1,6 @@
-// NcclWatch: a thread that looks around for a rank while that waits on its device for others, where it cannot do so
-// itself. Where the run has ended, or a peer is gone, it lets what waits end, so that the rank can; and gives up on a
-// rank that does not.
+// NcclWatch: a thread that checks on other ranks while this rank waits on its
+// device and cannot check itself. If the run has ended, or a peer is gone, it ends
+// the wait, so that the rank can end; and it gives up on a rank that does not.
 #pragma once
 
 #include <condition_variable>
@@ -14,11 +14,11 @@ namespace temper {
 
 class NcclWatch {
  public:
-  // Whether the run goes on. Called several times a second.
+  // Whether the run continues. Called several times a second.
   using Look = std::function<Status()>;
-  // Ends what waits. False: it could not. Called on a thread of its own: it may not return.
+  // Ends all waits. False: it could not. Called on a thread of its own: it may not return.
   using Abort = std::function<bool(const Status& cause)>;
-  // The rank has not come back though it was let go: ends the process. nullptr: nobody does.
+  // The rank has not come back after its waits were ended: ends the process. nullptr: nothing does.
   using GiveUp = std::function<void(const Status& cause)>;
 
   NcclWatch(Look look, Abort abort, GiveUp give_up);
@@ -26,7 +26,7 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // The rank needs it no more: whatever waited has come back.
+  // The rank no longer needs it: all waits have returned.
   void Dismiss();
 
  private:

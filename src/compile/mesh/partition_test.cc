@@ -408,7 +408,7 @@ TEST(Partition, RefusesPlacementsThatAnOpCannotWorkWith) {
   };
   EXPECT_EQ(
       ErrorOf(net.graph, mesh, with("0.up", Split({}, {Axis::kTp}))),
-      "mesh fsdp=2,tp=2: linear of block 0: 0.up is split along its input dim over tp, but what it multiplies is not");
+      "mesh fsdp=2,tp=2: linear of block 0: 0.up is split along its input dim over tp, but its other operand is not");
   EXPECT_EQ(ErrorOf(net.graph, mesh, with("0.up", Split({Axis::kFsdp, Axis::kTp}))),
             "mesh fsdp=2,tp=2: linear of block 0: 0.up cannot be gathered over fsdp: it is split fsdp+tp,-");
   EXPECT_EQ(ErrorOf(net.graph, mesh, with("table", Split({}, {Axis::kTp}))),
@@ -457,7 +457,7 @@ TEST(Partition, RefusesAHeadThatRanksWouldUseOnDifferentTokens) {
   graph.value(graph.FindSource("norm")).trainable = true;
   graph.nodes().back().inputs[1] = graph.FindSource("all");
   EXPECT_EQ(ErrorOf(graph, MeshOf({{Axis::kTp, 2}}), net.weights),
-            "mesh tp=2: linear_cross_entropy before the blocks: all is whole along tp, over which its input is not");
+            "mesh tp=2: linear_cross_entropy before the blocks: all is whole along tp, but its input is not");
 }
 
 TEST(Partition, RefusesHeadsThatDoNotDivide) {

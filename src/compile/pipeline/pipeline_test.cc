@@ -26,13 +26,14 @@ Graph Net(int blocks) {
   const ValueId target = build.TokenInput("target", DType::kI32, T);
   const ValueId table = build.Source("table", {DType::kF32, {V, D}}, Role::kWeight);
   ValueId x = build.Embedding(table, token, 0, "x");
-  const ValueId angles = build.RopeTable(position, {1.0, 0.5}, "angles");
+  const ValueId angles =
+      build.Add(Op::kRopeTable, {position}, {{"inv_freq", std::vector<double>{1.0, 0.5}}}, "angles")[0];
   std::vector<ValueId> trained = {table};
   for (int b = 0; b < blocks; ++b) {
     const std::string prefix = "block" + std::to_string(b) + ".";
     build.EnterBlock(b, prefix);
     const ValueId w = build.Source(prefix + "w", {DType::kF32, {D, D}}, Role::kWeight);
-    const ValueId h = build.Add(Op::kRelu, {build.Rope(x, angles, 4, "rotated")}, {}, "relu")[0];
+    const ValueId h = build.Add(Op::kRelu, {build.Rope(x, angles, 4, false, "rotated")}, {}, "relu")[0];
     x = build.Sum(x, build.Linear(h, w, kNoValue, "y"), "sum");
     trained.push_back(w);
   }

@@ -25,8 +25,8 @@ Result<bool> WantsTraining(const OrderedJson& message, const std::string& where)
   return true;
 }
 
-// The message as the template sees it. Reasoning goes by several names; as transformers, fill in those that templates
-// read: "reasoning_content", and "thinking" for gpt-oss.
+// The message as the template sees it. Reasoning goes by several names: it is passed on by the two that templates read,
+// "reasoning_content" and (gpt-oss) "thinking", as transformers 5 does; tests/conversation compares.
 OrderedJson ForTemplate(const OrderedJson& message) {
   const OrderedJson* reasoning = nullptr;
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {

@@ -3,7 +3,9 @@
 // 1. F, the conversation up to and with the turn, is a text in which the turn is the last: what the model produced when
 //    it had seen nothing more. Its own span ends at the end of F, less the white space that follows the end-of-turn
 //    token.
-// 2. Where the template has {% generation %} blocks, the blocks of the turn are its spans. Else the span begins
+// 2. Where the template has {% generation %} blocks, the blocks of the turn are its spans, white space and all. A block
+//    that ends the conversation (the eos_token of Phi-3) belongs to the turn that is the last of a text. Else the span
+//    begins
 //    a. at |P|, where the prompt P (the messages before, with add_generation_prompt) is a prefix of F;
 //    b. else at the turn's content, found by rendering two texts in its place that differ from the first character on:
 //       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
@@ -50,6 +52,7 @@ struct Turn {
   size_t message = 0;
   std::string text;  // F; empty once another turn's text stands for it
   std::vector<TextSpan> spans;
+  bool from_blocks = false;  // the spans are {% generation %} blocks: taken as they are
   // F is the first `length` bytes of F of turn `inside` (not less than 0), and, where `had_eos`, the eos_token.
   int64_t inside = -1;
   size_t length = 0;
@@ -141,19 +144,22 @@ class Deriver {
     if (chat_.jinja_template().has_generation_blocks() && !rendered.generation_lost) {
       TEMPER_ASSIGN_OR_RETURN(turn.spans, GenerationSpans(i, rendered.generations));
       // A template may keep its blocks for some kinds of turns; one without any is found by its prompt.
-      if (!turn.spans.empty()) return turn;
+      turn.from_blocks = !turn.spans.empty();
+      if (turn.from_blocks) return turn;
     }
     TEMPER_RETURN_IF_ERROR(FindSpan(turn));
     return turn;
   }
 
-  // The blocks of message i: those behind the blocks of the messages before it.
+  // The blocks of message i: those behind the blocks of its prompt. Of the prompt, because the messages before it
+  // without one may be a finished conversation, with a block that ends it.
   Result<std::vector<TextSpan>> GenerationSpans(size_t i, const std::vector<TextSpan>& all) {
     size_t before = 0;
     const bool first = std::none_of(chat_.messages().begin(), chat_.messages().begin() + static_cast<int64_t>(i),
                                     [](const auto& message) { return message.assistant; });
     if (!first) {
-      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate prefix, Render(i, false));
+      const Result<RenderedTemplate>& prompt = Prompt(i);
+      TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate prefix, prompt.ok() ? prompt : Render(i, false));
       before = prefix.generations.size();
     }
     std::vector<TextSpan> out;
@@ -218,11 +224,14 @@ class Deriver {
   std::optional<size_t> HeldBy(const std::vector<Turn>& turns, size_t j, size_t i) const {
     const std::string_view text = turns[j].text;
     const Turn& turn = turns[i];
+    const auto end_of = [&](std::string_view own) {
+      return turn.from_blocks ? own.size() : SpanEnd(turn.message, own);
+    };
     if (turn.inside < 0) {
       if (text.starts_with(turn.text)) return turn.text.size();
       const std::string_view cut = WithoutEos(turn.text);
       if (cut.size() == turn.text.size() || !text.starts_with(cut)) return std::nullopt;
-      return SpanEnd(turn.message, cut);
+      return end_of(cut);
     }
     // Each of a chain of texts that stand for each other begins with the one before.
     size_t root = static_cast<size_t>(turn.inside);
@@ -231,7 +240,7 @@ class Deriver {
     if (!text.starts_with(own)) return std::nullopt;
     if (!turn.had_eos) return turn.length;
     if (text.substr(turn.length).starts_with(eos_token_)) return turn.length + eos_token_.size();
-    return SpanEnd(turn.message, own);
+    return end_of(own);
   }
 
   Result<std::vector<RenderedChat>> Group(std::vector<Turn> turns) const {
@@ -246,6 +255,7 @@ class Deriver {
         if (!upto) continue;
         held[i] = true;
         for (const TextSpan& span : turns[i].spans) {
+          if (turns[i].from_blocks && span.begin >= *upto) break;  // what ended the conversation has gone
           chat.assistant.push_back({span.begin, std::min(span.end, *upto)});
           chat.messages.push_back(turns[i].message);
         }

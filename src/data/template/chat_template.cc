@@ -1,12 +1,13 @@
 #include "data/template/chat_template.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "data/template/chat_renderer.h"
+#include "format/quoted.h"
 
 namespace temper {
 namespace {
@@ -135,6 +136,27 @@ std::string ChatTemplate::eos_token() const {
     if (name == "eos_token") return token;
   }
   return "";
+}
+
+Status ChatTemplate::CheckRoles(const OrderedJson& messages) const {
+  constexpr std::string_view kUsual[] = {"system", "developer", "user", "assistant", "tool", "function"};
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& message = messages[i];
+    const auto it = message.is_object() ? message.find("role") : message.end();
+    if (it == message.end() || !it->is_string()) continue;  // Render says so
+    const std::string& role = it->get_ref<const std::string&>();
+    // Granite's "document 3": the name is the first word.
+    const std::string_view name = std::string_view(role).substr(0, role.find(' '));
+    const bool usual = std::find(std::begin(kUsual), std::end(kUsual), role) != std::end(kUsual);
+    const auto names_it = [&](const Template& t) {
+      return !name.empty() && (t.source().find(fmt::format("'{}", name)) != std::string::npos ||
+                               t.source().find(fmt::format("\"{}", name)) != std::string::npos);
+    };
+    if (usual || names_it(default_) || (tool_use_ && names_it(*tool_use_))) continue;
+    return InvalidArgument(fmt::format("message {}: unknown role {}; the usual ones are {}", i + 1, Quoted(role),
+                                       fmt::join(kUsual, ", ")));
+  }
+  return OkStatus();
 }
 
 Result<std::string> ChatTemplate::Render(const OrderedJson& messages, const OrderedJson& tools,

@@ -42,6 +42,10 @@ class ChatTemplate {
   Result<std::string> Render(const OrderedJson& messages, const OrderedJson& tools, bool add_generation_prompt,
                              const ChatOptions& options = {}) const;
 
+  // Error: a role that is none of the usual ones (system, developer, user, assistant, tool, function) and that the
+  // template does not name. Many a template would print it all the same.
+  Status CheckRoles(const OrderedJson& messages) const;
+
   // The texts to train on, usually one. A message with "weight": 0 or "train": false is not supervised (neither key
   // reaches the template). What follows the last supervised turn is cut off. An error where nothing is supervised,
   // where a turn's span cannot be derived, or where the conversation is too long for that (chat_spans.cc).

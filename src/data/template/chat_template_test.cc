@@ -171,6 +171,26 @@ TEST(ChatTemplate, GenerationBlocksFollowTheirMessages) {
             Texts{"<user>q1<assistant>a1|<end><user>q2<assistant>[a2]|[<end>]"});
 }
 
+// As trainers' variants of Phi-3 do: the eos_token of a finished conversation stands in a block of its own.
+constexpr const char* kEndsInABlock =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<end>\n' }}"
+    "{% endgeneration %}{% else %}{{ m.content + '<end>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% else %}{% generation %}{{ eos_token }}{% endgeneration %}{% endif %}";
+
+TEST(ChatTemplate, ABlockThatEndsTheConversationIsOfItsLastTurn) {
+  OrderedJson messages = TwoTurns();
+  EXPECT_EQ(Spans(kEndsInABlock, messages),
+            Texts{"<user>q1<end>\n<assistant>[a1<end>\n]<user>q2<end>\n<assistant>[a2<end>\n][</s>]"});
+  messages[1]["train"] = false;
+  EXPECT_EQ(Spans(kEndsInABlock, messages),
+            Texts{"<user>q1<end>\n<assistant>a1<end>\n<user>q2<end>\n<assistant>[a2<end>\n][</s>]"});
+  messages = TwoTurns();
+  messages.push_back({{"role", "assistant"}, {"content", "a3"}});
+  EXPECT_EQ(Spans(kEndsInABlock, messages),
+            Texts{"<user>q1<end>\n<assistant>[a1<end>\n]<user>q2<end>\n<assistant>[a2<end>\n]<assistant>[a3<end>\n]"
+                  "[</s>]"});
+}
+
 TEST(ChatTemplate, AGenerationBlockInAMacroIsFoundByItsPrompt) {
   EXPECT_EQ(Spans("{% macro turn(m) %}{% generation %}{{ m.content }}<end>{% endgeneration %}{% endmacro %}"
                   "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{{ turn(m) }}{% else %}"

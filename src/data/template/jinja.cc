@@ -25,7 +25,7 @@ Status ToStatus(const jinja::TemplateError& error, const std::string& where) {
 }  // namespace
 
 struct Template::Parsed {
-  std::string where;
+  std::string source, where;
   jinja::ParsedTemplate tree;
 };
 
@@ -37,8 +37,9 @@ Result<Template> Template::Parse(std::string source, std::string where) {
   if (!utf8::IsValid(source)) return Corrupt(fmt::format("{}: the template is not valid UTF-8", where));
   auto parsed = std::make_shared<Parsed>();
   parsed->where = std::move(where);
+  parsed->source = std::move(source);
   try {
-    parsed->tree = jinja::ParseTemplate(source);
+    parsed->tree = jinja::ParseTemplate(parsed->source);
   } catch (const jinja::TemplateError& error) {
     return ToStatus(error, parsed->where);
   }
@@ -82,6 +83,10 @@ Result<std::string> Template::Render(const OrderedJson& context, const RenderOpt
 bool Template::has_generation_blocks() const {
   return parsed_->tree.has_generation;
 }
+const std::string& Template::source() const {
+  return parsed_->source;
+}
+
 const std::string& Template::where() const {
   return parsed_->where;
 }

@@ -75,6 +75,7 @@ class Template {
   Result<RenderedTemplate> RenderVariables(const Variables& variables, const RenderOptions& options = {}) const;
 
   bool has_generation_blocks() const;
+  const std::string& source() const;
   const std::string& where() const;
 
  private:

@@ -1,7 +1,10 @@
 #include "data/tokenizer/load_tokenizer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
+#include "base/log.h"
 #include "data/tokenizer/pipeline.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 #include "data/tokenizer/special_tokens.h"
@@ -28,8 +31,11 @@ class TokenizerLoader {
     const std::string vocab = JoinPath(folder, "vocab.json"), merges = JoinPath(folder, "merges.txt");
     if (env.IsFile(json)) {
       TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, json, kMaxTokenizerJson));
-      TEMPER_ASSIGN_OR_RETURN(PipelineParts parts, ParseTokenizerJson(text, special, json));
-      return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(parts)));
+      auto parts = ParseTokenizerJson(text, special, json);
+      if (parts.ok()) return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(*std::move(parts)));
+      // A damaged conversion of the SentencePiece model beside it, which has the same ids.
+      if (parts.status().code() != StatusCode::kCorrupt || !env.IsFile(model)) return parts.status();
+      LogWarning(fmt::format("{}; {} is read in its place", parts.status().message(), model));
     }
     if (env.IsFile(model)) {
       TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env, model, kMaxTokenizerJson));

@@ -13,7 +13,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
 }
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]))
-    return BadOperands(Op::kGeluBackward, "two values alike", in, a);
+    return BadOperands(Op::kGeluBackward, "two values of one type", in, a);
   return Types{in[0]};
 }
 Cost CheapCost(const Types& in, const Types& out, const Attributes&) {

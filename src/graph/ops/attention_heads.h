@@ -1,4 +1,4 @@
-// What attention's ops share: how the columns of q, k and v are heads.
+// What attention's ops share: how columns of q, k and v are divided into heads.
 #pragma once
 
 #include "graph/ops/rules.h"
@@ -9,7 +9,7 @@ struct AttentionHeads {
   int64_t tokens, heads, kv_heads, head_dim;
 };
 
-// The head layout of q_T(H*E), k_T(K*E), v_T(K*E), or an error-free "no": heads == 0.
+// The head layout of q_T(H*E), k_T(K*E), v_T(K*E); heads == 0 if they have none.
 inline AttentionHeads HeadsOf(const TensorType& q, const TensorType& k, const TensorType& v, const Attributes& a) {
   const int64_t h = a.Int("heads"), kv = a.Int("kv_heads");
   const bool good = IsMatrix(q) && IsFloat(q) && IsMatrix(k) && k == v && q.dtype == k.dtype && h > 0 && kv > 0 &&

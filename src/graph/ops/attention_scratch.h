@@ -7,14 +7,14 @@
 
 namespace temper {
 
-// Offsets into the workspace, 64-byte aligned. Scratch of threads lies thread_bytes apart from `threads` on; the
-// offsets after it count from a thread's own.
+// Offsets into the workspace, 64-byte aligned. From `threads` on each thread has thread_bytes of scratch; the offsets
+// after it count from a thread's own.
 struct AttentionScratch {
   Bytes units;  // pairs of i32 [T]: runs of documents
   Bytes seen;   // pairs of i32 [T]: the keys that a query sees
   Bytes threads, thread_bytes;
   Bytes k_panels, v_panels;  // f32 (bf16 in half of it) [longest, E], E a multiple of 32
-  Bytes k_depth_panels;      // the same; backward only, as what follows
+  Bytes k_depth_panels;      // the same; backward only, like what follows
   Bytes d_k, d_v;            // f32 [longest, E]
   Bytes q_rows, d_o_rows;    // [block, row]
   Bytes q_panels, d_o_panels;
@@ -28,7 +28,7 @@ struct AttentionDims {
   int64_t head_dim = 0;
 };
 
-// The longest document: attribute `row`, the packed row length, which none crosses; all tokens where absent.
+// The longest document: attribute `row`, the packed row length, which no document crosses; all tokens if absent.
 inline AttentionDims AttentionDimsOf(const TensorType& q, const Attributes& a) {
   const int64_t tokens = q.shape[0];
   return {tokens, std::min(tokens, a.IntOr("row", tokens)), q.shape[1] / a.Int("heads")};

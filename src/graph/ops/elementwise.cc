@@ -9,7 +9,7 @@ namespace {
 Result<Types> InferAdd(const Types& in, const Attributes& a) {
   const bool good = in.size() == 2 && IsFloat(in[0]) && in[0].dtype == in[1].dtype &&
                     (in[0] == in[1] || (IsMatrix(in[0]) && IsVector(in[1], in[0].shape[1])));
-  if (!good) return BadOperands(Op::kAdd, "two values alike, or x_TD and b_D", in, a);
+  if (!good) return BadOperands(Op::kAdd, "two values of one type, or x_TD and b_D", in, a);
   return Types{in[0]};
 }
 void AddGradient(GradientSink& sink) {

@@ -138,7 +138,7 @@ constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),           Optional
                                                  Size("vocab"),         OptionalSize("whole"),
                                                  OptionalSize("begin"), OptionalString("split")};
 
-// A rank that holds some rows of the table gives zeros for the others: terms of a sum over who holds which.
+// A rank that holds some rows of the table gives zeros for the others: terms of a sum over ranks.
 constexpr FlowOperand kForwardIn[] = {LinearIn("VD"), {"T"}};
 constexpr FlowOutput kForwardOut[] = {{"TD", {Factors({0, 1})}}};
 constexpr FlowRule kForwardFlow = {.in = kForwardIn, .out = kForwardOut, .part = 'V', .part_axes = "split"};

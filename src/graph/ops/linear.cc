@@ -77,7 +77,7 @@ void ShardOperands(ShardingSink& sink) {
       of_x = -1;
     }
     if (of_x < 0 && of_w == 1) {
-      return sink.Refuse(fmt::format("{} is split along its input dim over {}, but what it multiplies is not",
+      return sink.Refuse(fmt::format("{} is split along its input dim over {}, but its other operand is not",
                                      sink.value(node.inputs[1]).name, ToString(axis)));
     }
     if (of_w == 0) {
@@ -96,7 +96,7 @@ void ShardOperands(ShardingSink& sink) {
     }
   }
   if (x.dims[1] != w.dims[1]) {
-    return sink.Refuse(fmt::format("the columns of {} and of what it multiplies are split over {} in different orders",
+    return sink.Refuse(fmt::format("the columns of {} and of its other operand are split over {} in different orders",
                                    sink.value(node.inputs[1]).name, w.split(1).ToString()));
   }
   y.dims[0] = x.dims[0];

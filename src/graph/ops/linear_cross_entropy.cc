@@ -130,8 +130,8 @@ void ShardOperands(ShardingSink& sink) {
       return sink.Refuse(
           fmt::format("{} is split along its input dim over {}", sink.value(node.inputs[1]).name, ToString(axis)));
     } else if (x.DimOf(axis) == 0 || x.varying.Has(axis)) {
-      return sink.Refuse(fmt::format("{} is whole along {}, over which its input is not",
-                                     sink.value(node.inputs[1]).name, ToString(axis)));
+      return sink.Refuse(
+          fmt::format("{} is whole along {}, but its input is not", sink.value(node.inputs[1]).name, ToString(axis)));
     }
   }
   Attributes attributes = node.attributes;

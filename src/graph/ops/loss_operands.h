@@ -1,5 +1,5 @@
-// Where linear_cross_entropy and token_logprob have their operands: x_TI, w_VI, target_T, [x2, w2], [weight_T],
-// [acc_w], [acc_w2] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. What is in brackets is there where attributes say so. For
+// The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [weight_T],
+// [acc_w], [acc_w2] -> loss_T, [d_x], [d_w], [d_x2], [d_w2]. Attributes say which of those in brackets are present. For
 // the rule and for every kernel.
 #pragma once
 
@@ -22,7 +22,7 @@ struct LossOperands {
   size_t num_pairs = 1;
   int weight = -1;
   int num_inputs = 3, num_outputs = 1;
-  bool gradient = false;  // some is made
+  bool gradient = false;  // whether any gradient is made
 
   explicit LossOperands(const Attributes& a) {
     constexpr const char* kGradX[2] = {"grad_x", "grad_x2"};

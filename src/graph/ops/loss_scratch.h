@@ -14,24 +14,24 @@ struct LossScratch {
   Bytes rows;         // i32 [T]: the supervised tokens
   Bytes gathered[2];  // [chunk, columns of x] of each pair
   Bytes logits;       // [chunk, V] in x's dtype
-  Bytes exps;         // f32 [V] per thread, exp_bytes apart; of a row in one step only
+  Bytes exps;         // f32 [V] per thread, exp_bytes apart; of a row, within one step only
   Bytes exp_bytes;
   Bytes products;  // product_bytes: scratch of the largest matrix product
   Bytes product_bytes;
-  // Where the vocabulary is split: f32 [n, kLossStatistics] of a chunk's n rows, and those of each rank of the group
+  // With a split vocabulary: f32 [n, kLossStatistics] of a chunk's n rows, and the same from each rank of the group,
   // one after the other.
   Bytes statistics, all_statistics;
   Bytes bytes;  // all
 };
 
-// What ranks that share a vocabulary tell each other of a row: the largest of their logits, the sum of exp(logit -
-// largest), and the target's logit, -infinity from those that have it not. One AllGather per chunk.
+// What ranks that share a vocabulary exchange per row: the largest of their logits, the sum of exp(logit - largest),
+// and the target's logit, -infinity from ranks that do not have it. One AllGather per chunk.
 enum LossStatistic : int { kLossLargest, kLossSum, kLossTarget, kLossStatistics };
 
-// Rows. 64 starve the matrix products and cost 1.8x; fewer would save little of the scratch that these take.
+// Rows. 64 starve the matrix products and cost 1.8x; fewer would save little of the scratch.
 inline constexpr int64_t kDefaultLossChunk = 512, kLeastLossChunk = 64;
 
-inline constexpr int64_t kLossPiece = 2048;  // words whose exponentials are taken at a time
+inline constexpr int64_t kLossPiece = 2048;  // words whose exponentials are computed at a time
 
 // Inputs: x_TI, w_VI, target_T, then x2, w2 (attribute pair2).
 inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threads) {
@@ -67,8 +67,8 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
 
 // Chunks that `supervised` rows are cut into, and where chunk `i` begins. Of nearly equal size: a short last one would
 // cost almost as much as a long one. Ranks that share a vocabulary see the same rows, so they cut them alike. Chunks of
-// whole units begin at units: bf16 products take rows in pairs, those of matrix units 32 at a time, which must be the
-// same whatever the chunk.
+// whole units begin at units: bf16 products take rows in pairs, matrix units take 32 at a time, and this grouping must
+// not depend on the chunk.
 inline int64_t NumLossChunks(const LossScratch& s, int64_t supervised) {
   return (supervised + s.chunk - 1) / s.chunk;
 }

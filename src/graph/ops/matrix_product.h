@@ -1,4 +1,4 @@
-// Scratch of a blocked matrix product, for the workspace rules of the ops that are made of them.
+// Scratch of a blocked matrix product, for the workspace rules of ops that consist of such products.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace temper {
 
-// At least what a backend's product of [m, k] by [n, k] takes: panels of a block of either operand (held as f32 where
-// the machine has no bf16 arithmetic) and, where a bf16 output is summed over several blocks of k, f32 sums.
-// The numbers bound those of backend/cpu/gemm.cc, which checks that it stays within.
-// a_by_rows: A is stored with its k contiguous; else a team packs it together in larger blocks.
+// At least what a backend's product of [m, k] by [n, k] takes: panels of a block of either operand (as f32 where the
+// machine has no bf16 arithmetic) and, for a bf16 output that is summed over several blocks of k, f32 sums. The numbers
+// bound those of backend/cpu/gemm.cc, which checks that it stays within them.
+// a_by_rows: A is stored with its k contiguous; otherwise a team packs it together in larger blocks.
 inline Bytes MatrixProductScratch(int64_t m, int64_t n, int64_t k, DType out, bool a_by_rows, int threads) {
   constexpr int64_t kTile = 32;  // at least a tile's rows and columns
   constexpr int64_t kB = 4 << 20, kA = 448 << 10, kSharedA = 8 << 20, kSums = 8 << 20, kDepth = 1024, kSkinny = 64;
-  // Whole panels of up to 4 bytes an element, and of at least the 64 bytes that matrix units take of a line; a line
-  // between panels costs an eighth where they are as short as can be.
+  // Whole panels of up to 4 bytes an element, and of at least the 64 bytes per line that matrix units take; a line
+  // between panels costs an eighth for the shortest panels.
   const auto panels = [k](int64_t lines) {
     return (lines + kTile) * (std::max<int64_t>(k * 4, 64) + 8) + (lines / 4 + 2) * 128;
   };

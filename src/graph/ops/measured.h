@@ -1,4 +1,4 @@
-// The operands with which ops bound by memory are measured (OpRule::measured).
+// The operands with which memory-bound ops are measured (OpRule::measured).
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// One vector, then operands that fit the second, the third and no cache.
+// One vector, then operands that fit in the second, the third and no cache.
 struct MeasuredExtent {
   int64_t T, D;
 };

@@ -1,4 +1,4 @@
-// What of their operands fetch and evict move.
+// Which part of their operands fetch and evict move.
 #pragma once
 
 #include "graph/rule.h"

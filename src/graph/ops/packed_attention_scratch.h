@@ -1,9 +1,9 @@
 // Scratch of attention where a vendor's library attends within packed documents
 // (backend/gpu/attention/packed_attention.h): a part of the workspace rules of attention and its backward, so that a
-// run that is planned where no GPU is holds on one.
+// run planned without a GPU holds on one.
 //
-// Rows are taken a piece at a time: documents do not cross them, and what a pass needs grows with its tokens. A piece
-// of 4096 tokens is 512 blocks of 128 queries for 16 heads: more than the 148 multiprocessors of a B200 do at once.
+// Rows are taken in pieces: documents do not cross rows, and what a pass needs grows with its tokens. A piece of 4096
+// tokens is 512 blocks of 128 queries for 16 heads: more than the 148 multiprocessors of a B200 run at once.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 
 namespace temper {
 
-inline constexpr int64_t kPackedPieceTokens = 4096;  // at least, as far as there are so many
-inline constexpr int64_t kPackedMostDocuments = 64;  // of a piece
-// What cuDNN 9.19 and 9.26 ask for on B200 beside the tensors that are named below, as measured over shapes: below 17.5
-// KB up to 64 documents forward, and 2.5 KB and 1 KB per document backward. A pass that wants more is not used.
+inline constexpr int64_t kPackedPieceTokens = 4096;  // at least, if there are so many
+inline constexpr int64_t kPackedMostDocuments = 64;  // per piece
+// What cuDNN 9.19 and 9.26 request on B200 beside the tensors named below, as measured over shapes: below 17.5 KB up to
+// 64 documents forward, and 2.5 KB and 1 KB per document backward. A pass that requests more is not used.
 inline constexpr Bytes kPackedWorkspace = KiB(128);
 
 // Offsets into the workspace, 64-byte aligned.
 struct PackedScratch {
-  int64_t piece_tokens = 0, pieces = 0;  // 0: such operands are not for a library
+  int64_t piece_tokens = 0, pieces = 0;  // 0: a library does not take such operands
   Bytes tables, table;                   // of each piece four tables, `table` bytes apart
   Bytes delta;                           // backward: f32 [piece_tokens, heads]
   Bytes d_k_by_head, d_v_by_head;        // backward, where heads share keys: 4 bytes x [piece_tokens, heads, head_dim]

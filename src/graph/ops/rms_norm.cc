@@ -2,6 +2,8 @@
 // Grouped: a norm of its own for every w's width of a row's elements, as the norms of each head's q and k are
 // (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups.
 // Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
+#include <fmt/core.h>
+
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -14,7 +16,7 @@ bool IsScale(const TensorType& w, const TensorType& x_TD, const Attributes& a) {
   const bool fits = a.Flag("grouped") ? width > 0 && x_TD.shape[1] % width == 0 : width == x_TD.shape[1];
   return fits && IsFloatVector(w, width);
 }
-// 1 / root of the mean square: one for each row, or for each group of one.
+// rstd: one for each row, or for each group of a row.
 TensorType StatisticOf(const TensorType& x_TD, const TensorType& w, const Attributes& a) {
   const DType dtype = StatisticDType(x_TD.dtype);
   if (!a.Flag("grouped")) return {dtype, {x_TD.shape[0]}};
@@ -23,7 +25,7 @@ TensorType StatisticOf(const TensorType& x_TD, const TensorType& w, const Attrib
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsScale(in[1], in[0], a)) {
-    return BadOperands(Op::kRmsNorm, "(x_TD, w_D)", in, a);
+    return BadOperands(Op::kRmsNorm, "(x_TD, w_D), grouped (x_T(G*E), w_E)", in, a);
   }
   return Types{in[0], StatisticOf(in[0], in[1], a)};
 }
@@ -74,8 +76,14 @@ Bytes BackwardWorkspace(const Types& in, const Types&, const Attributes& a, int)
 void ShardRmsNorm(ShardingSink& sink) {
   if (!sink.node().attributes.Flag("grouped")) return ShardNorm(sink);
   const Sharding p = sink.Settled(sink.sharding(0));
+  const Node& node = sink.node();
+  const TensorType &x = sink.value(node.inputs[0]).type, &w = sink.value(node.inputs[1]).type;
+  if (sink.box(x.shape, p).shape[1] % w.shape[0] != 0) {
+    return sink.Refuse(fmt::format("{} heads, of which each is normed, do not divide among {} ranks of {}",
+                                   x.shape[1] / w.shape[0], sink.mesh().size(p.split(1)), p.split(1).ToString()));
+  }
   const std::vector<ValueId> inputs = {sink.Use(0, p), sink.Use(1, WholeBeside(p, sink.mesh()))};
-  const auto outputs = sink.Emit(Op::kRmsNorm, inputs, sink.node().attributes, {p, p});
+  const auto outputs = sink.Emit(Op::kRmsNorm, inputs, node.attributes, {p, p});
   for (int i = 0; i < 2; ++i) sink.Deliver(i, outputs[static_cast<size_t>(i)]);
 }
 

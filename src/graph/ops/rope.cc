@@ -1,6 +1,11 @@
 // Rotary position embedding (Su et al. 2021) in the half-split layout of HF files (transformers, rotate_half): element
 // e of the first half of a head is paired with element e of the second half. The table is made once per micro-batch and
-// serves every layer; the adjoint of a rotation is the rotation by the negative angle.
+// serves every layer; the adjoint of a rotation is the rotation by the negative angle. A table narrower than a head
+// turns the head's first elements, and the others pass. Interleaved (transformers, GlmAttention): element 2 i is paired
+// with 2 i + 1, and the table's cosines and sines alternate likewise.
+//
+// Tables may be scaled, as YaRN and longrope do, and by the position, as Ministral 3 does with q (transformers,
+// get_llama_4_attn_scale): scale * (1 + beta ln(1 + floor(position / original))).
 #include <fmt/core.h>
 
 #include "graph/ops/measured.h"
@@ -26,9 +31,9 @@ Cost TableCost(const Types& in, const Types& out, const Attributes&) {
 Result<Types> InferRope(const Types& in, const Attributes& a) {
   const int64_t e = a.Int("head_dim");
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsMatrix(in[1]) || e <= 0 || e % 2 != 0 ||
-      in[1].shape[1] != e || in[1].dtype != StatisticDType(in[0].dtype) || in[0].shape[0] != in[1].shape[0] ||
-      in[0].shape[1] % e != 0) {
-    return BadOperands(Op::kRope, "(x_T(H*E), table_TE)", in, a);
+      in[1].shape[1] > e || in[1].shape[1] % 2 != 0 || in[1].dtype != StatisticDType(in[0].dtype) ||
+      in[0].shape[0] != in[1].shape[0] || in[0].shape[1] % e != 0) {
+    return BadOperands(Op::kRope, "(x_T(H*E), table_TR)", in, a);
   }
   return Types{in[0]};
 }
@@ -65,8 +70,10 @@ Cost RopeCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 3);
 }
 
-constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"), Flag("f64")};
-constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse")};
+constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"),    Flag("f64"),
+                                              Flag("interleaved"),    OptionalDouble("scale"),
+                                              OptionalDouble("beta"), OptionalSize("original")};
+constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse"), Flag("interleaved")};
 
 constexpr FlowOperand kTableIn[] = {{"T"}};
 constexpr FlowOutput kTableOut[] = {{"Te", {Factors({0})}}};

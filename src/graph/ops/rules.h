@@ -1,4 +1,4 @@
-// The rules that graph/ops/*.cc define, one file per op with its backward, and what they are written with.
+// The rules that graph/ops/*.cc define, one file per op with its backward, and shared code to write them.
 #pragma once
 
 #include "graph/rule.h"
@@ -33,7 +33,7 @@ inline constexpr AttributeSpec Doubles(const char* key) {
   return {key, AttributeSpec::Kind::kDoubles, true};
 }
 
-// Parameter gradients accumulate in f32 whatever the activations are; f64 graphs (finite differences) stay f64.
+// Parameter gradients accumulate in f32 for any type of activations; f64 graphs (finite differences) stay f64.
 inline DType GradientDType(DType activation) {
   return activation == DType::kF64 ? DType::kF64 : DType::kF32;
 }

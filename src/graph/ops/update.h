@@ -1,4 +1,4 @@
-// What the rules of all optimizers' ops have in common (graph/update_rule.h): their types, what they overwrite, their
+// What the rules of all optimizers' ops share (graph/update_rule.h): their types, what they overwrite, their
 // flow.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace temper {
 // REQUIRES: `rule` is that of the op. `wanted` as in BadOperands.
 Result<Types> InferUpdate(const UpdateRule& rule, const char* wanted, const Types& in, const Attributes& attributes);
 
-// OpRule::overwrites. The weight in compute precision is written, not read: its old bytes are no operand.
+// OpRule::overwrites. The weight in compute precision is written, not read: its old bytes are not an operand.
 int UpdateOverwrites(const Attributes& attributes, int num_inputs, int output);
 
 }  // namespace temper

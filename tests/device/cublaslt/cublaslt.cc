@@ -1,6 +1,6 @@
-// A library with those of cuBLASLt's functions that are used, for tests: it multiplies on the GPU that they simulate,
-// in the order of the stream. It refuses what cublasLt.h does not allow: matrices that do not fit, less workspace or
-// alignment than the heuristics were told of, a bias of another type than the output.
+// A stand-in for the cuBLASLt functions that are used, for tests: it multiplies on the simulated GPU, in the order of
+// the stream. It refuses what cublasLt.h does not allow: matrices that do not fit, less workspace or alignment than the
+// heuristics were given, a bias of another type than the output.
 #include <cublasLt.h>
 
 #include <cstring>
@@ -11,11 +11,11 @@
 
 namespace {
 
-constexpr uint64_t kWorkspace = 1024;  // what its kernels need
+constexpr uint64_t kWorkspace = 1024;  // bytes that its kernels need
 // "Must be 256 B aligned."
 constexpr uintptr_t kWorkspaceAlignment = 256;
 
-// What the opaque structs hold.
+// The content of the opaque structs.
 using Layout = temper::ColumnMajorLayout;
 struct Product {
   int32_t transposes[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
@@ -53,7 +53,7 @@ bool IsAligned(const void* address, uint64_t alignment) {
   return reinterpret_cast<uintptr_t>(address) % alignment == 0;
 }
 
-// Operands by their addresses on the device, until their turn comes.
+// Operands by their device addresses, until the product runs.
 struct Enqueued {
   temper::ColumnMajorProduct product;
   ApartStreamHandle stream;
@@ -226,7 +226,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   }
   const auto& handle_of_stream = *reinterpret_cast<const ApartStreamHandle*>(stream);
   auto* const enqueued = new Enqueued{multiply, handle_of_stream};
-  // A recording runs it again and again: it must leave what it was told.
+  // A recording runs it again and again, so it must not change its arguments.
   handle_of_stream.enqueue(
       handle_of_stream.stream, [](void* argument) { return Enqueued(*static_cast<const Enqueued*>(argument)).Run(); },
       [](void* argument) { delete static_cast<Enqueued*>(argument); }, enqueued);

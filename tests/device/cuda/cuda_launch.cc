@@ -1,5 +1,5 @@
-// CUDA's runtime, for tests: what nvcc's objects call. They register their kernels when the program starts, and launch
-// them.
+// CUDA's runtime, for tests: the functions that nvcc's objects call. They register their kernels when the program
+// starts, and launch them.
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -16,15 +16,15 @@
 namespace temper::cuda {
 namespace {
 
-// Tests that can do without a GPU are to use this one.
+// Tests that need no GPU use this one.
 [[maybe_unused]] const int kAskedFor = setenv("TEMPER_TEST_DEVICE", "gpu", /*overwrite=*/0);
 
 std::map<const void*, CUkern_st>& Kernels() {
-  static auto* const kernels = new std::map<const void*, CUkern_st>;  // by the function that stands for one on the host
+  static auto* const kernels = new std::map<const void*, CUkern_st>;  // by the host function that stands for a kernel
   return *kernels;
 }
 
-// What stands before the kernel's name in <<< >>>.
+// The configuration in <<< >>>.
 struct Configuration {
   dim3 grid, block;
   size_t shared_bytes;
@@ -64,7 +64,7 @@ struct EnqueuedLaunch {
   }
 };
 
-// Reads the kernel's image where nobody has yet.
+// Reads the kernel's image on first use.
 cudaError_t Load(const CUkern_st& kernel) {
   const std::lock_guard lock(SimulatedGpu::The().machine);
   KernelImage& image = *kernel.image;
@@ -91,7 +91,7 @@ cudaError_t Launch(CUkern_st* kernel, const dim3& grid, const dim3& block, void*
   }
   const ptx::KernelShape shape = kernel->image->module->ShapeOf(kernel->name);
   if (uint64_t{block.x} * block.y * block.z > static_cast<uint64_t>(shape.max_threads)) return cudaErrorInvalidValue;
-  // What a block may have unasked is 48 KiB, of both kinds together.
+  // By default a block may have 48 KiB, of both kinds together.
   const int64_t most = std::max((48 << 10) - shape.static_shared_bytes, kernel->granted_shared_bytes);
   if (static_cast<int64_t>(shared_bytes) > most) {
     Say(fmt::format("{}: {} bytes of shared memory, of {} that were asked for (cudaFuncSetAttribute)", kernel->name,
@@ -118,7 +118,7 @@ using namespace temper::cuda;  // the functions below are C's
 
 extern "C" {
 
-// What the compiler puts around a fat binary (fatbinary_section.h).
+// The compiler's wrapper of a fat binary (fatbinary_section.h).
 struct FatBinaryWrapper {
   int magic, version;
   const void* data;
@@ -130,7 +130,7 @@ void** __cudaRegisterFatBinary(void* wrapper) {
   return reinterpret_cast<void**>(image);
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
-// When the program ends: what others may still use stays.
+// When the program ends: objects that others may still use stay.
 void __cudaUnregisterFatBinary(void**) {}
 
 void __cudaRegisterFunction(void** image, const char* host_function, char*, const char* name, int, uint3*, uint3*,

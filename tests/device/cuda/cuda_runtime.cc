@@ -1,5 +1,5 @@
 // CUDA's runtime, for tests: the functions that the host's code calls, over one simulated GPU. What CUDA documents as
-// an error is one here; what it leaves undefined, too, where that can be told.
+// an error is one here, and so is what it leaves undefined, where that can be detected.
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -18,7 +18,7 @@ bool Exists(int device) {
   return device >= 0 && device < SimulatedGpu::The().count();
 }
 
-// The context that a driver keeps beside what is allocated.
+// The context that a driver keeps beside allocated memory.
 constexpr int64_t kContextBytes = int64_t{400} << 20;
 
 }  // namespace
@@ -100,7 +100,7 @@ cudaError_t cudaGetLastError() {
   return last;
 }
 
-// Devices. All that a process does is done on one of them, whichever it selects.
+// Devices. A process does everything on one of them, whichever it selects.
 
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = SimulatedGpu::The().facts() == nullptr ? 0 : CUDART_VERSION;
@@ -155,7 +155,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = facts->multiprocessors;
       return cudaSuccess;
     default:
-      Say(fmt::format("nobody has said what attribute {} is", static_cast<int>(attribute)));
+      Say(fmt::format("the simulated device has no attribute {}", static_cast<int>(attribute)));
       return Ended(cudaErrorInvalidValue);
   }
 }
@@ -190,7 +190,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = gpu.memory.Allocate(bytes, !gpu.dry());
   return *memory == nullptr ? Ended(cudaErrorMemoryAllocation) : cudaSuccess;
 }
-// Waits for all that is under way: it may use the memory.
+// Waits for all running work: it may use the memory.
 cudaError_t cudaFree(void* memory) {
   if (const cudaError_t error = UsableBesideRecording(); error != cudaSuccess) return Ended(error);
   if (memory == nullptr) return cudaSuccess;
@@ -229,7 +229,7 @@ cudaError_t cudaHostUnregister(void* memory) {
 namespace temper::cuda {
 namespace {
 
-// Bytes of one side of a copy: rows of one width, so far apart.
+// Bytes of one side of a copy: rows of one width, `pitch` apart.
 struct Side {
   const std::byte* data;
   size_t pitch;
@@ -295,7 +295,7 @@ cudaError_t Copy(Side to, Side from, size_t width, size_t rows, cudaMemcpyKind k
     return cudaSuccess;
   }
   on.Enqueue([=] { return CopyNow(to, from, width, rows); });
-  // Into pageable memory, and from any memory of the host into any, it returns when all is there.
+  // To pageable memory, and between any memory of the host, it returns when everything has arrived.
   if (to_pageable || (!IsDevice(a) && !IsDevice(b) && on.capture == nullptr)) {
     on.queue->WaitFor(on.queue->enqueued());
     return Usable();
@@ -368,7 +368,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   CUstream_st& on = StreamOf(stream);
   if (event->capture != nullptr || on.capture != nullptr) {
     if (event->capture == on.capture.get() || (event->capture == nullptr && event->queue == nullptr)) {
-      return cudaSuccess;  // the order of a recording is that of its stream
+      return cudaSuccess;  // a capture has the order of its stream
     }
     if (on.capture != nullptr) on.capture->invalid = true;
     return Ended(cudaErrorStreamCaptureIsolation);

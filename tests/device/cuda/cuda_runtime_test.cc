@@ -1,4 +1,4 @@
-// What the simulated runtime promises to show of the code that calls it.
+// Errors of the calling code that the simulated runtime promises to reveal.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBytes = 1000;
 
-// Pinned or device memory, and streams, given back at the end.
+// Pinned or device memory, and streams, released at the end.
 class CudaRuntime : public testing::Test {
  protected:
   void SetUp() override {
@@ -128,7 +128,7 @@ TEST_F(CudaRuntime, WhatMightWaitSpoilsARecording) {
   }
 }
 
-// In a process of its own: it sticks.
+// In a process of its own: the error sticks.
 TEST_F(CudaRuntimeDeathTest, AFailureIsToldByEveryCallAfterIt) {
   const auto fail = [&] {
     const auto& handle = *reinterpret_cast<const ApartStreamHandle*>(stream_);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr int kNan = 0xFF;
-// CUDA promises addresses that are multiples of 256. What an allocation has before it in its pages, and a page behind
-// it that is never mapped, is nobody's.
+// CUDA promises addresses that are multiples of 256. The bytes of its pages before an allocation, and a page after it
+// that is never mapped, are unallocated.
 constexpr size_t kOffset = 256;
 
 size_t MappedBytes(size_t bytes) {
@@ -91,7 +91,7 @@ bool DeviceMemory::Release(void* memory, Kind kind) {
   if (kind == Kind::kDevice) {
     const size_t bytes = range.end - range.begin, mapped = MappedBytes(bytes);
     munmap(range.host - kOffset, mapped);
-    // Its addresses stay taken: whoever still uses them finds nothing, and not what is allocated next.
+    // Its addresses stay reserved: a stale access finds nothing, and not the next allocation.
     mmap(static_cast<std::byte*>(memory) - kOffset, mapped, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     allocated_ -= static_cast<int64_t>(bytes);
@@ -100,7 +100,7 @@ bool DeviceMemory::Release(void* memory, Kind kind) {
 }
 
 const DeviceMemory::Range* DeviceMemory::Holding(uint64_t address) const {
-  // Neighbours' accesses fall into one range, most often.
+  // Consecutive accesses usually fall into one range.
   static thread_local const Table* last_table = nullptr;
   static thread_local const Range* last = nullptr;
   const Table* const table = table_.load(std::memory_order_acquire);

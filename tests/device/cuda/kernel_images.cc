@@ -5,8 +5,8 @@
 namespace temper::cuda {
 namespace {
 
-// As fatbinary writes it (its headers are not published; these fields are as seen in what nvcc 13 makes): a header,
-// then for each image another, and the image.
+// As fatbinary writes it (its headers are not published; these fields were observed in the output of nvcc 13): a
+// header, then for each image another header and the image.
 struct FatBinary {
   uint32_t magic;
   uint16_t version, header_bytes;
@@ -33,7 +33,7 @@ std::string_view PtxOf(const void* fat_binary) {
     Image image;
     std::memcpy(&image, at, sizeof(image));
     if (image.kind == kPtx && image.compressed_bytes == 0) {
-      // What follows the text, up to where the next image may begin, is zeros.
+      // The text is followed by zeros, up to where the next image may begin.
       return std::string_view(at + image.header_bytes, strnlen(at + image.header_bytes, image.bytes));
     }
     at += image.header_bytes + image.bytes;

@@ -1,5 +1,5 @@
-// Which kernels a program brings with it: what nvcc's objects register when the program starts, and the PTX in their
-// fat binaries, read when one of its kernels is first launched.
+// The kernels in a program: what nvcc's objects register when the program starts, and the PTX in their fat binaries,
+// read when one of their kernels is first launched.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct KernelImage {
   std::unique_ptr<ptx::Module> module;
 };
 
-// The PTX within a fat binary as nvcc embeds it, uncompressed; empty where there is none.
+// The PTX in a fat binary as nvcc embeds it, uncompressed; empty if there is none.
 std::string_view PtxOf(const void* fat_binary);
 
 }  // namespace temper::cuda

@@ -1,5 +1,5 @@
-// The program itself on kernels as nvcc makes them: what training, saving, going on and using the result give on the
-// simulated GPU, beside the CPU.
+// The program itself on kernels as nvcc makes them: results of training, saving, resuming and using the model on the
+// simulated GPU, compared with the CPU's.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -98,7 +98,7 @@ TEST_F(OnPtx, AllWeightsAreTrainedInBf16AsOnTheCpuWhereverTheyLie) {
   }
 }
 
-// CUDA says no more of a kernel that fails than that one has, to whoever calls next.
+// CUDA reports to the next caller only that some kernel has failed.
 TEST_F(OnPtx, AKernelThatFailsEndsTheRunWithTheNameOfWhatItWasPartOf) {
   setenv("TEMPER_TEST_GPU_FAIL", "RmsNormRowGradients", 1);
   const Ended ended = Run(Train({"--max_steps", "1", "--max_seq_len", "40"}), "gpu", Folder("failing"));

@@ -10,7 +10,7 @@
 namespace temper::ptx {
 namespace {
 
-// Modulo 2^64 first: what overflows wraps, whatever the type.
+// Modulo 2^64 first: overflow wraps, for any type.
 template <class T>
 uint64_t Wide(T x) {
   return static_cast<uint64_t>(x);
@@ -76,7 +76,7 @@ struct MultiplyAddWide {
     return static_cast<C>(Wide(MultiplyWide()(a, b)) + Wide(c));
   }
 };
-// By 0 the result is whatever the machine has: here all bits.
+// Division by 0 gives a machine-specific result: here all bits set.
 struct Divide {
   template <class T>
   T operator()(T a, T b) const {
@@ -208,7 +208,7 @@ void CarryChain(Warp& warp, const Instruction& i, Mask mask) {
   });
 }
 
-// Any function of three bits, by its table.
+// Any function of three bits, given by its table.
 void Lookup3(Warp& warp, const Instruction& i, Mask mask) {
   const auto *a = warp.In<uint32_t>(i.a), *b = warp.In<uint32_t>(i.b), *c = warp.In<uint32_t>(i.c);
   auto* d = warp.Out<uint32_t>(i.d);
@@ -255,7 +255,7 @@ void PredicateLogic(Warp& warp, const Instruction& i, Mask mask) {
   warp.SetPredicate(i.d, results[i.number], mask);
 }
 
-// The permutation of bytes that prmt's selector names; by mode where it has one.
+// The permutation of bytes that prmt's selector or mode names.
 struct Permute {
   uint32_t operator()(uint32_t a, uint32_t b, uint32_t selector) const {
     const uint64_t bytes = uint64_t{b} << 32 | a;

@@ -79,7 +79,7 @@ Status Block::Run(int x, int y, int z) {
   for (auto& products : products_) products.clear();
   barriers_ = {};
   for (auto& warp : warps_) warp->Begin(kernel_.begin, x, y, z);
-  // Forwards and backwards in turn: which warp comes first is nobody's to know.
+  // Forwards and backwards in turn: no kernel may rely on the order of warps.
   for (bool forwards = true;; forwards = !forwards) {
     bool ran = false;
     for (size_t i = 0; i < warps_.size() && !failed(); ++i) {

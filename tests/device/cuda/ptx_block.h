@@ -1,4 +1,4 @@
-// A block of a launch while it runs: its warps, one after the other, each until it waits.
+// A running block of a launch: its warps, one after the other, each until it waits.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace temper::ptx {
 
-// Where generic addresses of memory that is not global begin; such global addresses nobody has.
+// Generic addresses of memory that is not global begin here; no global memory is allocated at such addresses.
 inline constexpr uint64_t kSharedWindow = uint64_t{1} << 56, kLocalWindow = uint64_t{2} << 56,
                           kModuleWindow = uint64_t{3} << 56, kWindow = uint64_t{0xFF} << 56;
 
@@ -30,12 +30,12 @@ class Block {
   // Runs block (x, y, z) of the grid.
   Status Run(int x, int y, int z);
 
-  // For instructions.
+  // The rest is for instructions.
   const Program& program() const { return program_; }
   const Kernel& kernel() const { return kernel_; }
   std::span<const std::byte> parameters() const { return parameters_; }
   SharedMemory& shared() { return shared_; }
-  // `bytes` of global memory (or the module's); nullptr where they are not all of one allocation.
+  // `bytes` of global memory (or the module's); nullptr unless they all belong to one allocation.
   std::byte* Global(uint64_t address, int64_t bytes);
   int threads() const { return threads_; }
   std::array<int, 3> dimensions() const { return launch_.block; }
@@ -43,13 +43,13 @@ class Block {
   std::array<int, 3> Thread(int index) const;
   Warp& warp(int i) { return *warps_[static_cast<size_t>(i)]; }
 
-  // Thread `thread` of the block is about to do what is wrong. The first is the one that is told.
+  // Thread `thread` of the block makes an error. Only the first error is reported.
   void Fail(int thread, const Instruction& instruction, const std::string& what);
   bool failed() const { return !fault_.empty(); }
-  // `warp` has come to barrier `id`, which is for `threads` threads, and waits there if its state says so.
+  // `warp` has reached barrier `id` for `threads` threads, and waits there if its state says so.
   void Arrive(Warp& warp, const Instruction& instruction, int id, int threads);
 
-  // What the warps of a warpgroup have had of products: all four must have the same.
+  // The products that the warps of a warpgroup have issued: all four must issue the same.
   struct Product {
     int32_t line;
     uint64_t left, right;

@@ -1,4 +1,4 @@
-// Instructions that compare, and select by what was compared (PTX ISA, "Comparison and Selection").
+// Instructions that compare and select (PTX ISA, "Comparison and Selection").
 #include "ptx_decoding.h"
 #include "ptx_floating_point.h"
 #include "ptx_lanes.h"
@@ -48,7 +48,7 @@ struct Numbers {
     return a == a && b == b;
   }
 };
-// True with NaN: the opposite of what is false with it.
+// True with NaN: the negation of a comparison that is false with it.
 template <class F>
 struct Not {
   template <class T>

@@ -32,7 +32,7 @@ bool IsFloat(Type type) {
   return type.kind == Kind::kFloat || type.kind == Kind::kBFloat;
 }
 
-// The range of an integer type, and x within it. Out of range a float becomes the nearest that there is.
+// The range of an integer type, and x clamped to it. Out of range a float becomes the nearest value.
 int64_t Clamped(double x, Type from, Type to) {
   const bool is_signed = to.kind == Kind::kSigned;
   const int bits = 8 * to.bytes;

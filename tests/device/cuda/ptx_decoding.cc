@@ -323,7 +323,7 @@ Status Decode(Program& program) {
           (d.out.flow == Flow::kBarrier && (d.operands() > 1 || (d.operands() == 1 && d.operand(0).bits != 0)));
       program.code.push_back(d.out);
     }
-    // What falls out of its end returns.
+    // Falling off its end returns.
     Instruction end;
     end.flow = Flow::kReturn;
     program.code.push_back(end);

@@ -1,6 +1,6 @@
-// One instruction on its way from text to what the machine runs. Those who know some of the opcodes (arithmetic,
-// floating point, conversions, memory, matrix units) look at it in turn: Decode* returns false where the opcode is not
-// theirs. What of an opcode nobody has taken is refused: an instruction does all that it says, or is an error.
+// Decodes one instruction from text to machine form. Decoders of groups of opcodes (arithmetic, floating point,
+// conversions, memory, matrix units) look at it in turn: Decode* returns false if the opcode is not in its group. An
+// opcode with parts that no decoder has taken is refused: an instruction does all that it says, or is an error.
 #pragma once
 
 #include <initializer_list>
@@ -19,10 +19,10 @@ class Decoding {
 
   Instruction out;
 
-  // The opcode's first word, and whether another is among the rest, which is then taken.
+  // The opcode's first word, and whether another word is among the rest, which is then taken.
   std::string_view name() const { return name_; }
   bool Take(std::string_view word);
-  // The first of `words` that is there; empty: none.
+  // The first of `words` that is present; empty: none.
   std::string_view TakeOneOf(std::initializer_list<std::string_view> words);
   Type TakeType();  // the first type in the opcode; not IsType: none is left
 
@@ -30,15 +30,15 @@ class Decoding {
 
   int operands() const { return static_cast<int>(text_.operands.size()); }
   const TextOperand& operand(int i) const;
-  // Operand i as what is read as `type`, or written with registers of its width; `wider`: or of more.
+  // Operand i, read as `type` or written to registers of its width; `wider`: or larger ones.
   Operand In(int i, Type type, bool wider = false);
   Operand Out(int i, Type type, bool wider = false);
-  Operand Predicate(int i);  // of a register (negated by predicate_negated), or 0 or not 0
-  Operand SecondOut(int i);  // of p|q
+  Operand Predicate(int i);  // a register (negated by predicate_negated), or 0 or not 0
+  Operand SecondOut(int i);  // q of p|q
   // The elements of vector i (or operand i alone) appended to out.many.
   void Elements(int i, Type type, bool written, bool wider = false);
   int elements() const { return static_cast<int>(many_.size()); }
-  // [base + number] into `base` and out.number; spaces of named variables are added.
+  // Puts [base + number] into `base` and out.number; adds the address spaces of named variables.
   void Address(int i, Operand& base);
   Operand Constant(uint64_t bits, int bytes);
   Operand Variable(const ptx::Variable& variable, uint64_t added);
@@ -47,7 +47,7 @@ class Decoding {
   void Require(bool holds, const char* what) {
     if (!holds && error_.empty()) error_ = what;
   }
-  // Ends it: what is wrong, or what of the opcode was not taken; empty where all is well.
+  // Ends decoding: the error, or the parts of the opcode that were not taken; empty if all is well.
   std::string Finish();
 
  private:

@@ -1,5 +1,5 @@
-// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions"). What is approximate on a GPU is
-// here as wrong as the ISA allows.
+// Instructions on f32 and f64 (PTX ISA, "Floating-Point Instructions").
+// Approximate instructions are as wrong as the ISA allows.
 #include "ptx_floating_point.h"
 
 #include <algorithm>
@@ -53,11 +53,11 @@ struct Reciprocal {
     return 1 / a;
   }
 };
-// x with the relative error that the ISA's tables allow at most, up or down as the operand's bits have it.
+// x with the largest relative error that the ISA's tables allow, up or down depending on the operand's bits.
 float Rough(double x, float operand, double error) {
   if (x == 0 || x != x || std::isinf(x)) return static_cast<float>(x);
   const uint32_t hash = std::bit_cast<uint32_t>(operand) * 0x9E3779B1u;
-  // Rounding to f32 is part of what is allowed.
+  // The allowed error includes rounding to f32.
   return static_cast<float>(x * (1 + (error - 0x1p-24) * (static_cast<double>(hash >> 8) * 0x1p-23 - 1)));
 }
 
@@ -132,7 +132,7 @@ struct CopySign {
   }
 };
 
-// Instruction::number: how operands and results are rounded.
+// Instruction::number: the rounding of operands and results.
 enum Mode : int64_t { kNearest = 0, kTowardsZero = 1, kDown = 2, kUp = 3, kRounding = 3, kFlushes = 4, kSaturates = 8 };
 
 // Rounds as the instruction says while it lives.
@@ -159,7 +159,7 @@ T Finished(T x, int64_t mode) {
   return Canonical(x);
 }
 
-// With kModes through volatile variables, or the compiler would compute before rounding is set.
+// With kModes through volatile variables; otherwise the compiler would compute before rounding is set.
 template <class F, class T, bool kModes, int kOperands>
 void Float(Warp& warp, const Instruction& i, Mask mask) {
   const auto* a = warp.In<T>(i.a);

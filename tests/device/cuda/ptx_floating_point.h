@@ -1,4 +1,4 @@
-// Floats as GPUs have them.
+// Floating-point numbers as GPUs compute them.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 
 namespace temper::ptx {
 
-// The only NaN that arithmetic in f32 makes.
+// The only NaN that f32 arithmetic makes.
 inline float Canonical(float x) {
   return x != x ? std::bit_cast<float>(0x7FFFFFFFu) : x;
 }
@@ -27,7 +27,7 @@ inline float Saturated(float x) {
   return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f;  // NaN: 0
 }
 
-// To f32, what is over cut off: as matrix units have been seen to round sums.
+// To f32 by truncation: GPUs' matrix units have been observed to round sums like this.
 inline float CutOff(double x) {
   const auto d = static_cast<float>(x);
   return std::fabs(static_cast<double>(d)) > std::fabs(x) && !std::isinf(x)

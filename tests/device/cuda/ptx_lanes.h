@@ -54,7 +54,7 @@ inline void LoadIntegers(const Warp& warp, const Operand& o, Type type, int64_t 
   }
 }
 
-// Into registers of any width: what is wider than them is cut off.
+// Into registers of any width: excess bits are cut off.
 inline void StoreIntegers(Warp& warp, const Operand& o, Mask mask, const int64_t (&x)[kLanes]) {
   switch (o.bytes) {
     case 2:
@@ -68,7 +68,7 @@ inline void StoreIntegers(Warp& warp, const Operand& o, Mask mask, const int64_t
   }
 }
 
-// The handler for integers of `type`; nullptr for 8 bits and what is no integer. Signs matter where kSigns.
+// The handler for integers of `type`; nullptr for 8 bits and for other types. Signs matter with kSigns.
 #define TEMPER_PTX_INTEGERS(Shape, F, type)                                                                    \
   ((type).elements != 1                                           ? nullptr                                    \
    : (type).kind == Kind::kSigned                                 ? ((type).bytes == 2   ? &Shape<F, int16_t>  \

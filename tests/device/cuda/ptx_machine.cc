@@ -46,7 +46,7 @@ Status Module::Run(const Launch& launch, AddressSpace& memory) {
   const std::string name(launch.kernel);
   const auto [blocks_x, blocks_y, blocks_z] = launch.grid;
   const auto [x, y, z] = launch.block;
-  // What every GPU that the kernels are made for allows.
+  // Allowed by every GPU that the kernels are compiled for.
   if (x < 1 || y < 1 || z < 1 || x * y * z > kernel.text->max_threads) {
     return InvalidArgument(name + ": " + std::to_string(x * y * z) + " threads, of at most " +
                            std::to_string(kernel.text->max_threads));
@@ -65,7 +65,7 @@ Status Module::Run(const Launch& launch, AddressSpace& memory) {
     std::memcpy(parameters.data() + parameter.at, launch.arguments[i], static_cast<size_t>(parameter.bytes));
   }
   Block block(program, kernel, launch, parameters, program.text->globals, memory);
-  // Every other launch from the last block on: which comes first is nobody's to know.
+  // Every other launch starts at the last block: no kernel may rely on the order of blocks.
   const int64_t blocks = int64_t{blocks_x} * blocks_y * blocks_z;
   state_->backwards = !state_->backwards;
   for (int64_t n = 0; n < blocks; ++n) {

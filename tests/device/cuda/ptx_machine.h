@@ -1,7 +1,7 @@
-// Runs kernels from their PTX, as nvcc made it, on the host: what a GPU without silicon would do, for tests. Where a
-// GPU would compute rubbish in silence (an address that nobody allocated, an address that is not aligned, shared memory
-// that was never written, a barrier that not all threads reach, a product of a warpgroup that is read before it is
-// waited for), the launch fails, and the error names kernel, thread and line of PTX.
+// Runs kernels from their PTX, as nvcc made it, on the host: a GPU without silicon, for tests. Where a GPU would
+// compute rubbish in silence (an unallocated address, a misaligned address, shared memory that was never written, a
+// barrier that not all threads reach, a product of a warpgroup that is read before it is waited for), the launch fails,
+// and the error names kernel, thread and line of PTX.
 #pragma once
 
 #include <array>
@@ -16,26 +16,26 @@
 
 namespace temper::ptx {
 
-// What a kernel's global addresses mean.
+// Resolves a kernel's global addresses.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;
-  // Where the host finds `bytes` bytes from `address` on; nullptr where they do not all belong to one allocation.
+  // The host's address of `bytes` bytes from `address` on; nullptr unless they all belong to one allocation.
   virtual std::byte* Find(uint64_t address, int64_t bytes) = 0;
 };
 
-// What a launch has to know of a kernel.
+// What a launch must know about a kernel.
 struct KernelShape {
   std::vector<int64_t> parameter_bytes;
   int max_threads = 1024;  // of a block
   int64_t static_shared_bytes = 0;
 };
 
-// The kernels of one PTX file and its variables. Immutable but for the variables; one thread at a time runs its
+// The kernels of one PTX file and its variables. Immutable except for the variables; one thread at a time runs its
 // kernels.
 class Module {
  public:
-  // Errors: kUnsupported, with line and text, for an instruction that the machine does not know.
+  // Errors: kUnsupported, with line and text, for an instruction that the machine does not support.
   static Result<std::unique_ptr<Module>> Parse(std::string_view text);
   ~Module();
 

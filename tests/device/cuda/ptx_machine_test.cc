@@ -20,7 +20,7 @@ std::vector<uint32_t> Words(const std::string& body, const std::vector<uint32_t>
 }
 using W = std::vector<uint32_t>;
 
-// The fault that `body` runs into.
+// The fault that `body` causes.
 std::string FaultOf(const std::string& body, int threads = 32) {
   auto out = RunBody<uint32_t>(body, threads, std::vector<uint32_t>(1024));
   return out.ok() ? "" : out.status().message();
@@ -47,7 +47,7 @@ TEST(PtxMachine, ThreadsOfAllBlocksRun) {
 }
 
 TEST(PtxMachine, PathsThatPartMeetAgain) {
-  // Odd lanes go round a loop as often as their number; then all exchange.
+  // Odd lanes repeat a loop as often as their number; then all exchange.
   EXPECT_EQ(Words("and.b32 %r3, %r0, 1; setp.eq.s32 %p1, %r3, 0; mov.u32 %r1, 0; mov.u32 %r4, 0; @%p1 bra DONE;\n"
                   "LOOP: add.u32 %r1, %r1, %r2; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r0; @%p2 bra LOOP;\n"
                   "DONE: shfl.sync.bfly.b32 %r5|%p3, %r1, 1, 31, -1; mov.u32 %r1, %r5;",
@@ -153,8 +153,8 @@ TEST(PtxMachine, WhatItDoesNotKnowIsRefusedWhenRead) {
 }
 
 TEST(PtxFaults, MemoryThatNobodyHasAndThatIsNotAligned) {
-  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+4096];", "nobody allocated");
-  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+-4];", "nobody allocated");
+  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+4096];", "not allocated");
+  EXPECT_FAULT("ld.global.u32 %r1, [%rd2+-4];", "not allocated");
   EXPECT_FAULT("ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd2+8];", "not aligned");
   EXPECT_FAULT("st.global.u32 [%rd1+126], %r0;", "not aligned");
   EXPECT_FAULT("mov.u32 %r1, tile; st.shared.u32 [%r1+4096], %r0;", "beyond");

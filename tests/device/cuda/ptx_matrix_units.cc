@@ -18,8 +18,8 @@ float Half(uint32_t word, int half) {
   return FromBFloat(static_cast<uint16_t>(word >> 16 * half));
 }
 
-// many: D (4), A (4), B (2), C (4). Eight products at a time are added up exactly, the rest is cut off: as
-// GPUs have been seen to (the ISA leaves it open).
+// many: D (4), A (4), B (2), C (4). Eight products at a time are added up exactly, then truncated, as has been observed
+// on GPUs (the ISA leaves it open).
 void MultiplyAdd(Warp& warp, const Instruction& i, Mask) {
   float a[16][16], b[16][8], c[16][8];
   for (int lane = 0; lane < kLanes; ++lane) {

@@ -45,7 +45,7 @@ std::byte* InGlobal(Warp& warp, int lane, uint64_t address, int64_t bytes) {
   std::byte* const at = warp.block().Global(address, bytes);
   if (at == nullptr) {
     warp.Fail(lane, "does an access to " + std::to_string(bytes) + " bytes of global memory at " + Hex(address) +
-                        ", which nobody allocated");
+                        ", which is not allocated");
   }
   return at;
 }
@@ -76,7 +76,7 @@ void LoadElement(Warp& warp, const Operand& to, Mask mask, std::byte* const (&at
   }
 }
 
-// T: what is in memory, which a wider register extends as its sign says.
+// T: the type in memory, which a wider register extends by its sign.
 template <class T>
 void Load(Warp& warp, const Instruction& i, Mask mask) {
   uint64_t addresses[kLanes];
@@ -110,7 +110,7 @@ void Store(Warp& warp, const Instruction& i, Mask mask) {
   }
 }
 
-// Between generic addresses and those of a window.
+// Between generic addresses and those of one space.
 void AddToAddress(Warp& warp, const Instruction& i, Mask mask) {
   int64_t x[kLanes];
   LoadIntegers(warp, i.a, {Kind::kUnsigned, i.a.bytes}, x);
@@ -137,7 +137,7 @@ void CopyBeside(Warp& warp, const Instruction& i, Mask mask) {
           lane, "copies from " + Hex(from[lane]) + ", which is not aligned to " + std::to_string(bytes) + " bytes");
     }
     if (read > 0 && warp.block().Global(from[lane], read) == nullptr) {
-      return warp.Fail(lane, "copies from " + Hex(from[lane]) + ", which nobody allocated");
+      return warp.Fail(lane, "copies from " + Hex(from[lane]) + ", which is not allocated");
     }
     SharedMemory& shared = warp.block().shared();
     if (!shared.BeginCopy(static_cast<int64_t>(to[lane]), bytes, warp.thread(lane))) {
@@ -151,7 +151,7 @@ void CloseCopies(Warp& warp, const Instruction&, Mask mask) {
   ForLanes(mask, [&](int lane) { ++warp.copy_groups[lane]; });
 }
 
-// All but the last `number` groups; below 0: those of no group yet, too.
+// All but the last `number` groups; below 0: also those in no group yet.
 void AwaitCopies(Warp& warp, const Instruction& i, Mask mask) {
   const auto arrives = [&](const Warp::Copy& copy) {
     if ((mask >> copy.lane & 1) == 0) return false;
@@ -291,7 +291,7 @@ void Addresses(const Warp& warp, const Operand& base, int64_t added, uint64_t (&
 bool Locate(Warp& warp, Space space, const uint64_t (&addresses)[kLanes], Mask mask, int64_t bytes, bool writes,
             std::byte* (&at)[kLanes]) {
   if (space == Space::kGlobal) {
-    // Mostly all lanes are within one allocation.
+    // Usually all lanes are within one allocation.
     uint64_t least = ~uint64_t{0}, most = 0, all = 0;
     ForLanes(mask, [&](int lane) {
       least = std::min(least, addresses[lane]), most = std::max(most, addresses[lane]), all |= addresses[lane];
@@ -310,7 +310,7 @@ bool Locate(Warp& warp, Space space, const uint64_t (&addresses)[kLanes], Mask m
     const uint64_t address = addresses[lane];
     switch (space) {
       case Space::kShared:
-        // Lanes often read the same.
+        // Lanes often read the same address.
         if (!writes && left != mask && address == addresses[before]) {
           at[lane] = at[before];
           break;

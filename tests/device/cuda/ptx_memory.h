@@ -1,4 +1,4 @@
-// How instructions find memory.
+// How instructions address memory.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace temper::ptx {
 
-// What is at `base` + `added` in each lane of `mask`.
+// The addresses `base` + `added` in each lane of `mask`.
 void Addresses(const Warp& warp, const Operand& base, int64_t added, uint64_t (&addresses)[kLanes]);
 
-// Where `bytes` bytes of each lane of `mask` lie on the host. False where a lane may not touch them: the launch fails.
+// The host's addresses of `bytes` bytes for each lane of `mask`. False if a lane may not touch them: the launch fails.
 bool Locate(Warp& warp, Space space, const uint64_t (&addresses)[kLanes], Mask mask, int64_t bytes, bool writes,
             std::byte* (&at)[kLanes]);
 

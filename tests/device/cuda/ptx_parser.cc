@@ -56,7 +56,7 @@ int64_t Aligned(int64_t at, int64_t align) {
   return (at + align - 1) / align * align;
 }
 
-// What a name in a block of a function means.
+// The meaning of names in a block of a function.
 struct Scope {
   std::unordered_map<std::string_view, Register> registers;
   // .reg .b32 %r<50>: 50 registers, made when they are first named.
@@ -77,7 +77,7 @@ class Parser {
     while (at_ < tokens_.size()) {
       TEMPER_RETURN_IF_ERROR(TopLevel());
     }
-    // Kernels last: what they call has its registers and locals before theirs.
+    // Kernels last: the functions that they call have their registers and locals before theirs.
     for (auto& function : text_.functions) {
       if (!function->is_kernel) continue;
       function->register_bytes = function_register_bytes_;
@@ -107,7 +107,7 @@ class Parser {
   void SkipLine() {
     for (const int line = Line(); at_ < tokens_.size() && tokens_[at_].line == line;) ++at_;
   }
-  void SkipBraces() {  // from the one that opens on
+  void SkipBraces() {  // from the opening one on
     int depth = 0;
     do {
       if (Peek() == "{") ++depth;

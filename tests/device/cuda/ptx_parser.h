@@ -13,15 +13,15 @@
 namespace temper::ptx {
 
 struct Text {
-  std::string source;  // what views point into
+  std::string source;  // views point into it
   std::vector<std::unique_ptr<TextFunction>> functions;
   std::list<Variable> variables;   // all; addresses are stable
   int dynamic_shared_align = 1;    // of .extern .shared
   std::vector<std::byte> globals;  // .global and .const with their initial values
 };
 
-// Functions (.func) have registers and locals of their own, one behind the other, before those of kernels: there is no
-// recursion. Shared variables outside of functions lie before those of each kernel, where it names them or not.
+// Functions (.func) have registers and locals of their own, one after the other, before those of kernels: there is no
+// recursion. Shared variables outside functions come before those of each kernel, whether it names them or not.
 Result<std::unique_ptr<Text>> ParseText(std::string_view source);
 
 }  // namespace temper::ptx

@@ -22,21 +22,21 @@ inline constexpr int kLanes = 32;
 using Mask = uint32_t;  // bit l: lane l
 inline constexpr Mask kAllLanes = ~Mask{0};
 
-// What an instruction does for the lanes of `mask`, at least one.
+// The effect of an instruction on the lanes of `mask`, at least one.
 using Handler = void (*)(Warp& warp, const Instruction& instruction, Mask mask);
 
-// 32 lanes of a register, or of a constant that all have; of a predicate its Mask. Neither: nothing (`_`, left out).
+// 32 lanes of a register, or of a constant that all share; for a predicate its Mask. Neither: nothing (`_`, omitted).
 struct Operand {
   int32_t at = -1;                      // in the warp's registers
-  uint8_t bytes = 0;                    // of a lane; 0: a predicate
+  uint8_t bytes = 0;                    // per lane; 0: a predicate
   const std::byte* constant = nullptr;  // instead
   bool exists() const { return at >= 0 || constant != nullptr; }
 };
 
-// What becomes of the lanes.
+// Where the lanes go next.
 enum class Flow : uint8_t {
   kNext,
-  kTogether,  // as kNext, when the lanes that `members` names have come (all where it is left out)
+  kTogether,  // as kNext, when the lanes named by `members` have arrived (all if omitted)
   kBranch,
   kCall,
   kReturn,  // from a function, or the end of the thread
@@ -51,12 +51,12 @@ struct Instruction {
   bool guard_negated = false, predicate_negated = false;
   bool asynchronous = false;  // of a warpgroup's units, which look after their registers themselves
   Space space = Space::kGeneric;
-  uint8_t access_bytes = 0;  // of loads and stores: of an element
+  uint8_t access_bytes = 0;  // for loads and stores: per element
   int32_t guard = -1;        // where its predicate is
   int32_t target = -1;       // kBranch, kCall: an index of Program::code
   int32_t line = 0;
   Operand d, d2, a, b, c, members, predicate;
-  int64_t number = 0;             // what is added to an address; what else a handler needs to know
+  int64_t number = 0;             // added to an address; whatever else a handler needs
   int64_t added = 0;              // to the second address
   std::span<const Operand> many;  // of vectors, those written first
   int32_t written = 0;            // how many of them
@@ -64,13 +64,13 @@ struct Instruction {
   std::span<const Variable> arguments, results;  // kCall: the caller's
 };
 
-// Where shared memory begins in its window: as on Hopper, whose first KiB belongs to the system. 0 is nobody's address.
+// Shared memory begins here in its window: as on Hopper, whose first KiB belongs to the system. 0 is unallocated.
 inline constexpr int64_t kSharedBegin = 1024;
 
 struct Kernel {
   const TextFunction* text = nullptr;
   int32_t begin = 0;          // of Program::code
-  int shared_granule = 4;     // bytes: the least that instructions of the file touch in shared memory
+  int shared_granule = 4;     // bytes: the smallest access of the file's instructions to shared memory
   bool has_products = false;  // of warpgroups
   bool has_named_barriers = false;
 };

@@ -104,7 +104,7 @@ const std::byte* SharedMemory::ReadByUnits(int64_t at, int64_t bytes, int thread
     if (!MayRead(granule, at, thread)) return nullptr;
     if (fences_[granule.writer].count == granule.fences &&
         fences_[static_cast<size_t>(thread)].last <= granule.written) {
-      Fail("a product of what thread " + std::to_string(granule.writer) + " wrote without fence.proxy.async behind it",
+      Fail("a product of what thread " + std::to_string(granule.writer) + " wrote without fence.proxy.async after it",
            at);
       return nullptr;
     }

@@ -1,6 +1,6 @@
-// The shared memory of a block, and what is known of each byte of it: who wrote it, who read it and when. An access
-// that a GPU would answer with rubbish is refused: beyond the end, not aligned, never written, while a copy is under
-// way to it, or together with another warp's with no barrier between.
+// The shared memory of a block, with the state of each byte: which thread wrote it, which read it and when. An access
+// that a GPU would answer with rubbish is refused: beyond the end, misaligned, never written, while a copy to it is
+// under way, or together with another warp's with no barrier between.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@ namespace temper::ptx {
 
 class SharedMemory {
  public:
-  // For a new launch of blocks of `threads`, from address `begin` on. `granule`: the least bytes that anyone touches
-  // (1, 2 or 4).
+  // For a new launch of blocks of `threads`, from address `begin`
+  // on. `granule`: the smallest access in bytes (1, 2 or 4).
   void Resize(int64_t begin, int64_t bytes, int threads, int granule, bool find_races);
-  // All of it is unwritten again.
+  // Marks all of it unwritten.
   void BeginBlock();
-  // A barrier for all threads of the block: what is touched from now on comes after all that was touched so far.
+  // A barrier for all threads of the block: later accesses come after all earlier ones.
   void PassBarrier() { ++now_; }
 
-  // Where `bytes` bytes from address `at` on lie; nullptr where they may not be touched, and error() says why.
+  // The host's address of `bytes` bytes from address `at` on; nullptr if they may not be touched: error() says why.
   // `thread`: of the block.
   std::byte* Read(int64_t at, int64_t bytes, int thread);
   std::byte* Write(int64_t at, int64_t bytes, int thread);
   // A copy to there begins, and ends (a write follows).
   bool BeginCopy(int64_t at, int64_t bytes, int thread);
   void EndCopy(int64_t at, int64_t bytes);
-  // Thread `thread` orders what it wrote, and what it knows by barriers that others wrote, before the units' reads.
+  // Thread `thread` orders its own writes, and those of others that it knows by barriers, before the units' reads.
   void Fence(int thread);
-  // A read by a warpgroup's matrix units for `thread`: a fence of the writer's, or one of `thread` after a barrier, has
-  // to lie behind what was written.
+  // A read by a warpgroup's matrix units for `thread`: it must be preceded by a fence of the writer, or by one of
+  // `thread` after a barrier.
   const std::byte* ReadByUnits(int64_t at, int64_t bytes, int thread);
 
   const std::string& error() const { return error_; }
@@ -44,7 +44,7 @@ class SharedMemory {
   };
   static constexpr uint16_t kSeveral = 0xFFFF;
 
-  // What follows is asked for each lane of each access: short where all is well.
+  // The rest runs for each lane of each access: it is short if all is well.
   bool Reaches(int64_t at, int64_t bytes) {
     if (at >= begin_ && at + bytes <= end_ && (at & (bytes - 1)) == 0) return true;
     return DoesNotReach(at, bytes);

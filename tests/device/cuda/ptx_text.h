@@ -1,4 +1,4 @@
-// What a PTX file says once it has been read: functions, their variables and instructions, names resolved. Data only.
+// The content of a PTX file: functions, their variables and instructions, names resolved. Data only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Type {
   int elements = 1;  // 2: .bf16x2, .f16x2
   bool operator==(const Type&) const = default;
 };
-// nullptr-like (bytes 0, kBits) where `name` (without its dot) is none.
+// bytes 0 and kBits if `name` (without its dot) is not a type.
 Type TypeNamed(std::string_view name);
 inline bool IsType(Type t) {
   return t.bytes > 0 || t.kind == Kind::kPredicate;
@@ -26,9 +26,9 @@ inline bool IsType(Type t) {
 
 enum class Space : uint8_t { kGeneric, kGlobal, kConst, kShared, kLocal, kParam };
 
-// A name with memory behind it. Where it lies is counted from the beginning of its space: of the module for kGlobal, of
-// a block for kShared, of a thread for kLocal, of a kernel's parameters for kParam. Parameters of functions and those
-// that calls pass lie in kLocal.
+// A name with memory. Its place is counted from the beginning of its space: of the module for kGlobal, of a block for
+// kShared, of a thread for kLocal, of a kernel's parameters for kParam. Parameters of functions and those that calls
+// pass are in kLocal.
 struct Variable {
   std::string name;
   Space space = Space::kGlobal;
@@ -69,7 +69,7 @@ struct TextOperand {
   Register reg;                        // kRegister, base of kAddress
   std::string_view name;               // kSpecial (%tid.x), kName (a label, a function)
   const Variable* variable = nullptr;  // kVariable, base of kAddress
-  uint64_t bits = 0;                   // kInteger, kFloat*: its bits; kAddress, kVariable: what is added
+  uint64_t bits = 0;                   // kInteger, kFloat*: its bits; kAddress, kVariable: the offset
   std::vector<TextOperand> of;         // kVector, kGroup
   std::vector<Register> also;          // the second of p|q, at most one
 };

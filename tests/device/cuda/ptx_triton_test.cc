@@ -1,4 +1,4 @@
-// Kernels that Triton compiled, run by the machine and held against numpy: triton_kernels.py writes them.
+// Kernels compiled by Triton, run by the machine and compared with numpy: triton_kernels.py writes them.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -52,7 +52,7 @@ void Check(const std::filesystem::path& description) {
     }
   }
   launch.kernel = kernel;
-  // What Triton adds to the parameters are pointers to scratch that these kernels do not use.
+  // Parameters that Triton adds are pointers to scratch that these kernels do not use.
   values.resize(values.size() + 4);
   std::vector<void*> arguments;
   for (uint64_t& x : values) arguments.push_back(&x);

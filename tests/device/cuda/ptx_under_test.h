@@ -1,4 +1,4 @@
-// For tests: device memory of a machine, and kernels written by hand.
+// For tests: a machine's device memory, and kernels written by hand.
 #pragma once
 
 #include <cstring>
@@ -56,7 +56,7 @@ inline std::string FileOf(const std::string& body) {
          body + "\nret;\n}\n";
 }
 
-// Runs `body` for `threads` threads of one block. Returns what it did to `out`, [threads] unless told.
+// Runs `body` for `threads` threads of one block. Returns the resulting `out`, [threads] by default.
 template <class Out, class In>
 Result<std::vector<Out>> RunBody(const std::string& body, int threads, const std::vector<In>& in, int64_t outs = 0) {
   auto module = Module::Parse(FileOf(body));

@@ -20,7 +20,7 @@ Warp::Warp(Block& block, int index, size_t register_bytes, size_t local_bytes)
       local_(local_bytes_ * kLanes) {
   const auto begin = reinterpret_cast<uintptr_t>(storage_.get());
   registers_ = storage_.get() + (kRegisterAlignment - begin % kRegisterAlignment) % kRegisterAlignment;
-  // NaNs: what was never written is not 0 by chance.
+  // NaNs: unwritten registers are not 0 by chance.
   std::memset(registers_, 0xFF, register_bytes);
   if (block.kernel().has_products) {
     written_at.resize(register_bytes / 64 + 1);
@@ -64,7 +64,7 @@ void Warp::Fail(int lane, const std::string& what) {
   block_.Fail(thread(lane), *instruction_, what);
 }
 
-// Groups that came to the same place are one again.
+// Groups that have reached the same place become one again.
 void Warp::Meet() {
   for (size_t i = 0; i < groups_.size(); ++i) {
     for (size_t j = groups_.size(); j-- > i + 1;) {
@@ -90,7 +90,7 @@ void Warp::Run() {
       state_ = State::kDone;
       return;
     }
-    // Within a function first, then who is behind.
+    // Calls deeper first, then the group that is behind.
     size_t g = groups_.size();
     for (size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].waits) continue;
@@ -105,7 +105,7 @@ void Warp::Run() {
       Fail(__builtin_ctz(first.mask), "waits for threads of its warp that do not come");
       return;
     }
-    int32_t end = INT32_MAX;  // where another group is
+    int32_t end = INT32_MAX;  // the position of another group
     for (size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].pc > groups_[g].pc) end = std::min(end, groups_[i].pc);
     }
@@ -233,7 +233,7 @@ void Warp::Straight(Group& group, int32_t end) {
     const Instruction& i = code[pc];
     if (i.flow != Flow::kNext) {
       if (i.flow != Flow::kBranch || groups_.size() > 1) break;
-      // One group: most branches are taken by all or none.
+      // One group: usually all lanes take a branch, or none.
       Mask mask = all;
       if (i.guard >= 0) {
         const Mask guard = reinterpret_cast<const Mask&>(registers_[i.guard]);
@@ -258,7 +258,7 @@ void Warp::Straight(Group& group, int32_t end) {
   group.pc = pc;
 }
 
-// Says whether `i` leaves alone what products under way are summing up or reading.
+// Whether `i` leaves alone the registers that unfinished products sum up or read.
 bool Warp::Watch(const Instruction& i) {
   ++time;
   if (products.empty() || i.asynchronous) return true;
@@ -294,7 +294,7 @@ void Warp::NoteWrites(const Instruction& i) {
   }
 }
 
-// What a function gave becomes the caller's, lane by lane.
+// A function's results become the caller's, lane by lane.
 void Warp::TakeResults(const Instruction& call, Mask mask) {
   ForLanes(mask, [&](int lane) {
     for (size_t i = 0; i < call.results.size(); ++i) {

@@ -1,5 +1,5 @@
-// 32 threads that run together where they can: registers side by side, and where each of them is. Lanes that are
-// elsewhere run one group after the other, the one that is behind first, so that they meet again where paths join.
+// 32 threads that run together where they can: registers side by side, and the position of each. Lanes at other
+// positions run one group after the other, the one that is behind first, so that they meet again where paths join.
 #pragma once
 
 #include <climits>
@@ -29,9 +29,9 @@ class Warp {
  public:
   Warp(Block& block, int index, size_t register_bytes, size_t local_bytes);
 
-  // At the kernel's first instruction, all threads that the block has of it.
+  // Starts at the kernel's first instruction, with all threads that the block has in this warp.
   void Begin(int32_t begin, int x, int y, int z);
-  // Until it waits for the block or all of its threads have ended.
+  // Runs until it waits for the block or all of its threads have ended.
   void Run();
   enum class State : uint8_t { kReady, kWaits, kDone };
   State state() const { return state_; }
@@ -40,10 +40,10 @@ class Warp {
   int thread(int lane) const { return index_ * kLanes + lane; }
   Mask threads() const { return threads_; }  // of the block's; the last warp may have fewer than 32
   Block& block() { return block_; }
-  // The instruction that it waits at (kWaits), or the last.
+  // The instruction where it waits (kWaits), or the last.
   const Instruction& instruction() const { return *instruction_; }
 
-  // Lanes of operands; any instruction may look at the same register as another type.
+  // Lanes of operands; any instruction may read the same register as another type.
   template <class T>
   struct Alias {
     typedef T type __attribute__((may_alias));
@@ -68,18 +68,18 @@ class Warp {
 
   Mask carry = 0;  // the condition code of each thread
 
-  // Copies into shared memory that were asked for and are not there yet.
+  // Copies into shared memory that were issued and have not arrived.
   struct Copy {
     int lane;
     int64_t to;
     uint64_t from;
-    int bytes, read;  // written, of which read; the rest becomes zeros
+    int bytes, read;  // written bytes, and how many of them are read; the rest becomes zeros
     uint32_t group;
   };
   std::vector<Copy> copies;
-  uint32_t copy_groups[kLanes] = {};  // that each lane has closed
+  uint32_t copy_groups[kLanes] = {};  // closed by each lane
 
-  // Products of its warpgroup that were asked for and are not there yet: this warp's 16 rows.
+  // Products of its warpgroup that were issued and are not done: this warp's 16 rows.
   struct Product {
     const Instruction* instruction;
     uint64_t left, right;     // descriptors
@@ -91,8 +91,8 @@ class Warp {
   std::vector<Product> products;
   uint32_t product_groups = 0;
   int products_begun = 0;
-  // By a register's beginning / 64. When it was last written (in this warp's instructions), and by how many products
-  // that are under way it is being summed up, or read as a left operand.
+  // Per register's begin / 64: when it was last written (in this warp's instructions), and in how many unfinished
+  // products it is a sum or a left operand.
   std::vector<uint64_t> written_at;
   std::vector<uint8_t> summing, reading;
   uint64_t fenced_at = 0, time = 0;
@@ -107,7 +107,7 @@ class Warp {
 
   template <bool kWatched>
   void Straight(Group& group, int32_t end);
-  // Takes `mask` of groups_[g] out of it, behind the instruction that it is at; the rest stays.
+  // Takes `mask` out of groups_[g], to continue after its instruction; the rest stays.
   void PassBy(size_t g, Mask mask);
   void Meet();
   void TakeResults(const Instruction& call, Mask mask);

@@ -1,4 +1,4 @@
-// What the lanes of a warp tell each other: shfl (PTX ISA).
+// Exchanges between the lanes of a warp: shfl (PTX ISA).
 #include "ptx_decoding.h"
 #include "ptx_lanes.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 enum class Shuffle : int64_t { kUp, kDown, kButterfly, kIndex };
 
-// As the ISA's pseudocode has it: c holds a clamp and a mask of lanes that divides the warp into segments.
+// By the ISA's pseudocode: c holds a clamp and a mask of lanes that divides the warp into segments.
 void Exchange(Warp& warp, const Instruction& i, Mask mask) {
   uint32_t before[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) before[lane] = warp.In<uint32_t>(i.a)[lane];

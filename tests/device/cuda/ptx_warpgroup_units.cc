@@ -52,7 +52,7 @@ bool Gather(Warp& warp, uint64_t descriptor, bool k_major, int first_row, int ro
   SharedMemory& shared = warp.block().shared();
   const int thread = warp.thread(0);
   const auto chunk = [&](int64_t byte) -> const std::byte* {
-    // The pattern follows from the address: bits 4 and up are exchanged with bits 7 and up.
+    // The pattern follows from the address: bits 4 and up are XORed with bits 7 and up.
     const int64_t address = (o.begin + byte) ^ (((o.begin + byte) >> 7 & (o.swizzle / 16 - 1)) << 4);
     const std::byte* const at = shared.ReadByUnits(address, 16, thread);
     if (at == nullptr) warp.Fail(0, "has " + shared.error());
@@ -153,10 +153,10 @@ void Begin(Warp& warp, const Instruction& i, Mask) {
     return warp.Fail(0, "has another product than another warp of its group, which has that of line " +
                             std::to_string(all[ordinal].line));
   }
-  // What arithmetic wrote has to be fenced; sums of products of the same shape follow each other without.
+  // Results of arithmetic must be fenced; sums of products of the same shape follow each other without.
   const auto fenced = [&](const Operand& o) {
     if (warp.written_at[Slot(o)] <= warp.fenced_at) return;
-    warp.Fail(0, "has a register that was written without wgmma.fence behind it");
+    warp.Fail(0, "has a register that was written without wgmma.fence after it");
   };
   for (size_t k = 0; k < columns / 2; ++k) fenced(i.many[k]);
   if (left_in_registers) {
@@ -171,7 +171,7 @@ void Begin(Warp& warp, const Instruction& i, Mask) {
     }
   }
   for (const Warp::Product& other : warp.products) {
-    // Registers that two products share have to be all the same.
+    // Registers that two products share must be exactly the same.
     bool shares = false, equal = (other.instruction->number & kColumns) == static_cast<int64_t>(columns);
     for (size_t k = 0; k < columns / 2; ++k) shares |= warp.summing[Slot(i.many[k])] > 0;
     for (size_t k = 0; equal && k < columns / 2; ++k) equal = other.instruction->many[k].at == i.many[k].at;
@@ -186,7 +186,7 @@ void Begin(Warp& warp, const Instruction& i, Mask) {
     }
   }
   if (block.failed()) return;
-  // Wrong operands show where the product is asked for.
+  // Wrong operands show where the product is issued.
   float left[kWarpRows][kDepth], right[256][kDepth];
   if (!Gather(warp, product, left, right)) return;
   for (size_t k = 0; k < columns / 2; ++k) ++warp.summing[Slot(i.many[k])];

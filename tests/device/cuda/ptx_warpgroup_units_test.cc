@@ -1,4 +1,4 @@
-// A product of a warpgroup, and what may not be left out around it. Swizzled layouts: ptx_triton_test.cc.
+// A warpgroup's product, and the calls around it that must not be missing. Swizzled layouts: ptx_triton_test.cc.
 #include <cmath>
 
 #include "ptx_floating_point.h"
@@ -103,7 +103,7 @@ TEST(PtxWarpgroupUnits, NothingAroundAProductMayBeLeftOut) {
 }
 
 TEST(PtxWarpgroupUnits, WhatIsOverwrittenBeforeItIsWaitedForIsNotWhatWasThere) {
-  // Another warp's rows, and a fence: allowed to be written, had the product been waited for.
+  // Another warp's rows, and a fence: the write would be allowed if the product had been waited for.
   Steps steps;
   steps.between =
       "bar.sync 0; mov.u32 %r4, 0; st.shared.v4.u32 [%r3], {%r4, %r4, %r4, %r4}; fence.proxy.async.shared::cta; "

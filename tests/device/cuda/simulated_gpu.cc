@@ -10,7 +10,7 @@ namespace temper::cuda {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-// As their data sheets and CUDA's programming guide have it ("Technical Specifications per Compute Capability").
+// From data sheets and CUDA's programming guide ("Technical Specifications per Compute Capability").
 constexpr GpuFacts kGpus[] = {
     {"7.0", "simulated V100", 7, 0, 80, 16 * kGiB, 96 << 10},
     {"8.0", "simulated A100", 8, 0, 108, 80 * kGiB, 163 << 10},

@@ -7,7 +7,7 @@
 namespace temper::cuda {
 namespace {
 
-// A GPU goes on without being asked: ranks may be waiting for what this one has enqueued and not waited for.
+// A GPU makes progress unasked: ranks may wait for work that this one has enqueued and not waited for.
 constexpr auto kWhile = std::chrono::milliseconds(20);
 
 struct AllStreams {

@@ -1,6 +1,6 @@
-// Streams, events and graphs of the GPU that tests simulate: what the opaque types of CUDA's runtime point to. Work on
-// a stream is done in its order, by a thread of the stream's own, and as late as CUDA allows: when somebody waits for
-// it, or long after nobody has enqueued more. So a wait that is missing shows as wrong bytes.
+// Streams, events and graphs of the simulated GPU: what the opaque types of CUDA's runtime point to. A thread of the
+// stream's own does its work in order, and as late as CUDA allows: when another thread waits for it, or long after the
+// last was enqueued. So a missing wait shows as wrong bytes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 
 namespace temper::cuda {
 
-// Done in its turn. What it ends with, where that is not cudaSuccess, is the GPU's error from then on.
+// Done in order. A result other than cudaSuccess is the GPU's error from then on.
 using Work = std::function<cudaError_t()>;
 
 class WorkQueue {
@@ -26,7 +26,7 @@ class WorkQueue {
   ~WorkQueue();
   void Enqueue(Work work);
   size_t enqueued();
-  // Until that much of it is done.
+  // Waits until that much of it is done.
   void WaitFor(size_t position);
   bool IsDone(size_t position);
 
@@ -42,13 +42,13 @@ class WorkQueue {
   std::thread worker_;
 };
 
-// What is recorded instead of done.
+// Work that is captured instead of done.
 struct Capture {
   std::vector<Work> work;
   bool invalid = false;
 };
 
-// All streams that there are.
+// All existing streams.
 void SynchronizeStreams();
 
 }  // namespace temper::cuda
@@ -56,19 +56,19 @@ void SynchronizeStreams();
 struct CUstream_st {
   CUstream_st();
   ~CUstream_st();
-  // Does, or records.
+  // Does it, or captures it.
   void Enqueue(temper::cuda::Work work);
 
-  ApartStreamHandle handle;  // first: libraries that stand in for the vendor's know a stream as one of these
+  ApartStreamHandle handle;  // first: stand-ins for vendors' libraries know a stream as one of these
   std::shared_ptr<temper::cuda::WorkQueue> queue = std::make_shared<temper::cuda::WorkQueue>();
-  std::unique_ptr<temper::cuda::Capture> capture;  // while it records
+  std::unique_ptr<temper::cuda::Capture> capture;  // while it captures
 };
 
 struct CUevent_st {
   unsigned flags = 0;
   std::shared_ptr<temper::cuda::WorkQueue> queue;  // nullptr: it marks no place yet
   size_t position = 0;
-  const temper::cuda::Capture* capture = nullptr;  // it marks a place of a recording
+  const temper::cuda::Capture* capture = nullptr;  // it marks a place in a capture
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 

@@ -1,6 +1,6 @@
-// A library with those of the CUDA driver's functions that cuDNN looks for before it makes a plan, for tests without a
-// GPU: there is no device, what is loaded is taken and never run. cuDNN and NVRTC want the others to be there, too; who
-// calls one is told that there is no device.
+// A stand-in for the CUDA driver's functions that cuDNN looks up before it makes a plan, for tests without a GPU: there
+// is no device, and loaded code is accepted and never run. cuDNN and NVRTC require the others to exist, too; calling
+// one returns that there is no device.
 #include <cstdint>
 
 extern "C" {

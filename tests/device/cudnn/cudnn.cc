@@ -1,10 +1,10 @@
-// A library with those of cuDNN's functions that are used, for tests: it computes what a graph of operations means, an
-// operation after the other, in the host's memory and at once. What is not there (rows, columns and terms beyond a
-// document's end) is NaN, so that a graph that lets it through shows. It also is as particular as cuDNN is found to be:
-// the first engine that it proposes cannot be had, the backward pass is engine 5 with the choices of its version, and
+// A stand-in for the cuDNN functions that are used, for tests: it computes what a graph of operations means, one
+// operation after the other, in the host's memory and at once. Missing data (rows, columns and terms beyond a
+// document's end) is NaN, so that a graph that lets it through shows. It is as strict as cuDNN was observed to be: the
+// first engine that it proposes is not available, the backward pass is engine 5 with the choices of its version, and
 // addresses must be given for all tensors in memory, and for no others.
 //
-// Heads of 48 elements have no engine; those of 112 want a GiB of workspace; with 7 heads a run fails.
+// Heads of 48 elements have no engine; those of 112 need a GiB of workspace; with 7 heads a run fails.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -81,7 +81,7 @@ const std::vector<CudnnAttribute>& OperandsOf(CudnnKind kind) {
   }
 }
 
-// The tensors that lie in memory, and numbers.
+// The tensors in memory, and numbers.
 std::map<int64_t, const Descriptor*> InMemory(const Descriptor& graph) {
   std::map<int64_t, const Descriptor*> found;
   for (const Descriptor* operation : graph.descriptors.at(CudnnAttribute::kGraphOperations)) {
@@ -105,7 +105,7 @@ class Interpreter {
       if (operation->kind != CudnnKind::kReductionOperation) continue;
       const Descriptor &x = *operation->Get(CudnnAttribute::kReductionX),
                        &y = *operation->Get(CudnnAttribute::kReductionY);
-      // Parts lie where their sum does, as many times as far apart as they are wider.
+      // Parts have the places of their sum, spread by the ratio of widths.
       if (x.starts() != nullptr && x.starts() == y.starts()) wider_[&x] = x.stride(2) / y.stride(2);
     }
   }
@@ -123,7 +123,7 @@ class Interpreter {
 
   int64_t LengthOf(int64_t batch) const { return static_cast<const int32_t*>(addresses_.at(lengths_->id()))[batch]; }
 
-  // Calls f(i, element) for those of the elements that are there.
+  // Calls f(i, element) for existing elements.
   template <class F>
   void ForEach(const Descriptor& t, const F& f) const {
     const bool by_columns = t.dim(3) > 1 && t.stride(3) > t.stride(2);  // tokens are columns
@@ -175,7 +175,7 @@ class Interpreter {
     });
   }
 
-  // Where element i of `t` finds its own in a tensor whose dims may be smaller: heads that are shared, or ones.
+  // The place of element i of `t` in a tensor with smaller dims: shared heads, or ones.
   static size_t Place(const Descriptor& t, const Descriptor& smaller, int64_t i) {
     int64_t place[4];
     for (size_t d = 4; d-- > 0; i /= t.dim(d)) place[d] = i % t.dim(d);
@@ -330,7 +330,7 @@ const Descriptor& GraphOf(const Descriptor& plan) {
               ->Get(CudnnAttribute::kEngineGraph);
 }
 
-// The engine of a configuration can be had.
+// Whether a configuration's engine is available.
 int CheckEngine(const Descriptor& config) {
   const Descriptor* const engine = config.Get(CudnnAttribute::kEngineConfigEngine);
   if (engine == nullptr || engine->Get(CudnnAttribute::kEngineGraph) == nullptr) return kBadParameter;

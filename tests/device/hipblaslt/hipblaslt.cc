@@ -1,7 +1,7 @@
-// A library with those of hipBLASLt's functions that are used, for tests: it multiplies in the host's memory, at once.
-// It has no kernel of products with 7 columns, as libraries have none of some, none where the workspace is less than 1
-// KiB, and says of products with 11 that they are not supported. Of those with 13 its choice is one that it calls
-// invalid; and as ROCm 6.0's it has no kernel for a bias that is nowhere.
+// A stand-in for the hipBLASLt functions that are used, for tests: it multiplies in the host's memory, at once. Like
+// real libraries it lacks some kernels: it has none for products with 7 columns or for a workspace of less than 1 KiB,
+// and says that those with 11 are not supported. For those with 13 its choice is one that it calls invalid. As in ROCm
+// 6.0 it has no kernel for a bias without an address.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

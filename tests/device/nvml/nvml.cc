@@ -1,5 +1,5 @@
-// A library with those of NVML's functions that are used, for tests: one GPU, at 0000:19:00.0, whose processes
-// TEST_NVML lists as "4711:1000 4712:-1", with what each holds.
+// A stand-in for the NVML functions that are used, for tests: one GPU, at 0000:19:00.0, whose processes TEST_NVML lists
+// as "4711:1000 4712:-1", with the memory of each.
 #include <cstdlib>
 #include <cstring>
 #include <sstream>

@@ -1,6 +1,6 @@
-// The AMX instructions that products use, carried out by AVX-512 as Intel's manual words them (Software Developer's
+// The AMX instructions that products use, executed by AVX-512 as Intel's manual describes them (Software Developer's
 // Manual, volume 2: LDTILECFG, TILELOADD, TDPBF16PS, ...), under the names of their intrinsics. Each thread has
-// registers of its own, and what would fault on a processor ends the test.
+// registers of its own. What would fault on a processor ends the test.
 #pragma once
 
 #include <immintrin.h>
@@ -65,8 +65,8 @@ struct EmulatedTiles {
   static __m512 Odd(__m512i pairs) {
     return Flush(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)))));
   }
-  // Of a row's pairs the first elements are summed apart from the second ones, each product by an fma rounded to the
-  // nearest; the two sums, added, are then added to the register's.
+  // Sums the first elements of a row's pairs apart from the second ones, each product by an fma rounded to the nearest;
+  // the two sums, added, are then added to the register's.
   void MultiplyPairs(int c, int a, int b) {
     Check(configured && rows[c] == rows[a] && row_bytes[c] == row_bytes[b] && row_bytes[a] == 4 * rows[b] && c != a &&
           c != b && a != b);

@@ -26,7 +26,7 @@ Status AttentionCached(const Call& call) {
   const int64_t group = H / K, window = call.attributes().IntOr("window", 0);
   const double scale = call.attributes().Double("scale");
   if (length < 0 || length + S > C) {
-    return InvalidArgument(fmt::format("{} new tokens do not fit behind {} in a cache of {}", S, length, C));
+    return InvalidArgument(fmt::format("{} new tokens do not fit after {} in a cache of {}", S, length, C));
   }
   Append(call.In(3), call.In(1), length, k);
   Append(call.In(4), call.In(2), length, v);

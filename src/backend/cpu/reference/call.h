@@ -47,7 +47,7 @@ class Call {
   const std::vector<TensorType>& input_types() const { return spec_.inputs; }
   const Attributes& attributes() const { return spec_.attributes; }
   uint64_t rng_name_hash() const { return args_.rng_name_hash; }
-  Exchange* exchange() const { return exchange_; }  // nullptr where the instruction is of one rank
+  Exchange* exchange() const { return exchange_; }  // nullptr if the instruction involves only one rank
   // At least `n` doubles of the kernel's own, contents undefined; one such array per run. Allocates on the first run.
   double* Scratch(int64_t n) const {
     if (static_cast<int64_t>(scratch_.size()) < n) scratch_.resize(n);
@@ -61,7 +61,7 @@ class Call {
   std::vector<double>& scratch_;
 };
 
-// One per op of kernels, in the file of its name. An error is data out of range (a token outside of the table).
+// One per op with a kernel, in the file of its name. An error is data out of range (a token outside the table).
 #define TEMPER_KERNEL_OP(name) Status name(const Call& call);
 #include "graph/op_list.inc"
 

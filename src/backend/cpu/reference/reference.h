@@ -8,10 +8,10 @@
 
 namespace temper {
 
-// Lives as long as the program. Its kernels use one thread and no workspace; what scratch they need they own.
+// Lives as long as the program. Its kernels use one thread and no workspace; they own the scratch they need.
 KernelTable& ReferenceKernels();
 
-// The kernel of an instruction that may exchange numbers with other ranks. kUnsupported for collectives, and where an
+// The kernel of an instruction that may exchange numbers with other ranks. kUnsupported for collectives, and if an
 // instruction needs an exchange and has none.
 Result<std::unique_ptr<Kernel>> MakeReferenceKernel(const KernelSpec& spec, std::unique_ptr<Exchange> exchange);
 

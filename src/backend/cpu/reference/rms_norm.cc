@@ -9,7 +9,7 @@ namespace temper::reference {
 Status RmsNorm(const Call& call) {
   const Operand x_TD = call.In(0), w_D = call.In(1), y_TD = call.Out(0), rstd_T = call.Out(1);
   const double eps = call.attributes().Double("eps");
-  const int64_t T = rstd_T.elements(), D = w_D.elements();  // of groups, too
+  const int64_t T = rstd_T.elements(), D = w_D.elements();  // a group counts as a row
   for (int64_t t = 0; t < T; ++t) {
     double squares = 0;
     for (int64_t d = 0; d < D; ++d) squares += x_TD[t * D + d] * x_TD[t * D + d];

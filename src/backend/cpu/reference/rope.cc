@@ -2,19 +2,23 @@
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
+#include "graph/ops/rope_table.h"
 
 namespace temper::reference {
 
-// table[t] = cos(position * inv_freq) in [0, E/2), sin in [E/2, E).
+// table[t] = scale * cos(position * inv_freq) in [0, R/2), scale * sin in [R/2, R), or the two in turn.
 Status RopeTable(const Call& call) {
-  const Operand position_T = call.In(0), table_TE = call.Out(0);
+  const Operand position_T = call.In(0), table_TR = call.Out(0);
+  const RopeTableShape shape(call.attributes());
   const std::vector<double>& inv_freq = call.attributes().Doubles("inv_freq");
-  const int64_t half = static_cast<int64_t>(inv_freq.size());
   for (int64_t t = 0; t < position_T.elements(); ++t) {
-    for (int64_t e = 0; e < half; ++e) {
-      const double angle = static_cast<double>(position_T.Int(t)) * inv_freq[e];
-      table_TE.Store(t * 2 * half + e, std::cos(angle));
-      table_TE.Store(t * 2 * half + half + e, std::sin(angle));
+    const auto position = static_cast<int32_t>(position_T.Int(t));
+    const double scale = shape.ScaleAt(position);
+    for (int64_t e = 0; e < shape.half; ++e) {
+      const double angle = static_cast<double>(position) * inv_freq[static_cast<size_t>(e)];
+      const int64_t row = t * 2 * shape.half;
+      table_TR.Store(row + shape.CosineAt(e), scale * std::cos(angle));
+      table_TR.Store(row + shape.SineAt(e), scale * std::sin(angle));
     }
   }
   return OkStatus();
@@ -22,18 +26,21 @@ Status RopeTable(const Call& call) {
 
 // (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin); inverse: by the negative angle, which is the adjoint.
 Status Rope(const Call& call) {
-  const Operand x = call.In(0), table_TE = call.In(1), y = call.Out(0);
-  const int64_t E = call.attributes().Int("head_dim"), heads = x.columns() / E, half = E / 2;
+  const Operand x = call.In(0), table_TR = call.In(1), y = call.Out(0);
+  const int64_t E = call.attributes().Int("head_dim"), R = table_TR.columns(), heads = x.columns() / E, half = R / 2;
+  const bool interleaved = call.attributes().Flag("interleaved");
   const double sign = call.attributes().Flag("inverse") ? -1 : 1;
   for (int64_t t = 0; t < x.rows(); ++t) {
     for (int64_t h = 0; h < heads; ++h) {
+      const int64_t head = (t * heads + h) * E;
       for (int64_t e = 0; e < half; ++e) {
-        const int64_t i = (t * heads + h) * E + e;
-        const double cos = table_TE[t * E + e], sin = sign * table_TE[t * E + half + e];
-        const double x0 = x[i], x1 = x[i + half];
-        y.Store(i, x0 * cos - x1 * sin);
-        y.Store(i + half, x1 * cos + x0 * sin);
+        const int64_t first = interleaved ? 2 * e : e, second = interleaved ? 2 * e + 1 : e + half;
+        const double cos = table_TR[t * R + first], sin = sign * table_TR[t * R + second];
+        const double x0 = x[head + first], x1 = x[head + second];
+        y.Store(head + first, x0 * cos - x1 * sin);
+        y.Store(head + second, x1 * cos + x0 * sin);
       }
+      for (int64_t e = R; e < E; ++e) y.Store(head + e, x[head + e]);
     }
   }
   return OkStatus();

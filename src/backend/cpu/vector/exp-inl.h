@@ -1,4 +1,4 @@
-// exp and what is made of it: the logistic function and the Gaussian tail. u is f32's unit roundoff, 2^-24.
+// exp and functions made from it: the logistic function and the Gaussian tail. u is f32's unit roundoff, 2^-24.
 #pragma once
 
 namespace temper {

@@ -36,6 +36,20 @@ TEMPER_VEC Floats Set(float x) {
   return _mm256_set1_ps(x);
 }
 
+// Of pairs of lanes (a, b): (b, a), (a, a), (b, b); and (-1, 1).
+TEMPER_VEC Floats SwapPairs(Floats x) {
+  return _mm256_permute_ps(x, 0xB1);
+}
+TEMPER_VEC Floats FirstOfPairs(Floats x) {
+  return _mm256_moveldup_ps(x);
+}
+TEMPER_VEC Floats SecondOfPairs(Floats x) {
+  return _mm256_movehdup_ps(x);
+}
+TEMPER_VEC Floats AlternatingSigns() {
+  return _mm256_blend_ps(Set(-1), Set(1), 0xAA);
+}
+
 TEMPER_VEC Floats Load(const float* p, Full) {
   return _mm256_loadu_ps(p);
 }

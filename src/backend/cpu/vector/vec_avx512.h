@@ -40,6 +40,19 @@ TEMPER_VEC Floats Zero() {
 TEMPER_VEC Floats Set(float x) {
   return _mm512_set1_ps(x);
 }
+// Of pairs of lanes (a, b): (b, a), (a, a), (b, b); and (-1, 1).
+TEMPER_VEC Floats SwapPairs(Floats x) {
+  return _mm512_permute_ps(x, 0xB1);
+}
+TEMPER_VEC Floats FirstOfPairs(Floats x) {
+  return _mm512_moveldup_ps(x);
+}
+TEMPER_VEC Floats SecondOfPairs(Floats x) {
+  return _mm512_movehdup_ps(x);
+}
+TEMPER_VEC Floats AlternatingSigns() {
+  return _mm512_mask_blend_ps(0xAAAA, Set(-1), Set(1));
+}
 
 // Lanes not loaded are zero.
 TEMPER_VEC Floats Load(const float* p, Full) {

@@ -14,20 +14,20 @@
 
 namespace temper {
 
-// A multiple of every vector length and of dropout's group of draws: ranges that start at a multiple of it are served
-// without a split vector, and give the bits that one long range would.
+// A multiple of every vector length and of dropout's group of draws: ranges that start at a multiple of it are
+// processed without a split vector, and give the bits of one long range.
 inline constexpr int64_t kRangeAlignment = 64;
 
 // Columns that one call of sum_rows takes: four vectors of AVX-512, eight of AVX2, kept in registers.
 inline constexpr int64_t kSumRowsColumns = 64;
-// Rows whose contributions to a parameter's gradient are summed before they meet those of other rows. Fixed, so the sum
+// Rows whose contributions to a parameter's gradient are summed before those of other rows are added. Fixed, so the sum
 // does not depend on the thread count; the workspace rules of the norms' backward (graph/ops) count by it too.
 inline constexpr int64_t kSumRowsBlock = 64;
 
 struct DropoutDraws {
   uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
-  uint32_t threshold;     // survives where the upper 24 bits of the draw are at least this
+  uint32_t threshold;     // an element survives if the upper 24 bits of its draw are at least this
   float scale;            // 1 / (1 - p)
 };
 
@@ -53,11 +53,14 @@ struct VectorKernelsOf {
                             int64_t rows, int64_t D, T* d_x_TD, float* d_w_D);
   void (*layer_norm)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
                      float* mean_T, float* rstd_T);
-  // As above; d_w_D and d_b_D are both there or both nullptr.
+  // As above; d_w_D and d_b_D are both set or both nullptr.
   void (*layer_norm_backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* mean_T, const float* rstd_T,
                               const T* acc_TD, int64_t rows, int64_t D, T* d_x_TD, float* d_w_D, float* d_b_D);
   // sign -1: inverse.
-  void (*rope)(const T* x, const float* table_TE, float sign, int64_t rows, int64_t heads, int64_t E, T* y);
+  // Turns the first R of the E elements of each head.
+  void (*rope)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E, int64_t R, T* y);
+  void (*rope_interleaved)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E,
+                           int64_t R, T* y);
 
   // y[c] = acc[c] (0 if nullptr) + sum over rows of x[row * stride + c], c < columns <= kSumRowsColumns.
   void (*sum_rows)(const T* x, int64_t rows, int64_t stride, int64_t columns, const float* acc, float* y);
@@ -68,7 +71,7 @@ struct VectorKernelsOf {
   // `weight` may be nullptr. The states may be updated in place.
   void (*adamw)(const AdamwScalars& scalars, const float* master, const float* g, const float* m, const float* v,
                 float* new_master, float* new_m, float* new_v, T* weight, int64_t n);
-  // As above; `momentum` and `new_momentum` are both there or both nullptr.
+  // As above; `momentum` and `new_momentum` are both set or both nullptr.
   void (*sgd)(const SgdScalars& scalars, const float* master, const float* g, const float* momentum, float* new_master,
               float* new_momentum, T* weight, int64_t n);
 };

@@ -78,7 +78,7 @@ std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Contex
                              .scale = static_cast<float>(a.Double("scale"))};
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
   Faults::Word fault = context.faults->Register([heads](int64_t) {
-    return std::to_string(heads.tokens) + " new tokens do not fit behind those in a cache of " +
+    return std::to_string(heads.tokens) + " new tokens do not fit after those in a cache of " +
            std::to_string(heads.capacity);
   });
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {

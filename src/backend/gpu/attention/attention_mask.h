@@ -1,6 +1,6 @@
-// Which scores of a warp count: those of keys that their query sees (attention_sees.h). A warp has them as sums of U's,
+// Which scores of a warp count: those of keys that their query sees (attention_sees.h). A warp holds them as sums of U,
 // a matrix unit (warp_matrix.h): queries by keys (SeenKeys) or keys by queries (SeenPlaces); those that do not count
-// become -infinity. Most tiles have none of these, which one look at their first and last rows tells.
+// become -infinity. Most tiles have none of these, which a check of their first and last rows shows.
 #pragma once
 
 #include "backend/gpu/attention/attention_sees.h"
@@ -10,10 +10,10 @@ namespace temper::gpu {
 
 // Tokens are counted in 32 bits here, as document starts are: registers are short.
 
-// Which keys a warp's queries see: of later queries neither the first key nor the last comes earlier.
+// Which keys a warp's queries see: neither the first key nor the last decreases from query to query.
 template <class U>
 struct SeenKeys {
-  int first[U::kHeldRows], end[U::kHeldRows];  // by this lane's queries; of what is none, no key
+  int first[U::kHeldRows], end[U::kHeldRows];  // by this lane's queries; for rows that are no query, no key
   int begin, any_end;                          // by any query of the block
   int all_from, all_to;                        // by all of the warp
 
@@ -55,7 +55,7 @@ struct SeenKeys {
   }
 };
 
-// The places of keys that a query sees; of what is no query, none.
+// The places of keys that a query sees; none for rows that are no query.
 struct SeenPlaces {
   int first, last;
 
@@ -67,14 +67,14 @@ struct SeenPlaces {
   }
 };
 
-// Whether `queries`, which see what stands from seen[at] on, all see `keys`, whose places stand in `places`.
+// Whether `queries`, whose visible places start at seen[at], all see `keys`, whose places start at `places`.
 __device__ __forceinline__ bool AllSee(Shared<SeenPlaces> seen, int at, int queries, Shared<int> places, int keys) {
   const SeenPlaces by_first = seen[at], by_last = seen[at + queries - 1];
   const int first = places[0], last = places[keys - 1];
   return by_first.last >= last && by_last.first <= first && by_last.last >= 0;
 }
-// Scores of keys whose places stand from places[row] on, and of queries that see what stands from seen[at] on. Behind
-// the last key there are some, too, of which nothing is stored.
+// Scores of keys whose places are from places[row] on, for queries whose visible places are from seen[at] on. There are
+// also some after the last key, of which nothing is stored.
 template <class U, int kTiles>
 __device__ __forceinline__ void MaskKeys(Shared<SeenPlaces> seen, int at, Shared<int> places, int row, int lane,
                                          typename U::C (&score)[kTiles]) {

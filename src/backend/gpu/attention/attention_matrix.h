@@ -1,7 +1,7 @@
-// What the kernels of attention on matrix units share: bf16, heads of up to 128 elements. A block has four warps, each
-// with 16 rows (queries or keys; 32 on AMD) of one head in registers; tiles of 64 rows of what they meet lie in shared
-// memory, bf16 as they came. Scores and sums are f32; p and d_s are rounded to bf16 before their products, as on the
-// CPU.
+// Shared by the kernels of attention on matrix units: bf16, heads of up to 128 elements. A block has four warps, each
+// with 16 rows (queries or keys; 32 on AMD) of one head in registers. The tiles of 64 rows that they are multiplied
+// with are in shared memory, bf16 as in memory. Scores and sums are f32; p and d_s are rounded to bf16 before their
+// products, as on the CPU.
 //
 // Per 16 x 16 of a tile that is read from shared memory a warp of NVIDIA's does 2 x 4096 flops: 2048 flops per cycle
 // and multiprocessor at 128 bytes per cycle, which is less than Hopper's matrix units do, and more than half of
@@ -14,7 +14,7 @@
 namespace temper::gpu {
 
 // Made where matrix units can do it; nullptr elsewhere. R is bf16 with Causal, f32 with Dealt. `fault`: as in
-// attention.cu; taken by what is made. `acc`: with what the steps before gave.
+// attention.cu; the kernel takes it over. `acc`: continues from the results of the steps before.
 template <class R, class Sees>
 std::unique_ptr<Kernel> MakeMatrixAttention(const Heads& heads, const Sees& sees, bool acc, const Context& context,
                                             Faults::Word* fault);
@@ -30,7 +30,7 @@ struct MatrixTile {
   using Unit = U;
   static constexpr int kE = kWidth;                           // elements of a head, zeros beyond those it has
   static constexpr int kThreads = kMatrixWarps * U::kLanes;   // of a block
-  static constexpr int kBlockRows = kMatrixWarps * U::kRows;  // that it has in registers
+  static constexpr int kBlockRows = kMatrixWarps * U::kRows;  // in registers
   static constexpr int kSteps = kE / 16;                      // of a product's terms
   static constexpr int kColumnTiles = kE / U::kColumns;       // of an output
   static constexpr int kScores = U::kSpan / U::kColumns;      // sums of kRows x kSpan
@@ -41,8 +41,8 @@ struct MatrixTile {
   static_assert(kRowsAtOnce % 8 == 0);
 };
 
-// Products read whole chunks of 16 bytes; the largest score is found before scores are scaled, which must keep their
-// order.
+// Products read whole chunks of 16 bytes; the largest score is found
+// before scores are scaled, and scaling must keep their order.
 inline bool FitsMatrixTiles(const Heads& heads) {
   return heads.E <= 128 && heads.E % 8 == 0 && heads.scale > 0;
 }
@@ -77,7 +77,7 @@ class TileCopy {
     }
     Unit::CloseCopies();
   }
-  // The tile is this thread's to read after a barrier. REQUIRES: kPending groups were closed after this one.
+  // This thread may read the tile after a barrier. REQUIRES: kPending groups were closed after this one.
   template <int kPending>
   __device__ __forceinline__ void Finish(Shared<Bf16Bits> tile) {
     if constexpr (Unit::kCopiesBeside) {
@@ -90,7 +90,7 @@ class TileCopy {
 
  private:
   using Unit = typename M::Unit;
-  // This thread's n-th 16 bytes: whether there are any, and where they go. Every eighth row of a tile lies alike.
+  // This thread's n-th 16 bytes: whether there are any, and where they go. Rows 8 apart are laid out alike.
   __device__ bool There(int n) const { return n * M::kRowsAtOnce < rows_; }
   __device__ static int Place(int n) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -120,7 +120,7 @@ __device__ __forceinline__ void LoadRows(const bf16* x, int64_t begin, int64_t e
   }
 }
 
-// The rows from `begin` on, before `end`, of head h of y_T(H*E): y = factor sums, + before where there is one.
+// The rows from `begin` on, before `end`, of head h of y_T(H*E): y = factor sums, + before if that is set.
 template <class U, class R, int kTiles>
 __device__ __forceinline__ void StoreRows(const typename U::C (&sums)[kTiles], float factor, const float* before,
                                           int begin, int end, int64_t heads, int64_t h, int64_t E, int lane, R* y) {

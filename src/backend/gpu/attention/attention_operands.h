@@ -1,4 +1,4 @@
-// What the kernels of attention and of the steps of a ring are given (graph/op.h): heads, and where operands lie.
+// Operands of the kernels of attention and of the steps of a ring (graph/op_list.inc): heads, and addresses.
 #pragma once
 
 #include "backend/gpu/faults.h"
@@ -11,7 +11,7 @@ struct Heads {
   float scale;
 
   __device__ int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
-  // The first key that query t sees: never outside of [0, t], whatever the data says.
+  // The first key that query t sees: never outside [0, t], whatever the data says.
   __device__ int64_t FirstSeen(const int* document_start_T, int64_t t) const {
     int64_t first = document_start_T[t];
     if (window > 0 && first < t - window + 1) first = t - window + 1;
@@ -28,7 +28,7 @@ inline Heads HeadsOf(const TensorType& q, const Attributes& a) {
           .scale = static_cast<float>(a.Double("scale"))};
 }
 
-// R: what outputs are stored in; T, or f32 where they go on to other steps. They may overwrite what came before them.
+// R: the type of the outputs; T, or f32 if they go on to other steps. They may overwrite the earlier ones.
 template <class T, class R>
 struct ForwardOperands {
   const T *q, *k, *v;
@@ -37,7 +37,7 @@ struct ForwardOperands {
   float* lse_TH;
   const float *o_before, *lse_before;  // of the keys of earlier steps, or nullptr
 };
-// `acc`: with what the steps before gave.
+// `acc`: continues from the results of the steps before.
 template <class T, class R>
 ForwardOperands<T, R> ForwardOperandsOf(const KernelArgs& args, bool acc) {
   return {.q = In<const T>(args, 0),

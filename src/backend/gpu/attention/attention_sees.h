@@ -3,7 +3,7 @@
 //
 //   First(heads, document_start_T, t), End(t)   query t sees keys [First, End). Neither falls as t grows, and neither
 //                                               leaves what there is, whatever the data says
-//   FirstQuery(s)                               the first query that may see key s or one behind it
+//   FirstQuery(s)                               the first query that may see key s or a later one
 //   PlaceOf(t), PlaceOfKey(s)                   which token of the whole rows query t is, and key s
 //   FirstPlace(heads, document_start_T, t)      query t sees keys whose place is in [FirstPlace, PlaceOf(t)]
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace temper::gpu {
 
-// Rows in one piece: a token sees what is before it.
+// Rows in one piece: a token sees the tokens before it.
 struct Causal {
   __device__ int64_t First(const Heads& heads, const int* document_start_T, int64_t t) const {
     return heads.FirstSeen(document_start_T, t);
@@ -27,8 +27,8 @@ struct Causal {
   }
 };
 
-// What a ContextPart says, in the 32 bits that places have, with one division per question: kernels ask for each query
-// of each tile.
+// The answers of a ContextPart, in the 32 bits that places have, with one division per question: kernels ask for each
+// query of each tile.
 class DealtPart {
  public:
   explicit DealtPart(const ContextPart& part)

@@ -19,8 +19,8 @@ struct RunningSoftmax {
   float sum[U::kHeldRows];      // of exp2(score - largest), of this lane's columns
   float rescale[U::kHeldRows];  // what was summed up before is to be multiplied by
 
-  // The steps before, where there are some, are one more key, which scores their lse and has their o as value. The
-  // warp's queries are those of [begin, end) that it has rows for; `out` comes as zeros.
+  // The result of the steps before, if any, is one more key, which scores their lse and has their o as value. The
+  // warp's queries are those of [begin, end) among its rows; `out` starts as zeros.
   template <class R, int kTiles>
   __device__ __forceinline__ RunningSoftmax(const ForwardOperands<bf16, R>& x, const Heads& heads, int begin, int end,
                                             int h, int lane, typename U::C (&out)[kTiles]) {
@@ -58,7 +58,7 @@ struct RunningSoftmax {
     for (int i = 0; i < U::kHeldRows; ++i) {
       const float before = largest[i];
       largest[i] = Larger()(before, U::template ReduceRow<Larger>(here[i]) * scale);
-      // No key of this query yet: nothing that could be taken from -inf.
+      // No key of this query yet: nothing to subtract from -inf.
       base[i] = largest[i] > -INFINITY ? largest[i] : 0;
       rescale[i] = Exp2Flush(before - base[i]);
       sum_here[i] = 0;

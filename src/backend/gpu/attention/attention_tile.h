@@ -1,16 +1,16 @@
-// What the kernels of attention without matrix units share: a block works on tiles of kTile rows (queries or keys) of
+// Shared by the kernels of attention without matrix units: a block works on tiles of kTile rows (queries or keys) of
 // one head, in f32 in shared memory. kLanes neighbouring threads share a row: each takes every kLanes-th column of a
 // tile.
 //
-// These are the kernels for f32, wide heads and GPUs without matrix units. Work per tile pair is 4 kTile^2 E flops on
-// 2 kTile E elements, so memory is not what limits them.
+// These are the kernels for f32, wide heads and GPUs without matrix units. Work per tile pair is 4 kTile^2 E flops on 2
+// kTile E elements, so memory does not bound them.
 #pragma once
 
 #include "backend/gpu/attention/attention_operands.h"
 
 namespace temper::gpu {
 
-// Wider heads would not leave the 48 KiB of shared memory that every GPU has for four tiles.
+// Wider heads would not fit four tiles into the 48 KiB of shared memory that every GPU has.
 inline constexpr int64_t kMostHeadDim = 256;
 
 template <int kTile, int kE>
@@ -27,7 +27,7 @@ using SmallHead = TileShape<32, 64>;
 using LargeHead = TileShape<16, 128>;
 using WideHead = TileShape<8, 256>;
 
-// Rows [first, end) of a head of x_T(H*E), as far as they exist; zeros for the rest of the tile.
+// Rows [first, end) of a head of x_T(H*E), if they exist; zeros for the rest of the tile.
 template <class S, class T>
 __device__ void LoadTile(const T* x, int64_t first, int64_t end, int64_t heads, int64_t h, int64_t E,
                          Shared<float> tile) {

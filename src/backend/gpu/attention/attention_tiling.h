@@ -1,6 +1,6 @@
 // The tiling of attention and of the steps of a ring without matrix units, and that of their backwards. No two blocks
-// write the same element, so there is nothing to add atomically: the same bits, run after run. Floor: 4 flops per
-// query, visible key and element; backward 10, where scores are made twice (14 here).
+// write the same element, so nothing needs atomic addition: the same bits, run after run. Floor: 4 flops per query,
+// visible key and element; backward 10, 14 here because scores are made twice.
 #pragma once
 
 #include "backend/gpu/attention/attention_sees.h"
@@ -9,8 +9,8 @@
 namespace temper::gpu {
 
 // A block per tile of queries and head passes over the keys that its queries see, keeping the running maximum, sum and
-// output of each (Dao 2023, FlashAttention-2). The steps before are one more key, which scores their lse and has their
-// o as value.
+// output of each (Dao 2023, FlashAttention-2). The result of the steps before is one more key, which scores their lse
+// and has their o as value.
 template <class T, class R, class S, class Sees>
 __global__ void AttentionTiles(ForwardOperands<T, R> x, Heads heads, Sees sees, int64_t* fault) {
   TEMPER_SHARED(float, q_tile, S::kElements);
@@ -50,7 +50,7 @@ __global__ void AttentionTiles(ForwardOperands<T, R> x, Heads heads, Sees sees, 
     }
     const float before = largest;
     largest = Max()(largest, ReduceRow<S, Max>(here));
-    // No key of this query yet: nothing to scale, and nothing that exp could take.
+    // No key of this query yet: nothing to scale, and no finite argument for exp.
     const bool any = largest > -INFINITY;
     const float rescale = any ? Exp(before - largest) : 1;
     float sum_here = 0;
@@ -72,7 +72,7 @@ __global__ void AttentionTiles(ForwardOperands<T, R> x, Heads heads, Sees sees, 
   if (lane == 0) x.lse_TH[t * heads.heads + h] = largest + Log(sum);
 }
 
-// `args`: of attention and attention_step (graph/op.h). `acc`: with what the steps before gave.
+// `args`: of attention and attention_step (graph/op_list.inc). `acc`: continues from the results of the steps before.
 template <class T, class R, class S, class Sees>
 Status LaunchAttention(const KernelArgs& args, const Heads& heads, const Sees& sees, bool acc, int64_t* fault,
                        gpuStream_t stream) {
@@ -83,7 +83,7 @@ Status LaunchAttention(const KernelArgs& args, const Heads& heads, const Sees& s
                        unsigned{kBlockThreads}, stream, x, heads, sees, fault);
 }
 
-// d_q = scale sum d_s k, by tiles of queries, with p = exp(score - lse) made anew, d_s = p (d_o . v - delta).
+// d_q = scale sum d_s k, by tiles of queries, with p = exp(score - lse) recomputed, d_s = p (d_o . v - delta).
 template <class T, class R, class S, class Sees>
 __global__ void QueryGradients(BackwardOperands<T, R> x, Heads heads, Sees sees) {
   TEMPER_SHARED(float, q_tile, S::kElements);

@@ -1,8 +1,8 @@
-// What the kernels of attention on Hopper's warpgroups share: bf16, heads of up to 128 elements. A block has two
-// warpgroups with 64 rows (queries or keys) of one head each; what these meet comes by, tile after tile, through two
-// places or three in shared memory: one is worked on while the next is copied. So a barrier per tile is enough, at
-// which every thread says that its part of the next tile has come, and that its products with the one before the last
-// are done.
+// Shared by the kernels of attention on Hopper's warpgroups: bf16, heads of up to 128 elements. A
+// block has two warpgroups with 64 rows (queries or keys) of one head each. The tiles that these
+// are multiplied with pass through two or three places in shared memory: one is used while the
+// next is copied. So one barrier per tile is enough, at which every thread says that its part of
+// the next tile has arrived, and that its products with the tile before the last are done.
 //
 // Scores and sums are f32; p and d_s are rounded to bf16 before their products, as on the CPU.
 #pragma once
@@ -28,7 +28,7 @@ inline constexpr int kBlockRows = 2 * kWarpgroupRows;
 inline bool FitsWarpgroups(const Heads& heads, const Context& context) {
   return HasWgmma(context.stream) && FitsMatrixTiles(heads);
 }
-// The first row that this thread's warp has of a block's from `begin` on.
+// The first row of this thread's warp, in a block whose rows begin at `begin`.
 __device__ __forceinline__ int WarpRow(int begin) {
   return begin + static_cast<int>(threadIdx.x) / Mma::kLanes * Mma::kRows;
 }
@@ -50,7 +50,7 @@ __device__ __forceinline__ void CopyRows(const bf16* x, int64_t first, int64_t e
   }
 }
 
-// All that was copied is there, and all that was multiplied is done, of every thread.
+// Waits until all copies have arrived and all products are done, for every thread.
 __device__ __forceinline__ void MeetAtTile() {
   AwaitCopies<0>();
   FenceTiles();

@@ -1,5 +1,5 @@
-// What is used of cuDNN 9's graph interface (its "backend API"): declared here, because neither its headers nor the
-// library are needed to build, and found in the library when a GPU is opened that is computed on with it. Numbers are
+// The part of cuDNN 9's graph interface (its "backend API") that is used. It is declared here, because neither its
+// headers nor the library are needed to build; the library is loaded when a GPU is opened that uses it. Numbers are
 // those of cudnn_graph_v9.h, which cuDNN 9 does not change. Host code, which does not depend on CUDA's headers.
 #pragma once
 
@@ -87,7 +87,7 @@ enum class CudnnAttribute : int {
   kDeviceJson = 2702,
 };
 
-// Of an attribute's elements.
+// The type of an attribute's elements.
 enum class CudnnElement : int {
   kHandle = 0,
   kDataType = 1,
@@ -139,12 +139,12 @@ struct CudnnApi {
   int (*finalize)(CudnnDescriptor descriptor);
   int (*execute)(CudnnHandle handle, CudnnDescriptor plan, CudnnDescriptor pack);
 
-  // kUnsupported where the library says that it has no such thing, with its reason; else kInvalidArgument.
+  // kUnsupported if the library says that it has no such thing, with its reason; else kInvalidArgument.
   Status StatusOf(int result, const std::string& what) const;
 };
 
-// Loads `library` (empty: libcudnn.so.9) once; it stays loaded. Errors, of one line: it is not there, it lacks a
-// function, or is older than 9.18, the first whose backward pass for packed documents gives the same bits again.
+// Loads `library` (empty: libcudnn.so.9) once; it stays loaded. Errors, of one line: it is missing, it lacks a
+// function, or it is older than 9.18, the first whose backward pass for packed documents gives the same bits again.
 Result<const CudnnApi*> LoadCudnn(const std::string& library = "");
 
 }  // namespace temper::gpu

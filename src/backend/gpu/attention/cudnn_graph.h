@@ -1,6 +1,6 @@
-// An operation graph of cuDNN's, and the plan that the library makes of it: descriptors in the order in which the
-// library wants them, all kept until the graph is gone. Errors are remembered: after the first every call does nothing,
-// and status() tells it.
+// An operation graph of cuDNN's, and the plan that the library makes of it: descriptors in the order that the library
+// requires, all kept until the graph is destroyed. Errors are remembered: after the first every call does nothing, and
+// status() returns it.
 #pragma once
 
 #include <array>
@@ -30,15 +30,15 @@ class CudnnGraph {
     CudnnType type = CudnnType::kF32;
   };
   // In memory, at the address that Run gives for `id`, 16-byte aligned. `starts`: where each of the batch begins, in
-  // elements, in place of the first stride; nothing: a stride.
+  // elements, instead of the first stride; nullopt: a stride.
   Tensor InMemory(int64_t id, CudnnType type, const Dims& dims, const Dims& strides, const Tensor* starts = nullptr);
-  // A number that Run's address lies in the host's memory of.
+  // A number in the host's memory, at Run's address.
   Tensor Number(int64_t id);
-  // That no memory holds: rows are contiguous, or columns where `transposed`.
+  // Not in memory: rows are contiguous, or columns if `transposed`.
   Tensor Virtual(CudnnType type, const Dims& dims, bool transposed = false);
   Tensor Virtual(CudnnType type, const Dims& dims, const Dims& strides, const Tensor* starts);
 
-  // c = a b, of which only the first lengths[batch] rows, columns or terms are there, where given.
+  // c = a b, of which only the first lengths[batch] rows, columns or terms exist, if given.
   struct Lengths {
     const Tensor *rows = nullptr, *columns = nullptr, *terms = nullptr;
   };
@@ -48,9 +48,9 @@ class CudnnGraph {
   void Reduce(CudnnReduction operation, const Tensor& x, const Tensor& y);
   void Reshape(const Tensor& x, const Tensor& y);
 
-  // Of a device: that of `handle`, or where that is nullptr what `json` describes.
+  // For a device: that of `handle`, or, if that is nullptr, the one that `json` describes.
   CudnnDescriptor Device(CudnnHandle handle, const std::string& json);
-  // The plan of the first engine that the library's heuristics find, of those that can be had.
+  // The plan of the first available engine among those that the library's heuristics find.
   void PlanByHeuristics(CudnnDescriptor device);
   struct KnobChoice {
     CudnnKnob knob;

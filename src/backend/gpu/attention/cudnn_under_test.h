@@ -1,4 +1,4 @@
-// For tests: attention by the library that has cuDNN's functions and computes what they mean (tests/device/cudnn).
+// For tests: attention by a library with cuDNN's functions that computes what they mean (tests/device/cudnn).
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace temper::gpu {
 
 inline constexpr char kTestCudnn[] = TEMPER_BINARY_DIR "/test_cudnn/libtest_cudnn.so.9";
 
-// Knows what it was asked for.
+// Records the requests.
 class CountedAttention final : public PackedAttention {
  public:
   CountedAttention() : library_(*MakeCudnnAttention(&runs, kTestCudnn)) {}

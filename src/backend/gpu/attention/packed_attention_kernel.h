@@ -5,8 +5,8 @@
 
 namespace temper::gpu {
 
-// The kernel of the instruction: by the context's library for batches whose documents it is made for, else `own`, which
-// computes the same. `own` itself where the context has no library, or it is not for such operands at all.
+// The kernel of the instruction: by the context's library for batches that it accepts, else `own`, which computes the
+// same. `own` itself if the context has no library, or it does not take such operands at all.
 std::unique_ptr<Kernel> WithPackedAttention(const KernelSpec& spec, const Context& context,
                                             std::unique_ptr<Kernel> own);
 

@@ -14,11 +14,11 @@ namespace gpu {
 class PackedAttention;
 }
 
-// How a kernel gets what it exchanges numbers with other ranks through; addresses are the host's.
+// Makes a kernel's exchange of numbers with other ranks; addresses are the host's.
 using EmulatedExchanges = std::function<Result<std::unique_ptr<DeviceExchange>>(AxisSet)>;
 
 // `packed`: a library that attends in the host's memory (gpu/kernels.h); outlives them.
-// Run's error is what the emulator or the kernel itself found wrong. Thread rule: the emulator's.
+// Run's error is the fault that the emulator or the kernel itself found. Thread rule: the emulator's.
 std::unique_ptr<KernelTable> MakeEmulatedGpuKernels(const simt::Machine& machine,
                                                     const EmulatedExchanges& exchanges = nullptr,
                                                     gpu::PackedAttention* packed = nullptr);

@@ -1,4 +1,4 @@
-// Matrix products for tests, by the host, as f32 sums in the order of k: what a vendor's library does on a GPU.
+// Matrix products for tests, by the host, as f32 sums in the order of k, in place of a vendor's library.
 #pragma once
 
 #include "backend/gpu/products/matrix_product.h"

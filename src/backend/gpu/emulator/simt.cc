@@ -16,7 +16,7 @@ namespace {
 
 namespace context = boost::context;
 
-constexpr int kNobody = -1, kSeveral = -2;
+constexpr int kNoThread = -1, kSeveral = -2;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ class SharedCells {
       : line(declared_at), size(element_size), data(elements * element_size, std::byte{0xFF}), cells(elements) {}
 
   struct Cell {
-    int writer = kNobody, reader = kNobody;
+    int writer = kNoThread, reader = kNoThread;
     int64_t written = -1, read = -1;  // in which interval between barriers, last
     int64_t nth = 0;                  // of the writer's writes
   };
@@ -181,7 +181,7 @@ class Block {
     CheckBounds(*s, i);
     SharedCells::Cell& cell = s->cells[i];
     const int self = running_->place.index;
-    if (cell.written < 0) Fail(fmt::format("reads {}, which nobody has written", NameOf(*s, i)));
+    if (cell.written < 0) Fail(fmt::format("reads {}, which was never written", NameOf(*s, i)));
     if (cell.written == interval_ && cell.writer != self) {
       Fail(fmt::format("reads {}, which thread {} wrote since the last __syncthreads", NameOf(*s, i), cell.writer));
     }

@@ -29,16 +29,16 @@ struct Machine {
   bool warpgroups = false;  // four warps have matrix units together (Hopper)
 };
 
-// Where the running thread is.
+// The coordinates of the running thread.
 struct ThreadPlace {
   Dim3 thread, block, block_dim, grid_dim;
   int index = 0;  // within the block
 };
 
-// Runs `body` as every thread of every block. Empty, or what went wrong first: "block 3: thread 7 ...".
+// Runs `body` as every thread of every block. Empty, or the first fault: "block 3: thread 7 ...".
 std::string Launch(const Machine& machine, Dim3 grid, Dim3 block, const std::function<void()>& body);
 
-// The rest is called by kernels while they run.
+// Kernels call the rest while they run.
 const ThreadPlace& Here();
 int WarpSize();
 void Barrier(int line);
@@ -48,14 +48,14 @@ uint64_t ExchangeBits(uint64_t bits, int mask, int line);
 using WarpWords = std::array<uint32_t, 8>;
 const WarpWords* ExchangeWords(const WarpWords& mine, int line);
 // Work that a GPU does in the background for a thread: copies into shared memory, products of a warpgroup's matrix
-// units. It is done when the thread waits for it, no sooner: Close ends a group of it, Await does that of all groups
-// but the last `pending`.
+// units. It is done when the thread waits for it, no sooner: Close ends a group of it, Await completes all groups but
+// the last `pending`.
 enum class Unit : unsigned char { kCopies, kProducts };
 void Defer(Unit unit, std::function<void()> work);
 void Close(Unit unit);
 void Await(Unit unit, int pending);
-// Matrix units of warpgroups see shared memory past the caches of ordinary writes: those of this thread so far are
-// theirs to read from here on (fence.proxy.async).
+// Matrix units of warpgroups read shared memory past the caches of ordinary writes: from here on they may read this
+// thread's writes so far (fence.proxy.async).
 void FenceWrites();
 // Products may read registers that this thread has written so far (wgmma.fence).
 void FenceRegisters();
@@ -64,7 +64,7 @@ void MeetWarpgroup(int line);
 // Ends the launch. Does not return to the kernel.
 [[noreturn]] void Fail(const std::string& what);
 
-// Which bytes of a block's shared memory were touched by whom since the last barrier.
+// Which threads touched which bytes of a block's shared memory since the last barrier.
 class SharedCells;
 struct SharedSpan {
   std::byte* data;
@@ -75,7 +75,7 @@ void CheckRead(SharedCells* cells, size_t index);
 void CheckProductRead(SharedCells* cells, size_t index);  // by a warpgroup's matrix units
 void CheckWrite(SharedCells* cells, size_t index);
 
-// What `__shared__ T name[n]` is here.
+// The emulator's `__shared__ T name[n]`.
 template <class T>
 class SharedArray {
  public:

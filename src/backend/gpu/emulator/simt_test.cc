@@ -113,7 +113,7 @@ TEST(Simt, SharedMemoryIsCheckedAtEveryTouch) {
                 __syncthreads();
                 (void)static_cast<float>(tile[0]);
               }),
-              "nobody has written");
+              "never written");
 }
 
 TEST(Simt, RacesBetweenBarriersAreFaults) {

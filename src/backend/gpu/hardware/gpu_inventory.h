@@ -1,5 +1,5 @@
-// What a vendor's driver says of this machine, turned into what a user needs to know: the GPUs that can be used, and
-// one line for whatever cannot. Pure data, so that machines that nobody here has can be tested.
+// Turns a vendor's driver's description of this machine into what a user needs to know: the GPUs that can be used, and
+// one line for whatever cannot. Pure data, so that tests can describe machines that nobody has.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ enum class DriverState { kWorks, kMissing, kTooOld, kFailed };
 struct DriverReport {
   bool amd = false;  // else NVIDIA's
   DriverState state = DriverState::kWorks;
-  std::string failure;          // of kFailed: what the driver said,
-  int code = 0;                 // and its number for that
+  std::string failure;          // for kFailed: the driver's message,
+  int code = 0;                 // and its number
   int driver = 0, runtime = 0;  // versions as their vendor numbers them
   struct Card {
     std::string name;
@@ -27,16 +27,16 @@ struct DriverReport {
   };
   std::vector<Card> cards;
   Result<std::string> products = std::string();   // the version of the library of matrix products, or why there is none
-  Result<std::string> attention = std::string();  // the same of the library of attention; "" where none is asked
+  Result<std::string> attention = std::string();  // the same for the library of attention; "" if none is needed
 };
 
 // Errors: no driver, one too old, no GPU.
 Result<GpuInventory> InventoryOf(const DriverReport& report);
 // Whether GPU `index` can be opened.
 Status CheckUsable(const DriverReport& report, const GpuInventory& inventory, int index);
-// What was built has no kernels for this card; `reason` is the driver's.
+// This build has no kernels for this card; `reason` is the driver's.
 std::string NoKernelsFor(const GpuFacts& gpu, bool amd, const std::string& reason);
-// An arena of `size` did not fit. `holders`: what is known of other processes there (memory_holders.h), or "".
+// An arena of `size` did not fit. `holders`: known other processes there (memory_holders.h), or "".
 std::string TooLittleFree(const std::string& card, Bytes size, Bytes free, Bytes total, const std::string& holders);
 
 }  // namespace temper::gpu

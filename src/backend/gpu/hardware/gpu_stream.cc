@@ -13,7 +13,7 @@ constexpr size_t kWordBytes = sizeof(int64_t) * kMaxFaults;
 // Before a copy: the writer's thread of a save is not the one that opened the device.
 constexpr char kSelecting[] = "selecting";
 constexpr char kWaiting[] = "waiting";
-constexpr char kRecording[] = "recording a segment (--graphs false does without)";
+constexpr char kRecording[] = "recording a segment (--graphs false avoids it)";
 constexpr size_t kMostArrivals = 256;  // reserved; more allocate
 
 class Graph final : public Recording {
@@ -50,7 +50,7 @@ Status StatusOfCall(gpuError_t error, const char* what) {
 Result<std::unique_ptr<GpuEvent>> GpuEvent::Make(int device) {
   std::unique_ptr<GpuEvent> made(new GpuEvent(device));
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuSetDevice(device), kSelecting));
-  // Who waits for one sleeps: beside the threads of kernels at the host, which need every core.
+  // Waits sleep, because the threads of kernels at the host need every core.
   TEMPER_RETURN_IF_ERROR(StatusOfCall(gpuEventCreateWithFlags(&made->event_, gpuEventBlockingSync), "an event"));
   return made;
 }
@@ -189,7 +189,7 @@ Status GpuStream::Synchronize() {
   }
   arrivals_.clear();
   taken_ = 0;
-  if (failed_.ok() && noted_ != nullptr) *noted_ = 0;  // whoever noted it may be gone when something fails
+  if (failed_.ok() && noted_ != nullptr) *noted_ = 0;  // the noted name may be gone when something fails
   if (failed_.ok() && faults_ != nullptr) {
     failed_ = faults_->Check({words_on_host_, static_cast<size_t>(kMaxFaults)});
   }

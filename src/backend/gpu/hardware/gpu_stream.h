@@ -1,5 +1,5 @@
-// A stream of a GPU as the runtime knows it: copies through pinned memory, so that they wait for nothing; recordings as
-// the vendor's graphs.
+// A GPU's stream for the runtime: copies go through pinned memory, so that they are asynchronous; recordings are the
+// vendor's graphs.
 #pragma once
 
 #include <memory>
@@ -38,8 +38,8 @@ class GpuStream final : public Stream {
     bool pinned = false;  // copies through pinned memory of its own: kPinned bytes
   };
   static Result<std::unique_ptr<GpuStream>> Open(int device, const Options& options);
-  // Copies between two waits: a micro-batch's inputs, losses and scalars; a piece of HostWindow's. What does not fit
-  // goes from and to the caller's memory, which the driver copies at once.
+  // Room for the copies between two waits: a micro-batch's inputs, losses and scalars; a piece of HostWindow's. What
+  // does not fit goes from and to the caller's memory, which the driver copies at once.
   static constexpr size_t kPinned = size_t{8} << 20;
   ~GpuStream() override;
   GpuStream(const GpuStream&) = delete;
@@ -53,7 +53,7 @@ class GpuStream final : public Stream {
   Status CopyRows(const Rows& from, const Rows& to, Bytes width, int64_t rows) override;
   Status Mark(Event& event) override;
   Status Await(const Event& event) override;
-  // On streams with faults, whose errors kernels of ours make.
+  // For streams with faults, whose errors come from our own kernels.
   Status Note(const std::string& name) override;
   void* handle() override { return stream_; }
   Status Synchronize() override;
@@ -61,18 +61,18 @@ class GpuStream final : public Stream {
 
  private:
   explicit GpuStream(int device) : device_(device) {}
-  // What a call returned, or if that was the error of a kernel before it: what that was part of.
+  // A call's result, or, if that was the error of an earlier kernel, the part of the schedule it belonged to.
   Status StatusOf(gpuError_t error, const char* what) const;
-  // Pinned bytes that nothing uses until the next Synchronize; empty where there are not as many.
+  // Pinned bytes that nothing uses until the next Synchronize; empty if there are too few.
   std::span<std::byte> TakePinned(size_t bytes);
 
   const int device_;
   gpuStream_t stream_ = nullptr;
   std::byte* pinned_ = nullptr;
   size_t taken_ = 0;
-  std::vector<std::pair<std::span<std::byte>, const std::byte*>> arrivals_;  // to copy on, once they are there
+  std::vector<std::pair<std::span<std::byte>, const std::byte*>> arrivals_;  // to copy on, once they have arrived
   int64_t *words_ = nullptr, *words_on_host_ = nullptr;                      // of faults
-  int64_t* noted_ = nullptr;  // behind those on the host: which Note the kernels have come to, an address or 0
+  int64_t* noted_ = nullptr;  // after those on the host: the Note that kernels have reached, an address or 0
   std::unique_ptr<Faults> faults_;
   Status failed_;
 };

@@ -1,5 +1,5 @@
-// How far the kernels of a stream have come, as the host can still see it when one of them has failed: nothing can be
-// asked of a device then, but pinned memory is the host's.
+// How far the kernels of a stream have come, visible to the host even when one of them has failed: a device answers
+// nothing then, but pinned memory is the host's.
 #pragma once
 
 #include <cstdint>

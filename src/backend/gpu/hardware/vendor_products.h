@@ -1,5 +1,5 @@
-// Matrix products by the vendor's library, loaded when it is needed: a program that was built with it starts without
-// it. CUDA: cuBLASLt (blas_lt.cc). HIP: hipBLASLt, or kernels of ours (hip_products.cc).
+// Matrix products by the vendor's library, loaded when it is needed: the program starts without it. CUDA: cuBLASLt
+// (blas_lt.cc). HIP: hipBLASLt, or our own kernels (hip_products.cc).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// rms_norm and its backward: a block per row. Floor: bytes of the operands; x is read twice, the second time from the
-// caches; d_w reads d_y and x once more (2 of 5 or 6 passes, in full fine-tuning only).
+// rms_norm and its backward: a block per row, or per group of one. Floor: bytes of the operands; x is read twice, the
+// second time from the caches; d_w reads d_y and x once more (2 of 5 or 6 passes, in full fine-tuning only).
 #include "backend/gpu/launch.h"
 #include "backend/gpu/pointwise/column_sums.h"
 
@@ -61,7 +61,7 @@ __global__ void RmsNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, 
 template <class T>
 __global__ void RmsNormPartialRows(const T* d_y_TD, const T* x_TD, const float* rstd_T, int64_t rows, int64_t D,
                                    float* partial_PD) {
-  const int64_t d = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x, p = blockIdx.y;
+  const int64_t d = int64_t{blockIdx.y} * kBlockThreads + threadIdx.x, p = blockIdx.x;
   if (d >= D) return;
   const int64_t end = (p + 1) * kPartialRows < rows ? (p + 1) * kPartialRows : rows;
   float sum = 0;
@@ -76,7 +76,7 @@ __global__ void RmsNormPartialRows(const T* d_y_TD, const T* x_TD, const float* 
 std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[1].dtype != spec.inputs[0].dtype) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // of groups, too
+    const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
     const auto eps = static_cast<float>(spec.attributes.Double("eps"));
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (rows == 0) return OkStatus();
@@ -95,7 +95,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& conte
 std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[2].dtype != spec.inputs[0].dtype) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // of groups, too
+    const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
     TEMPER_CHECK(!grad_w || spec.workspace.v >= NumPartialRows(rows) * D * 4) << spec.workspace.v;
@@ -110,7 +110,7 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Contex
         float* const partial = reinterpret_cast<float*>(args.workspace);
         const auto partials = static_cast<unsigned>(NumPartialRows(rows));
         if (rows > 0 && D > 0) {
-          TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RmsNormPartialRows<T>), (gpuDim3{BlocksFor(D), partials}), kThreads,
+          TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RmsNormPartialRows<T>), (gpuDim3{partials, BlocksFor(D)}), kThreads,
                                                stream, d_y, x, rstd, rows, D, partial));
         }
         TEMPER_RETURN_IF_ERROR(SumColumns<float>(partial, partials, D, acc_w ? In<float>(args, 4 + acc) : nullptr,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/gpu/launch.h"
+#include "graph/ops/rope_table.h"
 
 namespace temper::gpu {
 namespace {
@@ -13,71 +14,138 @@ struct Frequencies {
   double x[kMostFrequencies];
 };
 
+// Where a row has its sines and cosines, and by what they are scaled: RopeTableShape, as a kernel has it.
+struct TableRow {
+  int half;
+  bool interleaved;
+  double scale, beta, original;
+};
+
 // In double, as positions times frequencies lose their fraction in f32 from some thousand on.
-__global__ void RopeTableElements(const int* position_T, Frequencies inv_freq, int64_t tokens, int half,
-                                  float* table_TE) {
+__global__ void RopeTableElements(const int* position_T, Frequencies inv_freq, int64_t tokens, TableRow row,
+                                  float* table_TR) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= tokens * half) return;
-  const int64_t t = i / half, e = i % half;
-  const double angle = static_cast<double>(position_T[t]) * inv_freq.x[e];
-  table_TE[t * 2 * half + e] = static_cast<float>(cos(angle));
-  table_TE[t * 2 * half + half + e] = static_cast<float>(sin(angle));
+  if (i >= tokens * row.half) return;
+  const int64_t t = i / row.half, e = i % row.half, begin = t * 2 * row.half;
+  const auto position = static_cast<double>(position_T[t]);
+  const double angle = position * inv_freq.x[e];
+  const double scale = row.beta == 0 ? row.scale : row.scale * (1 + row.beta * log1p(floor(position / row.original)));
+  table_TR[begin + (row.interleaved ? 2 * e : e)] = static_cast<float>(scale * cos(angle));
+  table_TR[begin + (row.interleaved ? 2 * e + 1 : row.half + e)] = static_cast<float>(scale * sin(angle));
 }
 
-// Element i of x's first halves: (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin); `sign` -1 rotates back.
+// (x0, x1) -> (x0 cos - x1 sin, x1 cos + x0 sin); `sign` -1 rotates back.
 template <class T>
-struct Rotate {
+struct RotatedHeads {
   const T* x;
-  const float* table_TE;
+  const float* table_TR;
   T* y;
-  int64_t heads, half;
+  int64_t heads, E, R;
   float sign;
+};
+
+// Element i of x's first halves, of heads that turn whole.
+template <class T>
+struct Rotate : RotatedHeads<T> {
   template <int kCount>
   __device__ void Run(int64_t i) const {
-    const int64_t head = i / half, e = i - head * half, t = head / heads, at = head * 2 * half + e;
-    const float* const table = table_TE + t * 2 * half + e;
+    const int64_t half = this->R / 2, head = i / half, e = i - head * half, t = head / this->heads;
+    const int64_t at = head * this->E + e;
+    const float* const table = this->table_TR + t * this->R + e;
     float low[kCount], high[kCount], cos[kCount], sin[kCount];
-    Load(x + at, low);
-    Load(x + at + half, high);
+    Load(this->x + at, low);
+    Load(this->x + at + half, high);
     Load(table, cos);
     Load(table + half, sin);
     for (int k = 0; k < kCount; ++k) {
-      const float x0 = low[k], x1 = high[k], s = sign * sin[k];
+      const float x0 = low[k], x1 = high[k], s = this->sign * sin[k];
       low[k] = x0 * cos[k] - x1 * s;
       high[k] = x1 * cos[k] + x0 * s;
     }
-    Store(y + at, low);
-    Store(y + at + half, high);
+    Store(this->y + at, low);
+    Store(this->y + at + half, high);
+  }
+};
+
+// Element i of x, of which kCount are within one head and on one side of R.
+template <class T>
+struct RotatePart : RotatedHeads<T> {
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    const int64_t half = this->R / 2, head = i / this->E, e = i - head * this->E, t = head / this->heads;
+    float a[kCount];
+    Load(this->x + i, a);
+    if (e >= this->R) return Store(this->y + i, a);
+    if (e >= half) return;  // done with its first half
+    const float* const table = this->table_TR + t * this->R + e;
+    float b[kCount], cos[kCount], sin[kCount];
+    Load(this->x + i + half, b);
+    Load(table, cos);
+    Load(table + half, sin);
+    for (int k = 0; k < kCount; ++k) {
+      const float x0 = a[k], x1 = b[k], s = this->sign * sin[k];
+      a[k] = x0 * cos[k] - x1 * s;
+      b[k] = x1 * cos[k] + x0 * s;
+    }
+    Store(this->y + i, a);
+    Store(this->y + i + half, b);
+  }
+};
+
+// Pair i of x. Reads and writes of neighbours are contiguous.
+template <class T>
+struct RotatePairs : RotatedHeads<T> {
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    for (int k = 0; k < kCount; ++k) {
+      const int64_t at = 2 * (i + k), head = at / this->E, e = at - head * this->E, t = head / this->heads;
+      const float x0 = Get(this->x + at), x1 = Get(this->x + at + 1);
+      float cos = 1, sin = 0;
+      if (e < this->R) {
+        cos = this->table_TR[t * this->R + e];
+        sin = this->sign * this->table_TR[t * this->R + e + 1];
+      }
+      Put(this->y + at, x0 * cos - x1 * sin);
+      Put(this->y + at + 1, x1 * cos + x0 * sin);
+    }
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, const Context& context) {
+  const RopeTableShape shape(spec.attributes);
   const std::vector<double>& given = spec.attributes.Doubles("inv_freq");
   if (given.size() > kMostFrequencies || spec.outputs[0].dtype != DType::kF32) return nullptr;
   Frequencies inv_freq = {};
   std::copy(given.begin(), given.end(), inv_freq.x);
   const int64_t tokens = spec.inputs[0].shape.elements();
-  const int half = static_cast<int>(given.size());
+  const TableRow row = {static_cast<int>(shape.half), shape.interleaved, shape.scale,
+                        shape.original == 0 ? 0 : shape.beta, static_cast<double>(shape.original)};
   return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-    if (tokens * half == 0) return OkStatus();
-    return TEMPER_LAUNCH(RopeTableElements, BlocksFor(tokens * half), unsigned{kBlockThreads}, stream,
-                         In<const int>(args, 0), inv_freq, tokens, half, Out<float>(args, 0));
+    if (tokens * row.half == 0) return OkStatus();
+    return TEMPER_LAUNCH(RopeTableElements, BlocksFor(tokens * row.half), unsigned{kBlockThreads}, stream,
+                         In<const int>(args, 0), inv_freq, tokens, row, Out<float>(args, 0));
   });
 }
 
 std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[1].dtype != DType::kF32) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
-    const int64_t half = spec.attributes.Int("head_dim") / 2, n = spec.inputs[0].shape.elements() / 2;
-    const int64_t heads = spec.inputs[0].shape.columns() / (2 * half);
+    const int64_t E = spec.attributes.Int("head_dim"), R = spec.inputs[1].shape.columns();
+    const int64_t n = spec.inputs[0].shape.elements(), heads = spec.inputs[0].shape.columns() / E, half = R / 2;
     const float sign = spec.attributes.Flag("inverse") ? -1.0f : 1.0f;
+    const bool interleaved = spec.attributes.Flag("interleaved");
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
-      const Rotate<T> rotate = {In<T>(args, 0), In<float>(args, 1), Out<T>(args, 0), heads, half, sign};
-      // Elements that are done at once belong to one half of a head.
-      if (half % kPack<T> == 0) return Map<kPack<T>>(n, rotate, stream);
-      return half % 4 == 0 ? Map<4>(n, rotate, stream) : Map<1>(n, rotate, stream);
+      const RotatedHeads<T> of = {In<T>(args, 0), In<float>(args, 1), Out<T>(args, 0), heads, E, R, sign};
+      if (interleaved) return Map<1>(n / 2, RotatePairs<T>{of}, stream);
+      // Elements that are done at once belong to one half of what turns, or to what does not.
+      if (R < E) {
+        return half % 4 == 0 && E % 4 == 0 ? Map<4>(n, RotatePart<T>{of}, stream)
+                                           : Map<1>(n, RotatePart<T>{of}, stream);
+      }
+      if (half % kPack<T> == 0) return Map<kPack<T>>(n / 2, Rotate<T>{of}, stream);
+      return half % 4 == 0 ? Map<4>(n / 2, Rotate<T>{of}, stream) : Map<1>(n / 2, Rotate<T>{of}, stream);
     });
   });
 }

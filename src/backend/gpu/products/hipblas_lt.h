@@ -11,11 +11,12 @@
 namespace temper::gpu {
 
 // "hipBLASLt 0.10.0". `library`: its name, tried before those that ROCm 6 and 7 give it; "": these alone. Errors, of
-// one line: it is not there, lacks a function, or is older than ROCm 6, whose numbers of types were others.
+// one line: it is missing, it lacks a function, or it is older than ROCm 6, whose type numbers differ.
 Result<std::string> HipblasLtVersion(const std::string& library = "");
 
-// Products on `stream`, a hipStream_t, with `scratch` of the device's memory between them; both outlive them, and so
-// does `otherwise`, which makes what the library has no kernel of. Sums are f32. Errors: as HipblasLtVersion.
+// Products on `stream`, a hipStream_t, with `scratch` of the device's memory for all of them; both outlive them, and so
+// does `otherwise`, which makes products for which the library has no kernel. Sums are f32. Errors: as
+// HipblasLtVersion.
 Result<std::unique_ptr<MatrixProducts>> MakeHipblasLtProducts(void* stream, std::span<std::byte> scratch,
                                                               std::unique_ptr<MatrixProducts> otherwise,
                                                               const std::string& library = "");

@@ -1,6 +1,6 @@
-// Matrix products by a library with cuBLASLt's interface, of which AMD's hipBLASLt is one: planned once, with the
-// library's choice of a kernel. `Lt` is what differs: its types, its constants and pointers to its functions, under the
-// names that are used here (hardware/blas_lt.cc, hipblas_lt.cc).
+// Matrix products by a library with cuBLASLt's interface, such as AMD's hipBLASLt: planned once, with the library's
+// choice of a kernel. `Lt` is what differs: its types, its constants and pointers to its functions, under the names
+// used here (hardware/blas_lt.cc, hipblas_lt.cc).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace temper::gpu {
 
 inline constexpr uintptr_t kProductOperandAlignment = 64;  // of every address of an arena (program/program.h)
 
-// What both of them call fine.
+// Success in both.
 template <class Lt, class Code>
 Status StatusOfLt(Code code, const char* what) {
   const int number = static_cast<int>(code);
@@ -53,8 +53,8 @@ class LtProduct final : public MatrixProduct {
     if (shape_.bias) {
       TEMPER_RETURN_IF_ERROR(Set(Lt::kEpilogue, Lt::kAddBias));
       TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasType, in));
-      // Never followed, but as aligned as the biases to come: from it cuBLASLt takes how aligned they are, and
-      // hipBLASLt before ROCm 6.2 has no kernel where there is none (its pull request 748).
+      // Never dereferenced, but aligned like the biases to come: cuBLASLt derives their alignment from it, and
+      // hipBLASLt before ROCm 6.2 has no kernel without one (its pull request 748).
       TEMPER_RETURN_IF_ERROR(Set(Lt::kBiasPointer, reinterpret_cast<const std::byte*>(kProductOperandAlignment)));
     }
     TEMPER_RETURN_IF_ERROR(MakeLayout(&b_, in, shape_.n, shape_.k, shape_.b_k_contiguous));
@@ -153,7 +153,7 @@ class LtProducts final : public MatrixProducts {
   const std::span<std::byte> scratch_;
 };
 
-// Of the library where it has a kernel, else of another, which is slower: a line says so.
+// By the library if it has a kernel, else by another maker, which is slower: a line says so.
 class ProductsOrElse final : public MatrixProducts {
  public:
   ProductsOrElse(std::unique_ptr<MatrixProducts> library, std::unique_ptr<MatrixProducts> otherwise)

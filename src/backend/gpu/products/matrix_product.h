@@ -1,6 +1,6 @@
-// Matrix products, which vendors' libraries do: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m,
-// n], f32 or bf16 with f32 sums and one rounding at the end. The contract between the kernels that are made of products
-// (linear, linear_cross_entropy) and whoever computes them.
+// Matrix products by vendors' libraries: out[m, n] = scale * sum over k of A[m, k] B[n, k] + bias[n] + acc[m, n], f32
+// or bf16 with f32 sums and one rounding at the end. The contract between the kernels that consist of products (linear,
+// linear_cross_entropy) and the library that computes them.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class MatrixProduct {
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
-  // kUnsupported where the library has no such product within its scratch. REQUIRES: m, n > 0; k may be 0.
+  // kUnsupported if the library has no such product within its scratch. REQUIRES: m, n > 0; k may be 0.
   virtual Result<std::unique_ptr<MatrixProduct>> Make(const ProductShape& shape) = 0;
 };
 

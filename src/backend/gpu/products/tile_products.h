@@ -1,6 +1,6 @@
-// Matrix products by kernels of ours, for GPUs whose vendor's library is not there: any shape, f32 sums. bf16 goes
-// through matrix units where there are some, its terms in an order that is always the same; all else adds them up one
-// by one, in order of k. Floor: 2 m n k flops; each element is read from memory once per 128 (64) rows of the other
+// Matrix products by our own kernels, for GPUs without the vendor's library: any shape, f32 sums. bf16 goes through
+// matrix units if there are any, its terms in an order that is always the same; all others add them up one by one,
+// in order of k. Floor: 2 m n k flops; each element is read from memory once per 128 (64) rows of the other
 // operand.
 #pragma once
 

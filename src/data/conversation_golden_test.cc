@@ -1,0 +1,179 @@
+// Conversations of every family against transformers' apply_chat_template: prompts, ids, what is learnt, where
+// generation stops (tests/conversation/make_goldens.py).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "data/tokenize.h"
+#include "data/tokenizer/load_tokenizer.h"
+#include "data/tokenizer/memory_folder.h"
+#include "format/json.h"
+
+namespace temper {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+const OrderedJson& Goldens() {
+  static const OrderedJson goldens =
+      OrderedJson::parse(*ReadTextFile(PosixEnv(), TEMPER_SOURCE_DIR "/tests/conversation/goldens.json"));
+  return goldens;
+}
+
+// The family's folder; nothing where it is made of outside data that is not there.
+std::optional<MemoryFolder> FolderOf(const OrderedJson& family) {
+  const char* outside = std::getenv("TEMPER_TEST_DATA");
+  MemoryFolder folder;
+  for (const auto& [name, source] : family["files"].items()) {
+    const auto only = source.begin();
+    const std::string& kind = only.key();
+    const OrderedJson& value = only.value();
+    if (kind == "config") continue;  // the chat template in tokenizer_config.json
+    if (kind == "json") folder.files[name] = value.dump();
+    if (kind == "text") folder.files[name] = value.get<std::string>();
+    if (kind == "json" || kind == "text") continue;
+    if (kind == "data" && !outside) return std::nullopt;
+    const std::string path = JoinPath(kind == "own" ? TEMPER_SOURCE_DIR : outside, value.get<std::string>());
+    const auto text = ReadTextFile(PosixEnv(), path);
+    if (!text.ok() && kind == "data") return std::nullopt;
+    EXPECT_TRUE(text.ok()) << text.status().message();
+    if (text.ok()) folder.files[name] = *text;
+  }
+  return folder;
+}
+
+// A turn as transformers gives it: the ids up to its end, and which are learnt of it.
+struct Turn {
+  Ids prompt, ids;
+  std::set<size_t> learnt;
+};
+
+// Checks one case of a family.
+class Case {
+ public:
+  Case(const Tokenizer& tokenizer, const ChatTemplate& chat, const OrderedJson& golden)
+      : tokenizer_(tokenizer), chat_(chat), golden_(golden), variables_(golden["kwargs"]) {
+    const OrderedJson& row = Goldens()["conversations"][golden["title"].get<std::string>()];
+    const auto record = MakeRecord(row, RecordFormat::kMessages, "golden");
+    TEMPER_CHECK(record.ok()) << record.status().message();
+    record_ = *record;
+    strptime(Goldens()["date"].get<std::string>().c_str(), "%Y-%m-%d", &options_.today);
+    options_.variables = &variables_;
+  }
+
+  void Check() {
+    const auto rows = RowTokenizer::Create(tokenizer_, &chat_, {.chat = options_});
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    std::vector<Sample> samples;
+    DataStatistics statistics;
+    const Status status = (*rows)->Tokenize(record_, samples, statistics);
+    if (golden_.contains("refused")) {
+      EXPECT_FALSE(status.ok());
+      return;
+    }
+    ASSERT_TRUE(status.ok()) << status.message();
+    ReadTurns();
+    CheckPrompts();
+    for (const Sample& sample : samples) CheckSample(sample);
+    EXPECT_EQ(open_.size(), 0u) << "a turn is in no sample";
+    if (golden_.contains("mask")) {
+      ASSERT_EQ(samples.size(), 1u);
+      auto mask = golden_["mask"].get<std::vector<uint8_t>>();
+      while (!mask.empty() && mask.back() == 0) mask.pop_back();
+      EXPECT_EQ(samples[0].supervised, mask);
+    }
+  }
+
+ private:
+  void ReadTurns() {
+    for (const OrderedJson& turn : golden_["turns"]) {
+      open_.insert(turns_.size());
+      const auto learnt = turn["learnt"].get<std::vector<size_t>>();
+      turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {learnt.begin(), learnt.end()}});
+    }
+  }
+
+  void CheckPrompts() {
+    size_t turn = 0;
+    for (size_t i = 0; i < record_.messages.size(); ++i) {
+      if (record_.messages[i]["role"] != "assistant") continue;
+      const OrderedJson before(record_.messages.begin(), record_.messages.begin() + static_cast<int64_t>(i));
+      const auto text = chat_.Render(before, record_.tools, /*add_generation_prompt=*/true, options_);
+      ASSERT_TRUE(text.ok()) << text.status().message();
+      EXPECT_EQ(*tokenizer_.Encode(*text, {.add_special = false}), turns_[turn++].prompt) << *text;
+    }
+  }
+
+  // A sample is the conversation up to one turn, and of it that turn is learnt, with some of those before it.
+  void CheckSample(const Sample& sample) {
+    const auto last = std::find_if(open_.rbegin(), open_.rend(), [&](size_t t) {
+      const Ids& ids = turns_[t].ids;
+      const size_t end = *turns_[t].learnt.rbegin() + 1;
+      return sample.tokens == Ids(ids.begin(), ids.begin() + static_cast<int64_t>(end));
+    });
+    ASSERT_TRUE(last != open_.rend()) << "no turn ends as " << tokenizer_.Decode(sample.tokens, false);
+    std::set<size_t> left;
+    for (size_t i = 0; i < sample.tokens.size(); ++i) {
+      if (sample.supervised[i]) left.insert(i);
+    }
+    const size_t at = *last;
+    for (const size_t t : std::vector<size_t>(open_.begin(), open_.end())) {
+      if (t > at) break;
+      bool any = false;
+      for (const size_t i : turns_[t].learnt) {
+        const bool here = left.erase(i) > 0;
+        any |= here;
+        // What ended the conversation has gone where it goes on: white space and EOS.
+        const bool may_go = t < at && (turns_[t].ids[i] == tokenizer_.eos() || IsSpace(turns_[t].ids[i]));
+        EXPECT_TRUE(here || !any || may_go) << "turn " << t << ", token " << i;
+      }
+      if (any) open_.erase(t);
+    }
+    EXPECT_TRUE(left.empty()) << left.size()
+                              << " tokens are learnt that are of no turn: " << tokenizer_.Decode(sample.tokens, false);
+    EXPECT_FALSE(open_.contains(at));
+  }
+
+  bool IsSpace(int32_t id) const {
+    return tokenizer_.Decode(std::span(&id, 1), false).find_first_not_of(" \n") == std::string::npos;
+  }
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate& chat_;
+  const OrderedJson& golden_;
+  const OrderedJson variables_;
+  ChatOptions options_;
+  Record record_;
+  std::vector<Turn> turns_;
+  std::set<size_t> open_;  // turns that were in no sample yet
+};
+
+// The project's own families everywhere, published ones where their data is.
+TEST(ConversationGoldens, AreThoseOfTransformers) {
+  int published = 0;
+  for (const OrderedJson& family : Goldens()["families"]) {
+    const auto name = family["family"].get<std::string>();
+    SCOPED_TRACE(name);
+    std::optional<MemoryFolder> folder = FolderOf(family);
+    if (!folder) continue;
+    published += !name.starts_with("own");
+    const auto tokenizer = LoadTokenizer(*folder, MemoryFolder::kPath);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    const auto chat = ChatTemplate::Load(*folder, MemoryFolder::kPath);
+    ASSERT_TRUE(chat.ok() && *chat) << chat.status().message();
+    EXPECT_EQ((*tokenizer)->stop_ids(), family["stop_ids"].get<Ids>());
+    for (const OrderedJson& one : family["cases"]) {
+      SCOPED_TRACE(one["title"].get<std::string>() + " " + one["kwargs"].dump());
+      Case(**tokenizer, **chat, one).Check();
+    }
+  }
+  if (std::getenv("TEMPER_TEST_DATA")) {
+    EXPECT_GT(published, 0);
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,121 @@
+#include "data/weight_search.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "data/conversation.h"
+#include "data/records.h"
+
+namespace temper {
+namespace {
+
+constexpr size_t kBlock = 1 << 20;
+// What is kept in front of the next block: more than the longest key.
+constexpr size_t kOverlap = 16;
+// White space and number of a weight; longer ones are parsed to be sure.
+constexpr size_t kLongestMention = 1024;
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+// Keys that NormalizeMessages and MakeRecord take for a weight end so ("loss_weight" is one).
+bool EndsInWeightKey(std::string_view text) {
+  return text.ends_with("weight") || text.ends_with("loss") || text.ends_with("train");
+}
+
+// REQUIRES: a key's closing quote stands at `quote`.
+WeightMention JudgeValue(std::string_view text, size_t quote, bool at_end) {
+  const WeightMention none, found{quote, false}, open{quote, !at_end};
+  size_t at = text.find_first_not_of(kSpace, quote + 1);
+  if (at == text.npos) return at_end ? none : open;
+  if (text[at] != ':') return none;
+  at = text.find_first_not_of(kSpace, at + 1);
+  if (at == text.npos) return open;
+  const size_t end = text.find_first_of(" \t\r\n,}]", at);
+  if (end == text.npos) return open;
+  const std::string_view value = text.substr(at, end - at);
+  for (const std::string_view plain : {"1", "0", "1.0", "0.0", "true", "false", "null"}) {
+    if (value == plain) return none;
+  }
+  return found;
+}
+
+// Letters of a key may be written as escapes: \u0061 to \u007a, and \u005f, the underscore. REQUIRES: `text` has
+// "\u00" at `at`.
+WeightMention JudgeEscape(std::string_view text, size_t at, bool at_end) {
+  if (text.size() < at + 6) return at_end ? WeightMention() : WeightMention{at, true};
+  const char high = text[at + 4], low = text[at + 5];
+  const bool letter = high == '6' || high == '7' || (high == '5' && (low == 'f' || low == 'F'));
+  return letter ? WeightMention{at, false} : WeightMention();
+}
+
+bool IsWeight(TokenWeight weight) {
+  return weight != 0 && weight != kUnitWeight;
+}
+
+bool HasWeight(const Record& record) {
+  return IsWeight(record.weight) || std::any_of(record.messages.begin(), record.messages.end(),
+                                                [](const OrderedJson& message) { return IsWeight(WeightOf(message)); });
+}
+
+// Whether the bytes of the file may name a weight; true of a file that cannot be read.
+bool MayHaveWeights(const RandomAccessFile& file) {
+  std::vector<char> buffer(kBlock + kLongestMention + kOverlap);
+  size_t kept = 0;
+  for (int64_t offset = 0; offset < file.size().v;) {
+    const auto size = static_cast<size_t>(std::min<int64_t>(kBlock, file.size().v - offset));
+    if (!file.ReadAt(offset, std::as_writable_bytes(std::span(buffer).subspan(kept, size))).ok()) return true;
+    offset += static_cast<int64_t>(size);
+    const std::string_view text(buffer.data(), kept + size);
+    const WeightMention mention = FindWeight(text, offset == file.size().v);
+    if (mention.at != text.npos && !mention.cut_off) return true;
+    const size_t open = std::min(mention.at, text.size());
+    if (text.size() - open > kLongestMention) return true;
+    kept = text.size() - (open > kOverlap ? open - kOverlap : 0);
+    kept = std::min(kept, text.size());
+    std::memmove(buffer.data(), buffer.data() + text.size() - kept, kept);
+  }
+  return false;
+}
+
+}  // namespace
+
+WeightMention FindWeight(std::string_view text, bool at_end) {
+  WeightMention open;
+  // False: go on searching.
+  const auto decided = [&](const WeightMention& mention) {
+    if (mention.at == text.npos) return false;
+    if (mention.cut_off) open = mention.at < open.at ? mention : open;
+    return !mention.cut_off;
+  };
+  for (size_t at = text.find('"'); at != text.npos; at = text.find('"', at + 1)) {
+    if (!EndsInWeightKey(text.substr(0, at))) continue;
+    if (const WeightMention mention = JudgeValue(text, at, at_end); decided(mention)) return mention;
+  }
+  for (size_t at = text.find('\\'); at != text.npos; at = text.find('\\', at + 1)) {
+    const std::string_view escape = text.substr(at, 4);
+    if (escape != std::string_view("\\u00").substr(0, escape.size())) continue;
+    if (const WeightMention mention = JudgeEscape(text, at, at_end); decided(mention)) return mention;
+  }
+  return open;
+}
+
+bool HasWeights(Env& env, const std::string& path) {
+  if (IsTextFile(path)) return false;
+  {
+    const auto file = env.OpenForRead(path);
+    if (!file.ok() || !MayHaveWeights(**file)) return false;
+  }
+  const auto reader = RecordReader::Open(env, path);
+  if (!reader.ok()) return false;
+  for (RawRow row;;) {
+    const auto more = (*reader)->Next(row);
+    if (!more.ok() || !*more) return false;
+    if (FindWeight(row.text, /*at_end=*/true).at == std::string_view::npos) continue;
+    const auto record = (*reader)->Parse(std::move(row));
+    if (record.ok() && HasWeight(*record)) return true;
+  }
+}
+
+}  // namespace temper

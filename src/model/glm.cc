@@ -1,0 +1,42 @@
+// GLM-4 9B (GLM team 2024; transformers, GlmForCausalLM): biases on q, k and v, gate and up in one tensor, half of each
+// head turns, in interleaved pairs. GLM-4-0414 (2025; Glm4ForCausalLM): with norms of what attention and MLP add, too.
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+Result<DecoderSpec> Read(const Json& config, const char* architecture, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture,
+                                                     {.vocab = 151552,
+                                                      .hidden = 4096,
+                                                      .ffn = 13696,
+                                                      .blocks = 40,
+                                                      .heads = 32,
+                                                      .max_positions = 131072,
+                                                      .kv_heads = 2,
+                                                      .head_dim = 128,
+                                                      .rms_norm_eps = 1.5625e-7,
+                                                      .rope = {.partial = 0.5}},
+                                                     where));
+  s.fused_gate_up = true;
+  s.ropes[0].interleaved = true;
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
+  return s;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadGlm(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "GlmForCausalLM", where));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGlm4(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, Read(config, "Glm4ForCausalLM", where));
+  s.attention_out_norm = "post_self_attn_layernorm";
+  s.mlp_out_norm = "post_mlp_layernorm";
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper

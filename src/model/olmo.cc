@@ -1,0 +1,56 @@
+// OLMo 2 (OLMo team 2024; transformers, Olmo2ForCausalLM): norms of what attention and MLP add, none of what they read;
+// q and k are normed across all heads. OLMo 3 (2025; Olmo3ForCausalLM): with a window in three of four layers, of which
+// the rotary embedding is never stretched.
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+constexpr DecoderDefaults kDefaults = {.vocab = 50304,
+                                       .hidden = 4096,
+                                       .ffn = 11008,
+                                       .blocks = 32,
+                                       .heads = 32,
+                                       .max_positions = 2048,
+                                       .rms_norm_eps = 1e-5};
+
+Result<DecoderSpec> ReadOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
+                             const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
+  s.qk_norm = DecoderSpec::QkNorm::kWhole;
+  s.attention_norm = s.mlp_norm = "";
+  s.attention_out_norm = "post_attention_layernorm";
+  s.mlp_out_norm = "post_feedforward_layernorm";
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  return s;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadOlmo2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadOlmo(config, "Olmo2ForCausalLM", kDefaults, where));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadOlmo3(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = kDefaults;
+  defaults.rope.theta = 500000;
+  defaults.rope.layer_type = "full_attention";
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadOlmo(config, "Olmo3ForCausalLM", defaults, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
+  TEMPER_RETURN_IF_ERROR(SetWindows(
+      config, window, [](int64_t block) { return (block + 1) % 4 != 0; }, where, &s));
+  // rope_scaling of older files is that of the layers without a window.
+  Json sliding = config;
+  sliding.erase("rope_scaling");
+  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope, s.head_dim,
+                                                           s.facts.max_positions, where));
+  for (DecoderBlock& block : s.blocks) block.rope = block.window > 0 ? 1 : 0;
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper

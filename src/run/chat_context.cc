@@ -1,0 +1,30 @@
+#include "run/chat_context.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+
+namespace temper {
+
+Result<ChatContext> ChatContext::Create(const std::string& date, const JsonObject& kwargs) {
+  ChatContext out;
+  out.today_ = {};
+  const char* const end = strptime(date.c_str(), "%Y-%m-%d", &out.today_);
+  if (end == nullptr || *end != 0) {
+    return InvalidArgument(fmt::format("template_date '{}' is no date: write YYYY-MM-DD", date));
+  }
+  out.today_.tm_isdst = -1;
+  timegm(&out.today_);  // fills in the weekday
+  if (kwargs.text.empty()) return out;
+  TEMPER_ASSIGN_OR_RETURN(out.variables_, ParseOrderedJson(kwargs.text, "chat_template_kwargs"));
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (!out.variables_.contains(name)) continue;
+    return InvalidArgument(
+        fmt::format("chat_template_kwargs: '{}' is what the template is rendered with, not a variable to choose; "
+                    "leave it out",
+                    name));
+  }
+  return out;
+}
+
+}  // namespace temper

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Writes goldens.json: conversations as transformers' apply_chat_template gives them, for each family's own template.
+
+    pip install transformers jinja2 && python tests/conversation/make_goldens.py DATA_FOLDER
+
+DATA_FOLDER is the one that TEMPER_TEST_DATA names: templates and vocabularies of published models. Families of the
+project itself ("own") need none of it. Where a family's vocabulary is not at hand, another stands in, with the special
+tokens of the family: what is compared are the template, its default system prompt and switches, and where spans begin.
+
+Per conversation: the ids of the prompt of every turn (which generation starts from), the ids of the conversation up to
+and with every turn, and what of it is learnt. That is the mask of transformers where the template has {% generation %}
+blocks; else what follows the prompt, without white space behind the token that ends the turn (docs/design/chat_spans.md).
+src/data/conversation_golden_test.cc compares.
+"""
+import datetime
+import json
+import os
+import re
+import sys
+import tempfile
+
+import transformers
+from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
+from transformers.utils import chat_template_utils
+
+DATE = datetime.datetime(2024, 7, 26)
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CLASSES = {"GPT2Tokenizer": GPT2Tokenizer, "Qwen2Tokenizer": Qwen2Tokenizer, "LlamaTokenizer": PreTrainedTokenizerFast}
+
+
+class FixedDate(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return DATE
+
+
+chat_template_utils.datetime = FixedDate
+
+
+def data(path):
+    return {"data": path}
+
+
+def own(path):
+    return {"own": path}
+
+
+def config_of(first_id, tokens, **roles):
+    added = {str(first_id + i): {"content": t, "lstrip": False, "rstrip": False, "normalized": False,
+                                 "single_word": False, "special": True} for i, t in enumerate(tokens)}
+    return {"json": {"added_tokens_decoder": added, "tokenizer_class": "Qwen2Tokenizer", **roles}}
+
+
+def family(template, vocabulary, config, stops, kwargs=({},), tools=False):
+    files = dict(vocabulary)
+    files["tokenizer_config.json"] = config
+    files["generation_config.json"] = {"json": {"eos_token_id": stops}}
+    files["chat_template.jinja"] = template
+    return {"files": files, "kwargs": list(kwargs), "tools": tools}
+
+
+QWEN = {"vocab.json": data("tokenizers/qwen2/vocab.json"), "merges.txt": data("tokenizers/qwen2/merges.txt")}
+LLAMA3 = {"vocab.json": data("tokenizers/llama3/encoder.json"), "merges.txt": data("tokenizers/llama3/vocab.bpe")}
+PHI3 = {"tokenizer.json": data("tokenizers/phi-3-mini/tokenizer.json")}
+TINY = {"vocab.json": own("tests/tokenizer/tiny_gpt2/vocab.json"),
+        "merges.txt": own("tests/tokenizer/tiny_gpt2/merges.txt")}
+QWEN25_CONFIG, QWEN3_CONFIG = data("tokenizers/qwen2.5/tokenizer_config.json"), data("tokenizers/qwen3/tokenizer_config.json")
+PHI3_CONFIG = data("tokenizers/phi-3-mini/tokenizer_config.json")
+LLAMA3_TOKENS = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
+                 "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>", "<|end_header_id|>",
+                 "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
+LLAMA3_CONFIG = config_of(128000, LLAMA3_TOKENS, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+CHATML_ON_LLAMA3 = config_of(128000, LLAMA3_TOKENS + ["<|im_start|>", "<|im_end|>"], eos_token="<|im_end|>",
+                             bos_token="<|begin_of_text|>")
+R1_TOKENS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
+GEMMA_TOKENS = ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"]
+GRANITE_TOKENS = ["<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>", "<|tool_call|>"]
+NEMO_TOKENS = ["[BOS]", "[EOS]",  # <s> and </s> are words of the vocabulary that stands in
+                "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"]
+TINY_TOKENS = ["<|im_start|>", "<|im_end|>", "<|turn_end|>"]
+
+
+def published(name):
+    return data(f"chat_templates/{name}.jinja")
+
+
+def tiny_size():
+    with open(os.path.join(ROOT, TINY["vocab.json"]["own"])) as f:
+        return len(json.load(f))
+
+
+def tiny_config(**roles):
+    config = config_of(tiny_size(), TINY_TOKENS, **roles)
+    config["json"]["tokenizer_class"] = "GPT2Tokenizer"
+    return config
+
+
+# Templates of our own that are built as published ones are.
+CHATML_IN_BLOCKS = """{%- for m in messages %}
+    {%- if m.role == 'assistant' %}
+        {{- '<|im_start|>assistant\\n' }}{% generation %}{{ m.content + '<|im_end|>\\n' }}{% endgeneration %}
+    {%- else %}
+        {{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+EOS_IN_A_BLOCK = """{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' }}
+    {%- if m.role == 'assistant' %}{% generation %}{{ m.content + '<|turn_end|>\\n' }}{% endgeneration %}
+    {%- else %}{{ m.content + '<|turn_end|>\\n' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
+{%- else %}{% generation %}{{ eos_token }}{% endgeneration %}{% endif %}"""
+SWITCHES = """{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe kind.<|im_end|>\\n' }}{% endif %}
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' }}
+    {%- if m.role == 'assistant' and m.thinking and enable_thinking is not false %}{{ '(' + m.thinking + ')' }}{% endif %}
+    {{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+FAMILIES = {
+    "own: blocks that end in white space": family({"text": CHATML_IN_BLOCKS}, TINY, tiny_config(eos_token="<|im_end|>"), []),
+    "own: eos in a block of its own": family({"text": EOS_IN_A_BLOCK}, TINY, tiny_config(eos_token="<|im_end|>"),
+                                             [tiny_size() + 2]),
+    "own: switches, system prompt, reasoning": family({"text": SWITCHES}, TINY, tiny_config(eos_token="<|im_end|>"), [],
+                                                      ({}, {"enable_thinking": False})),
+    "Qwen2.5": family(published("Qwen-Qwen2.5-7B-Instruct"), QWEN, QWEN25_CONFIG, [151645, 151643], tools=True),
+    "Qwen3": family(published("Qwen-Qwen3-0.6B"), QWEN, QWEN3_CONFIG, [151645, 151643],
+                    ({}, {"enable_thinking": False}), tools=True),
+    "QwQ": family(published("Qwen-QwQ-32B"), QWEN, QWEN25_CONFIG, [151645, 151643]),
+    "Phi-3": family({"config": "chat_template"}, PHI3, PHI3_CONFIG, [32007, 32001, 32000]),
+    "Phi-3.5": family(published("microsoft-Phi-3.5-mini-instruct"), PHI3, PHI3_CONFIG, [32007, 32001, 32000]),
+    "Llama 3.1": family(published("meta-llama-Llama-3.1-8B-Instruct"), LLAMA3, LLAMA3_CONFIG, [128001, 128008, 128009],
+                        ({}, {"date_string": "1 May 2025"})),
+    "Llama 3.2": family(published("meta-llama-Llama-3.2-3B-Instruct"), LLAMA3, LLAMA3_CONFIG, [128001, 128008, 128009],
+                        ({}, {"date_string": "1 May 2025"})),
+    "Llama 3.3": family(published("meta-llama-Llama-3.3-70B-Instruct"), LLAMA3, LLAMA3_CONFIG, [128001, 128008, 128009]),
+    "SmolLM3": family(published("HuggingFaceTB-SmolLM3-3B"), LLAMA3, CHATML_ON_LLAMA3, 128012,
+                      ({}, {"enable_thinking": False})),
+    "Hermes 3": family(published("NousResearch-Hermes-3-Llama-3.1-8B-tool_use"), LLAMA3, CHATML_ON_LLAMA3, [128012, 128001],
+                       tools="only"),
+    "R1 distillate": family(published("deepseek-ai-DeepSeek-R1-Distill-Llama-8B"), LLAMA3,
+                            config_of(128000, R1_TOKENS, bos_token=R1_TOKENS[0], eos_token=R1_TOKENS[1]), 128001),
+    "Gemma 2": family(published("google-gemma-2-2b-it"), QWEN,
+                      config_of(151643, GEMMA_TOKENS, bos_token="<bos>", eos_token="<eos>"), [151644, 151646]),
+    "Granite 3.3": family(published("ibm-granite-granite-3.3-2B-Instruct"), QWEN,
+                          config_of(151643, GRANITE_TOKENS, bos_token="<|end_of_text|>", eos_token="<|end_of_text|>"), 151643,
+                          ({}, {"thinking": True})),
+    "Mistral Nemo": family(published("mistralai-Mistral-Nemo-Instruct-2407"), QWEN,
+                           config_of(151643, NEMO_TOKENS, bos_token="[BOS]", eos_token="[EOS]"), 151644),
+}
+
+TWO_TURNS = [{"role": "user", "content": "How far is the moon?"}, {"role": "assistant", "content": "Far away."},
+             {"role": "user", "content": "And the sun?\nTell me."},
+             {"role": "assistant", "content": "Further still: light takes eight minutes.\n\nSee?"}]
+CONVERSATIONS = {
+    "two turns": (TWO_TURNS, None),
+    "system": ([{"role": "system", "content": "Answer in one word."}] + TWO_TURNS, None),
+    "reasoning": ([TWO_TURNS[0], {**TWO_TURNS[1], "reasoning_content": "The user asks a distance."}, TWO_TURNS[2],
+                   {**TWO_TURNS[3], "thinking": "A longer one."}], None),
+    "tools": ([{"role": "user", "content": "Weather in Rome?"},
+               {"role": "assistant", "content": "", "tool_calls": [
+                   {"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome", "when": None}}}]},
+               {"role": "tool", "name": "weather", "content": "sunny"},
+               {"role": "assistant", "content": "It is sunny."}],
+              [{"type": "function", "function": {"name": "weather", "description": "Tells the weather", "parameters": {
+                  "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]),
+}
+
+
+def content_of(source, root, files):
+    if "json" in source:
+        return json.dumps(source["json"])
+    if "text" in source:
+        return source["text"]
+    if "config" in source:
+        return json.loads(content_of(files["tokenizer_config.json"], root, files))[source["config"]]
+    with open(os.path.join(root if "data" in source else ROOT, source.get("data") or source["own"])) as f:
+        return f.read()
+
+
+def has_blocks(tokenizer):
+    return re.search(r"{%-?\s*generation", tokenizer.chat_template) is not None
+
+
+def turn_of(tokenizer, messages, i, options):
+    """The prompt of turn i, the text with it, and which of the text's ids are learnt of this turn."""
+    def render(n, prompt):
+        return tokenizer.apply_chat_template(messages[:n], add_generation_prompt=prompt, tokenize=False, **options)
+
+    def encode(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    prompt, full = render(i, True), render(i + 1, False)
+    if has_blocks(tokenizer):
+        out = tokenizer.apply_chat_template(messages[:i + 1], return_assistant_tokens_mask=True, return_dict=True, **options)
+        before = tokenizer.apply_chat_template(messages[:i], add_generation_prompt=True, return_assistant_tokens_mask=True,
+                                               return_dict=True, **options)
+        first = len(before["input_ids"])
+        ids, mask = out["input_ids"], out["assistant_masks"]
+        return {"prompt": before["input_ids"], "ids": ids, "learnt": [k for k in range(first, len(ids)) if mask[k]]}
+    content = messages[i]["content"]
+    if full.startswith(prompt):
+        text, begin = full, len(prompt)
+    else:
+        at = full.rindex(content)
+        before = render(i, False)
+        if tokenizer.eos_token and before.endswith(tokenizer.eos_token):
+            before = before[:-len(tokenizer.eos_token)]
+        text, begin = (full, at) if full.startswith(before) else (prompt + full[at:], len(prompt))
+    end = len(text.rstrip())
+    head, learnt = encode(text[:begin]), encode(text[begin:end])
+    assert head + learnt == encode(text[:end]), "a token reaches across a border: choose other words"
+    return {"prompt": encode(prompt), "ids": head + learnt, "learnt": list(range(len(head), len(head) + len(learnt)))}
+
+
+def main():
+    root = sys.argv[1]
+    goldens = []
+    for name, spec in FAMILIES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            for file, source in spec["files"].items():
+                with open(os.path.join(folder, file), "w") as f:
+                    f.write(content_of(source, root, spec["files"]))
+            config = json.loads(content_of(spec["files"]["tokenizer_config.json"], root, spec["files"]))
+            tokenizer = CLASSES[config["tokenizer_class"]].from_pretrained(folder)
+            eos = spec["files"]["generation_config.json"]["json"]["eos_token_id"]
+            stops = sorted(set(eos if isinstance(eos, list) else [eos]) | {tokenizer.eos_token_id})
+            cases = []
+            for title, (messages, tools) in CONVERSATIONS.items():
+                if (tools is None) == (spec["tools"] == "only") or (tools and not spec["tools"]):
+                    continue
+                for kwargs in spec["kwargs"]:
+                    options = dict(kwargs, **({"tools": tools} if tools else {}))
+                    turns = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
+                    try:
+                        made = [turn_of(tokenizer, messages, i, options) for i in turns]
+                    except Exception as error:  # the template's own refusal: Gemma has no system messages
+                        if "jinja2" not in type(error).__module__:
+                            raise
+                        print(name, title, "refused:", error)
+                        cases.append({"title": title, "kwargs": kwargs, "refused": True})
+                        continue
+                    case = {"title": title, "kwargs": kwargs, "turns": made}
+                    if has_blocks(tokenizer):
+                        whole = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True, return_dict=True,
+                                                              **options)
+                        case["mask"] = whole["assistant_masks"]
+                    cases.append(case)
+            goldens.append({"family": name, "files": spec["files"], "stop_ids": stops, "cases": cases})
+    out = {"made_with": {"transformers": transformers.__version__}, "date": DATE.strftime("%Y-%m-%d"),
+           "conversations": {title: {"messages": m, "tools": t} for title, (m, t) in CONVERSATIONS.items()},
+           "families": goldens}
+    text = json.dumps(out, ensure_ascii=False, separators=(",", ":"))
+    for mark in ('{"family"', '{"title"', '"conversations"', '"families"'):
+        text = text.replace(mark, "\n" + mark)
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens.json"), "w") as f:
+        f.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
