@@ -79,10 +79,11 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
   for (const StoredWeight& weight : LoraWeights(modules_)) {
     for (const DevicePart& part : {buffer(weight.name), buffer(MasterName(weight.name))}) {
       if (!part.exists()) continue;
-      for (const auto& [tensor, in_file] : weight.source.FileParts(part.part)) {
-        const auto entry = files_.Find(tensor->name);
-        TEMPER_RETURN_IF_ERROR(window.Fill({in_file, *part.stream},
-                                           [&](const PartView& piece) { return ReadPart(entry, piece, staging); }));
+      for (const WeightSource::FilePart& stored : weight.source.FileParts(part.part)) {
+        const auto entry = files_.Find(stored.tensor->name);
+        TEMPER_RETURN_IF_ERROR(window.Fill({stored.part, *part.stream}, [&](const PartView& piece) {
+          return ReadPart(entry, piece, stored.transposed, staging);
+        }));
       }
     }
   }

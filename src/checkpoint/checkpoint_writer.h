@@ -8,7 +8,8 @@
 // ranks meet once per save, between Prepare and Launch. The failure of a rank shows there and in their other common
 // calls; the owner of the first rank's writer then destroys it to end its wait.
 //
-// Memory: none that grows with the state, except one tensor of an adapter that ranks share. Thread rule: one caller
+// Memory: none that grows with the state, except one tensor of an adapter that ranks share, and one that files have
+// transposed where weights are on a device. Thread rule: one caller
 // thread; the writer's own thread only reads the views.
 #pragma once
 
@@ -37,10 +38,12 @@ struct CheckpointTensor {
   bool joined = false;       // on several ranks: `file` is one for all, which the first rank assembles
   Stream* stream = nullptr;  // through which it is read; null: Options::stream
   std::vector<Rows> more;    // rows after those of `part`: for a tensor that several values make up
+  bool transposed = false;   // `part` and `more` are of the tensor's transpose
 
-  TensorType whole() const { return {part.view.type.dtype, part.global}; }
-  // Of `part` and `more`.
+  TensorType whole() const;
+  // Of `part` and `more`: the box of the tensor that is stored, and where it begins.
   TensorType slice() const;
+  Shape begin() const;
 };
 
 struct CheckpointContents {

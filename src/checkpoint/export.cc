@@ -18,6 +18,7 @@
 #include "format/json.h"
 #include "format/quoted.h"
 #include "format/sharded_safetensors_writer.h"
+#include "format/transpose.h"
 
 namespace temper {
 namespace {
@@ -57,6 +58,18 @@ bool IsWeightsFile(std::string_view name) {
 bool SameFolder(const std::string& a, const std::string& b) {
   std::error_code error;
   return std::filesystem::equivalent(a, b, error) && !error;
+}
+
+// Of the weight in the model's files.
+Shape ShapeOf(const LoraModule& m) {
+  return m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
+}
+
+std::vector<float> Transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
+  std::vector<float> turned(matrix.size());
+  Transpose(reinterpret_cast<const std::byte*>(matrix.data()), rows, columns, columns,
+            reinterpret_cast<std::byte*>(turned.data()), rows, sizeof(float));
+  return turned;
 }
 
 class Exporter {
@@ -135,9 +148,9 @@ class Exporter {
 
   Status AddJob(const std::string& name, const ModelWeights::Entry& from, const LoraModule* adapter) {
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
-    if (adapter && (type.shape != Shape{adapter->out, adapter->in} || !IsFloating(type.dtype))) {
-      return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for [{}, {}]", from.file->path(), name,
-                                 from.tensor->ToString(), adapter->out, adapter->in));
+    if (adapter && (type.shape != ShapeOf(*adapter) || !IsFloating(type.dtype))) {
+      return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for {}", from.file->path(), name,
+                                 from.tensor->ToString(), ShapeOf(*adapter).ToString()));
     }
     jobs_.push_back({name, from, adapter, type});
     report_.merged += adapter != nullptr;
@@ -174,7 +187,7 @@ class Exporter {
                                          modules.begin()->first, spec_.source.model_folder));
     }
     for (const ModelWeights::Entry& e : base_->entries()) {
-      if (taken.contains(e.tensor->name)) continue;
+      if (taken.contains(e.tensor->name) || IsBufferName(e.tensor->name)) continue;
       report_.notices.push_back(
           fmt::format("tensor {} is not of this architecture and is left out", Quoted(e.tensor->name)));
     }
@@ -227,21 +240,28 @@ class Exporter {
     std::vector<float> a(static_cast<size_t>(m.r * m.in)), b(static_cast<size_t>(m.out * m.r));
     TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraAName(m.path), a));
     TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraBName(m.path), b));
-    const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, m.in));  // rows
+    if (m.transposed) {  // W^T + scale * A^T B^T: the same sums
+      std::swap(a, b);
+      a = Transposed(a, m.out, m.r);
+      b = Transposed(b, m.r, m.in);
+    }
+    const int64_t all = job.type.shape[0], columns = job.type.shape[1];
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, columns));  // rows
     const int64_t size = SizeOf(job.type.dtype);
-    std::vector<float> w(static_cast<size_t>(std::min(piece, m.out) * m.in));
+    std::vector<float> w(static_cast<size_t>(std::min(piece, all) * columns));
     out_.resize(w.size() * static_cast<size_t>(size));
-    for (int64_t row = 0; row < m.out; row += piece) {
-      const int64_t rows = std::min(piece, m.out - row), elements = rows * m.in;
+    for (int64_t row = 0; row < all; row += piece) {
+      const int64_t rows = std::min(piece, all - row), elements = rows * columns;
       const std::span<float> part = std::span(w).first(static_cast<size_t>(elements));
-      TEMPER_RETURN_IF_ERROR(job.from.ReadElementsAs(row * m.in, DType::kF32, std::as_writable_bytes(part), staging_));
-      MergeRows(w.data(), rows, m.in, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
+      TEMPER_RETURN_IF_ERROR(
+          job.from.ReadElementsAs(row * columns, DType::kF32, std::as_writable_bytes(part), staging_));
+      MergeRows(w.data(), rows, columns, b.data() + row * m.r, a.data(), m.r, static_cast<float>(m.scale));
       const auto bad = std::find_if(part.begin(), part.end(), [](float x) { return !std::isfinite(x); });
       if (bad != part.end()) {
         return Numerical(
             fmt::format("merging the adapter {} gives {} in {} at row {}: the adapter or the model holds "
                         "numbers that are not finite",
-                        spec_.source.adapter_folder, *bad, job.name, row + (bad - part.begin()) / m.in));
+                        spec_.source.adapter_folder, *bad, job.name, row + (bad - part.begin()) / columns));
       }
       const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
       Convert(DType::kF32, std::as_bytes(part).data(), job.type.dtype, bytes.data(), elements);

@@ -8,6 +8,7 @@
 
 #include "format/conversion.h"
 #include "format/quoted.h"
+#include "format/transpose.h"
 #include "program/buffer_names.h"
 
 namespace temper {
@@ -16,6 +17,7 @@ namespace {
 struct Job {
   ModelWeights::Entry entry;
   DevicePart weight, master;
+  bool transposed = false;  // the file has it so
 };
 
 // How many components ("mlp", "up_proj", "weight") two names have in common at their ends.
@@ -95,7 +97,7 @@ class TensorReader {
   TensorReader() : staging_(SafetensorsFile::kStagingBytes) {}
 
   Status Read(const Job& job) {
-    const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, staging_); };
+    const auto read = [&](const PartView& piece) { return ReadPart(job.entry, piece, job.transposed, staging_); };
     if (!job.master.exists()) return window_.Fill(job.weight, read);
     TEMPER_CHECK(job.weight.part.view.type.shape == job.master.part.view.type.shape)
         << "a weight and its master are split differently";
@@ -116,9 +118,28 @@ class TensorReader {
   HostWindow window_, rounded_;
 };
 
+// Of the tensor's transpose: rows of the tensor are read, and are columns of `part`.
+Status ReadTransposed(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging) {
+  constexpr int64_t kWindow = 1 << 20;
+  const View& view = part.view;
+  const int64_t outs = view.type.shape[0], ins = view.type.shape[1], size = SizeOf(view.type.dtype);
+  if (outs == 0 || ins == 0) return OkStatus();
+  const int64_t at_once = std::clamp<int64_t>(kWindow / (outs * size), 1, ins);
+  std::vector<std::byte> window(static_cast<size_t>(at_once * outs * size));
+  for (int64_t first = 0; first < ins; first += at_once) {
+    const int64_t n = std::min(at_once, ins - first);
+    const PartView rows({window.data(), {view.type.dtype, {n, outs}}}, part.global.Transposed(),
+                        {part.begin[1] + first, part.begin[0]});
+    TEMPER_RETURN_IF_ERROR(ReadPart(entry, rows, /*transposed=*/false, staging));
+    Transpose(window.data(), n, outs, outs, view.data + first * size, ins, size);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
-Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging) {
+Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging) {
+  if (transposed) return ReadTransposed(entry, part, staging);
   const DType dtype = part.view.type.dtype;
   TEMPER_CHECK(part.global.elements() == entry.tensor->elements())
       << entry.tensor->ToString() << " read as part of " << part.global.ToString();
@@ -168,7 +189,7 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
         << stored.name << " and its master are split differently";
     for (size_t i = 0; i < parts.size(); ++i) {
       const FileTensor& tensor = *parts[i].tensor;
-      Job job{FindTensor(files, tensor), DevicePart(parts[i].part, *weight.stream), {}};
+      Job job{FindTensor(files, tensor), DevicePart(parts[i].part, *weight.stream), {}, parts[i].transposed};
       if (master.exists()) job.master = DevicePart(of_master[i].part, *master.stream);
       if (job.entry.tensor == nullptr) return Missing(files, tensor.name, 1, 1);
       TEMPER_RETURN_IF_ERROR(CheckStored(job.entry, tensor.shape));
@@ -190,6 +211,14 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
   return OkStatus();
 }
 
+bool IsBufferName(std::string_view name) {
+  for (const char* end :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors) {
   std::set<std::string_view> known;
   for (const FileTensor& tensor : tensors) {
@@ -198,9 +227,7 @@ std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<cons
   }
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {
-    // Old files carry the rotary frequencies, which follow from the configuration.
-    if (!known.contains(e.tensor->name) && !e.tensor->name.ends_with("rotary_emb.inv_freq"))
-      unused.push_back(e.tensor->name);
+    if (!known.contains(e.tensor->name) && !IsBufferName(e.tensor->name)) unused.push_back(e.tensor->name);
   }
   return unused;
 }

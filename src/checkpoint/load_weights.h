@@ -20,8 +20,9 @@ namespace temper {
 using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
 // Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in SafetensorsFile::ReadAs.
-// REQUIRES: part.global is the tensor's shape.
-Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, std::span<std::byte> staging);
+// REQUIRES: part.global is the tensor's shape, or its transpose's where `transposed` says that `part` is of that. Then
+// rows of the file pass through a window of a MiB, one row at least.
+Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging);
 
 // Where the tensor is stored, under any of its names; null pointers if it is not.
 ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
@@ -36,7 +37,10 @@ Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tenso
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Names in `files` that no tensor of the model has, sorted: worth a warning.
+// Whether a tensor that the model does not have is one that follows from its configuration, as old files hold: rotary
+// frequencies, masks.
+bool IsBufferName(std::string_view name);
+// Names in `files` that no tensor of the model has, sorted, but for such buffers: worth a warning.
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
 
 }  // namespace temper

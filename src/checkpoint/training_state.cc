@@ -11,6 +11,7 @@
 
 #include "format/conversion.h"
 #include "format/lora_config.h"
+#include "format/transpose.h"
 #include "graph/update_rule.h"
 #include "program/buffer_names.h"
 
@@ -132,8 +133,10 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
   return OkStatus();
 }
 
-// Whether the rows of `next` follow those of `part` in one tensor.
-bool Follows(const PartView& part, int64_t rows, const PartView& next) {
+// Whether the rows of `next` follow those of `t` in one tensor, or in its transpose.
+bool Follows(const CheckpointTensor& t, const PartView& next) {
+  const PartView& part = t.part;
+  const int64_t rows = t.slice().shape.rank() == 0 ? 1 : t.slice().shape[t.transposed ? 1 : 0];
   if (part.global.rank() == 0 || next.begin[0] != part.begin[0] + rows) return false;
   for (int d = 1; d < part.global.rank(); ++d) {
     if (next.begin[d] != part.begin[d] || next.view.type.shape[d] != part.view.type.shape[d]) return false;
@@ -158,7 +161,7 @@ std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
                      [&](const auto& a, const auto& b) { return first_row(a) < first_row(b); });
     const size_t first = joined.size();
     for (CheckpointTensor& t : same) {
-      if (joined.size() > first && Follows(joined.back().part, joined.back().slice().shape.dim(0), t.part)) {
+      if (joined.size() > first && Follows(joined.back(), t.part)) {
         joined.back().more.push_back({t.part, t.stream});
       } else {
         joined.push_back(std::move(t));
@@ -170,6 +173,17 @@ std::vector<CheckpointTensor> JoinRows(std::vector<CheckpointTensor> parts) {
     }
   }
   return joined;
+}
+
+// Gives `part`, of the transpose of what is stored under `name`, to `put`, all at once.
+Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& name, const PartView& part,
+                      const PutBytes& put) {
+  const auto& [dtype, shape] = part.view.type;
+  std::vector<std::byte> stored(static_cast<size_t>(part.view.type.bytes().v)), turned(stored.size());
+  const View rows{stored.data(), {dtype, shape.Transposed()}};
+  TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, part.global.Transposed(), part.begin.Transposed()}));
+  Transpose(stored.data(), shape[1], shape[0], shape[0], turned.data(), shape[1], SizeOf(dtype));
+  return put(0, turned);
 }
 
 }  // namespace
@@ -185,7 +199,8 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
     const Buffer& b = *kept.buffer;
     const DevicePart memory = buffer(b.name);
     const bool is_state = !kept.prefix.empty(), adapter = kept.trained->own->role == Role::kAdapter;
-    for (const auto& [tensor, part] : sources.FileParts(kept.trained->own->name, PartOf(b, memory.part.view.data))) {
+    for (const auto& [tensor, part, transposed] :
+         sources.FileParts(kept.trained->own->name, PartOf(b, memory.part.view.data))) {
       const std::string name = kept.prefix + tensor->name;
       parts.push_back({.name = name,
                        .part = part,
@@ -193,7 +208,8 @@ std::vector<CheckpointTensor> TrainingState(const Program& program, const Buffer
                                : adapter ? kAdapterWeightsFile
                                          : weights_file,
                        .stored_as = name,
-                       .joined = !is_state && adapter});
+                       .joined = !is_state && adapter,
+                       .transposed = transposed});
       if (b.tier() != Tier::kDevice) parts.back().stream = memory.stream;
     }
   }
@@ -215,7 +231,7 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
     return t.slice().shape.elements() == 0 && t.part.global.elements() != 0;
   });
   const auto key = [](const CheckpointTensor& t) {
-    return fmt::format("{} {} {}\n", t.name, t.part.begin.ToString(), t.slice().shape.ToString());
+    return fmt::format("{} {} {}\n", t.name, t.begin().ToString(), t.slice().shape.ToString());
   };
   std::string own;
   for (const CheckpointTensor& t : tensors) own += key(t);
@@ -257,7 +273,7 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
     const DType type = rounded.part.view.type.dtype;
     TEMPER_CHECK(!rounds || rounded.part.view.type.shape == b.type.shape)
         << t.own->name << " and its master are split differently";
-    for (const auto& [tensor, part] : sources.FileParts(t.own->name, PartOf(b, to.part.view.data))) {
+    for (const auto& [tensor, part, transposed] : sources.FileParts(t.own->name, PartOf(b, to.part.view.data))) {
       const int64_t first = part.view.data - to.part.view.data;  // byte of the buffer
       const auto put = [&](int64_t at, std::span<const std::byte> bytes) -> Status {
         TEMPER_RETURN_IF_ERROR(window.Put(to, first + at, bytes));
@@ -267,9 +283,10 @@ Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& p
         Convert(DType::kF32, bytes.data(), type, numbers.data(), n);
         return rounded_window.Put(rounded, (first + at) / size * SizeOf(type), numbers);
       };
-      const TensorType whole{b.type.dtype, part.global};
-      TEMPER_RETURN_IF_ERROR(
-          checkpoint.LoadTensor(kept.prefix + tensor->name, whole, {part.begin, part.view.type.shape}, put));
+      const std::string name = kept.prefix + tensor->name;
+      TEMPER_RETURN_IF_ERROR(transposed ? LoadTransposed(checkpoint, name, part, put)
+                                        : checkpoint.LoadTensor(name, {b.type.dtype, part.global},
+                                                                {part.begin, part.view.type.shape}, put));
     }
     TEMPER_RETURN_IF_ERROR(window.Flush());
     TEMPER_RETURN_IF_ERROR(rounded_window.Flush());

@@ -43,7 +43,8 @@ Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> ten
 // split them. It checks all names and shapes before it reads the first byte: a missing or unexpected tensor, or one of
 // another shape, is an error that says that the checkpoint is of another model or configuration. `trained`: names of
 // all values that the run trains, if this rank lacks some (stages of a pipeline). `progress` as in LoadWeights. Memory
-// beside `buffer`: two windows (device/device_part.h).
+// beside `buffer`: two windows (device/device_part.h), and twice what this rank holds of one tensor that files have
+// transposed.
 Status RestoreTrainingState(const CheckpointReader& checkpoint, const Program& program, const BufferLookup& buffer,
                             std::span<const StoredWeight> weights = {},
                             const std::function<void(Bytes, Bytes)>& progress = nullptr,

@@ -34,7 +34,7 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
   if (type != "LORA") return unsupported(fmt::format("peft_type {}", type));
   TEMPER_ASSIGN_OR_RETURN(const std::string bias, StringOr(json, "bias", "none", path));
   if (bias != "none") return unsupported(fmt::format("bias '{}'", bias));
-  for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"}) {
+  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
@@ -144,7 +144,7 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   Json json = {{"auto_mapping", nullptr},
                {"base_model_name_or_path", c.base_model},
                {"bias", "none"},
-               {"fan_in_fan_out", false},
+               {"fan_in_fan_out", c.fan_in_fan_out},
                {"inference_mode", true},
                {"init_lora_weights", true},
                {"layers_pattern", nullptr},

@@ -21,8 +21,10 @@ std::vector<StoredWeight> LoraWeights(std::span<const LoraModule> modules) {
     weights.push_back({a.name, a.shape, WeightSource(a)});
     int64_t first = 0;
     for (const LoraModule::Part& part : m.parts) {
-      weights.push_back({part.b, {part.rows, m.r}, WeightSource::Rows(b, first, part.rows)});
-      first += part.rows;
+      const int64_t rows = part.rows / m.groups;
+      weights.push_back(
+          {part.b, {part.rows, m.r}, WeightSource::StridedRows(b, first, rows, m.out / m.groups, m.groups)});
+      first += rows;
     }
   }
   return weights;

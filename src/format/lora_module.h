@@ -14,9 +14,11 @@ struct LoraModule {
   std::string path;  // as transformers names it today: "model.layers.0.self_attn.q_proj"
   int64_t in = 0, out = 0, r = 0;
   double scale = 0;
-  bool is_head = false;  // the output head: PEFT stores its frozen weight beside the adapter
-  // The values of a graph that make up W, in the order of their rows, each with its own rows of B: one, or the segments
-  // of a fused projection, which share A.
+  bool is_head = false;     // the output head: PEFT stores its frozen weight beside the adapter
+  bool transposed = false;  // the model's files store W in x out, of which the adapter knows nothing
+  int64_t groups = 1;       // in which the rows of the parts are dealt: a part of each one's, in their order
+  // The values of a graph that make up W, in the order of their rows (of a group's), each with its own rows of B: one,
+  // or the segments of a fused projection, which share A.
   struct Part {
     std::string weight, b;
     int64_t rows = 0;

@@ -39,6 +39,16 @@ WeightSource WeightSource::StridedRows(FileTensor tensor, int64_t first, int64_t
   return source;
 }
 
+WeightSource WeightSource::Columns(FileTensor tensor, int64_t first, int64_t columns) {
+  TEMPER_CHECK(columns > 0 && first >= 0 && first + columns <= tensor.shape.Transposed()[0])
+      << columns << " columns of " << tensor.name << " " << tensor.shape.ToString();
+  WeightSource source;
+  source.transposed_ = true;
+  source.boxes_.push_back({0, columns, AtRow(tensor.shape, first)});
+  source.tensors_.push_back(std::move(tensor));
+  return source;
+}
+
 WeightSource WeightSource::Stack(std::vector<FileTensor> tensors) {
   WeightSource source;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -65,7 +75,7 @@ std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part
       PartView in_file;
       in_file.view = part.view;
       if (in_file.view.data != nullptr) in_file.view.data += (low - first) * row_bytes;
-      in_file.global = tensor.shape;
+      in_file.global = transposed_ ? tensor.shape.Transposed() : tensor.shape;
       in_file.view.type.shape = Shape();
       for (int d = dropped; d < shape.rank(); ++d) {
         const int64_t at = d == 0 ? low - box_first : part.begin[d];
@@ -73,7 +83,7 @@ std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part
         in_file.view.type.shape.Append(d == 0 ? high - low : shape[d]);
       }
       if (holds_empty && dropped > 0) in_file.view.type.shape.set_dim(0, 0);
-      parts.push_back({&tensor, in_file});
+      parts.push_back({&tensor, in_file, transposed_});
     }
     box_first = box_end;
   }

@@ -1,7 +1,7 @@
 // WeightSource: which tensors of a model's files hold a weight. A weight is one value of the graph. A file may hold
-// several weights in one tensor (a fused projection), interleave them head by head, or hold one weight in several
-// tensors (one per expert). The map goes both ways: loading, slicing, saving, merging and export follow it, so that
-// files are written in the layout in which they were read. Pure data.
+// several weights in one tensor (a fused projection), interleave them head by head, hold them transposed, or hold one
+// weight in several tensors (one per expert). The map goes both ways: loading, slicing, saving, merging and export
+// follow it, so that files are written in the layout in which they were read. Pure data.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ struct FileTensor {
 
 class WeightSource {
  public:
-  // `rows` of the weight's dim 0, whole in its other dims, are stored in a box of the tensor that begins at `begin`. If
-  // the tensor has one dim less than the weight, a row is the whole box: rows == 1.
+  // `rows` of the weight's dim 0, whole in its other dims, are stored in a box of the tensor (or of its transpose) that
+  // begins at `begin`. If the tensor has one dim less than the weight, a row is the whole box: rows == 1.
   struct Box {
     size_t tensor = 0;
     int64_t rows = 0;
@@ -39,24 +39,29 @@ class WeightSource {
   static WeightSource Rows(FileTensor tensor, int64_t first, int64_t rows);
   // Groups of `rows` rows, from `first` on, one every `stride` rows: a segment that a file interleaves by head.
   static WeightSource StridedRows(FileTensor tensor, int64_t first, int64_t rows, int64_t stride, int64_t groups);
+  // The tensor is a matrix of which columns [first, first + columns) are the weight's rows: it is stored in x out.
+  static WeightSource Columns(FileTensor tensor, int64_t first, int64_t columns);
   // Row i is the whole of tensor i; all have the same shape.
   static WeightSource Stack(std::vector<FileTensor> tensors);
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
   const std::vector<Box>& boxes() const { return boxes_; }
+  bool transposed() const { return transposed_; }
 
   // Where the rows of `part`, a part of the weight, are stored: boxes of the files' tensors, in the order of the part's
-  // rows. Each view is that memory of part.view (null if it has none); its begin and global are the tensor's. An empty
-  // part has one empty box.
+  // rows. Each view is that memory of part.view (null if it has none); its begin and global are the tensor's, or, where
+  // `transposed`, those of its transpose, which is what lies in memory. An empty part has one empty box.
   struct FilePart {
     const FileTensor* tensor = nullptr;
     PartView part;
+    bool transposed = false;
   };
   std::vector<FilePart> FileParts(const PartView& part) const;
 
  private:
   std::vector<FileTensor> tensors_;
   std::vector<Box> boxes_;  // one after another they are the weight's rows
+  bool transposed_ = false;
 };
 
 // The value name of a weight or an adapter's matrix, and where it is stored.

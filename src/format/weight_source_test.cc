@@ -19,14 +19,16 @@ constexpr float kPerTensor = 1000;
 std::vector<float> Read(const WeightSource& source, const Shape& shape, const Shape& begin, const Shape& part) {
   std::vector<float> memory(static_cast<size_t>(part.elements()), -1);
   const PartView view({reinterpret_cast<std::byte*>(memory.data()), {DType::kF32, part}}, shape, begin);
-  for (const auto& [tensor, in_file] : source.FileParts(view)) {
+  for (const auto& [tensor, in_file, transposed] : source.FileParts(view)) {
     const size_t number = static_cast<size_t>(tensor - source.tensors().data());
     const std::vector<float> file = Numbers(*tensor, kPerTensor * static_cast<float>(number));
-    EXPECT_EQ(in_file.global, tensor->shape);
+    EXPECT_EQ(in_file.global, transposed ? tensor->shape.Transposed() : tensor->shape);
     auto* to = reinterpret_cast<float*>(in_file.view.data);
     for (int64_t row = 0; row < in_file.rows(); ++row) {
       for (int64_t c = 0; c < in_file.columns(); ++c) {
-        *to++ = file[static_cast<size_t>(in_file.RowBegin(row) + c)];
+        const int64_t place =
+            transposed ? (in_file.begin[1] + c) * tensor->shape[1] + in_file.begin[0] + row : in_file.RowBegin(row) + c;
+        *to++ = file[static_cast<size_t>(place)];
       }
     }
   }
@@ -60,6 +62,15 @@ TEST(WeightSource, SegmentsThatAFileInterleavesByHeadAreEveryStrideRows) {
   const WeightSource v = WeightSource::StridedRows(fused, /*first=*/4, /*rows=*/2, /*stride=*/6, /*groups=*/2);
   EXPECT_EQ(Whole(v, {4, 1}), (Floats{4, 5, 10, 11}));
   EXPECT_EQ(Read(v, {4, 1}, {1, 0}, {2, 1}), (Floats{5, 10})) << "across heads";
+}
+
+TEST(WeightSource, ColumnsOfATransposedTensorAreItsRows) {
+  // Two inputs, five outputs, of which the last three are the weight's.
+  const FileTensor fused{.name = "c_attn", .shape = {2, 5}};
+  const WeightSource source = WeightSource::Columns(fused, /*first=*/2, /*columns=*/3);
+  EXPECT_EQ(Whole(source, {3, 2}), (Floats{2, 7, 3, 8, 4, 9}));
+  EXPECT_EQ(Read(source, {3, 2}, {1, 0}, {2, 2}), (Floats{3, 8, 4, 9})) << "outputs of a rank";
+  EXPECT_EQ(Read(source, {3, 2}, {0, 1}, {3, 1}), (Floats{7, 8, 9})) << "inputs of a rank";
 }
 
 TEST(WeightSource, AStackHasARowPerTensor) {

@@ -54,8 +54,8 @@ ValueId ForwardBuilder::Constant(int n, Shape shape) {
   return it->second;
 }
 
-void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId> weights) {
-  LinearModule module{.path = path, .in = type(weights.front()).shape[1]};
+void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout) {
+  LinearModule module{.path = path, .in = type(weights.front()).shape[1], .layout = layout};
   for (const ValueId w : weights) {
     module.weights.push_back(graph().value(w).name);
     module.rows.push_back(type(w).shape[0]);
@@ -64,30 +64,41 @@ void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId>
 }
 
 ValueId ForwardBuilder::Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias,
-                               const std::string& name) {
+                               const std::string& name, const ModuleLayout& layout) {
   // Values in this order: buffers of a Program follow it, and so do addresses, which a resumed run compares.
   const ValueId b = bias ? Weight(module + ".bias", {out}, Init::kZero) : kNoValue;
-  const ValueId w = Weight(module + ".weight", {out, in});
-  AddModule(module, {&w, 1});
+  const std::string weight = module + ".weight";
+  const ValueId w =
+      layout.transposed
+          ? Weight(weight, {out, in}, WeightSource::Columns(TensorOf(weight, {in.size, out.size}), 0, out.size))
+          : Weight(weight, {out, in});
+  AddModule(module, {&w, 1}, layout);
   return Linear(x_TI, w, b, name);
 }
 
 std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string& module,
-                                                 std::initializer_list<Segment> segments, Dim in, bool bias) {
-  int64_t rows = 0, first = 0;
-  for (const Segment& s : segments) rows += s.out.size;
-  const FileTensor whole = TensorOf(module + ".weight", {rows, in.size}), shift = TensorOf(module + ".bias", {rows});
+                                                 std::initializer_list<Segment> segments, Dim in, bool bias,
+                                                 const ModuleLayout& layout) {
+  TEMPER_CHECK(layout.groups == 1 || !layout.transposed) << module;
+  int64_t out = 0, first = 0;
+  for (const Segment& s : segments) out += s.out.size;
+  const FileTensor whole = TensorOf(module + ".weight", layout.transposed ? Shape{in.size, out} : Shape{out, in.size});
+  const FileTensor shift = TensorOf(module + ".bias", {out});
   std::vector<ValueId> weights, outputs;
   for (const Segment& s : segments) {
     const std::string suffix = std::string("/") + s.name;
-    weights.push_back(Weight(whole.name + suffix, {s.out, in}, WeightSource::Rows(whole, first, s.out.size)));
-    const ValueId b =
-        bias ? Weight(shift.name + suffix, {s.out}, WeightSource::Rows(shift, first, s.out.size), Init::kZero)
-             : kNoValue;
+    TEMPER_CHECK(s.out.size % layout.groups == 0) << module << suffix << " in " << layout.groups << " groups";
+    const int64_t rows = s.out.size / layout.groups;
+    const auto rows_of = [&](const FileTensor& tensor) {
+      return WeightSource::StridedRows(tensor, first, rows, out / layout.groups, layout.groups);
+    };
+    weights.push_back(Weight(whole.name + suffix, {s.out, in},
+                             layout.transposed ? WeightSource::Columns(whole, first, rows) : rows_of(whole)));
+    const ValueId b = bias ? Weight(shift.name + suffix, {s.out}, rows_of(shift), Init::kZero) : kNoValue;
     outputs.push_back(Linear(x_TI, weights.back(), b, s.name));
-    first += s.out.size;
+    first += rows;
   }
-  AddModule(module, weights);
+  AddModule(module, weights, layout);
   return outputs;
 }
 

@@ -66,15 +66,17 @@ class ForwardBuilder : public GraphBuilder {
   ValueId position() const { return position_; }
 
   // y = x W^T [+ b] with weights "<module>.weight" [out, in] and "<module>.bias".
-  ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name);
+  ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name,
+                 const ModuleLayout& layout = {});
   // Several products of one module, whose rows follow each other in "<module>.weight" (and in "<module>.bias"): one
   // weight each, named "<module>.weight/<segment>". Returns their outputs, which are named after the segments.
   struct Segment {
     const char* name;
     Dim out;
   };
+  // REQUIRES: groups divide the rows of each; several groups are not transposed.
   std::vector<ValueId> FusedLinear(ValueId x_TI, const std::string& module, std::initializer_list<Segment> segments,
-                                   Dim in, bool bias);
+                                   Dim in, bool bias, const ModuleLayout& layout = {});
 
   struct Heads {
     int64_t heads, kv_heads, head_dim;
@@ -97,7 +99,7 @@ class ForwardBuilder : public GraphBuilder {
 
  private:
   FileTensor TensorOf(const std::string& name, Shape shape) const;
-  void AddModule(const std::string& path, std::span<const ValueId> weights);
+  void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});
 
   const ForwardSpec spec_;
   const Aliases aliases_;

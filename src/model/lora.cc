@@ -120,7 +120,9 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .in = module.in,
                       .out = module.out(),
                       .r = rank == config.rank_pattern.end() ? config.r : rank->second,
-                      .is_head = module.is_head};
+                      .is_head = module.is_head,
+                      .transposed = module.layout.transposed,
+                      .groups = module.layout.groups};
     if (target.r < 1 || target.r > kMaxRank) {
       return InvalidArgument(
           fmt::format("LoRA rank of {} is {}; it must be from 1 to {}", target.path, target.r, kMaxRank));

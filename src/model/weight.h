@@ -21,13 +21,21 @@ struct WeightDeclaration {
   WeightSource source;
 };
 
+// How the files store the weight of a module: a fused projection's rows may be dealt in groups (one for each head: a
+// part of every value's rows, in their order), and its matrix transposed (in x out, transformers' Conv1D).
+struct ModuleLayout {
+  int64_t groups = 1;
+  bool transposed = false;
+};
+
 // A module that computes y = x W^T, as PEFT names it. Its weight may be several values, whose rows follow each other in
-// the module's: a fused projection.
+// the module's (or in each group of its rows): a fused projection.
 struct LinearModule {
   std::string path;                  // "model.layers.0.self_attn.q_proj", "lm_head"
   std::vector<std::string> weights;  // values of the graph, in the order of their rows
   std::vector<int64_t> rows;         // of each
   int64_t in = 0;
+  ModuleLayout layout = {};
   bool is_head = false;  // the output head, which PEFT's "all-linear" leaves out
 
   int64_t out() const {

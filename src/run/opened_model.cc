@@ -82,6 +82,9 @@ Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const Par
   for (const WeightDeclaration& w : model_->weights()) {
     if (w.name != weight) continue;
     const auto parts = w.source.FileParts(part);
+    if (w.source.transposed()) {
+      return Unsupported(fmt::format("{}: the model's files have {} transposed", folder(), weight));
+    }
     if (parts.size() == 1) return FindSlice(FindTensor(*weights_, *parts[0].tensor), parts[0].part);
     return Unsupported(fmt::format("{}: {} lies in {} places of the model's files", folder(), weight, parts.size()));
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,6 +27,7 @@ LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, co
     for (const LoraModule& m : modules) names.insert(m.path.substr(m.path.rfind('.') + 1));
     lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }
+  lora.fan_in_fan_out = std::any_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.transposed; });
   std::error_code error;
   const auto absolute = std::filesystem::absolute(base_folder, error);
   lora.base_model = error ? base_folder : absolute.lexically_normal().string();

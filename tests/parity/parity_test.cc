@@ -175,11 +175,14 @@ class Step {
       }
       if (values.empty()) continue;
       const View view{reinterpret_cast<std::byte*>(values.data()), {DType::kF32, w.shape}};
-      for (const auto& [tensor, part] : w.source.FileParts(view)) {
+      for (const auto& [tensor, part, transposed] : w.source.FileParts(view)) {
         if (tensor->name != name) continue;
         const auto* from = reinterpret_cast<const float*>(part.view.data);
         for (int64_t row = 0; row < part.rows(); ++row) {
-          std::copy_n(from + row * part.columns(), part.columns(), whole.begin() + part.RowBegin(row));
+          for (int64_t c = 0; c < part.columns(); ++c) {
+            const int64_t place = transposed ? c * tensor->shape[1] + part.begin[0] + row : part.RowBegin(row) + c;
+            whole[static_cast<size_t>(place)] = from[row * part.columns() + c];
+          }
         }
       }
     }

@@ -1,0 +1,15 @@
+// Copies a matrix into its transpose: how weights move between memory, out x in, and files that store them in x out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace temper {
+
+// to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns; strides in elements of `size` bytes: 2
+// or
+// 4. About the time of two copies.
+void Transpose(const std::byte* from, int64_t rows, int64_t columns, int64_t from_stride, std::byte* to,
+               int64_t to_stride, int64_t size);
+
+}  // namespace temper
