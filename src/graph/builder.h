@@ -39,6 +39,10 @@ class GraphBuilder {
     return Add(Op::kLinear, std::move(inputs), {{"acc", int64_t{0}}, {"bias", int64_t{bias_O != kNoValue}}}, name)[0];
   }
   ValueId Sum(ValueId a, ValueId b, const std::string& name) { return Add(Op::kAdd, {a, b}, {}, name)[0]; }
+  // `x` itself where the factor is 1.
+  ValueId Scale(ValueId x, double factor, const std::string& name) {
+    return factor == 1 ? x : Add(Op::kScale, {x}, {{"factor", factor}}, name)[0];
+  }
   ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
     return Add(Op::kRmsNorm, {x_TD, w_D}, {{"eps", eps}}, name)[0];
   }

@@ -56,6 +56,7 @@ std::vector<Case> Cases() {
       {Op::kLinear, {kX, kW}, {{"out", std::string("f32")}}, "f32[6, 10]"},
       {Op::kAdd, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kAdd, {kX, kD}, {}, "bf16[6, 8]"},
+      {Op::kScale, {kX}, {{"factor", 0.5}}, "bf16[6, 8]"},
       {Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "f32[6, 8]"},
       {Op::kSliceRows, {kX}, {{"begin", int64_t{4}}, {"count", int64_t{2}}}, "bf16[2, 8]"},
       {Op::kRmsNorm, {kX, kD}, {{"eps", 1e-5}}, "bf16[6, 8], f32[6]"},

@@ -67,6 +67,23 @@ TEST(Add, OfAVectorAddsItToEveryRow) {
   }
 }
 
+TEST(Scale, IsTheRoundedProduct) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    for (const Shape& shape : kShapes) {
+      for (const double factor : {0.22, -3.0, std::sqrt(2304.0)}) {
+        OpCase scale{Op::kScale, {Tensor::Random({dtype, shape}, 1)}, {{"factor", factor}}};
+        scale.may_lack_fast_kernel = dtype == DType::kF64;
+        const Tensor y = RunOn(ReferenceKernels(), scale, 1)[0];
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          ASSERT_NEAR(y[i], factor * scale.inputs[0][i], UnitRoundoff(dtype) * std::fabs(y[i])) << i;
+        }
+        // The factor is rounded to f32, and then the product. With vcvtneps2bf16 a subnormal result is 0.
+        ExpectConforms(scale, [&](int, int64_t i) { return 2 * kU * std::fabs(y[i]) + kTiny; });
+      }
+    }
+  }
+}
+
 TEST(Cast, RoundsOnceBetweenAllFloatingTypes) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {

@@ -26,6 +26,7 @@ TEST(EmptyOperands, OfElementwiseOps) {
       const Tensor x = Of(dtype, shape);
       ExpectConforms({Op::kAdd, {x, x}, {}}, Exact);
       ExpectConforms({Op::kAdd, {x, Of(dtype, {shape[1]})}, {}}, Exact);
+      ExpectConforms({Op::kScale, {x}, {{"factor", 2.0}}}, Exact);
       ExpectConforms({Op::kRelu, {x}, {}}, Exact);
       ExpectConforms({Op::kReluBackward, {x, x}, {}}, Exact);
       ExpectConforms({Op::kGelu, {x}, {}}, Exact);

@@ -188,10 +188,10 @@ TEST(Gradients, OfLinearsThatShareInputAndWeight) {
   g.FinishWithLoss(z);
 }
 
-TEST(Gradients, OfAddAndCast) {
+TEST(Gradients, OfAddScaleAndCast) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), y = g.Activation("y", {kT, kD});
-  const ValueId sum = g.Add(Op::kAdd, {x, y}, {}, "sum")[0];
+  const ValueId sum = g.Add(Op::kAdd, {x, g.Add(Op::kScale, {y}, {{"factor", -0.7}}, "scaled")[0]}, {}, "sum")[0];
   const ValueId twice = g.Add(Op::kAdd, {sum, x}, {}, "twice")[0];
   g.FinishWithLoss(g.Add(Op::kCast, {twice}, {{"dtype", std::string("f64")}}, "cast")[0]);
 }

@@ -21,6 +21,7 @@ namespace {
 
 template <class T>
 constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
+                                         .scale = Scale<T>,
                                          .accumulate = Accumulate<T>,
                                          .relu = Relu<T>,
                                          .relu_backward = ReluBackward<T>,

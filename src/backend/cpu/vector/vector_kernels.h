@@ -35,6 +35,7 @@ struct DropoutDraws {
 template <class T>
 struct VectorKernelsOf {
   void (*add)(const T* a, const T* b, T* y, int64_t n);
+  void (*scale)(const T* x, float factor, T* y, int64_t n);
   void (*accumulate)(const T* x, float* sum, int64_t n);  // sum += x
   void (*relu)(const T* x, T* y, int64_t n);
   void (*relu_backward)(const T* d_y, const T* y, T* d_x, int64_t n);
