@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head", kHeadWeight[] = "lm_head.weight";
+constexpr char kHead[] = "lm_head", kHeadWeight[] = "lm_head.weight";
 
 class Decoder final : public Model {
  public:
@@ -30,25 +30,51 @@ class Decoder final : public Model {
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
   ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                     const std::string& module) const;
-  ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const;
-  std::vector<std::string> AliasesOf(const std::string& name) const override {
-    // Of tied weights a file may hold either name.
-    return s_.tied && name == kEmbedding ? std::vector<std::string>{kHeadWeight} : std::vector<std::string>();
-  }
+  ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const;
+  // `x_TD` itself where no module is named.
+  ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
+               const char* name) const;
+  std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
+  std::vector<std::string> AliasesOf(const std::string& name) const override;
 
   const DecoderSpec s_;
 };
 
-// T tokens, D hidden, H heads, K kv-heads, E head dim, R of them that turn, F ffn, V vocabulary.
+std::vector<std::string> Decoder::AliasesOf(const std::string& name) const {
+  std::vector<std::string> aliases;
+  const std::string &prefix = s_.names.old_prefix, &head = s_.names.old_head;
+  if (!prefix.empty() && name.starts_with(prefix)) aliases.push_back(name.substr(prefix.size()));
+  // Of tied weights a file may hold either name.
+  const bool is_head = s_.tied ? name == EmbeddingName() : name == kHeadWeight;
+  if (is_head && s_.tied) aliases.push_back(kHeadWeight);
+  if (is_head && !head.empty()) aliases.push_back(head + ".weight");
+  return aliases;
+}
+
+// T tokens, D hidden, H heads, K kv-heads, E head dim, R of them that turn, F ffn, V vocabulary, W embedding.
+ValueId Decoder::Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
+                      const char* name) const {
+  using Kind = DecoderSpec::Norm;
+  if (module.empty()) return x_TD;
+  const int64_t D = s_.hidden;
+  const ValueId w = s_.norm == Kind::kLayerPlain ? f.Constant(1, {D}) : f.NormScale(prefix + module + ".weight", D);
+  if (s_.norm == Kind::kRms) return f.RmsNorm(x_TD, w, s_.norm_eps, name);
+  const ValueId b = s_.norm == Kind::kLayer ? f.NormShift(prefix + module + ".bias", D) : f.Constant(0, {D});
+  return f.LayerNorm(x_TD, w, b, s_.norm_eps, name);
+}
+
 ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                            const std::string& module) const {
   const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
-  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window};
+  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window, kind.scale};
   const Dim D{DimLabel::kHidden, s_.hidden};
   const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
+  const ModuleLayout layout{.transposed = s_.transposed};
   ValueId q, k, v;
   if (s_.fused_qkv) {
-    const auto qkv = f.FusedLinear(x_TD, module + "qkv_proj", {{"q", HE}, {"k", KE}, {"v", KE}}, D, s_.qkv_bias);
+    const ModuleLayout fused{.groups = s_.qkv_by_head ? s_.heads : 1, .transposed = s_.transposed};
+    const auto qkv =
+        f.FusedLinear(x_TD, module + s_.names.fused_qkv, {{"q", HE}, {"k", KE}, {"v", KE}}, D, s_.qkv_bias, fused);
     q = qkv[0], k = qkv[1], v = qkv[2];
   } else {
     q = f.Linear(x_TD, module + "q_proj", HE, D, s_.qkv_bias, "q");
@@ -59,7 +85,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
     if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
     const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
     const ValueId w = f.NormScale(module + norm + ".weight", by_head ? heads.head_dim : width);
-    return by_head ? f.GroupedRmsNorm(x, w, s_.rms_norm_eps, norm) : f.RmsNorm(x, w, s_.rms_norm_eps, norm);
+    return by_head ? f.GroupedRmsNorm(x, w, s_.norm_eps, norm) : f.RmsNorm(x, w, s_.norm_eps, norm);
   };
   q = normed(q, HE.size, "q_norm");
   k = normed(k, KE.size, "k_norm");
@@ -69,42 +95,70 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
     k = f.Rope(k, ropes[rope].k, heads.head_dim, s_.ropes[rope].interleaved, "k_rope");
   }
   const ValueId o = f.Attend(q, k, v, heads, block, "attn");
-  return f.Linear(o, module + "o_proj", D, HE, s_.attention_out_bias, "attn_out");
+  return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout);
 }
 
-ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const {
+ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const {
+  using Activation = DecoderSpec::Activation;
   const Dim D{DimLabel::kHidden, s_.hidden}, F{DimLabel::kFfn, s_.ffn};
-  ValueId gate, up;
-  if (s_.fused_gate_up) {
-    const auto both = f.FusedLinear(x_TD, module + "gate_up_proj", {{"gate", F}, {"up", F}}, D, s_.mlp_bias);
-    gate = both[0], up = both[1];
+  const ModuleLayout layout{.transposed = s_.transposed};
+  ValueId h;
+  if (s_.activation == Activation::kSilu) {
+    ValueId gate, up;
+    if (s_.fused_gate_up) {
+      const auto both = f.FusedLinear(x_TD, block + "mlp.gate_up_proj", {{"gate", F}, {"up", F}}, D, s_.mlp_bias);
+      gate = both[0], up = both[1];
+    } else {
+      gate = f.Linear(x_TD, block + "mlp.gate_proj", F, D, s_.mlp_bias, "gate");
+      up = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up");
+    }
+    h = f.Swiglu(gate, up, "mlp");
   } else {
-    gate = f.Linear(x_TD, module + "gate_proj", F, D, s_.mlp_bias, "gate");
-    up = f.Linear(x_TD, module + "up_proj", F, D, s_.mlp_bias, "up");
+    h = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up", layout);
+    h = s_.activation == Activation::kRelu
+            ? f.Add(Op::kRelu, {h}, {}, "mlp")[0]
+            : f.Add(Op::kGelu, {h}, {{"tanh", int64_t{s_.activation == Activation::kGeluTanh}}}, "mlp")[0];
   }
-  return f.Linear(f.Swiglu(gate, up, "mlp"), module + "down_proj", D, F, s_.mlp_bias, "mlp_out");
+  return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout);
 }
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
-  const std::string p = fmt::format("model.layers.{}.", block);
+  const std::string p = fmt::format("{}{}.{}.", s_.names.prefix, s_.names.blocks, block);
   f.EnterBlock(block, p);
-  const auto normed = [&](ValueId x, const std::string& module, const char* name) {
-    if (module.empty()) return x;
-    return f.RmsNorm(x, f.NormScale(p + module + ".weight", s_.hidden), s_.rms_norm_eps, name);
-  };
-  ValueId h = Attention(f, normed(x_TD, s_.attention_norm, "attn_norm"), ropes, block, p + "self_attn.");
-  h = normed(f.Dropout(h, s_.dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
+  const bool before = !s_.norms_after_sums;
+  ValueId h = before ? Norm(f, x_TD, p, s_.attention_norm, "attn_norm") : x_TD;
+  const ValueId read_by_attention = h, input = x_TD;
+  h = Attention(f, h, ropes, block, p + s_.names.attention);
+  h = Norm(f, f.Dropout(h, s_.dropout, "attn_dropout"), p, s_.attention_out_norm, "attn_out_norm");
   x_TD = f.Sum(x_TD, h, "attn_residual");
-  h = Mlp(f, normed(x_TD, s_.mlp_norm, "mlp_norm"), p + "mlp.");
-  h = normed(f.Dropout(h, s_.dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
-  return f.Sum(x_TD, h, "mlp_residual");
+  if (!before) x_TD = Norm(f, x_TD, p, s_.attention_norm, "attn_norm");
+
+  if (s_.parallel) {
+    h = s_.mlp_norm.empty() ? read_by_attention : Norm(f, input, p, s_.mlp_norm, "mlp_norm");
+  } else {
+    h = before ? Norm(f, x_TD, p, s_.mlp_norm, "mlp_norm") : x_TD;
+  }
+  h = Mlp(f, h, p);
+  h = Norm(f, f.Dropout(h, s_.dropout, "mlp_dropout"), p, s_.mlp_out_norm, "mlp_out_norm");
+  x_TD = f.Sum(x_TD, h, "mlp_residual");
+  return before ? x_TD : Norm(f, x_TD, p, s_.mlp_norm, "mlp_norm");
 }
 
 void Decoder::BuildForward(ForwardBuilder& f) const {
+  const int64_t embed = s_.embed == 0 ? s_.hidden : s_.embed;
   const Dim D{DimLabel::kHidden, s_.hidden}, V{DimLabel::kVocab, s_.facts.vocab};
-  f.EnterBlock(kBlockBefore, "model.");
-  const ValueId table = f.Weight(kEmbedding, {V, D});
+  const Dim W = embed == D.size ? D : Dim{DimLabel::kEmbed, embed};
+  const std::string& p = s_.names.prefix;
+  f.EnterBlock(kBlockBefore, p);
+  const ValueId table = f.Weight(EmbeddingName(), {V, W});
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
+  if (embed != D.size) x = f.Linear(x, p + "project_in", D, W, false, "projected_in");
+  if (!s_.names.positions.empty()) {
+    const Dim P{DimLabel::kPositions, s_.facts.max_positions + s_.position_offset};
+    const ValueId positions = f.Weight(p + s_.names.positions + ".weight", {P, D});
+    x = f.Sum(x, f.Embedding(positions, f.position(), s_.position_offset, "positions"), "input");
+  }
+  x = f.Dropout(x, s_.embedding_dropout, "embedding_dropout");
   std::vector<Tables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
@@ -115,9 +169,11 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     ropes.push_back({rope.position_beta == 0 ? k : made(true, name + "_q"), k});
   }
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
-  f.EnterBlock(kBlockAfter, "model.");
-  x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), s_.rms_norm_eps, "final_norm");
-  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead);
+  f.EnterBlock(kBlockAfter, p);
+  x = Norm(f, x, p, s_.names.final_norm, "final_norm");
+  if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
+  x = f.Scale(x, s_.logit_scale, "scaled");
+  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, W}), kHead);
 }
 
 bool IsNull(const Json& config, const char* key) {
@@ -125,51 +181,79 @@ bool IsNull(const Json& config, const char* key) {
   return it != config.end() && it->is_null();
 }
 
+Result<DecoderSpec::Activation> ReadActivation(const Json& config, const DecoderDefaults& defaults,
+                                               const std::string& architecture, const std::string& where) {
+  using Activation = DecoderSpec::Activation;
+  const char* const key = defaults.keys.activation;
+  TEMPER_ASSIGN_OR_RETURN(const std::string name, StringOr(config, key, defaults.activation, where));
+  if (std::string_view(defaults.activation) == "silu") {
+    if (name == "silu") return Activation::kSilu;
+    return Unsupported(fmt::format("{}: {} '{}'; {} is computed with silu alone", where, key, name, architecture));
+  }
+  // transformers' names of one function.
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  if (name == "relu") return Activation::kRelu;
+  return Unsupported(
+      fmt::format("{}: {} '{}'; {} is computed with gelu, gelu_new, gelu_fast, gelu_pytorch_tanh or relu", where, key,
+                  name, architecture));
+}
+
 }  // namespace
 
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where) {
+  const DecoderKeys& keys = defaults.keys;
   DecoderSpec s;
   ModelFacts& f = s.facts;
   f.architecture = std::move(architecture);
   TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", defaults.vocab, where));
-  TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, "hidden_size", defaults.hidden, where));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, "num_hidden_layers", defaults.blocks, where));
-  TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, "num_attention_heads", defaults.heads, where));
+  TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, keys.hidden, defaults.hidden, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, keys.blocks, defaults.blocks, where));
+  TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, keys.heads, defaults.heads, where));
+  s.kv_heads = s.heads;
   // null, unlike a missing key, is what follows from the other sizes.
-  const bool own_kv_heads = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
-  TEMPER_ASSIGN_OR_RETURN(s.kv_heads,
-                          IntOr(config, "num_key_value_heads", own_kv_heads ? defaults.kv_heads : s.heads, where));
-  TEMPER_ASSIGN_OR_RETURN(s.ffn, IntOr(config, "intermediate_size", defaults.ffn, where));
-  TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, "max_position_embeddings", defaults.max_positions, where));
+  if (!defaults.plain_heads) {
+    const bool own = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
+    TEMPER_ASSIGN_OR_RETURN(s.kv_heads, IntOr(config, "num_key_value_heads", own ? defaults.kv_heads : s.heads, where));
+  }
+  TEMPER_ASSIGN_OR_RETURN(s.ffn, IntOr(config, keys.ffn, defaults.ffn, where));
+  TEMPER_ASSIGN_OR_RETURN(f.max_positions, IntOr(config, keys.max_positions, defaults.max_positions, where));
   if (s.heads <= 0 || s.kv_heads <= 0 || s.heads % s.kv_heads != 0) {
     return Corrupt(fmt::format("{}: num_attention_heads {} must be a positive multiple of num_key_value_heads {}",
                                where, s.heads, s.kv_heads));
   }
-  const bool own_head_dim = defaults.head_dim > 0 && !IsNull(config, "head_dim");
-  TEMPER_ASSIGN_OR_RETURN(s.head_dim,
-                          IntOr(config, "head_dim", own_head_dim ? defaults.head_dim : s.hidden / s.heads, where));
-  TEMPER_ASSIGN_OR_RETURN(s.rms_norm_eps, NumberOr(config, "rms_norm_eps", defaults.rms_norm_eps, where));
-  if (!(s.rms_norm_eps >= 0)) {
-    return Corrupt(fmt::format("{}: rms_norm_eps is {}, should not be negative", where, s.rms_norm_eps));
+  s.head_dim = s.hidden / s.heads;
+  if (!defaults.plain_heads) {
+    const bool own = defaults.head_dim > 0 && !IsNull(config, "head_dim");
+    TEMPER_ASSIGN_OR_RETURN(s.head_dim, IntOr(config, "head_dim", own ? defaults.head_dim : s.head_dim, where));
+  } else if (s.hidden % s.heads != 0) {
+    return Corrupt(
+        fmt::format("{}: {} {} must be a multiple of {} {}", where, keys.hidden, s.hidden, keys.heads, s.heads));
   }
-  TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "initializer_range", 0.02, where));
+  TEMPER_ASSIGN_OR_RETURN(s.norm_eps, NumberOr(config, keys.norm_eps, defaults.norm_eps, where));
+  if (!(s.norm_eps >= 0)) {
+    return Corrupt(fmt::format("{}: {} is {}, should not be negative", where, keys.norm_eps, s.norm_eps));
+  }
+  TEMPER_ASSIGN_OR_RETURN(f.initializer_range,
+                          NumberOr(config, keys.initializer_range, defaults.initializer_range, where));
   TEMPER_ASSIGN_OR_RETURN(s.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
-  TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
-  if (activation != "silu") {
-    return Unsupported(
-        fmt::format("{}: hidden_act '{}'; {} is computed with silu alone", where, activation, f.architecture));
-  }
+  TEMPER_ASSIGN_OR_RETURN(s.activation, ReadActivation(config, defaults, f.architecture, where));
   if (!IsSane(f.vocab, kMaxRows) || !IsSane(s.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
       !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
-      !IsSane(s.heads, kMaxHeads) || s.head_dim % 2 != 0) {
+      !IsSane(s.heads, kMaxHeads) || (defaults.rotary && s.head_dim % 2 != 0)) {
     return Corrupt(
-        fmt::format("{}: a size is missing, zero, negative or absurd (hidden_size {}, num_hidden_layers {}, "
-                    "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
-                    where, s.hidden, blocks, f.vocab, s.ffn, s.head_dim, f.max_positions));
+        fmt::format("{}: a size is missing, zero, negative or absurd ({} {}, {} {}, vocab_size {}, {} {}, head_dim {}, "
+                    "{} {})",
+                    where, keys.hidden, s.hidden, keys.blocks, blocks, f.vocab, keys.ffn, s.ffn, s.head_dim,
+                    keys.max_positions, f.max_positions));
   }
   s.blocks.resize(static_cast<size_t>(blocks));
-  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, "attention_dropout", defaults.attention_dropout, where, &f));
+  TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, keys.attention_dropout, defaults.attention_dropout, where, &f));
+  if (!defaults.rotary) {
+    for (DecoderBlock& block : s.blocks) block.rope = kNoRope;
+    return s;
+  }
   TEMPER_ASSIGN_OR_RETURN(const RopeSpec rope, ReadRope(config, defaults.rope.layer_type, defaults.rope, s.head_dim,
                                                         f.max_positions, where));
   s.ropes = {rope};

@@ -104,10 +104,11 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
 
 ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block,
                                const std::string& name) {
-  Attributes attributes = {{"heads", heads.heads},
-                           {"kv_heads", heads.kv_heads},
-                           {"scale", 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
-                           {"window", heads.window}};
+  Attributes attributes = {
+      {"heads", heads.heads},
+      {"kv_heads", heads.kv_heads},
+      {"scale", heads.scale != 0 ? heads.scale : 1 / std::sqrt(static_cast<double>(heads.head_dim))},
+      {"window", heads.window}};
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
     return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];

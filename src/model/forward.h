@@ -81,8 +81,9 @@ class ForwardBuilder : public GraphBuilder {
   struct Heads {
     int64_t heads, kv_heads, head_dim;
     int64_t window = 0;  // tokens a query sees, itself included; 0: all
+    double scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
   };
-  // Scores are scaled by 1/sqrt(head_dim). `block` names the cache.
+  // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
   // `x` itself unless the pass is for training and p > 0.

@@ -16,7 +16,7 @@ Result<DecoderSpec> Read(const Json& config, const char* architecture, const std
                                                       .max_positions = 131072,
                                                       .kv_heads = 2,
                                                       .head_dim = 128,
-                                                      .rms_norm_eps = 1.5625e-7,
+                                                      .norm_eps = 1.5625e-7,
                                                       .rope = {.partial = 0.5}},
                                                      where));
   s.fused_gate_up = true;

@@ -69,7 +69,7 @@ Result<std::unique_ptr<Model>> ReadMinistral3(const Json& given, const std::stri
                                                       .max_positions = 262144,
                                                       .kv_heads = 8,
                                                       .head_dim = 128,
-                                                      .rms_norm_eps = 1e-5},
+                                                      .norm_eps = 1e-5},
                                                      where));
   TEMPER_RETURN_IF_ERROR(ReadPositionScale(config, "llama_4_scaling_beta", where, &s.ropes[0]));
   TEMPER_RETURN_IF_ERROR(SetWindow(config, 0, where, &s));

@@ -9,13 +9,8 @@
 namespace temper {
 namespace {
 
-constexpr DecoderDefaults kDefaults = {.vocab = 50304,
-                                       .hidden = 4096,
-                                       .ffn = 11008,
-                                       .blocks = 32,
-                                       .heads = 32,
-                                       .max_positions = 2048,
-                                       .rms_norm_eps = 1e-5};
+constexpr DecoderDefaults kDefaults = {
+    .vocab = 50304, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048, .norm_eps = 1e-5};
 
 Result<DecoderSpec> ReadOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
                              const std::string& where) {

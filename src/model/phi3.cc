@@ -13,7 +13,7 @@ Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& w
                                                       .blocks = 32,
                                                       .heads = 32,
                                                       .max_positions = 4096,
-                                                      .rms_norm_eps = 1e-5,
+                                                      .norm_eps = 1e-5,
                                                       .rope = {.yarn_is_longrope = true, .original = 4096}},
                                                      where));
   s.fused_qkv = s.fused_gate_up = true;

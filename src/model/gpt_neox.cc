@@ -1,0 +1,51 @@
+// GPT-NeoX 20B and Pythia (Black et al. 2022, Biderman et al. 2023; transformers, GPTNeoXForCausalLM): layer norms,
+// attention and MLP beside each other with a norm each, an MLP without gate, a quarter of each head turns; q, k and v
+// in one tensor, head by head.
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+
+Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string& where) {
+  // The class has names of its own for what stands beside the parameters of scaling, and reads no others.
+  Json renamed = config;
+  for (const auto& [own, usual] :
+       {std::pair{"rotary_emb_base", "rope_theta"}, {"rotary_pct", "partial_rotary_factor"}}) {
+    renamed.erase(usual);
+    if (config.contains(own)) renamed[usual] = config[own];
+  }
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(renamed, "GPTNeoXForCausalLM",
+                                                     {.keys = {.norm_eps = "layer_norm_eps"},
+                                                      .vocab = 50432,
+                                                      .hidden = 6144,
+                                                      .ffn = 24576,
+                                                      .blocks = 44,
+                                                      .heads = 64,
+                                                      .max_positions = 2048,
+                                                      .norm_eps = 1e-5,
+                                                      .activation = "gelu",
+                                                      .plain_heads = true,
+                                                      .rope = {.partial = 0.25}},
+                                                     where));
+  s.norm = DecoderSpec::Norm::kLayer;
+  s.names = {.prefix = "gpt_neox.",
+             .embedding = "embed_in",
+             .final_norm = "final_layer_norm",
+             .attention = "attention.",
+             .fused_qkv = "query_key_value",
+             .attention_out = "dense",
+             .up = "mlp.dense_h_to_4h",
+             .down = "mlp.dense_4h_to_h",
+             .old_head = "embed_out"};
+  s.fused_qkv = s.qkv_by_head = s.mlp_bias = true;
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", true, where));
+  s.attention_out_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(s.parallel, BoolOr(config, "use_parallel_residual", true, where));
+  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
+  s.embedding_dropout = s.dropout;
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper

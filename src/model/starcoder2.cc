@@ -1,0 +1,35 @@
+// StarCoder 2, 3B to 15B (Lozhkov et al. 2024; transformers, Starcoder2ForCausalLM): layer norms, biases, an MLP
+// without gate, a window in all layers.
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+
+Result<std::unique_ptr<Model>> ReadStarcoder2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Starcoder2ForCausalLM",
+                                                     {.keys = {.norm_eps = "norm_epsilon"},
+                                                      .vocab = 49152,
+                                                      .hidden = 3072,
+                                                      .ffn = 12288,
+                                                      .blocks = 30,
+                                                      .heads = 24,
+                                                      .max_positions = 4096,
+                                                      .kv_heads = 2,
+                                                      .norm_eps = 1e-5,
+                                                      .initializer_range = 0.018042,
+                                                      .activation = "gelu_pytorch_tanh",
+                                                      .tied = true},
+                                                     where));
+  s.norm = DecoderSpec::Norm::kLayer;
+  s.names.up = "mlp.c_fc";
+  s.names.down = "mlp.c_proj";
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "use_bias", true, where));
+  s.attention_out_bias = s.mlp_bias = s.qkv_bias;
+  TEMPER_ASSIGN_OR_RETURN(s.dropout, ReadDropout(config, "residual_dropout", 0, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embedding_dropout", 0, where, &s.facts));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
+  for (DecoderBlock& block : s.blocks) block.window = window;
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper
