@@ -61,6 +61,17 @@ inline std::string Qwen3ConfigText() {
       "max_position_embeddings": 256, "attention_bias": true, "use_sliding_window": true, "sliding_window": 20,
       "max_window_layers": 1, "tie_word_embeddings": true})";
 }
+// Attention and MLP beside each other, with a norm each; q, k and v dealt by head.
+inline std::string GptNeoXConfigText() {
+  return R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 256})";
+}
+// With one norm for both; a window in two of three layers.
+inline std::string Cohere2ConfigText() {
+  return R"({"architectures": ["Cohere2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "sliding_window": 20, "sliding_window_pattern": 3})";
+}
 inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
       R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

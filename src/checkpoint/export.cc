@@ -168,8 +168,8 @@ class Exporter {
       const ModelWeights::Entry entry = FindTensor(*base_, weight);
       taken.insert(weight.name);
       taken.insert(weight.aliases.begin(), weight.aliases.end());
-      const auto own = modules.find(weight.name);
-      const bool tied = weight.name == spec_.head_tensor && weight.name != head_weight;
+      const bool of_head = weight.name == spec_.head_tensor, tied = of_head && spec_.head_is_tied;
+      const auto own = modules.find(of_head && !tied ? head_weight : weight.name);
       // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
       const std::string name = entry.tensor->name == head_weight && tied ? weight.name : entry.tensor->name;
       TEMPER_RETURN_IF_ERROR(AddJob(name, entry, own == modules.end() ? nullptr : own->second));

@@ -22,6 +22,7 @@ struct ExportSpec {
   // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
   // head is tied to it, and config.json says so under the JSON pointer `tied_key`.
   std::string head, head_tensor, tied_key;
+  bool head_is_tied = false;
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says

@@ -188,6 +188,20 @@ TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
       << "Qwen3-0.6B";
   EXPECT_EQ(count(R"({"architectures": ["MistralForCausalLM"]})"), 7241732096) << "Mistral-7B: the class defaults";
   EXPECT_EQ(count(R"({"architectures": ["SeedOssForCausalLM"], "hidden_size": 5120})"), 36151104512) << "Seed-OSS-36B";
+  EXPECT_EQ(count(R"({"architectures": ["GPT2LMHeadModel"]})"), 124439808) << "gpt2: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 1600, "n_layer": 48, "n_head": 25})"), 1557611200)
+      << "gpt2-xl";
+  EXPECT_EQ(count(R"({"architectures": ["GPTNeoXForCausalLM"]})"), 20554567680) << "gpt-neox-20b: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 50304, "hidden_size": 512,
+      "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048})"),
+            70426624)
+      << "pythia-70m";
+  EXPECT_EQ(count(R"({"architectures": ["Starcoder2ForCausalLM"]})"), 3030371328)
+      << "starcoder2-3b: the class defaults";
+  EXPECT_EQ(count(R"({"architectures": ["Cohere2ForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8})"),
+            8028033024)
+      << "c4ai-command-r7b-12-2024";
 }
 
 Json Qwen2Json() {
@@ -283,6 +297,127 @@ TEST(Model, WithFewerBlocksComputesThoseBlocksAlone) {
   }
 }
 
+Json Gpt2Json() {
+  return Json::parse(R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 100, "n_embd": 64, "n_layer": 2,
+    "n_head": 4, "n_positions": 128, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0})");
+}
+Json As(Json base, const char* architecture) {
+  base["architectures"] = {architecture};
+  return base;
+}
+
+// Of the attention nodes, in order.
+std::vector<double> ScalesOf(const Model& model) {
+  std::vector<double> scales;
+  const Graph graph = model.Forward({.tokens = 8, .row = 8});
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kAttention) scales.push_back(node.attributes.Double("scale"));
+  }
+  return scales;
+}
+// The elements of a head that turn, for each rope table.
+std::vector<size_t> TurningOf(const Model& model) {
+  std::vector<size_t> sizes;
+  const Graph graph = model.Forward({.tokens = 8, .row = 8});
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kRopeTable) sizes.push_back(2 * node.attributes.Doubles("inv_freq").size());
+  }
+  return sizes;
+}
+
+TEST(ModelConfig, Gpt2ReadsItsOwnKeys) {
+  const Json json = Gpt2Json();
+  for (const char* key : {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions", "n_inner"}) {
+    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json("64"), Json(64.5)}) {
+      ExpectRefused(json, key, value, StatusCode::kCorrupt);
+    }
+  }
+  ExpectRefused(json, "n_head", 5, StatusCode::kCorrupt);
+  ExpectRefused(json, "add_cross_attention", true, StatusCode::kUnsupported);
+  ExpectRefused(json, "activation_function", "silu", StatusCode::kUnsupported);
+  EXPECT_TRUE(With(json, "reorder_and_upcast_attn", true).ok());
+  const auto inner = [](const Model& model) { return WeightsOf(model).at("transformer.h.1.mlp.c_fc.weight")[0]; };
+  EXPECT_EQ(inner(**With(json, "n_inner", nullptr)), 256);
+  EXPECT_EQ(inner(**With(json, "n_inner", 80)), 80);
+  using Scales = std::vector<double>;
+  EXPECT_EQ(ScalesOf(**ModelFromConfig(json, "f")), Scales({0.25, 0.25}));
+  EXPECT_EQ(ScalesOf(**With(json, "scale_attn_weights", false)), Scales({1, 1}));
+  const auto by_layer = With(json, "scale_attn_by_inverse_layer_idx", true);
+  EXPECT_EQ(ScalesOf(**by_layer), Scales({0.25, 0.125}));
+  EXPECT_EQ((*by_layer)->facts().kinds, std::vector<int>({0, 1}));
+  EXPECT_TRUE((*by_layer)->facts().positions_are_learned);
+}
+
+TEST(ModelConfig, GptNeoXReadsItsOwnKeysOfTheRotaryEmbedding) {
+  const Json json = As(LlamaJson(), "GPTNeoXForCausalLM");
+  using Sizes = std::vector<size_t>;
+  EXPECT_EQ(TurningOf(**ModelFromConfig(json, "f")), Sizes{4}) << "a quarter of 16";
+  EXPECT_EQ(TurningOf(**With(json, "rotary_pct", 0.5)), Sizes{8});
+  EXPECT_EQ(TurningOf(**With(json, "partial_rotary_factor", 1)), Sizes{4}) << "the class does not read it";
+  EXPECT_EQ(TurningOf(**With(json, "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 1.0}})),
+            Sizes{16});
+  ExpectRefused(json, "hidden_act", "silu", StatusCode::kUnsupported);
+  ExpectRefused(json, "num_attention_heads", 5, StatusCode::kCorrupt);
+  for (const char* key : {"use_parallel_residual", "attention_bias"}) {
+    ExpectRefused(json, key, 1, StatusCode::kCorrupt);
+    for (const bool on : {false, true}) {
+      Json variant = json;
+      variant[key] = on;
+      ExpectWeightsAreThoseOfTheForward(variant);
+    }
+  }
+}
+
+TEST(ModelConfig, Cohere2TurnsWhereItHasWindows) {
+  Json json = As(LlamaJson(), "Cohere2ForCausalLM");
+  json["num_hidden_layers"] = 4;
+  json["sliding_window"] = 16;
+  const auto turns = [](const Model& model) {
+    int n = 0;
+    const Graph graph = model.Forward({.tokens = 8, .row = 8});
+    for (const Node& node : graph.nodes()) n += node.op == Op::kRope;
+    return n / 2;
+  };
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(json, "f")), std::vector<int64_t>({16, 16, 16, 0}));
+  EXPECT_EQ(turns(**ModelFromConfig(json, "f")), 3);
+  const auto halves = With(json, "sliding_window_pattern", 2);
+  EXPECT_EQ(WindowsOf(**halves), std::vector<int64_t>({16, 0, 16, 0}));
+  EXPECT_EQ(turns(**halves), 2);
+  ExpectRefused(json, "sliding_window", nullptr, StatusCode::kUnsupported);
+  ExpectRefused(json, "sliding_window_pattern", 0, StatusCode::kCorrupt);
+  ExpectRefused(json, "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectWeightsAreThoseOfTheForward(json);
+}
+
+TEST(ModelConfig, Starcoder2HasOneWindowInAllLayers) {
+  Json json = As(LlamaJson(), "Starcoder2ForCausalLM");
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(json, "f")), std::vector<int64_t>({0, 0}));
+  EXPECT_EQ(WindowsOf(**With(json, "sliding_window", 16)), std::vector<int64_t>({16, 16}));
+  for (const bool biases : {false, true}) {
+    json["use_bias"] = biases;
+    ExpectWeightsAreThoseOfTheForward(json);
+  }
+  ExpectRefused(json, "hidden_act", "silu", StatusCode::kUnsupported);
+}
+
+// Names in older files, and in files of the model without its head.
+TEST(ModelConfig, TensorsAreFoundUnderTheNamesThatFilesHave) {
+  const auto aliases = [](const Json& json, const std::string& name) {
+    for (const FileTensor& tensor : FileTensorsOf((*ModelFromConfig(json, "f"))->StoredWeights())) {
+      if (tensor.name == name) return tensor.aliases;
+    }
+    ADD_FAILURE() << name;
+    return std::vector<std::string>();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(aliases(Gpt2Json(), "transformer.h.0.attn.c_attn.weight"), Names{"h.0.attn.c_attn.weight"});
+  EXPECT_EQ(aliases(Gpt2Json(), "transformer.wte.weight"), (Names{"wte.weight", "lm_head.weight"}));
+  Json neox = As(LlamaJson(), "GPTNeoXForCausalLM");
+  neox["tie_word_embeddings"] = false;
+  EXPECT_EQ(aliases(neox, "embed_out.weight"), Names{"lm_head.weight"});
+  EXPECT_EQ(aliases(neox, "gpt_neox.layers.0.attention.dense.weight"), Names());
+}
+
 int CountDropouts(const Model& model, bool training, double p) {
   const Graph graph = model.Forward({.tokens = 8, .row = 8, .training = training});
   int n = 0;
@@ -306,6 +441,17 @@ TEST(ModelConfig, OptDropsInTrainingAsItsConfigurationSays) {
   EXPECT_EQ((*silent)->facts().training_notes.size(), 1u);
   EXPECT_TRUE((*none)->facts().training_notes.empty());
   for (const double p : {-0.1, 1.0}) ExpectRefused(OptJson(), "dropout", p, StatusCode::kCorrupt);
+}
+
+TEST(ModelConfig, WhatTheFirstBlockReadsIsDroppedToo) {
+  Json gpt2 = Gpt2Json(), star = As(LlamaJson(), "Starcoder2ForCausalLM"), neox = As(LlamaJson(), "GPTNeoXForCausalLM");
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) gpt2.erase(key);
+  star["residual_dropout"] = star["embedding_dropout"] = neox["hidden_dropout"] = 0.1;
+  for (const Json& json : {gpt2, star, neox}) {
+    EXPECT_EQ(CountDropouts(**ModelFromConfig(json, "f"), /*training=*/true, 0.1), 5) << json;
+    EXPECT_EQ(CountDropouts(**ModelFromConfig(json, "f"), /*training=*/false, 0.1), 0) << json;
+  }
+  EXPECT_EQ((*ModelFromConfig(gpt2, "f"))->facts().training_notes.size(), 3u) << "and attention's is not applied";
 }
 
 TEST(ModelConfig, DropoutThatIsNotAppliedIsNoted) {

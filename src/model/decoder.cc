@@ -35,6 +35,7 @@ class Decoder final : public Model {
   ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
                const char* name) const;
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
+  std::string HeadName() const { return s_.names.head + ".weight"; }
   std::vector<std::string> AliasesOf(const std::string& name) const override;
 
   const DecoderSpec s_;
@@ -42,12 +43,14 @@ class Decoder final : public Model {
 
 std::vector<std::string> Decoder::AliasesOf(const std::string& name) const {
   std::vector<std::string> aliases;
-  const std::string &prefix = s_.names.old_prefix, &head = s_.names.old_head;
+  const std::string& prefix = s_.names.old_prefix;
   if (!prefix.empty() && name.starts_with(prefix)) aliases.push_back(name.substr(prefix.size()));
   // Of tied weights a file may hold either name.
-  const bool is_head = s_.tied ? name == EmbeddingName() : name == kHeadWeight;
-  if (is_head && s_.tied) aliases.push_back(kHeadWeight);
-  if (is_head && !head.empty()) aliases.push_back(head + ".weight");
+  if (name == (s_.tied ? EmbeddingName() : HeadName())) {
+    for (const std::string& head : {HeadName(), std::string(kHeadWeight)}) {
+      if (head != name) aliases.push_back(head);
+    }
+  }
   return aliases;
 }
 
@@ -173,7 +176,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   x = Norm(f, x, p, s_.names.final_norm, "final_norm");
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
   x = f.Scale(x, s_.logit_scale, "scaled");
-  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, W}), kHead);
+  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, W}, f.StoredAs(HeadName(), {V.size, W.size})), kHead);
 }
 
 bool IsNull(const Json& config, const char* key) {

@@ -30,8 +30,8 @@ struct DecoderNames {
   // In a block. `up` and `down` of the MLP; gated ones have gate_proj and gate_up_proj beside them.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string old_prefix;  // what `prefix` begins with, and names in some files do not
-  std::string old_head;    // the head in older files
+  std::string old_prefix;        // what `prefix` begins with, and names in some files do not
+  std::string head = "lm_head";  // as files name it; the module is lm_head
 };
 
 struct DecoderSpec {

@@ -48,6 +48,8 @@ class ForwardBuilder : public GraphBuilder {
 
   // The source of a weight, declared on first use: all of the file's tensor of that name. Dims as they lie in memory.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, Init init = Init::kNormal);
+  // All of the file's tensor of that name.
+  WeightSource StoredAs(const std::string& name, Shape shape) const { return WeightSource(TensorOf(name, shape)); }
   // The same of a weight that lies otherwise in the files.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);

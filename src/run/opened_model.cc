@@ -108,7 +108,8 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
                   .tensors = FileTensorsOf(model_->StoredWeights()),
                   .head = head.path,
                   .head_tensor = head_tensor,
-                  .tied_key = model_->facts().tied_key};
+                  .tied_key = model_->facts().tied_key,
+                  .head_is_tied = head.weights.front() != head.path + ".weight"};
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   return spec;

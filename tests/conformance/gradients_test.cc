@@ -222,11 +222,13 @@ TEST(Gradients, OfRmsNormOfGroups) {
 }
 
 TEST(Gradients, OfLayerNormBesideAResidual) {
-  OpGraph g;
-  const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD}), b = g.Source("b", {kD});
-  const ValueId y = g.Add(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-2}}, "y")[0];
-  const ValueId z = g.Add(Op::kLayerNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w, b}, {{"eps", 1e-2}}, "z")[0];
-  g.FinishWithLoss(z);
+  for (const bool bias_is_trained : {false, true}) {
+    OpGraph g;
+    const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {kD}), b = g.Source("b", {kD}, bias_is_trained);
+    const ValueId y = g.Add(Op::kLayerNorm, {x, w, b}, {{"eps", 1e-2}}, "y")[0];
+    const ValueId z = g.Add(Op::kLayerNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w, b}, {{"eps", 1e-2}}, "z")[0];
+    g.FinishWithLoss(z);
+  }
 }
 
 TEST(Gradients, OfRopeOfPartOfAHead) {

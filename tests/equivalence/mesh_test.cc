@@ -93,7 +93,7 @@ MeshSpec GatheringMlp(MeshSpec spec) {
 struct Case {
   const char* name;
   MeshSpec mesh;
-  bool grouped_heads_only = false;  // copies of KV heads: OPT has as many of these as heads
+  bool grouped_heads_only = false;  // copies of KV heads: not of models that have as many of these as heads
   bool few = false;                 // not every variant
   int micro_batches = 2;
   Recompute recompute = Recompute::kNone;
@@ -246,6 +246,10 @@ std::vector<Variant> Variants() {
           {"full post-norm OPT", Smooth(OptConfigText(false)), Method::kFull, 0},
           {"full Llama with weights", LlamaConfigText(false), Method::kFull, 0, true, true, true},
           {"LoRA on the head with weights", LlamaConfigText(true), Method::kLoraWithHead, 0.1, false, false, true},
+          {"full Cohere 2", Cohere2ConfigText(), Method::kFull, 0},
+          {"LoRA Cohere 2", Cohere2ConfigText(), Method::kLora, 0.1},
+          {"full GPT-NeoX", GptNeoXConfigText(), Method::kFull, 0, true, true},
+          {"LoRA GPT-NeoX", GptNeoXConfigText(), Method::kLora, 0.1},
           {"LoRA OPT", Smooth(OptConfigText(true)), Method::kLora, 0.1, false, true}};
 }
 
@@ -284,7 +288,7 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
     SCOPED_TRACE(fmt::format("{} on {}", v.name, c.name));
     // Ranks that outnumber the cores take long to meet.
     if ((c.mesh.mesh.ranks() > 4 && !v.on_large_meshes) || (c.few && !v.of_few)) continue;
-    if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
+    if (c.grouped_heads_only && v.config.find("num_key_value_heads") == std::string::npos) continue;
     const RunSpec spec = SpecOf(v, c);
     const Curve& one = OneRank(spec);
     RunSpec sharded = spec;
@@ -481,7 +485,7 @@ int RunMpiRank(Communicator& communicator, int case_number) {
   int curves = 0, errors = 0;
   for (const Variant& v : Variants()) {
     if (!v.on_large_meshes) continue;
-    if (c.grouped_heads_only && v.config.find("OPT") != std::string::npos) continue;
+    if (c.grouped_heads_only && v.config.find("num_key_value_heads") == std::string::npos) continue;
     RunSpec spec = SpecOf(v, c);
     spec.threads = 1;
     const Curve one = communicator.rank() == 0 ? Train(spec) : Curve();

@@ -50,8 +50,12 @@ ExportSpec SpecFor(const std::string& model, const std::string& adapter, const s
   ExportSpec spec{.source = {.model_folder = model, .adapter_folder = adapter}, .output_dir = out};
   const auto opened = OpenModel(model);
   spec.tensors = FileTensorsOf(opened->StoredWeights());
-  spec.head = opened->modules().back().path;
-  spec.head_tensor = opened->modules().back().weights.front();
+  const LinearModule& head = opened->modules().back();
+  spec.head = head.path;
+  for (const StoredWeight& w : opened->StoredWeights()) {
+    if (w.name == head.weights.front()) spec.head_tensor = w.source.tensors().front().name;
+  }
+  spec.head_is_tied = head.weights.front() != head.path + ".weight";
   spec.tied_key = opened->facts().tied_key;
   if (!adapter.empty()) {
     spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
@@ -125,8 +129,10 @@ TEST(Export, MergesAsPeftDoes) {
     const ModelWeights golden =
         Must(ModelWeights::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"));
     EXPECT_EQ(Names(ours), Names(base));
+    // In the files.
+    const auto weight_of = [&](const LoraModule& m) { return m.is_head ? spec.head_tensor : m.path + ".weight"; };
     for (const LoraModule& m : spec.modules) {
-      const std::string weight = m.path + ".weight";
+      const std::string weight = weight_of(m);
       if (!golden.Find("merged." + weight).tensor) continue;
       ++compared;
       const auto w = Floats(base, weight), a = Floats(adapter, LoraAName(m.path)),
@@ -137,16 +143,17 @@ TEST(Export, MergesAsPeftDoes) {
         for (int64_t j = 0; j < m.in; ++j) {
           double size = 0;
           for (int64_t k = 0; k < m.r; ++k) size += std::abs(double{b[i * m.r + k]} * a[k * m.in + j]);
-          const double u = UnitRoundoff(DType::kF32), own = std::abs(w[i * m.in + j]);
+          const int64_t at = m.transposed ? j * m.out + i : i * m.in + j;
+          const double u = UnitRoundoff(DType::kF32), own = std::abs(w[at]);
           const double bound = 2 * u * ((static_cast<double>(m.r) + 2) * m.scale * size + own);
-          ASSERT_LE(std::abs(double{merged[i * m.in + j]} - expected[i * m.in + j]), bound)
+          ASSERT_LE(std::abs(double{merged[at]} - expected[at]), bound)
               << weight << " " << i << " " << j;
         }
       }
     }
     for (const std::string& tensor : Names(base)) {
       const bool adapted = std::any_of(spec.modules.begin(), spec.modules.end(),
-                                       [&](const LoraModule& m) { return m.path + ".weight" == tensor; });
+                                       [&](const LoraModule& m) { return weight_of(m) == tensor; });
       EXPECT_TRUE(adapted || RawBytes(ours, tensor) == RawBytes(base, tensor)) << tensor;
     }
   }

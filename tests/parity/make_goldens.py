@@ -56,6 +56,9 @@ ADAPTERS = {
     "lora_glm4": ("glm4", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_olmo3": ("olmo3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     # Fused modules: one A for q, k and v, and one for gate and up.
+    # q, k and v in columns of one tensor; dealt by head.
+    "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_gpt_neox_lm_head": ("gpt_neox", dict(r=4, lora_alpha=8, target_modules=["query_key_value", "dense", "lm_head"])),
     "lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_opt_all_linear": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     # Here all-linear includes project_in and project_out.
@@ -63,6 +66,12 @@ ADAPTERS = {
         r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_opt_default": ("opt_pre_norm", dict(r=4, lora_alpha=8)),  # target_modules null: q_proj and v_proj
 }
+
+# Biases of keys that do not turn, or of their parts that do not, have no gradient: softmax does not see what is added to
+# all keys alike. Parameters that hold them, by the first word of a model's name.
+FREE = {"opt": "k_proj.bias", "gpt2": "c_attn.bias", "gpt": "query_key_value.bias"}
+
+QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
 CURVES = {
     # name: (model, adapter or None, whether that is an old adapter, with B not 0, settings). Clipping is sometimes on
@@ -80,12 +89,19 @@ CURVES = {
     **{f"curve_full_{model}": (model, None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=2.0))
        for model in ("ministral", "glm", "olmo2", "seed_oss")},
+    # Clipping is on in most steps.
+    **{f"curve_full_{model}": (model, None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=0.8))
+       for model in ("cohere2", "starcoder2", "gpt2", "gpt_neox")},
     **{f"curve_lora_{family}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0))
        for family, model in (("qwen3", "qwen3"), ("qwen2", "qwen2_tied"), ("mistral", "mistral_window"),
                              ("glm", "glm"), ("olmo2", "olmo2"), ("smollm3", "smollm3"), ("glm4", "glm4"),
                              ("olmo3", "olmo3"), ("ministral3", "ministral3"), ("ministral", "ministral"),
                              ("seed_oss", "seed_oss"))},
+    **{f"curve_lora_{model}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=0.35))
+       for model in ("cohere2", "starcoder2", "gpt2", "gpt_neox")},
     "curve_full_phi3": ("phi3_window", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
@@ -136,7 +152,7 @@ def write_gradients(out, forms):
         for parameter in model.parameters():
             assert torch.isfinite(parameter).all()
         batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
-        tensors = reference.forward_and_gradients(model, batch)
+        tensors = reference.forward_and_gradients(model, batch, file_name_of(model))
         if name.startswith("opt_") and model.config.enable_bias:
             # Zero by theory: softmax does not see what is added to all keys alike. HF leaves rounding noise.
             assert all(np.abs(v).max() < 1e-4 for n, v in tensors.items() if n.endswith("k_proj.bias"))
@@ -148,8 +164,15 @@ def write_gradients(out, forms):
             "models": [name] + sorted(f for f, original in forms.items() if original == name),
             "loss_sum": float(tensors["losses"].astype(np.float64).sum()),
             "token_count": batch.token_count(),
-            "cross_check": reference.cross_check(model, batch, tensors),
+            "cross_check": reference.cross_check(model, batch, tensors, file_name_of(model)),
         }, tensors)
+
+
+def file_name_of(model):
+    """The name under which save_pretrained stores a parameter."""
+    if model.config.model_type != "gpt_neox":
+        return str
+    return lambda name: "embed_out.weight" if name == "lm_head.weight" else name
 
 
 def check_form(folder, model, batch):
@@ -164,7 +187,7 @@ def check_form(folder, model, batch):
 
 def write_bf16(out):
     for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected", "qwen3",
-                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3"):
+                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3", "cohere2", "starcoder2", "gpt2", "gpt_neox"):
         if not out.lacks("bf16_" + name):
             continue
         model = model_zoo.load(out.models / name, torch.bfloat16)
@@ -238,7 +261,7 @@ def write_adapters(out):
         merged = model.merge_and_unload()
         weights = dict(merged.named_parameters())
         for module in (modules[0], modules[-1]):
-            tensors["merged." + module + ".weight"] = weights[module + ".weight"].detach().numpy()
+            tensors["merged." + file_name_of(merged)(module + ".weight")] = weights[module + ".weight"].detach().numpy()
         with torch.no_grad():
             merged_loss = reference.loss_sum(merged, batch).item()
         loss_sum = float(tensors["losses"].astype(np.float64).sum())
@@ -267,7 +290,7 @@ def write_curves(out):
             return with_adapter(out, model_name, lora, seed, zero_b=not continued)
 
         model = start()
-        name_of = adapter_key if lora is not None else str
+        name_of = adapter_key if lora is not None else file_name_of(model)
         if lora is not None:
             save_adapter(out, model, name, model_name)
         batches = packed_batch.training_batches(
@@ -285,7 +308,8 @@ def write_curves(out):
                          for n, p in other.named_parameters() if n in before}
         change_noise = {n: float(np.linalg.norm(other_changes[n] - c) / np.linalg.norm(c))
                         for n, c in changes.items()}
-        free = sorted(n for n in changes if model_name.startswith("opt_") and n.endswith("k_proj.bias"))
+        holder = FREE.get(model_name.split("_")[0])
+        free = sorted(n for n in changes if holder and n.endswith(holder))
         worst = max(value for n, value in change_noise.items() if n not in free)
         print(f"    noise: loss {loss_noise:.1e} norm {norm_noise:.1e} change {worst:.1e}"
               f"    loss {losses[0]:.4f} -> {losses[-1]:.4f} norm {norms.min():.2f}..{norms.max():.2f}")
@@ -295,7 +319,7 @@ def write_curves(out):
 
         tensors = {
             **training_curve.batch_tensors(batches), "losses": losses, "grad_norms": norms, "learning_rates": rates}
-        kept = max((n for n in changes if n not in free), key=lambda n: ("q_proj" in n, changes[n].size))
+        kept = max((n for n in changes if n not in free), key=lambda n: (any(q in n for q in QUERIES), changes[n].size))
         tensors["change." + kept] = changes[kept]
         out.case(name, {
             "kind": "curve",
@@ -322,7 +346,8 @@ def write_generation(out):
             ("opt_pre_norm", None, 16), ("opt_post_norm_projected", None, 16),
             ("llama_gqa_tied", "lora_llama_all_linear", 16), ("qwen3", None, 200), ("qwen2_windows", None, 200),
             ("mistral_window", None, 200), ("glm4", None, 200), ("olmo3", None, 200), ("phi3_longrope_far", None, 200),
-            ("smollm3", None, 200), ("ministral3", None, 200)):
+            ("smollm3", None, 200), ("ministral3", None, 200), ("cohere2", None, 200), ("starcoder2", None, 200),
+            ("gpt2", None, 50), ("gpt_neox", None, 200)):
         if (name, adapter) in known:
             continue
         model = model_zoo.load(out.models / name)

@@ -40,6 +40,22 @@ OPT = dict(
     eos_token_id=2,
 )
 
+GPT2 = dict(
+    vocab_size=64,
+    n_embd=24,
+    n_layer=1,
+    n_head=3,
+    n_positions=64,
+    layer_norm_epsilon=1e-3,
+    resid_pdrop=0.0,
+    embd_pdrop=0.0,
+    attn_pdrop=0.0,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+SMALL = dict(vocab_size=64, hidden_size=24, num_attention_heads=3, intermediate_size=40)
+
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
 # 62.8 in the smooth part between them.
 LLAMA3_ROPE = {
@@ -116,6 +132,26 @@ MODELS = {
     "llama_rope_yarn": ("llama", dict(head_dim=16, num_hidden_layers=1, vocab_size=64, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
         "beta_fast": 4.0, "truncate": False})),
+    "cohere2": ("cohere2", dict(SMALL, num_attention_heads=6, num_key_value_heads=3, layer_norm_eps=1e-3,
+                                logit_scale=0.25, sliding_window=6, layer_types=["sliding_attention", "full_attention"],
+                                tie_word_embeddings=True)),
+    "cohere2_biases": ("cohere2", dict(SMALL, vocab_size=32, num_key_value_heads=None, attention_bias=True, sliding_window=9,
+                                       num_hidden_layers=1, tie_word_embeddings=False)),
+    "starcoder2": ("starcoder2", dict(SMALL, num_attention_heads=6, norm_epsilon=1e-3, sliding_window=5,
+                                      tie_word_embeddings=True)),
+    "starcoder2_no_biases": ("starcoder2", dict(SMALL, vocab_size=32, num_key_value_heads=1, use_bias=False,
+                                                hidden_act="relu", num_hidden_layers=1, tie_word_embeddings=False)),
+    "gpt2": ("gpt2", dict(n_layer=2, n_inner=40)),
+    # Scores are divided by the number of the layer alone.
+    "gpt2_by_layer": ("gpt2", dict(n_layer=2, n_embd=16, n_head=2, activation_function="gelu", vocab_size=32,
+                                   scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
+                                   reorder_and_upcast_attn=True, tie_word_embeddings=False)),
+    "gpt_neox": ("gpt_neox", dict(SMALL, layer_norm_eps=1e-3, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25})),
+    "gpt_neox_sequential": ("gpt_neox", dict(
+        SMALL, vocab_size=32, num_hidden_layers=1, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
+        tie_word_embeddings=True, rope_parameters={
+            "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.
@@ -145,10 +181,12 @@ def random_weights(model, seed):
             values = rng.standard_normal(parameter.shape)
             if name.endswith("bias"):
                 values *= 0.15
-            elif "norm" in name:
+            elif "norm" in name or ".ln_" in name:
                 values = 1.0 + 0.2 * values
-            elif "embed" in name:
+            elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
+            elif ".c_" in name and model.config.model_type == "gpt2":  # Conv1D: in x out
+                values *= 1.2 / np.sqrt(parameter.shape[0])
             else:
                 values *= 1.2 / np.sqrt(parameter.shape[1])
             parameter.copy_(exact_in_16_bits(values))
@@ -156,7 +194,7 @@ def random_weights(model, seed):
 
 def build(name):
     family, overrides = MODELS[name]
-    sizes = OPT if family == "opt" else LLAMA
+    sizes = {"opt": OPT, "gpt2": GPT2}.get(family, LLAMA)
     config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     random_weights(model, seed=zlib.crc32(name.encode()))
@@ -189,10 +227,10 @@ def save(model, folder, **options):
     model.save_pretrained(folder, **options)
 
 
-def rename_tensors(folder, rename, metadata):
+def rename_tensors(folder, rename, metadata, more={}):
     path = folder / "model.safetensors"
     tensors = {rename(name): tensor for name, tensor in safetensors.torch.load_file(path).items()}
-    safetensors.torch.save_file(tensors, path, metadata=metadata)
+    safetensors.torch.save_file({**tensors, **more}, path, metadata=metadata)
 
 
 def save_storage_forms(models):
@@ -215,6 +253,21 @@ def save_storage_forms(models):
                    {"format": "pt", "model.embed_tokens.weight": "lm_head.weight"})
     folder = form("opt_pre_norm", "bf16_old_names", torch.bfloat16)  # as in the first OPT files
     rename_tensors(folder, lambda n: n.removeprefix("model."), {"format": "pt"})
+    # As on the hub: without "transformer.", and with the masks that the class kept among its weights.
+    folder = form("gpt2", "bf16_hub", torch.bfloat16)
+    rename_tensors(folder, lambda n: n.removeprefix("transformer."), {"format": "pt"}, {
+        f"h.{n}.attn.{name}": tensor for n in range(2) for name, tensor in (
+            ("bias", torch.ones(1, 1, 4, 4).tril()), ("masked_bias", torch.tensor(-1e4)))})
+    folder = form("gpt_neox", "f16_v4", torch.float16)
+    config = config_v4(json.loads((folder / "config.json").read_text()))
+    rope = config.pop("rope_scaling")
+    assert rope is None
+    config.update(rotary_emb_base=config.pop("rope_theta"), rotary_pct=0.25)
+    write_json(folder / "config.json", config)
+    rename_tensors(folder, lambda n: n, {"format": "pt"}, {
+        f"gpt_neox.layers.{n}.attention.{name}": tensor for n in range(2) for name, tensor in (
+            ("bias", torch.ones(1, 1, 4, 4).tril()), ("masked_bias", torch.tensor(-1e9)),
+            ("rotary_emb.inv_freq", torch.tensor([1.0])))})
     for name in ("llama_rope_llama3", "llama_rope_linear"):  # whose rope_scaling is the point
         folder = models / f"{name}_v4"
         save(build(name).to(torch.bfloat16), folder)

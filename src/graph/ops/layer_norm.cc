@@ -21,22 +21,25 @@ Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
 
 void Gradient(GradientSink& sink) {
   const Node& node = sink.node();
-  const bool grad_w = sink.Needs(1) || sink.Needs(2);
+  const bool grad_w = sink.Needs(1), grad_b = sink.Needs(2);
   if (!sink.Needs(0) && !grad_w) return;
-  TEMPER_CHECK(sink.Needs(1) == sink.Needs(2)) << "layer_norm weight and bias are trained together or not at all";
+  TEMPER_CHECK(grad_w || !grad_b) << "the bias of a layer_norm is trained without its weight";
   std::vector<ValueId> inputs = {sink.OutputGradient(0), node.inputs[0], node.inputs[1], node.outputs[1],
                                  node.outputs[2]};
   const ValueId acc = sink.Needs(0) ? sink.Pending(0) : kNoValue;
-  const bool acc_w = grad_w && sink.Pending(1) != kNoValue;
+  // Of a norm whose bias is constant nothing pends for it: its weight's gradient is added up by a node of its own.
+  const bool acc_w = grad_b && sink.Pending(1) != kNoValue;
   if (acc != kNoValue) inputs.push_back(acc);
   if (acc_w) inputs.insert(inputs.end(), {sink.Pending(1), sink.Pending(2)});
   const auto outputs =
       sink.Emit(Op::kLayerNormBackward, inputs,
                 {{"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{grad_w}}, {"acc_w", int64_t{acc_w}}});
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
-  if (grad_w) {
+  if (grad_b) {
     sink.Deliver(1, outputs[1]);
     sink.Deliver(2, outputs[2]);
+  } else if (grad_w) {
+    sink.Contribute(1, outputs[1]);
   }
 }
 
