@@ -278,18 +278,18 @@ void CheckContents(const CheckpointContents& contents) {
 }  // namespace
 
 TensorType CheckpointTensor::whole() const {
-  return {part.view.type.dtype, transposed ? part.global.Transposed() : part.global};
+  return {part.view.type.dtype, transposed ? Transposed(part.global) : part.global};
 }
 
 TensorType CheckpointTensor::slice() const {
   TensorType type = part.view.type;
   for (const Rows& rows : more) type.shape.set_dim(0, type.shape[0] + rows.part.view.type.shape[0]);
-  if (transposed) type.shape = type.shape.Transposed();
+  if (transposed) type.shape = Transposed(type.shape);
   return type;
 }
 
 Shape CheckpointTensor::begin() const {
-  return transposed ? part.begin.Transposed() : part.begin;
+  return transposed ? Transposed(part.begin) : part.begin;
 }
 
 Result<Bytes> CheckpointBytes(Env& env, const CheckpointContents& contents) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -65,7 +64,7 @@ Shape ShapeOf(const LoraModule& m) {
   return m.transposed ? Shape{m.in, m.out} : Shape{m.out, m.in};
 }
 
-std::vector<float> Transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
+std::vector<float> Turned(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
   std::vector<float> turned(matrix.size());
   Transpose(reinterpret_cast<const std::byte*>(matrix.data()), rows, columns, columns,
             reinterpret_cast<std::byte*>(turned.data()), rows, sizeof(float));
@@ -163,11 +162,8 @@ class Exporter {
     const std::string head_weight = spec_.head + ".weight";
     std::map<std::string, const LoraModule*> modules;  // by the weight's name
     for (const LoraModule& m : spec_.modules) modules[m.path + ".weight"] = &m;
-    std::set<std::string> taken;  // names in the base's files
     for (const FileTensor& weight : spec_.tensors) {
       const ModelWeights::Entry entry = FindTensor(*base_, weight);
-      taken.insert(weight.name);
-      taken.insert(weight.aliases.begin(), weight.aliases.end());
       const bool of_head = weight.name == spec_.head_tensor, tied = of_head && spec_.head_is_tied;
       const auto own = modules.find(of_head && !tied ? head_weight : weight.name);
       // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
@@ -186,10 +182,8 @@ class Exporter {
       return InvalidArgument(fmt::format("the adapter adapts {}, which is not a weight of the model in {}",
                                          modules.begin()->first, spec_.source.model_folder));
     }
-    for (const ModelWeights::Entry& e : base_->entries()) {
-      if (taken.contains(e.tensor->name) || IsBufferName(e.tensor->name)) continue;
-      report_.notices.push_back(
-          fmt::format("tensor {} is not of this architecture and is left out", Quoted(e.tensor->name)));
+    for (const std::string& name : UnusedTensors(*base_, spec_.tensors, spec_.ignored)) {
+      report_.notices.push_back(fmt::format("tensor {} is not of this architecture and is left out", Quoted(name)));
     }
     std::sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.name < b.name; });
     report_.tensors = static_cast<int64_t>(jobs_.size());
@@ -242,8 +236,8 @@ class Exporter {
     TEMPER_RETURN_IF_ERROR(adapter_->Read(LoraBName(m.path), b));
     if (m.transposed) {  // W^T + scale * A^T B^T: the same sums
       std::swap(a, b);
-      a = Transposed(a, m.out, m.r);
-      b = Transposed(b, m.r, m.in);
+      a = Turned(a, m.out, m.r);
+      b = Turned(b, m.r, m.in);
     }
     const int64_t all = job.type.shape[0], columns = job.type.shape[1];
     const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, columns));  // rows

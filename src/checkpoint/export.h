@@ -18,7 +18,8 @@ namespace temper {
 
 struct ExportSpec {
   ModelSource source;
-  std::vector<FileTensor> tensors;  // of the model's files, which hold its weights
+  std::vector<FileTensor> tensors;   // of the model's files, which hold its weights
+  std::vector<std::string> ignored;  // ends of names of tensors that are left out without a word
   // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
   // head is tied to it, and config.json says so under the JSON pointer `tied_key`.
   std::string head, head_tensor, tied_key;

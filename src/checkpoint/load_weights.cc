@@ -128,7 +128,7 @@ Status ReadTransposed(const ModelWeights::Entry& entry, const PartView& part, st
   std::vector<std::byte> window(static_cast<size_t>(at_once * outs * size));
   for (int64_t first = 0; first < ins; first += at_once) {
     const int64_t n = std::min(at_once, ins - first);
-    const PartView rows({window.data(), {view.type.dtype, {n, outs}}}, part.global.Transposed(),
+    const PartView rows({window.data(), {view.type.dtype, {n, outs}}}, Transposed(part.global),
                         {part.begin[1] + first, part.begin[0]});
     TEMPER_RETURN_IF_ERROR(ReadPart(entry, rows, /*transposed=*/false, staging));
     Transpose(window.data(), n, outs, outs, view.data + first * size, ins, size);
@@ -211,15 +211,8 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
   return OkStatus();
 }
 
-bool IsBufferName(std::string_view name) {
-  for (const char* end :
-       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"}) {
-    if (name.ends_with(end)) return true;
-  }
-  return false;
-}
-
-std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors) {
+std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors,
+                                       std::span<const std::string> ignored) {
   std::set<std::string_view> known;
   for (const FileTensor& tensor : tensors) {
     known.insert(tensor.name);
@@ -227,7 +220,10 @@ std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<cons
   }
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {
-    if (!known.contains(e.tensor->name) && !IsBufferName(e.tensor->name)) unused.push_back(e.tensor->name);
+    const std::string& name = e.tensor->name;
+    const bool follows =
+        std::any_of(ignored.begin(), ignored.end(), [&](const auto& end) { return name.ends_with(end); });
+    if (!follows && !known.contains(name)) unused.push_back(name);
   }
   return unused;
 }

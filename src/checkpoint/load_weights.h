@@ -37,10 +37,9 @@ Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tenso
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Whether a tensor that the model does not have is one that follows from its configuration, as old files hold: rotary
-// frequencies, masks.
-bool IsBufferName(std::string_view name);
-// Names in `files` that no tensor of the model has, sorted, but for such buffers: worth a warning.
-std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors);
+// Names in `files` that no tensor of the model has, sorted: worth a warning. But for those that end with one of
+// `ignored`.
+std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors,
+                                       std::span<const std::string> ignored = {});
 
 }  // namespace temper

@@ -181,7 +181,7 @@ Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& nam
   const auto& [dtype, shape] = part.view.type;
   std::vector<std::byte> stored(static_cast<size_t>(part.view.type.bytes().v)), turned(stored.size());
   const View rows{stored.data(), {dtype, shape.Transposed()}};
-  TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, part.global.Transposed(), part.begin.Transposed()}));
+  TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, Transposed(part.global), Transposed(part.begin)}));
   Transpose(stored.data(), shape[1], shape[0], shape[0], turned.data(), shape[1], SizeOf(dtype));
   return put(0, turned);
 }

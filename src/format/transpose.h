@@ -4,7 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/shape.h"
+
 namespace temper {
+
+// Of a matrix's transpose, or a place in it.
+inline Shape Transposed(const Shape& matrix) {
+  TEMPER_CHECK(matrix.rank() == 2) << matrix.ToString() << " is not a matrix";
+  return {matrix[1], matrix[0]};
+}
 
 // to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns; strides in elements of `size` bytes: 2
 // or

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "format/transpose.h"
+
 namespace temper {
 namespace {
 
@@ -40,7 +42,7 @@ WeightSource WeightSource::StridedRows(FileTensor tensor, int64_t first, int64_t
 }
 
 WeightSource WeightSource::Columns(FileTensor tensor, int64_t first, int64_t columns) {
-  TEMPER_CHECK(columns > 0 && first >= 0 && first + columns <= tensor.shape.Transposed()[0])
+  TEMPER_CHECK(columns > 0 && first >= 0 && first + columns <= Transposed(tensor.shape)[0])
       << columns << " columns of " << tensor.name << " " << tensor.shape.ToString();
   WeightSource source;
   source.transposed_ = true;
@@ -75,7 +77,7 @@ std::vector<WeightSource::FilePart> WeightSource::FileParts(const PartView& part
       PartView in_file;
       in_file.view = part.view;
       if (in_file.view.data != nullptr) in_file.view.data += (low - first) * row_bytes;
-      in_file.global = transposed_ ? tensor.shape.Transposed() : tensor.shape;
+      in_file.global = transposed_ ? Transposed(tensor.shape) : tensor.shape;
       in_file.view.type.shape = Shape();
       for (int d = dropped; d < shape.rank(); ++d) {
         const int64_t at = d == 0 ? low - box_first : part.begin[d];

@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "format/transpose.h"
+
 namespace temper {
 namespace {
 
@@ -22,7 +24,7 @@ std::vector<float> Read(const WeightSource& source, const Shape& shape, const Sh
   for (const auto& [tensor, in_file, transposed] : source.FileParts(view)) {
     const size_t number = static_cast<size_t>(tensor - source.tensors().data());
     const std::vector<float> file = Numbers(*tensor, kPerTensor * static_cast<float>(number));
-    EXPECT_EQ(in_file.global, transposed ? tensor->shape.Transposed() : tensor->shape);
+    EXPECT_EQ(in_file.global, transposed ? Transposed(tensor->shape) : tensor->shape);
     auto* to = reinterpret_cast<float*>(in_file.view.data);
     for (int64_t row = 0; row < in_file.rows(); ++row) {
       for (int64_t c = 0; c < in_file.columns(); ++c) {

@@ -346,6 +346,9 @@ TEST(ModelConfig, Gpt2ReadsItsOwnKeys) {
   EXPECT_EQ(ScalesOf(**by_layer), Scales({0.25, 0.125}));
   EXPECT_EQ((*by_layer)->facts().kinds, std::vector<int>({0, 1}));
   EXPECT_TRUE((*by_layer)->facts().positions_are_learned);
+  for (const WeightDeclaration& w : (*by_layer)->weights()) {
+    EXPECT_EQ(w.init == WeightDeclaration::Init::kNormalByDepth, w.name.ends_with("c_proj.weight")) << w.name;
+  }
 }
 
 TEST(ModelConfig, GptNeoXReadsItsOwnKeysOfTheRotaryEmbedding) {

@@ -34,6 +34,10 @@ class Decoder final : public Model {
   // `x_TD` itself where no module is named.
   ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
                const char* name) const;
+  // Of the weights of what a block adds.
+  ForwardBuilder::Init AddedInit() const {
+    return s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal;
+  }
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
   std::vector<std::string> AliasesOf(const std::string& name) const override;
@@ -98,7 +102,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
     k = f.Rope(k, ropes[rope].k, heads.head_dim, s_.ropes[rope].interleaved, "k_rope");
   }
   const ValueId o = f.Attend(q, k, v, heads, block, "attn");
-  return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout);
+  return f.Linear(o, module + s_.names.attention_out, D, HE, s_.attention_out_bias, "attn_out", layout, AddedInit());
 }
 
 ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const {
@@ -122,11 +126,11 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) 
             ? f.Add(Op::kRelu, {h}, {}, "mlp")[0]
             : f.Add(Op::kGelu, {h}, {{"tanh", int64_t{s_.activation == Activation::kGeluTanh}}}, "mlp")[0];
   }
-  return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout);
+  return f.Linear(h, block + s_.names.down, D, F, s_.mlp_bias, "mlp_out", layout, AddedInit());
 }
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
-  const std::string p = fmt::format("{}{}.{}.", s_.names.prefix, s_.names.blocks, block);
+  const std::string p = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block);
   f.EnterBlock(block, p);
   const bool before = !s_.norms_after_sums;
   ValueId h = before ? Norm(f, x_TD, p, s_.attention_norm, "attn_norm") : x_TD;

@@ -26,7 +26,7 @@ struct DecoderBlock {
 // Where the parts of a model stand in its files, as current transformers names them; "": there is none.
 struct DecoderNames {
   std::string prefix = "model.";  // of all but the head
-  std::string embedding = "embed_tokens", positions, blocks = "layers", final_norm = "norm";
+  std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
   // In a block. `up` and `down` of the MLP; gated ones have gate_proj and gate_up_proj beside them.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
@@ -63,6 +63,7 @@ struct DecoderSpec {
   // In training: of what attention and MLP add to the residual stream; of what the first block reads.
   double dropout = 0, embedding_dropout = 0;
   double logit_scale = 1;
+  bool init_by_depth = false;  // from scratch: the weights of what attention and MLP add
   int64_t embed = 0;  // width of the embedding, which `project_in` and `project_out` fit to the blocks; 0: hidden
   bool tied = false;  // the head is the embedding
 };

@@ -28,7 +28,8 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                                Init init) {
   // What scales or shifts, norms and biases, does not decay.
-  WeightDeclaration weight{.name = name, .init = init, .decays = init == Init::kNormal, .source = std::move(source)};
+  WeightDeclaration weight{
+      .name = name, .init = init, .decays = init != Init::kZero && init != Init::kOne, .source = std::move(source)};
   for (const Dim& dim : dims) {
     weight.shape.Append(dim.size);
     weight.labels.Append(dim.label);
@@ -64,14 +65,14 @@ void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId>
 }
 
 ValueId ForwardBuilder::Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias,
-                               const std::string& name, const ModuleLayout& layout) {
+                               const std::string& name, const ModuleLayout& layout, Init init) {
   // Values in this order: buffers of a Program follow it, and so do addresses, which a resumed run compares.
   const ValueId b = bias ? Weight(module + ".bias", {out}, Init::kZero) : kNoValue;
   const std::string weight = module + ".weight";
   const ValueId w =
       layout.transposed
-          ? Weight(weight, {out, in}, WeightSource::Columns(TensorOf(weight, {in.size, out.size}), 0, out.size))
-          : Weight(weight, {out, in});
+          ? Weight(weight, {out, in}, WeightSource::Columns(TensorOf(weight, {in.size, out.size}), 0, out.size), init)
+          : Weight(weight, {out, in}, init);
   AddModule(module, {&w, 1}, layout);
   return Linear(x_TI, w, b, name);
 }

@@ -69,7 +69,7 @@ class ForwardBuilder : public GraphBuilder {
 
   // y = x W^T [+ b] with weights "<module>.weight" [out, in] and "<module>.bias".
   ValueId Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias, const std::string& name,
-                 const ModuleLayout& layout = {});
+                 const ModuleLayout& layout = {}, Init init = Init::kNormal);
   // Several products of one module, whose rows follow each other in "<module>.weight" (and in "<module>.bias"): one
   // weight each, named "<module>.weight/<segment>". Returns their outputs, which are named after the segments.
   struct Segment {

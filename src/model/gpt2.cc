@@ -37,7 +37,7 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& w
   s.names = {.prefix = "transformer.",
              .embedding = "wte",
              .positions = "wpe",
-             .blocks = "h",
+             .blocks = "h.",
              .final_norm = "ln_f",
              .attention = "attn.",
              .fused_qkv = "c_attn",
@@ -49,6 +49,8 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& w
   s.mlp_norm = "ln_2";
   s.fused_qkv = s.transposed = true;
   s.qkv_bias = s.attention_out_bias = s.mlp_bias = true;
+  s.init_by_depth = true;
+  s.facts.ignored = {".attn.bias", ".attn.masked_bias"};
   s.facts.positions_are_learned = true;
   TEMPER_ASSIGN_OR_RETURN(const bool cross, BoolOr(config, "add_cross_attention", false, where));
   if (cross) return Unsupported(where + ": add_cross_attention (attention to an encoder) is not supported");

@@ -44,12 +44,14 @@ Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, con
 }
 
 Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer) {
-  const float deviation = static_cast<float>(model.facts().initializer_range);
+  using Init = WeightDeclaration::Init;
+  const double range = model.facts().initializer_range, blocks = static_cast<double>(model.facts().kinds.size());
   for (const WeightDeclaration& w : model.weights()) {
     const RngKey key{.seed = seed, .name_hash = HashName(w.name)};
+    const auto deviation = static_cast<float>(w.init == Init::kNormalByDepth ? range / std::sqrt(2 * blocks) : range);
     TEMPER_RETURN_IF_ERROR(Fill(w.name, buffer, [&](size_t i) {
-      if (w.init == WeightDeclaration::Init::kNormal) return deviation * NormalAt(key, i);
-      return w.init == WeightDeclaration::Init::kOne ? 1.0f : 0.0f;
+      if (w.init == Init::kZero || w.init == Init::kOne) return w.init == Init::kOne ? 1.0f : 0.0f;
+      return deviation * NormalAt(key, i);
     }));
   }
   return OkStatus();

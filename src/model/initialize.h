@@ -20,7 +20,8 @@ using FillBuffer = std::function<Status(const std::string& name, const std::func
 // base. Fills masters where there are any.
 Status InitializeLora(const std::vector<LoraModule>& targets, uint64_t seed, const FillBuffer& buffer);
 
-// Matrices ~ N(0, initializer_range^2), biases 0, norm weights 1, as transformers' _init_weights.
+// Matrices ~ N(0, initializer_range^2), some of GPT-2's by depth, biases 0, norm weights 1, as transformers'
+// _init_weights.
 Status InitializeModel(const Model& model, uint64_t seed, const FillBuffer& buffer);
 
 }  // namespace temper

@@ -25,6 +25,8 @@ struct ModelFacts {
   bool positions_are_learned = false;  // a table: no row may be longer than it
   // Where config.json says whether the head is the embedding: a JSON pointer.
   std::string tied_key = "/tie_word_embeddings";
+  // Ends of names of tensors that some files hold although they follow from config.json: nobody reads or misses them.
+  std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
   // What config.json says about training that a user should know is done, or is not.
   std::vector<std::string> training_notes;
 };

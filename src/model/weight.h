@@ -12,7 +12,9 @@
 namespace temper {
 
 struct WeightDeclaration {
-  enum class Init : uint8_t { kNormal, kZero, kOne };
+  // A matrix by depth: normal, divided by sqrt(2 blocks), so that what blocks add up to does not grow with their
+  // number.
+  enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne };
   std::string name;  // of its value
   Shape shape;
   DimLabels labels;

@@ -60,7 +60,7 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
-  if (const auto unused = UnusedTensors(*weights_, tensors); !unused.empty()) {
+  if (const auto unused = UnusedTensors(*weights_, tensors, model_->facts().ignored); !unused.empty()) {
     LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
                            model_->facts().architecture, Quoted(unused.front())));
   }
@@ -106,6 +106,7 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   }
   ExportSpec spec{.source = source_,
                   .tensors = FileTensorsOf(model_->StoredWeights()),
+                  .ignored = model_->facts().ignored,
                   .head = head.path,
                   .head_tensor = head_tensor,
                   .tied_key = model_->facts().tied_key,

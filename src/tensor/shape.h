@@ -55,11 +55,6 @@ class Shape {
     }
     return true;
   }
-  // Of a matrix's transpose.
-  Shape Transposed() const {
-    TEMPER_CHECK(rank_ == 2) << ToString() << " is not a matrix";
-    return {dims_[1], dims_[0]};
-  }
   std::string ToString() const;  // "[2048, 768]"
 
  private:
