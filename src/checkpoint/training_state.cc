@@ -180,7 +180,7 @@ Status LoadTransposed(const CheckpointReader& checkpoint, const std::string& nam
                       const PutBytes& put) {
   const auto& [dtype, shape] = part.view.type;
   std::vector<std::byte> stored(static_cast<size_t>(part.view.type.bytes().v)), turned(stored.size());
-  const View rows{stored.data(), {dtype, shape.Transposed()}};
+  const View rows{stored.data(), {dtype, Transposed(shape)}};
   TEMPER_RETURN_IF_ERROR(checkpoint.LoadTensor(name, {rows, Transposed(part.global), Transposed(part.begin)}));
   Transpose(stored.data(), shape[1], shape[0], shape[0], turned.data(), shape[1], SizeOf(dtype));
   return put(0, turned);
