@@ -25,7 +25,8 @@ struct LoraConfig {
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::string base_model;  // base_model_name_or_path; empty in a run, which names its base elsewhere
+  std::string base_model;     // base_model_name_or_path; empty in a run, which names its base elsewhere
+  std::string base_revision;  // of a base_model that is the name of a repository; empty: main
 
   bool operator==(const LoraConfig&) const = default;
 
