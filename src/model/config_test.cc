@@ -5,6 +5,7 @@
 
 #include "model/families.h"
 #include "model/model.h"
+#include "model/published_sizes_for_test.h"
 
 namespace temper {
 namespace {
@@ -42,6 +43,51 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
   EXPECT_FALSE(ModelFromConfig(Json::array(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json::object(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json(3), "config.json").ok());
+}
+
+TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {
+  const auto error = [](const Json& config) {
+    const auto model = ModelFromConfig(config, "config.json");
+    return model.ok() ? "OK" : model.status().message();
+  };
+  const auto expect = [&](const Json& config, const std::string& part) {
+    EXPECT_NE(error(config).find(part), std::string::npos) << error(config);
+    EXPECT_EQ(error(config).find('\n'), std::string::npos);
+  };
+  expect({{"architectures", {"Qwen4ForCausalLM"}}}, "'Qwen4ForCausalLM' is not supported; the nearest that is: Qwen");
+  expect({{"model_type", "olmo4"}}, "the nearest that is: Olmo");
+  EXPECT_EQ(error({{"architectures", {"BertModel"}}}).find("nearest"), std::string::npos);
+  // Wrong nesting.
+  Json llama = LlamaJson();
+  llama["text_config"] = {{"hidden_size", 64}};
+  expect(llama, "LlamaForCausalLM has no text_config; its keys belong at the top of the file");
+  Json mistral3 = LlamaJson();
+  mistral3["architectures"] = {"Mistral3ForConditionalGeneration"};
+  expect(mistral3, "in an object text_config, which is missing");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mixtral"}}}},
+         "text_config: architecture 'mixtral' is not supported; the nearest that is: Mistral");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mistral3"}}}}, "is not that of a text model");
+}
+
+// transformers' LlavaModel mapping, and _tied_weights_keys.
+TEST(ModelConfig, ATextModelInsideAnotherHasItsNamesThere) {
+  Json text = LlamaJson();
+  text.erase("architectures");
+  const Json config = {
+      {"architectures", {"Mistral3ForConditionalGeneration"}}, {"text_config", text}, {"tie_word_embeddings", true}};
+  const auto model = ModelFromConfig(config, "f");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ((*model)->facts().architecture, "Mistral3ForConditionalGeneration");
+  EXPECT_TRUE((*model)->facts().keeps_other_tensors);
+  EXPECT_EQ((*model)->modules().front().path, "model.language_model.layers.0.self_attn.q_proj");
+  EXPECT_EQ((*model)->modules().back().path, "lm_head");
+  const FileTensor& table = (*model)->weights().front().source.tensors().front();
+  EXPECT_EQ(table.name, "language_model.model.embed_tokens.weight");
+  EXPECT_EQ(table.aliases, std::vector<std::string>({"model.language_model.embed_tokens.weight",
+                                                     "language_model.lm_head.weight", "lm_head.weight"}));
+  EXPECT_EQ(NumParameters(**model), NumParameters(**ModelFromConfig(LlamaJson(), "f")));
+  const auto picked = (*model)->WithBlocks(std::vector<int>{1});
+  EXPECT_EQ(picked->weights().back().name, "model.language_model.norm.weight");
 }
 
 TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
@@ -162,32 +208,11 @@ TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
 }
 
 TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
-  // Parameters as the models' pages count them (transformers: sum of p.numel()).
-  const auto count = [](const char* text) { return NumParameters(**ModelFromConfig(Json::parse(text), "f")); };
-  EXPECT_EQ(count(R"({"architectures": ["OPTForCausalLM"]})"), 125239296) << "facebook/opt-125m: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"]})"), 6738415616) << "Llama-2-7b: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
-      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
-      "intermediate_size": 8192, "tie_word_embeddings": true})"),
-            1235814400)
-      << "Llama-3.2-1B";
-  EXPECT_EQ(
-      count(R"({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096,
-      "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
-      331196416)
-      << "facebook/opt-350m";
-  EXPECT_EQ(count(R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24,
-      "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
-      "tie_word_embeddings": true})"),
-            494032768)
-      << "Qwen2.5-0.5B";
-  EXPECT_EQ(count(R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 28,
-      "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
-      "tie_word_embeddings": true})"),
-            596049920)
-      << "Qwen3-0.6B";
-  EXPECT_EQ(count(R"({"architectures": ["MistralForCausalLM"]})"), 7241732096) << "Mistral-7B: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["SeedOssForCausalLM"], "hidden_size": 5120})"), 36151104512) << "Seed-OSS-36B";
+  for (const PublishedSize& size : kPublishedSizes) {
+    const auto model = ModelFromConfig(size.Config(), "f");
+    ASSERT_TRUE(model.ok()) << size.name << ": " << model.status().message();
+    EXPECT_EQ(NumParameters(**model), size.parameters) << size.name;
+  }
 }
 
 Json Qwen2Json() {

@@ -31,9 +31,10 @@ class Decoder final : public Model {
   ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                     const std::string& module) const;
   ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const;
-  std::vector<std::string> AliasesOf(const std::string& name) const override {
+  std::vector<std::string> NamesInFiles(const std::string& name) const override {
     // Of tied weights a file may hold either name.
-    return s_.tied && name == kEmbedding ? std::vector<std::string>{kHeadWeight} : std::vector<std::string>();
+    if (s_.facts.tied && name == kEmbedding) return {name, kHeadWeight};
+    return {name};
   }
 
   const DecoderSpec s_;
@@ -117,7 +118,7 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, "model.");
   x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), s_.rms_norm_eps, "final_norm");
-  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead);
+  f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead);
 }
 
 bool IsNull(const Json& config, const char* key) {
@@ -154,7 +155,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
     return Corrupt(fmt::format("{}: rms_norm_eps is {}, should not be negative", where, s.rms_norm_eps));
   }
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "initializer_range", 0.02, where));
-  TEMPER_ASSIGN_OR_RETURN(s.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
+  TEMPER_ASSIGN_OR_RETURN(f.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
   if (activation != "silu") {
     return Unsupported(

@@ -36,7 +36,6 @@ struct DecoderSpec {
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_out_norm, mlp_out_norm;
   double dropout = 0;  // in training, of what attention and MLP add to the residual stream
-  bool tied = false;   // the head is the embedding
 };
 
 // Values of keys that a config.json leaves out: those of the family's class in transformers.

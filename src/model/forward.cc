@@ -4,8 +4,8 @@
 
 namespace temper {
 
-ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases)
-    : GraphBuilder(graph), spec_(spec), aliases_(std::move(aliases)) {
+ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming)
+    : GraphBuilder(graph), spec_(spec), naming_(std::move(naming)) {
   token_ = TokenInput(kTokenInput, DType::kI32, spec.tokens);
   position_ = TokenInput(kPositionInput, DType::kI32, spec.tokens);
   if (spec.cache > 0) {
@@ -16,7 +16,10 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases al
 }
 
 FileTensor ForwardBuilder::TensorOf(const std::string& name, Shape shape) const {
-  return {name, aliases_ ? aliases_(name) : std::vector<std::string>(), shape};
+  std::vector<std::string> names = InFiles(name);
+  std::string written = std::move(names.front());
+  names.erase(names.begin());
+  return {std::move(written), std::move(names), shape};
 }
 
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, Init init) {
@@ -28,14 +31,15 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                                Init init) {
   // What scales or shifts, norms and biases, does not decay.
-  WeightDeclaration weight{.name = name, .init = init, .decays = init == Init::kNormal, .source = std::move(source)};
+  WeightDeclaration weight{
+      .name = InGraph(name), .init = init, .decays = init == Init::kNormal, .source = std::move(source)};
   for (const Dim& dim : dims) {
     weight.shape.Append(dim.size);
     weight.labels.Append(dim.label);
   }
   const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
   if (fresh) {
-    it->second = Source(name, {spec_.dtype, weight.shape}, Role::kWeight);
+    it->second = Source(weight.name, {spec_.dtype, weight.shape}, Role::kWeight);
     Value& value = graph().value(it->second);
     value.labels = weight.labels;
     value.decays = weight.decays;
@@ -55,7 +59,8 @@ ValueId ForwardBuilder::Constant(int n, Shape shape) {
 }
 
 void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId> weights) {
-  LinearModule module{.path = path, .in = type(weights.front()).shape[1]};
+  LinearModule module{
+      .path = InGraph(path), .tensors = InFiles(path + ".weight"), .in = type(weights.front()).shape[1]};
   for (const ValueId w : weights) {
     module.weights.push_back(graph().value(w).name);
     module.rows.push_back(type(w).shape[0]);
@@ -76,14 +81,14 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
                                                  std::initializer_list<Segment> segments, Dim in, bool bias) {
   int64_t rows = 0, first = 0;
   for (const Segment& s : segments) rows += s.out.size;
-  const FileTensor whole = TensorOf(module + ".weight", {rows, in.size}), shift = TensorOf(module + ".bias", {rows});
+  const std::string weight = module + ".weight", bias_of = module + ".bias";
+  const FileTensor whole = TensorOf(weight, {rows, in.size}), shift = TensorOf(bias_of, {rows});
   std::vector<ValueId> weights, outputs;
   for (const Segment& s : segments) {
     const std::string suffix = std::string("/") + s.name;
-    weights.push_back(Weight(whole.name + suffix, {s.out, in}, WeightSource::Rows(whole, first, s.out.size)));
+    weights.push_back(Weight(weight + suffix, {s.out, in}, WeightSource::Rows(whole, first, s.out.size)));
     const ValueId b =
-        bias ? Weight(shift.name + suffix, {s.out}, WeightSource::Rows(shift, first, s.out.size), Init::kZero)
-             : kNoValue;
+        bias ? Weight(bias_of + suffix, {s.out}, WeightSource::Rows(shift, first, s.out.size), Init::kZero) : kNoValue;
     outputs.push_back(Linear(x_TI, weights.back(), b, s.name));
     first += s.out.size;
   }

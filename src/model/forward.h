@@ -41,10 +41,17 @@ class ForwardBuilder : public GraphBuilder {
  public:
   using GraphBuilder::Linear;
   using Init = WeightDeclaration::Init;
-  // Other names that a file may have a tensor under.
-  using Aliases = std::function<std::vector<std::string>(const std::string& name)>;
+  // What a module or a tensor that the pass calls `name` is called elsewhere.
+  struct Naming {
+    // In the graph, which is what PEFT calls it; also of the beginning of names. Null: the same.
+    std::function<std::string(const std::string& name)> in_graph;
+    // In files: the name it is written under, then others that it is read under. Null: the same, no others.
+    std::function<std::vector<std::string>(const std::string& name)> in_files;
+  };
 
-  ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases = nullptr);
+  ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming = {});
+
+  void EnterBlock(int block, const std::string& prefix) { GraphBuilder::EnterBlock(block, InGraph(prefix)); }
 
   // The source of a weight, declared on first use: all of the file's tensor of that name. Dims as they lie in memory.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, Init init = Init::kNormal);
@@ -96,11 +103,15 @@ class ForwardBuilder : public GraphBuilder {
   const std::vector<LinearModule>& modules() const { return modules_; }
 
  private:
+  std::string InGraph(const std::string& name) const { return naming_.in_graph ? naming_.in_graph(name) : name; }
+  std::vector<std::string> InFiles(const std::string& name) const {
+    return naming_.in_files ? naming_.in_files(name) : std::vector<std::string>{name};
+  }
   FileTensor TensorOf(const std::string& name, Shape shape) const;
   void AddModule(const std::string& path, std::span<const ValueId> weights);
 
   const ForwardSpec spec_;
-  const Aliases aliases_;
+  const Naming naming_;
   std::map<std::string, ValueId> weights_;
   std::vector<WeightDeclaration> declared_;
   std::vector<LinearModule> modules_;

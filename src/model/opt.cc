@@ -18,7 +18,7 @@ struct OptConfig {
   ModelFacts facts;
   int64_t hidden = 0, ffn = 0, heads = 0, head_dim = 0;
   int64_t embed = 0;  // word_embed_proj_dim; differs from hidden where project_in/out exist
-  bool pre_norm = true, bias = true, affine = true, final_norm = true, tied = true;
+  bool pre_norm = true, bias = true, affine = true, final_norm = true;
   bool gelu = false;
   double dropout = 0;  // in training, of what attention and MLP add to the residual stream
 };
@@ -42,12 +42,12 @@ class Opt final : public Model {
     const ValueId b = c_.affine ? f.NormShift(module + ".bias", D) : f.Constant(0, {D});
     return f.LayerNorm(x_TD, w, b, kLayerNormEps, name);
   }
-  std::vector<std::string> AliasesOf(const std::string& name) const override {
-    std::vector<std::string> aliases;
+  std::vector<std::string> NamesInFiles(const std::string& name) const override {
+    std::vector<std::string> names = {name};
     // Files of the first release start "decoder." without "model.".
-    if (name.starts_with(kPrefix)) aliases.push_back(name.substr(kPrefix.size()));
-    if (c_.tied && name == kEmbedding) aliases.push_back(kHeadWeight);
-    return aliases;
+    if (name.starts_with(kPrefix)) names.push_back(name.substr(kPrefix.size()));
+    if (c_.facts.tied && name == kEmbedding) names.push_back(kHeadWeight);
+    return names;
   }
 
   const OptConfig c_;
@@ -90,7 +90,7 @@ void Opt::BuildForward(ForwardBuilder& f) const {
   f.EnterBlock(kBlockAfter, p);
   if (c_.final_norm) x = Norm(f, x, p + "final_layer_norm", "final_norm");
   if (c_.embed != D.size) x = f.Linear(x, p + "project_out", E, D, false, "projected_out");
-  f.Head(x, c_.tied ? table : f.Weight(kHeadWeight, {V, E}), kHead);
+  f.Head(x, c_.facts.tied ? table : f.Weight(kHeadWeight, {V, E}), kHead);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
   TEMPER_ASSIGN_OR_RETURN(c.affine, BoolOr(config, "layer_norm_elementwise_affine", true, where));
   TEMPER_ASSIGN_OR_RETURN(const bool removed, BoolOr(config, "_remove_final_layer_norm", false, where));
   c.final_norm = c.pre_norm && !removed;
-  TEMPER_ASSIGN_OR_RETURN(c.tied, BoolOr(config, "tie_word_embeddings", true, where));
+  TEMPER_ASSIGN_OR_RETURN(f.tied, BoolOr(config, "tie_word_embeddings", true, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "activation_function", "relu", where));
   if (activation != "relu" && activation != "gelu") {
     return Unsupported(fmt::format("{}: activation_function '{}'; supported are relu and gelu", where, activation));
