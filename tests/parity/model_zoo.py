@@ -128,6 +128,18 @@ MODELS = {
 }
 
 
+# Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
+VISION = {
+    "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
+        model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
+        image_size=4, patch_size=2)),
+}
+MULTIMODAL = {
+    "mistral3": ("mistral3", "ministral3"),
+    "mistral3_tied": ("mistral3", "mistral_no_window"),
+}
+
+
 def exact_in_16_bits(values):
     """Rounded so that f32, bf16 and f16 files of the same model hold the same numbers."""
     values = torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).to(torch.float32)
@@ -164,7 +176,32 @@ def build(name):
 
 
 def load(folder, dtype=torch.float32):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    multimodal = config.get_text_config() is not config
+    auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
+    return auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
+
+def text_name(name):
+    """What a parameter of a multimodal model is called in the text model alone; None: it is none of its."""
+    if name.startswith(("model.vision", "model.multi_modal")):
+        return None
+    return name.replace("model.language_model.", "model.")
+
+
+def build_multimodal(name):
+    family, text = MULTIMODAL[name]
+    text = build(text)
+    tied = text.config.tie_word_embeddings
+    config = transformers.AutoConfig.for_model(
+        family, text_config=text.config.to_dict(), tie_word_embeddings=tied, **VISION[family])
+    model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    weights = dict(text.named_parameters())
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    with torch.no_grad():
+        for n, parameter in model.named_parameters():
+            other = text_name(n) is None
+            parameter.copy_(torch.from_numpy(rng.standard_normal(parameter.shape)) if other else weights[text_name(n)])
     return model.eval()
 
 
@@ -220,6 +257,20 @@ def save_storage_forms(models):
         save(build(name).to(torch.bfloat16), folder)
         write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
         forms[folder.name] = name
+    # Names of files as the Hub has them; and as transformers 5 has them in memory, where config.json says nothing of the
+    # head, which the file has.
+    for name, (_, text) in MULTIMODAL.items():
+        save(build_multimodal(name).to(torch.bfloat16), models / name)
+        forms[name] = text
+    folder = models / "mistral3_names_of_memory"
+    save(build_multimodal("mistral3").to(torch.bfloat16), folder)
+    rename_tensors(folder, lambda n: n.replace("language_model.lm_head", "lm_head").replace(
+        "language_model.model.", "model.language_model.").replace("vision_tower", "model.vision_tower").replace(
+            "multi_modal", "model.multi_modal"), {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    del config["tie_word_embeddings"], config["text_config"]["tie_word_embeddings"]
+    write_json(folder / "config.json", config)
+    forms[folder.name] = MULTIMODAL["mistral3"][1]
     return forms
 
 
