@@ -61,6 +61,19 @@ inline std::string Qwen3ConfigText() {
       "max_position_embeddings": 256, "attention_bias": true, "use_sliding_window": true, "sliding_window": 20,
       "max_window_layers": 1, "tie_word_embeddings": true})";
 }
+// Scaled embeddings, norms by 1 + w, four in a block, GeGLU, capped scores and logits, windows in two of three blocks.
+inline std::string Gemma2ConfigText() {
+  return R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
+      "max_position_embeddings": 256, "query_pre_attn_scalar": 20, "sliding_window": 20, "attn_logit_softcapping": 2.0,
+      "final_logit_softcapping": 3.0})";
+}
+// Multipliers.
+inline std::string GraniteConfigText() {
+  return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 1.5})";
+}
 inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
       R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

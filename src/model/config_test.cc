@@ -140,7 +140,7 @@ TEST(ModelConfig, TheLargestSizesOverflowNothing) {
 }
 
 TEST(ModelConfig, ActivationsThatBlocksDoNotHaveAreRefused) {
-  ExpectRefused(LlamaJson(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(LlamaJson(), "hidden_act", "relu2", StatusCode::kUnsupported);
   ExpectRefused(LlamaJson(), "hidden_act", 3, StatusCode::kCorrupt);
   ExpectRefused(OptJson(), "activation_function", "silu", StatusCode::kUnsupported);
   EXPECT_TRUE(With(LlamaJson(), "hidden_act", "silu").ok());
@@ -255,6 +255,108 @@ TEST(ModelConfig, BlocksHaveTheWindowsThatTheFileGivesThem) {
   EXPECT_EQ(WindowsOf(**ModelFromConfig(mistral, "f")), Windows({4096, 4096})) << "the class default";
   EXPECT_EQ(WindowsOf(**With(mistral, "sliding_window", nullptr)), Windows({0, 0}));
   ExpectRefused(mistral, "sliding_window", -1, StatusCode::kCorrupt);
+}
+
+Json GemmaJson(const char* architecture) {
+  Json json = LlamaJson();
+  json["architectures"] = {architecture};
+  json["head_dim"] = 16;
+  json["num_hidden_layers"] = 4;
+  return json;
+}
+
+// The attribute `key` of every node of that op, 0 or "" where it has none.
+template <class T>
+std::vector<T> AttributesOf(const Json& json, Op op, const char* key, int64_t cache = 0) {
+  const auto model = ModelFromConfig(json, "config.json");
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  std::vector<T> found;
+  if (!model.ok()) return found;
+  const Graph graph = (*model)->Forward({.dtype = DType::kBF16, .tokens = 8, .row = 8, .cache = cache});
+  for (const Node& node : graph.nodes()) {
+    if (node.op != op) continue;
+    const AttributeValue* value = node.attributes.Find(key);
+    found.push_back(value == nullptr ? T() : std::get<T>(*value));
+  }
+  return found;
+}
+
+TEST(ModelConfig, GatesHaveTheActivationThatTheFileNames) {
+  // Whether gelu, and whether by tanh.
+  const auto gate = [](const Json& json) {
+    return std::pair(AttributesOf<int64_t>(json, Op::kGlu, "gelu").at(0),
+                     AttributesOf<int64_t>(json, Op::kGlu, "tanh").at(0));
+  };
+  constexpr std::pair<int64_t, int64_t> kSilu{0, 0}, kErf{1, 0}, kTanh{1, 1};
+  EXPECT_EQ(gate(LlamaJson()), kSilu);
+  Json llama = LlamaJson();
+  llama["hidden_act"] = "gelu";
+  EXPECT_EQ(gate(llama), kErf);
+  llama["hidden_act"] = "gelu_new";
+  EXPECT_EQ(gate(llama), kTanh);
+  // The first Gemma's files say gelu and mean the approximation; later ones have a key of their own.
+  Json gemma = GemmaJson("GemmaForCausalLM");
+  EXPECT_EQ(gate(gemma), kTanh);
+  gemma["hidden_act"] = "gelu";
+  EXPECT_EQ(gate(gemma), kTanh);
+  Json gemma2 = GemmaJson("Gemma2ForCausalLM");
+  gemma2["hidden_act"] = "silu";
+  EXPECT_EQ(gate(gemma2), kTanh);
+  gemma2["hidden_activation"] = "gelu";
+  EXPECT_EQ(gate(gemma2), kErf);
+}
+
+TEST(ModelConfig, GemmasHaveTheCapsScalesAndWindowsOfTheirClasses) {
+  using Doubles = std::vector<double>;
+  using Windows = std::vector<int64_t>;
+  Json gemma2 = GemmaJson("Gemma2ForCausalLM"), gemma3 = GemmaJson("Gemma3ForCausalLM");
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "softcap"), Doubles(4, 50));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kLinearCrossEntropy, "softcap"), Doubles({30}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kSoftcap, "cap", /*cache=*/32), Doubles({30}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "scale"), Doubles(4, 1.0 / 16));
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(gemma2, "f")), Windows({4096, 0, 4096, 0}));
+  gemma2["attn_logit_softcapping"] = gemma2["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "softcap"), Doubles(4, 0));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kLinearCrossEntropy, "softcap"), Doubles({0}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kSoftcap, "cap", /*cache=*/32), Doubles());
+  for (const double cap : {0.0, -1.0}) {
+    ExpectRefused(gemma2, "attn_logit_softcapping", cap, StatusCode::kCorrupt);
+    ExpectRefused(gemma3, "final_logit_softcapping", cap, StatusCode::kCorrupt);
+  }
+  ExpectRefused(gemma2, "query_pre_attn_scalar", 0, StatusCode::kCorrupt);
+  ExpectRefused(gemma2, "sliding_window", nullptr, StatusCode::kCorrupt);
+  gemma3["attn_logit_softcapping"] = 50;  // which the class does not apply
+  gemma3["query_pre_attn_scalar"] = 64;
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kAttention, "softcap"), Doubles(4, 0));
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kAttention, "scale"), Doubles(4, 1.0 / 8));
+  gemma3["sliding_window_pattern"] = 2;
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(gemma3, "f")), Windows({4096, 0, 4096, 0}));
+  ExpectRefused(gemma3, "sliding_window_pattern", 0, StatusCode::kCorrupt);
+  for (const char* name : {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"}) {
+    ExpectRefused(GemmaJson(name), "use_bidirectional_attention", true, StatusCode::kUnsupported);
+  }
+  // sqrt(64) is 8; sqrt(48) is rounded to the type of the weights, bf16 here.
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kScale, "factor"), Doubles({8}));
+  gemma3["hidden_size"] = 48;
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kScale, "factor"), Doubles({6.9375}));
+}
+
+TEST(ModelConfig, GranitesMultipliersAreTheFilesOrOne) {
+  using Doubles = std::vector<double>;
+  Json granite = LlamaJson();
+  granite["architectures"] = {"GraniteForCausalLM"};
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kScale, "factor"), Doubles());
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kAttention, "scale"), Doubles({1, 1}));
+  granite["embedding_multiplier"] = 12;
+  granite["residual_multiplier"] = 0.25;
+  granite["attention_multiplier"] = 0.125;
+  granite["logits_scaling"] = 8;
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kScale, "factor"), Doubles({12, 0.25, 0.25, 0.25, 0.25, 0.125}));
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kAttention, "scale"), Doubles({0.125, 0.125}));
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) {
+    ExpectRefused(granite, key, 0, StatusCode::kCorrupt);
+    ExpectRefused(granite, key, "1", StatusCode::kCorrupt);
+  }
 }
 
 // To the classes null is not a missing key.

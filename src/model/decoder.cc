@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace temper {
 namespace {
@@ -27,6 +28,12 @@ class Decoder final : public Model {
   struct Tables {
     ValueId q, k;
   };
+  // The norm of that module: of rows, or of every `width` elements of one.
+  ValueId Norm(ForwardBuilder& f, ValueId x, const std::string& module, int64_t width, const std::string& name,
+               bool grouped = false) const {
+    const ValueId w = f.NormScale(module + ".weight", width, s_.norm_plus_one);
+    return f.RmsNorm(x, w, s_.rms_norm_eps, name, {.grouped = grouped, .plus_one = s_.norm_plus_one});
+  }
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
   ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                     const std::string& module) const;
@@ -44,7 +51,7 @@ class Decoder final : public Model {
 ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                            const std::string& module) const {
   const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
-  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window};
+  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window, s_.attention_scale, s_.score_cap};
   const Dim D{DimLabel::kHidden, s_.hidden};
   const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
   ValueId q, k, v;
@@ -59,8 +66,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
   const auto normed = [&](ValueId x, int64_t width, const std::string& norm) {
     if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
     const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
-    const ValueId w = f.NormScale(module + norm + ".weight", by_head ? heads.head_dim : width);
-    return by_head ? f.GroupedRmsNorm(x, w, s_.rms_norm_eps, norm) : f.RmsNorm(x, w, s_.rms_norm_eps, norm);
+    return Norm(f, x, module + norm, by_head ? heads.head_dim : width, norm, by_head);
   };
   q = normed(q, HE.size, "q_norm");
   k = normed(k, KE.size, "k_norm");
@@ -83,29 +89,33 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module)
     gate = f.Linear(x_TD, module + "gate_proj", F, D, s_.mlp_bias, "gate");
     up = f.Linear(x_TD, module + "up_proj", F, D, s_.mlp_bias, "up");
   }
-  return f.Linear(f.Swiglu(gate, up, "mlp"), module + "down_proj", D, F, s_.mlp_bias, "mlp_out");
+  return f.Linear(f.Glu(gate, up, "mlp", s_.gate), module + "down_proj", D, F, s_.mlp_bias, "mlp_out");
 }
 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
   const std::string p = fmt::format("model.layers.{}.", block);
   f.EnterBlock(block, p);
   const auto normed = [&](ValueId x, const std::string& module, const char* name) {
-    if (module.empty()) return x;
-    return f.RmsNorm(x, f.NormScale(p + module + ".weight", s_.hidden), s_.rms_norm_eps, name);
+    return module.empty() ? x : Norm(f, x, p + module, s_.hidden, name);
   };
   ValueId h = Attention(f, normed(x_TD, s_.attention_norm, "attn_norm"), ropes, block, p + "self_attn.");
   h = normed(f.Dropout(h, s_.dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
+  h = f.Scale(h, s_.residual_scale, "attn_scaled");
   x_TD = f.Sum(x_TD, h, "attn_residual");
   h = Mlp(f, normed(x_TD, s_.mlp_norm, "mlp_norm"), p + "mlp.");
   h = normed(f.Dropout(h, s_.dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
-  return f.Sum(x_TD, h, "mlp_residual");
+  return f.Sum(x_TD, f.Scale(h, s_.residual_scale, "mlp_scaled"), "mlp_residual");
 }
 
 void Decoder::BuildForward(ForwardBuilder& f) const {
   const Dim D{DimLabel::kHidden, s_.hidden}, V{DimLabel::kVocab, s_.facts.vocab};
   f.EnterBlock(kBlockBefore, "model.");
   const ValueId table = f.Weight(kEmbedding, {V, D});
-  ValueId x = f.Embedding(table, f.token(), 0, "embedded");
+  double scale = s_.embedding_scale;
+  if (s_.rounds_embedding_scale && f.spec().dtype == DType::kBF16) {
+    scale = ToFloat(FromFloat<bf16>(static_cast<float>(scale)));
+  }
+  ValueId x = f.Scale(f.Embedding(table, f.token(), 0, "embedded"), scale, "scaled");
   std::vector<Tables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
@@ -117,13 +127,21 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   }
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, "model.");
-  x = f.RmsNorm(x, f.NormScale("model.norm.weight", D.size), s_.rms_norm_eps, "final_norm");
-  f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead);
+  x = f.Scale(Norm(f, x, "model.norm", D.size, "final_norm"), s_.logit_scale, "logits_scaled");
+  f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, D}), kHead, s_.logit_cap);
 }
 
 bool IsNull(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_null();
+}
+
+// The gate that transformers calls `name`.
+std::optional<GraphBuilder::Gate> GateNamed(const std::string& name) {
+  if (name == "silu" || name == "swish") return GraphBuilder::Gate::kSilu;
+  if (name == "gelu") return GraphBuilder::Gate::kGelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return GraphBuilder::Gate::kGeluTanh;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -156,11 +174,14 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   }
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range, NumberOr(config, "initializer_range", 0.02, where));
   TEMPER_ASSIGN_OR_RETURN(f.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
-  TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
-  if (activation != "silu") {
-    return Unsupported(
-        fmt::format("{}: hidden_act '{}'; {} is computed with silu alone", where, activation, f.architecture));
+  TEMPER_ASSIGN_OR_RETURN(const std::string activation,
+                          StringOr(config, defaults.activation_key, defaults.activation, where));
+  const auto gate = GateNamed(activation);
+  if (!gate) {
+    return Unsupported(fmt::format("{}: {} '{}'; supported are silu, gelu, gelu_new and gelu_pytorch_tanh", where,
+                                   defaults.activation_key, activation));
   }
+  s.gate = *gate;
   if (!IsSane(f.vocab, kMaxRows) || !IsSane(s.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
       !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
       !IsSane(s.heads, kMaxHeads) || s.head_dim % 2 != 0) {

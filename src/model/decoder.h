@@ -27,7 +27,9 @@ struct DecoderSpec {
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<DecoderBlock> blocks;
   double rms_norm_eps = 0;
+  bool norm_plus_one = false;  // all norms scale by 1 + w
   std::vector<RopeSpec> ropes;
+  GraphBuilder::Gate gate = GraphBuilder::Gate::kSilu;
   bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
   bool fused_qkv = false, fused_gate_up = false;  // files hold them in one tensor
   // q and k are normed before they are rotated: each head by itself, or all of them as one.
@@ -35,7 +37,12 @@ struct DecoderSpec {
   // The norms of a block, as files name them: of what attention and MLP read, and of what they add; "": none.
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_out_norm, mlp_out_norm;
-  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
+  // Embeddings are multiplied by embedding_scale, which Gemma rounds to the type of weights; what attention and MLP add
+  // by residual_scale; logits by logit_scale; scores by attention_scale (0: head_dim^-1/2).
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1, attention_scale = 0;
+  bool rounds_embedding_scale = false;
+  double score_cap = 0, logit_cap = 0;  // x becomes cap * tanh(x / cap); 0: none
+  double dropout = 0;                   // in training, of what attention and MLP add to the residual stream
 };
 
 // Values of keys that a config.json leaves out: those of the family's class in transformers.
@@ -44,6 +51,8 @@ struct DecoderDefaults {
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
   double rms_norm_eps = 1e-6, attention_dropout = 0;
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
   bool tied = false;
   RopeDefaults rope;
 };

@@ -98,10 +98,12 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
 
 ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block,
                                const std::string& name) {
-  Attributes attributes = {{"heads", heads.heads},
-                           {"kv_heads", heads.kv_heads},
-                           {"scale", 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
-                           {"window", heads.window}};
+  Attributes attributes = {
+      {"heads", heads.heads},
+      {"kv_heads", heads.kv_heads},
+      {"scale", heads.scale != 0 ? heads.scale : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
+      {"window", heads.window}};
+  if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
     return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];
@@ -122,13 +124,14 @@ ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
   return Add(Op::kDropout, {x, rng_}, {{"p", p}}, name)[0];
 }
 
-void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module) {
+void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap) {
   AddModule(module, {&w_VD, 1});
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
     std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
     Attributes attributes;
+    if (softcap != 0) attributes.Set("softcap", softcap);
     if (spec_.weighted) {
       inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
       attributes.Set("weighted", int64_t{1});
@@ -137,8 +140,13 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module)
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");
-  Add(Op::kLinear, {last, w_VD}, {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}},
-      kLogitsOutput, Role::kOutput);
+  const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
+  if (softcap == 0) {
+    Add(Op::kLinear, {last, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
+    return;
+  }
+  const ValueId logits = Add(Op::kLinear, {last, w_VD}, in_f32, "uncapped_logits")[0];
+  Add(Op::kSoftcap, {logits}, {{"cap", softcap}}, kLogitsOutput, Role::kOutput);
 }
 
 }  // namespace temper

@@ -58,9 +58,9 @@ class ForwardBuilder : public GraphBuilder {
   // The same of a weight that lies otherwise in the files.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);
-  // What scales the output of a norm over `width` elements, and what shifts it.
-  ValueId NormScale(const std::string& name, int64_t width) {
-    return Weight(name, {{DimLabel::kNorm, width}}, Init::kOne);
+  // What scales the output of a norm over `width` elements (`plus_one`: by 1 + w), and what shifts it.
+  ValueId NormScale(const std::string& name, int64_t width, bool plus_one = false) {
+    return Weight(name, {{DimLabel::kNorm, width}}, plus_one ? Init::kZero : Init::kOne);
   }
   ValueId NormShift(const std::string& name, int64_t width) {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
@@ -86,16 +86,18 @@ class ForwardBuilder : public GraphBuilder {
   struct Heads {
     int64_t heads, kv_heads, head_dim;
     int64_t window = 0;  // tokens a query sees, itself included; 0: all
+    double scale = 0;    // of scores; 0: 1/sqrt(head_dim)
+    double softcap = 0;  // scores s are softcap * tanh(s / softcap); 0: none
   };
-  // Scores are scaled by 1/sqrt(head_dim). `block` names the cache.
+  // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
 
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
   // Final hidden states and the head's weight, to loss or logits. `module`: the head as PEFT names it, also where its
-  // weight is the embedding table.
-  void Head(ValueId x_TD, ValueId w_VD, const std::string& module);
+  // weight is the embedding table. `softcap`: logits l are softcap * tanh(l / softcap); 0: none.
+  void Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap = 0);
 
   const ForwardSpec& spec() const { return spec_; }
   // In the order of their first use.

@@ -55,6 +55,7 @@ ADAPTERS = {
     "lora_mistral": ("mistral_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_glm4": ("glm4", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_olmo3": ("olmo3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_gemma2": ("gemma2", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
     # Fused modules: one A for q, k and v, and one for gate and up.
     "lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_opt_all_linear": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -82,13 +83,18 @@ CURVES = {
                              ("ministral3", "ministral3"))},
     **{f"curve_full_{model}": (model, None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=2.0))
-       for model in ("ministral", "glm", "olmo2", "seed_oss")},
+       for model in ("ministral", "glm", "olmo2", "seed_oss", "gemma", "gemma2", "gemma3")},
+    "curve_full_granite": ("granite", None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=1.0)),
     **{f"curve_lora_{family}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0))
        for family, model in (("qwen3", "qwen3"), ("qwen2", "qwen2_tied"), ("mistral", "mistral_window"),
                              ("glm", "glm"), ("olmo2", "olmo2"), ("smollm3", "smollm3"), ("glm4", "glm4"),
                              ("olmo3", "olmo3"), ("ministral3", "ministral3"), ("ministral", "ministral"),
-                             ("seed_oss", "seed_oss"))},
+                             ("seed_oss", "seed_oss"), ("gemma2", "gemma2"), ("gemma3", "gemma3"),
+                             ("gemma", "gemma"))},
+    "curve_lora_granite": ("granite", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=0.3)),
     "curve_full_phi3": ("phi3_window", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
@@ -184,7 +190,8 @@ def check_form(folder, model, batch):
 
 def write_bf16(out):
     for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected", "qwen3",
-                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3"):
+                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3", "gemma", "gemma2",
+                 "gemma3", "granite"):
         if not out.lacks("bf16_" + name):
             continue
         model = model_zoo.load(out.models / name, torch.bfloat16)
@@ -342,7 +349,8 @@ def write_generation(out):
             ("opt_pre_norm", None, 16), ("opt_post_norm_projected", None, 16),
             ("llama_gqa_tied", "lora_llama_all_linear", 16), ("qwen3", None, 200), ("qwen2_windows", None, 200),
             ("mistral_window", None, 200), ("glm4", None, 200), ("olmo3", None, 200), ("phi3_longrope_far", None, 200),
-            ("smollm3", None, 200), ("ministral3", None, 200)):
+            ("smollm3", None, 200), ("ministral3", None, 200), ("gemma", None, 200), ("gemma2", None, 200),
+            ("gemma3", None, 200), ("granite", None, 200)):
         if (name, adapter) in known:
             continue
         model = model_zoo.load(out.models / name)

@@ -26,6 +26,8 @@ LLAMA = dict(
     eos_token_id=2,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
+# Changes to LLAMA, for families of many models.
+SMALL = dict(hidden_size=24, intermediate_size=40, num_attention_heads=2, num_key_value_heads=2, vocab_size=64)
 OPT = dict(
     vocab_size=VOCAB,
     hidden_size=32,
@@ -116,6 +118,31 @@ MODELS = {
     "llama_rope_yarn": ("llama", dict(head_dim=16, num_hidden_layers=1, vocab_size=64, rope_parameters={
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
         "beta_fast": 4.0, "truncate": False})),
+    "gemma": ("gemma", dict(SMALL, head_dim=16)),
+    "gemma_biases": ("gemma", dict(SMALL, head_dim=12, num_key_value_heads=1, attention_bias=True,
+                                   tie_word_embeddings=False, num_hidden_layers=1)),
+    # Caps that bend most scores and logits.
+    "gemma2": ("gemma2", dict(SMALL, head_dim=16, sliding_window=6, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    # No caps, the exact GELU, biases, the window in the second layer.
+    "gemma2_no_caps": ("gemma2", dict(
+        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        attn_logit_softcapping=None, final_logit_softcapping=None, hidden_activation="gelu",
+        layer_types=["full_attention", "sliding_attention"])),
+    # A stretched embedding in the layer without a window.
+    "gemma3": ("gemma3_text", dict(
+        SMALL, head_dim=16, num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=20,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"], rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
+    "gemma3_capped": ("gemma3_text", dict(
+        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        final_logit_softcapping=2.0, tie_word_embeddings=False, rope_parameters=None,
+        layer_types=["full_attention", "sliding_attention"])),
+    "granite": ("granite", dict(SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                logits_scaling=1.7, tie_word_embeddings=True)),
+    "granite_biases": ("granite", dict(SMALL, num_hidden_layers=1, num_key_value_heads=1, attention_bias=True,
+                                       mlp_bias=True, attention_multiplier=0.3)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.
@@ -158,7 +185,8 @@ def random_weights(model, seed):
             if name.endswith("bias"):
                 values *= 0.15
             elif "norm" in name:
-                values = 1.0 + 0.2 * values
+                # Gemma's norms scale by 1 + w.
+                values = 0.2 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
             elif "embed" in name:
                 values *= 0.25
             else:
@@ -210,9 +238,14 @@ def config_v4(config):
     config = dict(config, transformers_version="4.46.3")
     config["torch_dtype"] = config.pop("dtype")
     rope = config.pop("rope_parameters", None)
+    by_layer = rope is not None and "full_attention" in rope
+    if by_layer:  # Gemma 3, whose layer_types came later, too
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+        config["sliding_window_pattern"] = config.pop("layer_types").index("full_attention") + 1
     if rope is not None:
         config["rope_theta"] = rope.pop("rope_theta")
-        if rope["rope_type"] == "linear":
+        if rope["rope_type"] == "linear" and not by_layer:
             rope["type"] = rope.pop("rope_type")  # the key's name before 4.43
         config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
     return config
@@ -252,7 +285,7 @@ def save_storage_forms(models):
                    {"format": "pt", "model.embed_tokens.weight": "lm_head.weight"})
     folder = form("opt_pre_norm", "bf16_old_names", torch.bfloat16)  # as in the first OPT files
     rename_tensors(folder, lambda n: n.removeprefix("model."), {"format": "pt"})
-    for name in ("llama_rope_llama3", "llama_rope_linear"):  # whose rope_scaling is the point
+    for name in ("llama_rope_llama3", "llama_rope_linear", "gemma3"):  # whose rope_scaling is the point
         folder = models / f"{name}_v4"
         save(build(name).to(torch.bfloat16), folder)
         write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))

@@ -1,4 +1,4 @@
-// add, cast and slice_rows.
+// add, scale, cast and slice_rows.
 #include <algorithm>
 #include <cstring>
 
@@ -69,6 +69,21 @@ std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, Isa isa) {
     return spec.inputs[1].shape == spec.inputs[0].shape
                ? MakeSum<T>(add, spec.threads, spec.outputs[0].shape.elements())
                : MakeRowSum<T>(add, spec.threads, spec.outputs[0].shape.rows(), spec.outputs[0].shape.columns());
+  });
+}
+
+std::unique_ptr<Kernel> MakeScale(const KernelSpec& spec, Isa isa) {
+  if (!AllFast({spec.inputs[0]})) return nullptr;
+  return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
+    const int64_t n = spec.inputs[0].shape.elements();
+    const auto factor = static_cast<float>(spec.attributes.Double("factor"));
+    return MakeKernel([=, threads = spec.threads, scale = VectorsFor<T>(isa).scale](const KernelArgs& args) {
+      const T* const x = In<T>(args, 0);
+      T* const y = Out<T>(args, 0);
+      ParallelBlocks(threads, n, kElementsPerRange,
+                     [=](int64_t begin, int64_t end) { scale(x + begin, factor, y + begin, end - begin); });
+      return OkStatus();
+    });
   });
 }
 

@@ -1,4 +1,4 @@
-// Add, cast and slice_rows: the ops that only move or combine elements.
+// Add, scale, cast and slice_rows: the ops that only move or combine elements.
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -37,8 +37,17 @@ void ShardAdd(ShardingSink& sink) {
   const ValueId a = sink.Use(0, p), b = sink.Use(1, second);
   sink.Deliver(0, sink.Emit(Op::kAdd, {a, b}, {}, {p})[0]);
 }
-Cost AddCost(const Types& in, const Types& out, const Attributes&) {
+Cost CheapCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 1);
+}
+
+Result<Types> InferScale(const Types& in, const Attributes& a) {
+  if (in.size() != 1 || !IsFloat(in[0])) return BadOperands(Op::kScale, "one floating value", in, a);
+  return Types{in[0]};
+}
+void ScaleGradient(GradientSink& sink) {
+  if (!sink.Needs(0)) return;
+  sink.Contribute(0, sink.Emit(Op::kScale, {sink.OutputGradient(0)}, sink.node().attributes)[0]);
 }
 
 Result<Types> InferCast(const Types& in, const Attributes& a) {
@@ -53,9 +62,6 @@ void CastGradient(GradientSink& sink) {
   const DType from = sink.value(sink.node().inputs[0]).type.dtype;
   sink.Contribute(0, sink.Emit(Op::kCast, {sink.OutputGradient(0)}, {{"dtype", std::string(ToString(from))}})[0]);
 }
-Cost CastCost(const Types& in, const Types& out, const Attributes&) {
-  return ElementwiseCost(in, out, 1);
-}
 
 Result<Types> InferSliceRows(const Types& in, const Attributes& a) {
   if (in.size() != 1 || !IsMatrix(in[0]) || a.Int("begin") > in[0].shape[0] ||
@@ -68,21 +74,25 @@ Cost SliceCost(const Types&, const Types& out, const Attributes&) {
   return {.read = out[0].bytes(), .written = out[0].bytes()};
 }
 
+constexpr AttributeSpec kScaleAttributes[] = {Double("factor")};
 constexpr AttributeSpec kCastAttributes[] = {String("dtype")};
 constexpr AttributeSpec kSliceAttributes[] = {Size("begin"), Size("count")};
 
 constexpr FlowOperand kAddIn[] = {LinearIn("TD"), LinearIn("TD")};
 constexpr FlowOutput kAddOut[] = {{"TD", {Factors({0}), Factors({1})}}};
 constexpr FlowRule kAddFlow = {.in = kAddIn, .out = kAddOut};
-constexpr FlowOperand kCastIn[] = {LinearIn("TD")};
-constexpr FlowOutput kCastOut[] = {{"TD", {Factors({0})}}};
-constexpr FlowRule kCastFlow = {.in = kCastIn, .out = kCastOut};
+constexpr FlowOperand kUnaryIn[] = {LinearIn("TD")};
+constexpr FlowOutput kUnaryOut[] = {{"TD", {Factors({0})}}};
+constexpr FlowRule kUnaryFlow = {.in = kUnaryIn, .out = kUnaryOut};
 constexpr FlowOperand kSliceIn[] = {LinearIn("tD")};
 constexpr FlowOutput kSliceOut[] = {{"tD", {Factors({0})}}};
 constexpr FlowRule kSliceFlow = {.in = kSliceIn, .out = kSliceOut};
 
 std::vector<MeasuredCase> MeasuredAdd(DType dtype) {
   return MeasuredAlike(dtype, 2, {});
+}
+std::vector<MeasuredCase> MeasuredScale(DType dtype) {
+  return MeasuredAlike(dtype, 1, {{"factor", 0.5}});
 }
 std::vector<MeasuredCase> MeasuredCast(DType dtype) {
   return MeasuredAlike(dtype, 1, {{"dtype", std::string(ToString(DType::kF32))}});
@@ -95,17 +105,27 @@ const OpRule kAddRule = {.kind = OpKind::kElementwise,
                          .gradient = AddGradient,
                          .shard = ShardAdd,
                          .flow = &kAddFlow,
-                         .cost = AddCost,
+                         .cost = CheapCost,
                          .in_place_input = 0,
                          .recompute = RecomputeCost::kCheap,
                          .measured = MeasuredAdd};
+const OpRule kScaleRule = {.kind = OpKind::kElementwise,
+                           .attributes = kScaleAttributes,
+                           .infer = InferScale,
+                           .gradient = ScaleGradient,
+                           .shard = ShardElementwise,
+                           .flow = &kUnaryFlow,
+                           .cost = CheapCost,
+                           .in_place_input = 0,
+                           .recompute = RecomputeCost::kCheap,
+                           .measured = MeasuredScale};
 const OpRule kCastRule = {.kind = OpKind::kElementwise,
                           .attributes = kCastAttributes,
                           .infer = InferCast,
                           .gradient = CastGradient,
                           .shard = ShardElementwise,
-                          .flow = &kCastFlow,
-                          .cost = CastCost,
+                          .flow = &kUnaryFlow,
+                          .cost = CheapCost,
                           .recompute = RecomputeCost::kCheap,
                           .measured = MeasuredCast};
 const OpRule kSliceRowsRule = {.kind = OpKind::kMemory,

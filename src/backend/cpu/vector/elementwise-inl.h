@@ -1,4 +1,4 @@
-// Loops of add, cast, relu and of the embedding's gradient. Those that only move numbers store them exactly.
+// Loops of add, scale, cast, relu and of the embedding's gradient. Those that only move numbers store them exactly.
 #pragma once
 
 namespace temper {
@@ -7,6 +7,11 @@ namespace {
 template <class T>
 void Add(const T* a, const T* b, T* y, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(a + i, lanes) + Load(b + i, lanes), lanes); });
+}
+
+template <class T>
+void Scale(const T* x, float factor, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes) * Set(factor), lanes); });
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// add, cast and slice_rows. Floor: bytes of the operands.
+// add, scale, cast and slice_rows. Floor: bytes of the operands.
 #include "backend/gpu/copy.h"
 
 namespace temper::gpu {
@@ -33,6 +33,20 @@ struct AddToRows {
       u[k] += Get(b + d);
       if (++d == D) d = 0;
     }
+    Store(y + i, u);
+  }
+};
+
+template <class T>
+struct Times {
+  const T* x;
+  T* y;
+  float factor;
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    float u[kCount];
+    Load(x + i, u);
+    for (int k = 0; k < kCount; ++k) u[k] *= factor;
     Store(y + i, u);
   }
 };
@@ -72,6 +86,16 @@ std::unique_ptr<Kernel> MakeAdd(const KernelSpec& spec, const Context& context) 
       const T *const a = In<T>(args, 0), *const b = In<T>(args, 1);
       T* const y = Out<T>(args, 0);
       return rows ? Map<kPack<T>>(n, AddToRows<T>{a, b, y, D}, stream) : Map<kPack<T>>(n, AddBoth<T>{a, b, y}, stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeScale(const KernelSpec& spec, const Context& context) {
+  if (!IsCompute(spec.outputs[0])) return nullptr;
+  return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
+    const auto factor = static_cast<float>(spec.attributes.Double("factor"));
+    return MakeKernel([=, n = spec.outputs[0].shape.elements(), stream = context.stream](const KernelArgs& args) {
+      return Map<kPack<T>>(n, Times<T>{In<T>(args, 0), Out<T>(args, 0), factor}, stream);
     });
   });
 }
