@@ -72,6 +72,19 @@ inline std::string Cohere2ConfigText() {
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
       "sliding_window": 20, "sliding_window_pattern": 3})";
 }
+// Scaled embeddings, norms by 1 + w, four in a block, GeGLU, capped scores and logits, windows in two of three blocks.
+inline std::string Gemma2ConfigText() {
+  return R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128,
+      "max_position_embeddings": 256, "query_pre_attn_scalar": 20, "sliding_window": 20, "attn_logit_softcapping": 2.0,
+      "final_logit_softcapping": 3.0})";
+}
+// Multipliers.
+inline std::string GraniteConfigText() {
+  return R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 1.5})";
+}
 inline std::string OptConfigText(bool pre_norm, double dropout = 0) {
   return fmt::format(
       R"({{"architectures": ["OPTForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

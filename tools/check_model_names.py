@@ -52,7 +52,7 @@ for path in sources(models):
         names |= {p for p in pieces if "_" in p or re.search(r"[a-z]\d$", p)}
         if "." in literal:
             parts |= set(pieces)
-for line in re.findall(r"^TEMPER_FAMILY\((\w+), (\w+),", (models / "family_list.inc").read_text(), re.M):
+for line in re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), (\w+),", (models / "family_list.inc").read_text(), re.M):
     names |= set(line)
 names -= OURS
 parts -= {"model", "weight", "bias"}

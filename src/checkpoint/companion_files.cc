@@ -33,14 +33,16 @@ Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
 }  // namespace
 
 bool IsCompanionFile(std::string_view name) {
-  static constexpr std::array<std::string_view, 11> kNames = {kModelConfigFile,
+  static constexpr std::array<std::string_view, 13> kNames = {kModelConfigFile,
                                                               "generation_config.json",
                                                               "special_tokens_map.json",
                                                               "added_tokens.json",
                                                               "chat_template.json",
                                                               "vocab.json",
                                                               "merges.txt",
+                                                              "preprocessor_config.json",
                                                               "processor_config.json",
+                                                              "video_preprocessor_config.json",
                                                               "tokenizer.json",
                                                               "tokenizer_config.json",
                                                               "tokenizer.model"};

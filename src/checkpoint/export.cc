@@ -29,7 +29,7 @@ constexpr int64_t kPieceBytes = 4 << 20;
 struct Job {
   std::string name;                     // in the export
   ModelWeights::Entry from;             // of the base
-  const LoraModule* adapter = nullptr;  // to merge
+  const LoraModule* adapter = nullptr;  // to merge; null: none
   TensorType type;                      // in the export
 };
 
@@ -145,6 +145,23 @@ class Exporter {
     return *type;
   }
 
+  // A tensor that the model does not compute with.
+  Status KeepTensor(const ModelWeights::Entry& entry) {
+    auto type = entry.tensor->type();
+    if (!type.ok()) return type.status().WithContext(entry.file->path());
+    jobs_.push_back({entry.tensor->name, entry, nullptr, *type});
+    return OkStatus();
+  }
+
+  // Of the names of an untied head the one that is spelled as the table's in this folder.
+  static const std::string& HeadBeside(const std::string& table, const std::vector<std::string>& heads) {
+    const auto common = [&](const std::string& name) {
+      return std::mismatch(name.begin(), name.end(), table.begin(), table.end()).first - name.begin();
+    };
+    return *std::max_element(heads.begin(), heads.end(),
+                             [&](const auto& a, const auto& b) { return common(a) < common(b); });
+  }
+
   Status AddJob(const std::string& name, const ModelWeights::Entry& from, const LoraModule* adapter) {
     TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
     if (adapter && (type.shape != ShapeOf(*adapter) || !IsFloating(type.dtype))) {
@@ -159,19 +176,25 @@ class Exporter {
   // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
   // out.
   Status PlanTensors() {
-    const std::string head_weight = spec_.head + ".weight";
-    std::map<std::string, const LoraModule*> modules;  // by the weight's name
-    for (const LoraModule& m : spec_.modules) modules[m.path + ".weight"] = &m;
+    const std::vector<std::string>& head_names = spec_.tensors_of.at(spec_.head);
+    const auto is_heads = [&](const std::string& name) {
+      return std::find(head_names.begin(), head_names.end(), name) != head_names.end();
+    };
+    std::map<std::string, const LoraModule*> modules;  // by the name that the weight is written under
+    for (const LoraModule& m : spec_.modules) modules[spec_.tensors_of.at(m.path).front()] = &m;
+    std::set<std::string> taken;  // names in the base's files
     for (const FileTensor& weight : spec_.tensors) {
       const ModelWeights::Entry entry = FindTensor(*base_, weight);
-      const bool of_head = weight.name == spec_.head_tensor, tied = of_head && spec_.head_is_tied;
-      const auto own = modules.find(of_head && !tied ? head_weight : weight.name);
+      taken.insert(weight.name);
+      taken.insert(weight.aliases.begin(), weight.aliases.end());
+      const auto own = modules.find(weight.name);
+      const bool tied = weight.name == spec_.head_tensor && !is_heads(weight.name);
       // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
-      const std::string name = entry.tensor->name == head_weight && tied ? weight.name : entry.tensor->name;
+      const std::string name = tied && is_heads(entry.tensor->name) ? weight.name : entry.tensor->name;
       TEMPER_RETURN_IF_ERROR(AddJob(name, entry, own == modules.end() ? nullptr : own->second));
       if (own != modules.end()) modules.erase(own);
-      if (const auto head = modules.find(head_weight); tied && head != modules.end()) {
-        TEMPER_RETURN_IF_ERROR(AddJob(head_weight, entry, head->second));
+      if (const auto head = modules.find(head_names.front()); tied && head != modules.end()) {
+        TEMPER_RETURN_IF_ERROR(AddJob(HeadBeside(name, head_names), entry, head->second));
         modules.erase(head);
         untied_ = true;
         report_.notices.push_back(
@@ -182,8 +205,22 @@ class Exporter {
       return InvalidArgument(fmt::format("the adapter adapts {}, which is not a weight of the model in {}",
                                          modules.begin()->first, spec_.source.model_folder));
     }
-    for (const std::string& name : UnusedTensors(*base_, spec_.tensors, spec_.ignored)) {
-      report_.notices.push_back(fmt::format("tensor {} is not of this architecture and is left out", Quoted(name)));
+    if (!spec_.keeps_others) {
+      for (const std::string& name : UnusedTensors(*base_, spec_.tensors, spec_.ignored)) {
+        report_.notices.push_back(fmt::format("tensor {} is not of this architecture and is left out", Quoted(name)));
+      }
+    }
+    int64_t kept = 0;
+    for (const ModelWeights::Entry& e : base_->entries()) {
+      if (!spec_.keeps_others || taken.contains(e.tensor->name)) continue;
+      TEMPER_RETURN_IF_ERROR(KeepTensor(e));
+      ++kept;
+    }
+    if (spec_.keeps_others) {
+      report_.notices.push_back(
+          kept > 0 ? fmt::format("{} tensors that are not part of the text model are kept as they are", kept)
+                   : fmt::format("{} holds the text model alone: the export lacks the rest of the multimodal model",
+                                 spec_.source.model_folder));
     }
     std::sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.name < b.name; });
     report_.tensors = static_cast<int64_t>(jobs_.size());
@@ -302,7 +339,7 @@ class Exporter {
       if (changed) config_[key] = name;
     }
     if (untied_) {
-      config_[OrderedJson::json_pointer(spec_.tied_key)] = false;
+      for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
       changed = true;
     }
     if (!changed) return ReadTextFile(env_, config_path_, MiB(64));

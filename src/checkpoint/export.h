@@ -21,10 +21,14 @@ struct ExportSpec {
   std::vector<FileTensor> tensors;   // of the model's files, which hold its weights
   std::vector<std::string> ignored;  // ends of names of tensors that are left out without a word
   // The output head: its module, and the tensor that it multiplies with. If that is the tensor of another module, the
-  // head is tied to it, and config.json says so under the JSON pointer `tied_key`.
-  std::string head, head_tensor, tied_key;
-  bool head_is_tied = false;
+  // head is tied to it, and config.json says so under the JSON pointers `tied_keys`.
+  std::string head, head_tensor;
+  std::vector<std::string> tied_keys;
   std::vector<LoraModule> modules;  // of source.adapter_folder
+  // By the path of a module, the adapted ones' and the head's: names of its weight in files, the one it is written
+  // under first.
+  std::map<std::string, std::vector<std::string>> tensors_of;
+  bool keeps_others = false;  // tensors that are none of `tensors` are part of the model: exported byte for byte
   std::string output_dir;
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
@@ -37,7 +41,7 @@ struct ExportReport {
   std::vector<std::string> files;  // names, in the order they were written
   Bytes bytes;                     // of the weights
   int64_t tensors = 0, merged = 0;
-  std::vector<std::string> notices;  // untied embeddings, tensors left out
+  std::vector<std::string> notices;  // untied embeddings, tensors left out or kept
 };
 
 // config.json is written last: an interrupted export is not a model folder. All other files beside the weights are

@@ -160,6 +160,23 @@ ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tens
   return entry;
 }
 
+Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::Entry& b) {
+  constexpr int64_t kPiece = 64 << 10;  // elements
+  TEMPER_ASSIGN_OR_RETURN(const TensorType type_a, a.tensor->type());
+  TEMPER_ASSIGN_OR_RETURN(const TensorType type_b, b.tensor->type());
+  if (type_a.shape != type_b.shape || !IsFloating(type_a.dtype) || !IsFloating(type_b.dtype)) return false;
+  std::vector<float> x(kPiece), y(kPiece);
+  const int64_t elements = type_a.shape.elements();
+  for (int64_t first = 0; first < elements; first += kPiece) {
+    const auto count = static_cast<size_t>(std::min(kPiece, elements - first));
+    const auto part_x = std::span(x).first(count), part_y = std::span(y).first(count);
+    TEMPER_RETURN_IF_ERROR(a.ReadElementsAs(first, DType::kF32, std::as_writable_bytes(part_x)));
+    TEMPER_RETURN_IF_ERROR(b.ReadElementsAs(first, DType::kF32, std::as_writable_bytes(part_y)));
+    if (!std::equal(part_x.begin(), part_x.end(), part_y.begin())) return false;
+  }
+  return true;
+}
+
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors) {
   int64_t missing = 0;
   const FileTensor* first_missing = nullptr;

@@ -27,6 +27,9 @@ Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool tra
 // Where the tensor is stored, under any of its names; null pointers if it is not.
 ModelWeights::Entry FindTensor(const ModelWeights& files, const FileTensor& tensor);
 
+// Whether two stored tensors are of one shape and hold the same numbers; reads up to the first that differs.
+Result<bool> HaveSameElements(const ModelWeights::Entry& a, const ModelWeights::Entry& b);
+
 // Verifies from the headers alone, before any costly work, that LoadWeights will find all of `tensors`. Errors name
 // tensor and file: missing (how many, and what is nearest to the first), wrong shape, not a floating type.
 Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tensors);

@@ -16,46 +16,34 @@
 namespace temper {
 namespace {
 
-// "organisation/name", as the Hugging Face Hub calls its repositories.
-bool LooksLikeHubId(std::string_view text) {
-  const size_t slash = text.find('/');
-  if (slash == 0 || slash == text.npos || slash + 1 == text.size() || text.find('/', slash + 1) != text.npos)
-    return false;
-  if (text[0] == '.' || text[0] == '~') return false;
-  return std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return std::isalnum(c) || c == '/' || c == '-' || c == '_' || c == '.'; });
-}
-
-std::string DownloadHint(const std::string& id, const char* option) {
-  return fmt::format(
-      "If it is a model on the Hugging Face Hub, download it first: `hf download {} --local-dir FOLDER`, "
-      "then {} FOLDER",
-      id, option);
-}
-
 bool HasWeights(Env& env, const std::string& folder) {
   return env.IsFile(JoinPath(folder, "model.safetensors")) ||
          env.IsFile(JoinPath(folder, "model.safetensors.index.json"));
 }
 
-Status ExplainMissing(Env& env, const std::string& path, const char* option) {
-  if (env.IsFile(path)) {
-    return InvalidArgument(
-        fmt::format("{} {} is a file; give the folder of a model, an adapter, a run's output or a "
-                    "checkpoint",
-                    option, path));
-  }
-  const std::string hint = LooksLikeHubId(path) ? ". " + DownloadHint(path, option) : "";
-  return NotFound(fmt::format("{} {}: there is no such folder{}", option, path, hint));
+// The repository of the Hub that `text` may name.
+std::optional<HubName> HubNameOf(const std::string& text, const std::string& revision = "") {
+  auto name = HubName::Parse(text, HubKind::kModel);
+  if (name && name->revision.empty()) name->revision = revision;
+  return name;
+}
+
+// One that nothing has been fetched of: what may help. Empty where the text is rather a path.
+std::string DownloadHint(const std::optional<HubName>& name, const HubCache& cache) {
+  if (!name || name->repository.find('/') == std::string::npos) return "";
+  return fmt::format(
+      ", and the Hugging Face cache ({}) does not have it. If it is a model of the Hub, fetch it with `{}`",
+      cache.folder(), name->DownloadCommand());
 }
 
 class Resolver {
  public:
-  Resolver(Env& env, const ModelSourceRequest& request) : env_(env), request_(request) {}
+  Resolver(Env& env, const ModelSourceRequest& request)
+      : env_(env), cache_(HubCache::OfMachine(env)), request_(request) {}
 
   // Fills `source_` from folder `path`, which the user gave as `option`.
   Status Resolve(const std::string& path, const char* option) {
-    if (!env_.IsFolder(path)) return ExplainMissing(env_, path, option);
+    if (!env_.IsFolder(path)) return ResolveName(path, option);
     if (BaseName(path).ends_with(kStagingSuffix)) {
       return InvalidArgument(
           fmt::format("{} {} is a save that was interrupted; give a finished checkpoint", option, path));
@@ -91,6 +79,26 @@ class Resolver {
   }
 
  private:
+  // Of what is no folder: a name in the Hugging Face cache.
+  Status ResolveName(const std::string& text, const char* option) {
+    if (env_.IsFile(text)) {
+      return InvalidArgument(fmt::format(
+          "{} {} is a file; give the folder of a model, an adapter, a run's output or a checkpoint", option, text));
+    }
+    const auto name = HubNameOf(text);
+    if (name && cache_.Has(*name)) return TakeCached(*name, fmt::format("{} {}", option, text));
+    return NotFound(fmt::format("{} {}: there is no such folder{}", option, text, DownloadHint(name, cache_)));
+  }
+
+  // `what` names the model in errors.
+  Status TakeCached(const HubName& name, const std::string& what) {
+    const auto snapshot = cache_.Snapshot(name, request_.needs_weights);
+    if (!snapshot.ok()) return snapshot.status().WithContext(what);
+    TEMPER_RETURN_IF_ERROR(Resolve(*snapshot, what.c_str()));
+    if (source_.model_folder == *snapshot) source_.hub_model = name;
+    return OkStatus();
+  }
+
   Status TakeModel(const std::string& path, bool checkpoint) {
     source_.model_folder = path;
     if (!checkpoint) {
@@ -119,10 +127,10 @@ class Resolver {
     source_.adapter_folder = path;
     TEMPER_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(env_, JoinPath(path, kAdapterConfigFile)));
     if (!request_.base.empty()) return Resolve(request_.base, "--base");
-    return ResolveBase(path, config.base_model);
+    return ResolveBase(path, config.base_model, config.base_revision);
   }
 
-  Status ResolveBase(const std::string& adapter, const std::string& base) {
+  Status ResolveBase(const std::string& adapter, const std::string& base, const std::string& revision) {
     if (base.empty()) {
       return NotFound(fmt::format("{} does not say which model it adapts (base_model_name_or_path); give --base FOLDER",
                                   JoinPath(adapter, kAdapterConfigFile)));
@@ -135,12 +143,16 @@ class Resolver {
     for (const std::string& candidate : candidates) {
       if (env_.IsFolder(candidate)) return Resolve(candidate, "--base");
     }
-    const std::string hint = LooksLikeHubId(base) ? ". " + DownloadHint(base, "give --base") : ". Give --base FOLDER";
+    const auto name = HubNameOf(base, revision);
+    if (name && cache_.Has(*name)) return TakeCached(*name, fmt::format("the base of {}, {}", adapter, base));
+    const std::string hint = DownloadHint(name, cache_);
     return NotFound(fmt::format("the adapter {} was made for {}, which is not here (looked for {}){}", adapter,
-                                Quoted(base), fmt::join(candidates, ", "), hint));
+                                Quoted(base), fmt::join(candidates, ", "),
+                                hint.empty() ? ". Give --base FOLDER" : hint));
   }
 
   Env& env_;
+  const HubCache cache_;
   const ModelSourceRequest& request_;
   ModelSource source_;
 };
@@ -148,8 +160,21 @@ class Resolver {
 }  // namespace
 
 Result<ModelSource> ResolveModelSource(Env& env, const ModelSourceRequest& request) {
-  if (request.model.empty()) return InvalidArgument("--model is missing: give a model folder");
+  if (request.model.empty())
+    return InvalidArgument("--model is missing: give a model folder, or the name of a model in the Hugging Face cache");
   return Resolver(env, request).Run();
+}
+
+Result<std::string> FindModelPath(Env& env, const std::string& given) {
+  if (env.IsFile(given) || env.IsFolder(given)) return given;
+  const HubCache cache = HubCache::OfMachine(env);
+  const auto name = HubNameOf(given);
+  if (name && cache.Has(*name)) {
+    auto snapshot = cache.Snapshot(*name, /*needs_weights=*/true);
+    if (!snapshot.ok()) return snapshot.status().WithContext(given);
+    return snapshot;
+  }
+  return NotFound(fmt::format("{}: there is no such file or folder{}", given, DownloadHint(name, cache)));
 }
 
 }  // namespace temper

@@ -140,6 +140,40 @@ TEST_F(ModelSourceTest, WhatIsNotThereIsExplained) {
   EXPECT_NE(Error(""), "OK");
 }
 
+// A cache in memory. Its layout: format/hub_cache_test.cc.
+TEST_F(ModelSourceTest, ANameIsFoundInTheCacheUnlessAFolderHasIt) {
+  setenv("HF_HUB_CACHE", "/hub", 1);
+  const std::string commit(40, 'c'), other(40, 'd');
+  const std::string snapshots = "/hub/models--org--m/snapshots/";
+  env_.files["/hub/models--org--m/refs/main"] = commit;
+  env_.files["/hub/models--org--m/refs/v2"] = other;
+  AddModel(snapshots + commit);
+  AddModel(snapshots + other);
+  EXPECT_EQ(Resolve("org/m").model_folder, snapshots + commit);
+  EXPECT_EQ(Resolve("org/m@v2").model_folder, snapshots + other);
+  EXPECT_EQ(Resolve("org/m@v2").hub_model->repository, "org/m");
+  EXPECT_EQ(Resolve("org/m@v2").hub_model->revision, "v2");
+  EXPECT_TRUE(
+      Contains(Error("org/m@v3"), "--model org/m@v3: /hub/models--org--m has no revision 'v3' (it has main, v2)"));
+  // As PEFT writes it.
+  AddAdapter("a", "org/m");
+  EXPECT_EQ(Resolve("a").model_folder, snapshots + commit);
+  EXPECT_EQ(Resolve("a").hub_model->repository, "org/m");
+  env_.files["b/adapter_config.json"] = FormatLoraConfig(
+      {.target_modules = std::vector<std::string>{"q_proj"}, .base_model = "org/m", .base_revision = "v2"});
+  EXPECT_EQ(Resolve("b").model_folder, snapshots + other);
+  // An adapter may lie in the cache, too.
+  env_.files["/hub/models--org--a/refs/main"] = commit;
+  AddAdapter("/hub/models--org--a/snapshots/" + commit, "org/m");
+  EXPECT_EQ(Resolve("org/a").model_folder, snapshots + commit);
+  EXPECT_EQ(Resolve("org/a").hub_model->repository, "org/m");
+  AddModel("org/m");
+  EXPECT_EQ(Resolve("org/m").model_folder, "org/m");
+  EXPECT_FALSE(Resolve("org/m").hub_model);
+  EXPECT_EQ(Resolve("a").model_folder, "org/m");
+  unsetenv("HF_HUB_CACHE");
+}
+
 TEST_F(ModelSourceTest, AConfigurationIsEnoughWhereWeightsAreNotNeeded) {
   env_.files["m/config.json"] = "{}";
   EXPECT_EQ(ResolveModelSource(env_, {.model = "m", .needs_weights = false})->model_folder, "m");

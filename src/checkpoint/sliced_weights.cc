@@ -39,20 +39,35 @@ Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
   return ModelWeights::OfPieces(env, folder, paths, tensors);
 }
 
-Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path) {
+Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+                   std::span<const ModelWeights::Entry> others) {
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::Open(env, checkpoint));
   std::vector<TensorDeclaration> declared;
   for (const Manifest::Tensor& t : reader.manifest().tensors) {
     if (IsValueName(t.name)) declared.push_back({t.name, t.type});
   }
+  std::map<std::string_view, const ModelWeights::Entry*> of_others;
+  for (const ModelWeights::Entry& other : others) {
+    const auto type = other.tensor->type();
+    if (!type.ok()) return type.status().WithContext(other.file->path());
+    declared.push_back({other.tensor->name, *type});
+    of_others[other.tensor->name] = &other;
+  }
   TEMPER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(env, path, std::move(declared)));
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, OpenModelWeights(env, checkpoint));
   std::vector<std::byte> memory(kPiece);
   for (const StoredTensor& stored : writer.order()) {
-    // Checksums are of slices, which may lie across each other in the whole: proved first, then read piece by piece.
-    TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(stored.name));
-    TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, weights.Require(stored.name));
-    const DType dtype = reader.manifest().Find(stored.name)->type.dtype;
+    const auto other = of_others.find(stored.name);
+    ModelWeights::Entry entry;
+    if (other != of_others.end()) {
+      entry = *other->second;
+    } else {
+      // Checksums are of slices, which may lie across each other in the whole: proved first, then read piece by piece.
+      TEMPER_RETURN_IF_ERROR(reader.VerifyTensor(stored.name));
+      TEMPER_ASSIGN_OR_RETURN(entry, weights.Require(stored.name));
+    }
+    TEMPER_ASSIGN_OR_RETURN(const TensorType type, entry.tensor->type());
+    const DType dtype = type.dtype;
     for (int64_t done = 0; done < stored.bytes().v; done += kPiece) {
       const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kPiece, stored.bytes().v - done)));
       TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(dtype), dtype, piece));

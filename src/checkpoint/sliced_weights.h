@@ -2,6 +2,7 @@
 // are stored in slices in the ranks' files.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/env.h"
@@ -13,7 +14,9 @@ namespace temper {
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder);
 
 // Assembles the weights of a full checkpoint as one model.safetensors at `path`, in f32 as they are stored, and
-// verifies every checksum. Durable when it returns OK; memory: 1.5 MiB.
-Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path);
+// verifies every checksum. `others`: tensors of other files that go into it as they are. Durable when it returns OK;
+// memory: 1.5 MiB.
+Status JoinWeights(Env& env, const std::string& checkpoint, const std::string& path,
+                   std::span<const ModelWeights::Entry> others = {});
 
 }  // namespace temper

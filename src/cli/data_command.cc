@@ -29,7 +29,7 @@ Result<int> DataCommand(const Arguments& arguments) {
   if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
     return InvalidArgument("temper data knows one command: temper data preview --model FOLDER --data FILE");
   }
-  ModelChoice choice;
+  ModelChoice choice{.needs_weights = false};
   std::string data_file;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
@@ -42,7 +42,9 @@ Result<int> DataCommand(const Arguments& arguments) {
           rest,
           {{"Preview",
             {{.name = "model", .target = &choice.model, .help = "whose tokenizer and chat template are used"},
-             {.name = "data", .target = &data_file, .help = "file to show"},
+             {.name = "data",
+              .target = &data_file,
+              .help = "file, or name of a data set in the Hugging Face cache, to show"},
              {.name = "samples",
               .target = &samples,
               .help = "how many samples (or packed rows) to show",

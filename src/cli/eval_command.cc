@@ -35,7 +35,9 @@ Result<int> EvalCommand(const Arguments& arguments) {
   JsonObject kwargs;
   std::vector<OptionGroup> groups = options.Groups();
   groups.push_back({"Data",
-                    {{.name = "data", .target = &data_file, .help = "file to measure on"},
+                    {{.name = "data",
+                      .target = &data_file,
+                      .help = "file, or name of a data set in the Hugging Face cache, to measure on"},
                      {.name = "max_seq_len",
                       .target = &max_seq_len,
                       .help = "tokens of a row; longer samples are cut",

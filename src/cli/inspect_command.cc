@@ -15,9 +15,9 @@ namespace temper {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: temper inspect PATH [--tensors]\n\n"
+    "usage: temper inspect PATH|NAME [--tensors]\n\n"
     "Checks and lists a safetensors file, model folder, adapter, checkpoint or output folder. Exits 0 only if all is "
-    "valid.\n\n"
+    "valid. NAME: of a model in the Hugging Face cache.\n\n"
     "  --tensors    list every tensor, not a summary\n";
 
 // That tokenizer and chat template, where a folder has them, are whole. One that Temper lacks the means for may be
@@ -64,6 +64,7 @@ Result<int> InspectCommand(const Arguments& arguments) {
     }
   }
   if (path.empty()) return InvalidArgument("usage: temper inspect PATH [--tensors]");
+  TEMPER_ASSIGN_OR_RETURN(path, FindModelPath(PosixEnv(), path));
   TEMPER_RETURN_IF_ERROR(Inspect(PosixEnv(), path, options, [](std::string_view line) {
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fputc('\n', stdout);

@@ -71,6 +71,7 @@ Status LoadData(Run& run) {
   if (ranks.first()) DescribeData(run.data.dataset);
   if (!c.data.eval_data.empty()) {
     request.files = {c.data.eval_data};
+    request.option = "eval_data";
     TEMPER_ASSIGN_OR_RETURN(run.eval_data, LoadRunData(PosixEnv(), run.setup.model, request, ranks));
     if (ranks.first()) DescribeData(run.eval_data->dataset);
   }
@@ -131,7 +132,7 @@ Result<CheckpointContents> ContentsOf(const Run& run) {
   contents.texts.push_back({kRunConfigFile, SavedConfig(c)});
   if (contents.kind == CheckpointKind::kLora) {
     contents.texts.push_back(
-        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model.folder()))});
+        {kAdapterConfigFile, FormatLoraConfig(SavedLora(c.lora, run.compiled.targets, run.setup.model))});
     return contents;
   }
   TEMPER_ASSIGN_OR_RETURN(const auto names, CompanionFiles(PosixEnv(), run.setup.model.folder()));
@@ -333,6 +334,7 @@ Result<int> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointC
   return FinishRun(PosixEnv(), {.output = run.config().output,
                                 .resume = run.setup.resume,
                                 .model_folder = run.setup.model.folder(),
+                                .model = run.setup.model.model(),
                                 .compiled = run.compiled,
                                 .progress = loop.progress(),
                                 .chats = run.data.chat_template.has_value()});

@@ -10,6 +10,7 @@
 #include "config/run_options.h"
 #include "data/records.h"
 #include "data/weight_search.h"
+#include "format/hub_cache.h"
 #include "plan/compiled_run.h"
 #include "run/machine.h"
 
@@ -18,8 +19,9 @@ namespace {
 
 // What is seen of the data at once. The first rank reads it for all.
 Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
-  for (const auto& [option, path] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
-    if (path.empty()) continue;
+  for (const auto& [option, given] : {std::pair{"data", data.data}, {"eval_data", data.eval_data}}) {
+    if (given.empty()) continue;
+    TEMPER_ASSIGN_OR_RETURN(const std::string path, FindDataFile(env, given, option));
     if (env.IsFolder(path)) {
       return InvalidArgument(fmt::format("--{} {} is a folder: give one file, .jsonl, .json or .txt", option, path));
     }
@@ -39,8 +41,10 @@ Status CheckDataFiles(Env& env, const RunConfig::Data& data) {
 // read. The first rank looks for all. A plan may name files that are not there yet: without weights, then.
 Result<bool> FirstRankSeesWeights(const Ranks& ranks, const RunConfig::Data& data) {
   bool weighted = false;
-  for (const std::string& path : {data.data, data.eval_data}) {
-    if (ranks.first() && !weighted && !path.empty()) weighted = HasWeights(PosixEnv(), path);
+  for (const std::string& given : {data.data, data.eval_data}) {
+    if (!ranks.first() || weighted || given.empty()) continue;
+    const auto path = FindDataFile(PosixEnv(), given, "data");
+    weighted = path.ok() && HasWeights(PosixEnv(), *path);
   }
   constexpr char kWeighted[] = "weighted";
   TEMPER_ASSIGN_OR_RETURN(const std::string firsts, ranks.FromFirst(weighted ? kWeighted : ""));
@@ -124,6 +128,7 @@ Result<std::optional<TrainSetup>> SetUp(const Arguments& arguments, Purpose purp
   if (model.adapter()) {
     facts.adapter = *model.adapter();
     facts.adapter->base_model.clear();
+    facts.adapter->base_revision.clear();
   }
   TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankSeesWeights(ranks, config.data));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));

@@ -57,7 +57,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   return {
       {"Model",
        {
-           {"model", &c.model.model, "folder of a model, an adapter, an earlier output or a checkpoint"},
+           {"model", &c.model.model,
+            "folder of a model, an adapter, an earlier output or a checkpoint; or its name in the Hugging Face cache"},
            {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"},
            {"adapter", &c.model.adapter, "existing PEFT adapter to go on training"},
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
@@ -70,7 +71,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           {"data", &c.data.data, "training rows: .jsonl, .json or .txt"},
+           {"data", &c.data.data,
+            "training rows: .jsonl, .json or .txt; or the name of a data set in the Hugging Face cache"},
            {"eval_data", &c.data.eval_data, "held-out rows to evaluate on"},
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, where there is no eval_data", fraction},
            {"max_seq_len",

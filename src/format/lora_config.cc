@@ -104,6 +104,7 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
   TEMPER_RETURN_IF_ERROR(RefuseOtherMethods(json, path));
   LoraConfig c{.r = 8, .alpha = 8};
   TEMPER_ASSIGN_OR_RETURN(c.base_model, StringOr(json, "base_model_name_or_path", "", path));
+  TEMPER_ASSIGN_OR_RETURN(c.base_revision, StringOr(json, "revision", "", path));
   TEMPER_ASSIGN_OR_RETURN(c.r, IntOr(json, "r", c.r, path));
   TEMPER_ASSIGN_OR_RETURN(c.alpha, NumberOr(json, "lora_alpha", c.alpha, path));
   TEMPER_ASSIGN_OR_RETURN(c.dropout, NumberOr(json, "lora_dropout", c.dropout, path));
@@ -156,7 +157,7 @@ std::string FormatLoraConfig(const LoraConfig& c) {
                {"r", c.r},
                {"rank_pattern", Json::object()},
                {"alpha_pattern", Json::object()},
-               {"revision", nullptr},
+               {"revision", c.base_revision.empty() ? Json() : Json(c.base_revision)},
                {"task_type", "CAUSAL_LM"},
                {"use_dora", false},
                {"target_modules", modules(c.target_modules)},

@@ -25,9 +25,10 @@ struct LoraConfig {
   // Per-module overrides; a key matches a module's path as the regex "(.*\.)?(key)$". First match wins.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  // Written, never read: whether weights are stored in x out follows from the model, as in PEFT.
+  // Written, never read: whether weights are stored as [in, out] follows from the model, as in PEFT.
   bool fan_in_fan_out = false;
-  std::string base_model;  // base_model_name_or_path; empty in a run, which names its base elsewhere
+  std::string base_model;     // base_model_name_or_path; empty in a run, which names its base elsewhere
+  std::string base_revision;  // of a base_model that is the name of a repository; empty: main
 
   bool operator==(const LoraConfig&) const = default;
 

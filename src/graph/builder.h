@@ -43,12 +43,18 @@ class GraphBuilder {
   ValueId Scale(ValueId x, double factor, const std::string& name) {
     return factor == 1 ? x : Add(Op::kScale, {x}, {{"factor", factor}}, name)[0];
   }
-  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
-    return Add(Op::kRmsNorm, {x_TD, w_D}, {{"eps", eps}}, name)[0];
+  struct RmsNormForm {
+    bool grouped = false;   // a norm for every E elements of a row, of a scale w_E
+    bool plus_one = false;  // 1 + w scales
+  };
+  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name, RmsNormForm form) {
+    Attributes attributes = {{"eps", eps}};
+    if (form.grouped) attributes.Set("grouped", int64_t{1});
+    if (form.plus_one) attributes.Set("plus_one", int64_t{1});
+    return Add(Op::kRmsNorm, {x_TD, w_D}, std::move(attributes), name)[0];
   }
-  // A norm for every E elements of a row.
-  ValueId GroupedRmsNorm(ValueId x_TD, ValueId w_E, double eps, const std::string& name) {
-    return Add(Op::kRmsNorm, {x_TD, w_E}, {{"eps", eps}, {"grouped", int64_t{1}}}, name)[0];
+  ValueId RmsNorm(ValueId x_TD, ValueId w_D, double eps, const std::string& name) {
+    return RmsNorm(x_TD, w_D, eps, name, RmsNormForm());
   }
   ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name) {
     return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
@@ -58,8 +64,11 @@ class GraphBuilder {
     if (interleaved) attributes.Set("interleaved", int64_t{1});
     return Add(Op::kRope, {x, table_TR}, std::move(attributes), name)[0];
   }
-  ValueId Swiglu(ValueId gate_TF, ValueId up_TF, const std::string& name) {
-    return Add(Op::kSwiglu, {gate_TF, up_TF}, {}, name)[0];
+  enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh };  // gelu by erf, or its approximation by tanh
+  ValueId Glu(ValueId gate_TF, ValueId up_TF, const std::string& name, Gate gate = Gate::kSilu) {
+    Attributes attributes;
+    if (gate != Gate::kSilu) attributes = {{"gelu", int64_t{1}}, {"tanh", int64_t{gate == Gate::kGeluTanh}}};
+    return Add(Op::kGlu, {gate_TF, up_TF}, std::move(attributes), name)[0];
   }
   ValueId SliceRows(ValueId x_TD, int64_t begin, int64_t count, const std::string& name) {
     return Add(Op::kSliceRows, {x_TD}, {{"begin", begin}, {"count", count}}, name)[0];

@@ -77,7 +77,9 @@ std::vector<Case> Cases() {
        {kX, kKv, kKv, kIndex},
        With(kHeads, {{"axes", std::string("cp")}, {"row", 2 * T}, {"ranks", int64_t{2}}, {"index", kOne}}),
        "bf16[6, 8], f32[6, 4]"},
-      {Op::kSwiglu, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kGlu, {kX, kX}, {}, "bf16[6, 8]"},
+      {Op::kGlu, {kX, kX}, {{"gelu", kOne}, {"tanh", kOne}}, "bf16[6, 8]"},
+      {Op::kSoftcap, {kX}, {{"cap", 30.0}}, "bf16[6, 8]"},
       {Op::kRelu, {kX}, {}, "bf16[6, 8]"},
       {Op::kGelu, {kX}, {{"tanh", kOne}}, "bf16[6, 8]"},
       {Op::kDropout, {kX, {DType::kI64, {kNumRngWords}}}, {{"p", 0.5}}, "bf16[6, 8]"},
@@ -135,7 +137,7 @@ std::vector<Case> Cases() {
        {kX, kX, kKv, kKv, kX, kLse, kIndex, kSums},
        With(kStep, {{"origin", kOne}, {"acc", kOne}}),
        "f32[6, 8], f32[6, 4], f32[6, 4]"},
-      {Op::kSwigluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
+      {Op::kGluBackward, {kX, kX, kX}, {}, "bf16[6, 8], bf16[6, 8]"},
       {Op::kReluBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kGeluBackward, {kX, kX}, {}, "bf16[6, 8]"},
       {Op::kSumSquares, {kGradW}, {}, "f64[1]"},
@@ -354,6 +356,8 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{5}, huge}) {
     refused(Op::kRope, rope, {{"head_dim", int64_t{4}}}, "head_dim", e);
   }
+  for (const double cap : {0.0, -1.0}) refused(Op::kSoftcap, {kX}, {{"cap", 30.0}}, "cap", cap);
+  refused(Op::kAttention, attention, kHeads, "softcap", -1.0);
   const Types dropout = {kX, {DType::kI64, {kNumRngWords}}};
   for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, dropout, {{"p", 0.5}}, "p", p);
   for (const char* dtype : {"i32", "i64", "f17", ""}) {
@@ -371,6 +375,7 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kEmbedding, table, {}, "begin", kOne);
   refused(Op::kEmbedding, table, within, "offset", 2 * V + 1);
   refused(Op::kEmbeddingBackward, d_x, {{"vocab", V}}, "begin", kOne);
+  refused(Op::kLinearCrossEntropy, head, {}, "softcap", -1.0);
   for (const char* key : {"begin", "whole", "ranks"}) refused(Op::kLinearCrossEntropy, head, {}, key, kOne);
   refused(Op::kLinearCrossEntropy, head, {}, "axes", std::string("tp"));  // of how many words?
   const Attributes shared = With(kPair, {{"whole", 2 * V}});

@@ -5,6 +5,7 @@
 
 #include "model/families.h"
 #include "model/model.h"
+#include "model/published_sizes_for_test.h"
 
 namespace temper {
 namespace {
@@ -42,6 +43,51 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
   EXPECT_FALSE(ModelFromConfig(Json::array(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json::object(), "config.json").ok());
   EXPECT_FALSE(ModelFromConfig(Json(3), "config.json").ok());
+}
+
+TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {
+  const auto error = [](const Json& config) {
+    const auto model = ModelFromConfig(config, "config.json");
+    return model.ok() ? "OK" : model.status().message();
+  };
+  const auto expect = [&](const Json& config, const std::string& part) {
+    EXPECT_NE(error(config).find(part), std::string::npos) << error(config);
+    EXPECT_EQ(error(config).find('\n'), std::string::npos);
+  };
+  expect({{"architectures", {"Qwen4ForCausalLM"}}}, "'Qwen4ForCausalLM' is not supported; the nearest that is: Qwen");
+  expect({{"model_type", "olmo4"}}, "the nearest that is: Olmo");
+  EXPECT_EQ(error({{"architectures", {"BertModel"}}}).find("nearest"), std::string::npos);
+  // Wrong nesting.
+  Json llama = LlamaJson();
+  llama["text_config"] = {{"hidden_size", 64}};
+  expect(llama, "LlamaForCausalLM has no text_config; its keys belong at the top of the file");
+  Json mistral3 = LlamaJson();
+  mistral3["architectures"] = {"Mistral3ForConditionalGeneration"};
+  expect(mistral3, "in an object text_config, which is missing");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mixtral"}}}},
+         "text_config: architecture 'mixtral' is not supported; the nearest that is: Mistral");
+  expect({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mistral3"}}}}, "is not that of a text model");
+}
+
+// transformers' LlavaModel mapping, and _tied_weights_keys.
+TEST(ModelConfig, ATextModelInsideAnotherHasItsNamesThere) {
+  Json text = LlamaJson();
+  text.erase("architectures");
+  const Json config = {
+      {"architectures", {"Mistral3ForConditionalGeneration"}}, {"text_config", text}, {"tie_word_embeddings", true}};
+  const auto model = ModelFromConfig(config, "f");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ((*model)->facts().architecture, "Mistral3ForConditionalGeneration");
+  EXPECT_TRUE((*model)->facts().keeps_other_tensors);
+  EXPECT_EQ((*model)->modules().front().path, "model.language_model.layers.0.self_attn.q_proj");
+  EXPECT_EQ((*model)->modules().back().path, "lm_head");
+  const FileTensor& table = (*model)->weights().front().source.tensors().front();
+  EXPECT_EQ(table.name, "language_model.model.embed_tokens.weight");
+  EXPECT_EQ(table.aliases, std::vector<std::string>({"model.language_model.embed_tokens.weight",
+                                                     "language_model.lm_head.weight", "lm_head.weight"}));
+  EXPECT_EQ(NumParameters(**model), NumParameters(**ModelFromConfig(LlamaJson(), "f")));
+  const auto picked = (*model)->WithBlocks(std::vector<int>{1});
+  EXPECT_EQ(picked->weights().back().name, "model.language_model.norm.weight");
 }
 
 TEST(ModelConfig, ModelTypeStandsInForTheArchitecture) {
@@ -94,7 +140,7 @@ TEST(ModelConfig, TheLargestSizesOverflowNothing) {
 }
 
 TEST(ModelConfig, ActivationsThatBlocksDoNotHaveAreRefused) {
-  ExpectRefused(LlamaJson(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(LlamaJson(), "hidden_act", "relu2", StatusCode::kUnsupported);
   ExpectRefused(LlamaJson(), "hidden_act", 3, StatusCode::kCorrupt);
   ExpectRefused(OptJson(), "activation_function", "silu", StatusCode::kUnsupported);
   EXPECT_TRUE(With(LlamaJson(), "hidden_act", "silu").ok());
@@ -162,46 +208,11 @@ TEST(ModelConfig, EveryVariantsWeightsAreThoseOfItsForward) {
 }
 
 TEST(ModelConfig, PublishedModelsHaveTheirPublishedSizes) {
-  // Parameters as the models' pages count them (transformers: sum of p.numel()).
-  const auto count = [](const char* text) { return NumParameters(**ModelFromConfig(Json::parse(text), "f")); };
-  EXPECT_EQ(count(R"({"architectures": ["OPTForCausalLM"]})"), 125239296) << "facebook/opt-125m: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"]})"), 6738415616) << "Llama-2-7b: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 2048,
-      "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
-      "intermediate_size": 8192, "tie_word_embeddings": true})"),
-            1235814400)
-      << "Llama-3.2-1B";
-  EXPECT_EQ(
-      count(R"({"architectures": ["OPTForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096,
-      "num_attention_heads": 16, "word_embed_proj_dim": 512, "do_layer_norm_before": false})"),
-      331196416)
-      << "facebook/opt-350m";
-  EXPECT_EQ(count(R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "num_hidden_layers": 24,
-      "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
-      "tie_word_embeddings": true})"),
-            494032768)
-      << "Qwen2.5-0.5B";
-  EXPECT_EQ(count(R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 28,
-      "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
-      "tie_word_embeddings": true})"),
-            596049920)
-      << "Qwen3-0.6B";
-  EXPECT_EQ(count(R"({"architectures": ["MistralForCausalLM"]})"), 7241732096) << "Mistral-7B: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["SeedOssForCausalLM"], "hidden_size": 5120})"), 36151104512) << "Seed-OSS-36B";
-  EXPECT_EQ(count(R"({"architectures": ["GPT2LMHeadModel"]})"), 124439808) << "gpt2: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 1600, "n_layer": 48, "n_head": 25})"), 1557611200)
-      << "gpt2-xl";
-  EXPECT_EQ(count(R"({"architectures": ["GPTNeoXForCausalLM"]})"), 20554567680) << "gpt-neox-20b: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["GPTNeoXForCausalLM"], "vocab_size": 50304, "hidden_size": 512,
-      "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048})"),
-            70426624)
-      << "pythia-70m";
-  EXPECT_EQ(count(R"({"architectures": ["Starcoder2ForCausalLM"]})"), 3030371328)
-      << "starcoder2-3b: the class defaults";
-  EXPECT_EQ(count(R"({"architectures": ["Cohere2ForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
-      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8})"),
-            8028033024)
-      << "c4ai-command-r7b-12-2024";
+  for (const PublishedSize& size : kPublishedSizes) {
+    const auto model = ModelFromConfig(size.Config(), "f");
+    ASSERT_TRUE(model.ok()) << size.name << ": " << model.status().message();
+    EXPECT_EQ(NumParameters(**model), size.parameters) << size.name;
+  }
 }
 
 Json Qwen2Json() {
@@ -244,6 +255,108 @@ TEST(ModelConfig, BlocksHaveTheWindowsThatTheFileGivesThem) {
   EXPECT_EQ(WindowsOf(**ModelFromConfig(mistral, "f")), Windows({4096, 4096})) << "the class default";
   EXPECT_EQ(WindowsOf(**With(mistral, "sliding_window", nullptr)), Windows({0, 0}));
   ExpectRefused(mistral, "sliding_window", -1, StatusCode::kCorrupt);
+}
+
+Json GemmaJson(const char* architecture) {
+  Json json = LlamaJson();
+  json["architectures"] = {architecture};
+  json["head_dim"] = 16;
+  json["num_hidden_layers"] = 4;
+  return json;
+}
+
+// The attribute `key` of every node of that op, 0 or "" where it has none.
+template <class T>
+std::vector<T> AttributesOf(const Json& json, Op op, const char* key, int64_t cache = 0) {
+  const auto model = ModelFromConfig(json, "config.json");
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  std::vector<T> found;
+  if (!model.ok()) return found;
+  const Graph graph = (*model)->Forward({.dtype = DType::kBF16, .tokens = 8, .row = 8, .cache = cache});
+  for (const Node& node : graph.nodes()) {
+    if (node.op != op) continue;
+    const AttributeValue* value = node.attributes.Find(key);
+    found.push_back(value == nullptr ? T() : std::get<T>(*value));
+  }
+  return found;
+}
+
+TEST(ModelConfig, GatesHaveTheActivationThatTheFileNames) {
+  // Whether gelu, and whether by tanh.
+  const auto gate = [](const Json& json) {
+    return std::pair(AttributesOf<int64_t>(json, Op::kGlu, "gelu").at(0),
+                     AttributesOf<int64_t>(json, Op::kGlu, "tanh").at(0));
+  };
+  constexpr std::pair<int64_t, int64_t> kSilu{0, 0}, kErf{1, 0}, kTanh{1, 1};
+  EXPECT_EQ(gate(LlamaJson()), kSilu);
+  Json llama = LlamaJson();
+  llama["hidden_act"] = "gelu";
+  EXPECT_EQ(gate(llama), kErf);
+  llama["hidden_act"] = "gelu_new";
+  EXPECT_EQ(gate(llama), kTanh);
+  // The first Gemma's files say gelu and mean the approximation; later ones have a key of their own.
+  Json gemma = GemmaJson("GemmaForCausalLM");
+  EXPECT_EQ(gate(gemma), kTanh);
+  gemma["hidden_act"] = "gelu";
+  EXPECT_EQ(gate(gemma), kTanh);
+  Json gemma2 = GemmaJson("Gemma2ForCausalLM");
+  gemma2["hidden_act"] = "silu";
+  EXPECT_EQ(gate(gemma2), kTanh);
+  gemma2["hidden_activation"] = "gelu";
+  EXPECT_EQ(gate(gemma2), kErf);
+}
+
+TEST(ModelConfig, GemmasHaveTheCapsScalesAndWindowsOfTheirClasses) {
+  using Doubles = std::vector<double>;
+  using Windows = std::vector<int64_t>;
+  Json gemma2 = GemmaJson("Gemma2ForCausalLM"), gemma3 = GemmaJson("Gemma3ForCausalLM");
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "softcap"), Doubles(4, 50));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kLinearCrossEntropy, "softcap"), Doubles({30}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kSoftcap, "cap", /*cache=*/32), Doubles({30}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "scale"), Doubles(4, 1.0 / 16));
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(gemma2, "f")), Windows({4096, 0, 4096, 0}));
+  gemma2["attn_logit_softcapping"] = gemma2["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kAttention, "softcap"), Doubles(4, 0));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kLinearCrossEntropy, "softcap"), Doubles({0}));
+  EXPECT_EQ(AttributesOf<double>(gemma2, Op::kSoftcap, "cap", /*cache=*/32), Doubles());
+  for (const double cap : {0.0, -1.0}) {
+    ExpectRefused(gemma2, "attn_logit_softcapping", cap, StatusCode::kCorrupt);
+    ExpectRefused(gemma3, "final_logit_softcapping", cap, StatusCode::kCorrupt);
+  }
+  ExpectRefused(gemma2, "query_pre_attn_scalar", 0, StatusCode::kCorrupt);
+  ExpectRefused(gemma2, "sliding_window", nullptr, StatusCode::kCorrupt);
+  gemma3["attn_logit_softcapping"] = 50;  // which the class does not apply
+  gemma3["query_pre_attn_scalar"] = 64;
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kAttention, "softcap"), Doubles(4, 0));
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kAttention, "scale"), Doubles(4, 1.0 / 8));
+  gemma3["sliding_window_pattern"] = 2;
+  EXPECT_EQ(WindowsOf(**ModelFromConfig(gemma3, "f")), Windows({4096, 0, 4096, 0}));
+  ExpectRefused(gemma3, "sliding_window_pattern", 0, StatusCode::kCorrupt);
+  for (const char* name : {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"}) {
+    ExpectRefused(GemmaJson(name), "use_bidirectional_attention", true, StatusCode::kUnsupported);
+  }
+  // sqrt(64) is 8; sqrt(48) is rounded to the type of the weights, bf16 here.
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kScale, "factor"), Doubles({8}));
+  gemma3["hidden_size"] = 48;
+  EXPECT_EQ(AttributesOf<double>(gemma3, Op::kScale, "factor"), Doubles({6.9375}));
+}
+
+TEST(ModelConfig, GranitesMultipliersAreTheFilesOrOne) {
+  using Doubles = std::vector<double>;
+  Json granite = LlamaJson();
+  granite["architectures"] = {"GraniteForCausalLM"};
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kScale, "factor"), Doubles());
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kAttention, "scale"), Doubles({1, 1}));
+  granite["embedding_multiplier"] = 12;
+  granite["residual_multiplier"] = 0.25;
+  granite["attention_multiplier"] = 0.125;
+  granite["logits_scaling"] = 8;
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kScale, "factor"), Doubles({12, 0.25, 0.25, 0.25, 0.25, 0.125}));
+  EXPECT_EQ(AttributesOf<double>(granite, Op::kAttention, "scale"), Doubles({0.125, 0.125}));
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) {
+    ExpectRefused(granite, key, 0, StatusCode::kCorrupt);
+    ExpectRefused(granite, key, "1", StatusCode::kCorrupt);
+  }
 }
 
 // To the classes null is not a missing key.

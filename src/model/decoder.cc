@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace temper {
 namespace {
@@ -27,53 +28,56 @@ class Decoder final : public Model {
   struct Tables {
     ValueId q, k;
   };
+  // The norm of that module: over rows, or over every `width` elements of a row.
+  ValueId Norm(ForwardBuilder& f, ValueId x, const std::string& module, int64_t width, const std::string& name,
+               bool grouped = false) const;
   ValueId Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const;
   ValueId Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                     const std::string& module) const;
   ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const;
-  // `x_TD` itself where no module is named.
-  ValueId Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
-               const char* name) const;
-  // Of the weights of what a block adds.
+  // Initial values of the last products of attention and MLP.
   ForwardBuilder::Init AddedInit() const {
     return s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal;
   }
   std::string EmbeddingName() const { return s_.names.prefix + s_.names.embedding + ".weight"; }
   std::string HeadName() const { return s_.names.head + ".weight"; }
-  std::vector<std::string> AliasesOf(const std::string& name) const override;
+  std::vector<std::string> NamesInFiles(const std::string& name) const override;
 
   const DecoderSpec s_;
 };
 
-std::vector<std::string> Decoder::AliasesOf(const std::string& name) const {
-  std::vector<std::string> aliases;
+std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
+  std::vector<std::string> names = {name == kHeadWeight ? HeadName() : name};
   const std::string& prefix = s_.names.old_prefix;
-  if (!prefix.empty() && name.starts_with(prefix)) aliases.push_back(name.substr(prefix.size()));
-  // Of tied weights a file may hold either name.
-  if (name == (s_.tied ? EmbeddingName() : HeadName())) {
+  if (!prefix.empty() && name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  // A file with tied weights may hold either name.
+  if (name == kHeadWeight || (s_.facts.tied && name == EmbeddingName())) {
     for (const std::string& head : {HeadName(), std::string(kHeadWeight)}) {
-      if (head != name) aliases.push_back(head);
+      if (std::find(names.begin(), names.end(), head) == names.end()) names.push_back(head);
     }
   }
-  return aliases;
+  return names;
 }
 
-// T tokens, D hidden, H heads, K kv-heads, E head dim, R of them that turn, F ffn, V vocabulary, W embedding.
-ValueId Decoder::Norm(ForwardBuilder& f, ValueId x_TD, const std::string& prefix, const std::string& module,
-                      const char* name) const {
+// T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head, F ffn, V vocabulary, W embedding.
+ValueId Decoder::Norm(ForwardBuilder& f, ValueId x, const std::string& module, int64_t width, const std::string& name,
+                      bool grouped) const {
   using Kind = DecoderSpec::Norm;
-  if (module.empty()) return x_TD;
-  const int64_t D = s_.hidden;
-  const ValueId w = s_.norm == Kind::kLayerPlain ? f.Constant(1, {D}) : f.NormScale(prefix + module + ".weight", D);
-  if (s_.norm == Kind::kRms) return f.RmsNorm(x_TD, w, s_.norm_eps, name);
-  const ValueId b = s_.norm == Kind::kLayer ? f.NormShift(prefix + module + ".bias", D) : f.Constant(0, {D});
-  return f.LayerNorm(x_TD, w, b, s_.norm_eps, name);
+  const bool plus_one = s_.norm == Kind::kRmsPlusOne;
+  const ValueId w =
+      s_.norm == Kind::kLayerPlain ? f.Constant(1, {width}) : f.NormScale(module + ".weight", width, plus_one);
+  if (plus_one || s_.norm == Kind::kRms) {
+    return f.RmsNorm(x, w, s_.norm_eps, name, {.grouped = grouped, .plus_one = plus_one});
+  }
+  TEMPER_CHECK(!grouped) << module << ": no layer norm of groups";
+  const ValueId b = s_.norm == Kind::kLayer ? f.NormShift(module + ".bias", width) : f.Constant(0, {width});
+  return f.LayerNorm(x, w, b, s_.norm_eps, name);
 }
 
 ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                            const std::string& module) const {
   const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
-  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window, kind.scale};
+  const ForwardBuilder::Heads heads{s_.heads, s_.kv_heads, s_.head_dim, kind.window, kind.scale, s_.score_cap};
   const Dim D{DimLabel::kHidden, s_.hidden};
   const Dim HE{DimLabel::kHeads, heads.heads * heads.head_dim}, KE{DimLabel::kKvHeads, heads.kv_heads * heads.head_dim};
   const ModuleLayout layout{.transposed = s_.transposed};
@@ -91,8 +95,7 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
   const auto normed = [&](ValueId x, int64_t width, const std::string& norm) {
     if (s_.qk_norm == DecoderSpec::QkNorm::kNone) return x;
     const bool by_head = s_.qk_norm == DecoderSpec::QkNorm::kHeads;
-    const ValueId w = f.NormScale(module + norm + ".weight", by_head ? heads.head_dim : width);
-    return by_head ? f.GroupedRmsNorm(x, w, s_.norm_eps, norm) : f.RmsNorm(x, w, s_.norm_eps, norm);
+    return Norm(f, x, module + norm, by_head ? heads.head_dim : width, norm, by_head);
   };
   q = normed(q, HE.size, "q_norm");
   k = normed(k, KE.size, "k_norm");
@@ -107,10 +110,11 @@ ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tabl
 
 ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) const {
   using Activation = DecoderSpec::Activation;
+  using Gate = GraphBuilder::Gate;
   const Dim D{DimLabel::kHidden, s_.hidden}, F{DimLabel::kFfn, s_.ffn};
   const ModuleLayout layout{.transposed = s_.transposed};
   ValueId h;
-  if (s_.activation == Activation::kSilu) {
+  if (s_.gated) {
     ValueId gate, up;
     if (s_.fused_gate_up) {
       const auto both = f.FusedLinear(x_TD, block + "mlp.gate_up_proj", {{"gate", F}, {"up", F}}, D, s_.mlp_bias);
@@ -119,7 +123,10 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) 
       gate = f.Linear(x_TD, block + "mlp.gate_proj", F, D, s_.mlp_bias, "gate");
       up = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up");
     }
-    h = f.Swiglu(gate, up, "mlp");
+    h = f.Glu(gate, up, "mlp",
+              s_.activation == Activation::kSilu   ? Gate::kSilu
+              : s_.activation == Activation::kGelu ? Gate::kGelu
+                                                   : Gate::kGeluTanh);
   } else {
     h = f.Linear(x_TD, block + s_.names.up, F, D, s_.mlp_bias, "up", layout);
     h = s_.activation == Activation::kRelu
@@ -132,23 +139,26 @@ ValueId Decoder::Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& block) 
 ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block) const {
   const std::string p = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block);
   f.EnterBlock(block, p);
+  const auto normed = [&](ValueId x, const std::string& module, const char* name) {
+    return module.empty() ? x : Norm(f, x, p + module, s_.hidden, name);
+  };
   const bool before = !s_.norms_after_sums;
-  ValueId h = before ? Norm(f, x_TD, p, s_.attention_norm, "attn_norm") : x_TD;
+  ValueId h = before ? normed(x_TD, s_.attention_norm, "attn_norm") : x_TD;
   const ValueId read_by_attention = h, input = x_TD;
   h = Attention(f, h, ropes, block, p + s_.names.attention);
-  h = Norm(f, f.Dropout(h, s_.dropout, "attn_dropout"), p, s_.attention_out_norm, "attn_out_norm");
-  x_TD = f.Sum(x_TD, h, "attn_residual");
-  if (!before) x_TD = Norm(f, x_TD, p, s_.attention_norm, "attn_norm");
+  h = normed(f.Dropout(h, s_.dropout, "attn_dropout"), s_.attention_out_norm, "attn_out_norm");
+  x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "attn_scaled"), "attn_residual");
+  if (!before) x_TD = normed(x_TD, s_.attention_norm, "attn_norm");
 
   if (s_.parallel) {
-    h = s_.mlp_norm.empty() ? read_by_attention : Norm(f, input, p, s_.mlp_norm, "mlp_norm");
+    h = s_.mlp_norm.empty() ? read_by_attention : normed(input, s_.mlp_norm, "mlp_norm");
   } else {
-    h = before ? Norm(f, x_TD, p, s_.mlp_norm, "mlp_norm") : x_TD;
+    h = before ? normed(x_TD, s_.mlp_norm, "mlp_norm") : x_TD;
   }
   h = Mlp(f, h, p);
-  h = Norm(f, f.Dropout(h, s_.dropout, "mlp_dropout"), p, s_.mlp_out_norm, "mlp_out_norm");
-  x_TD = f.Sum(x_TD, h, "mlp_residual");
-  return before ? x_TD : Norm(f, x_TD, p, s_.mlp_norm, "mlp_norm");
+  h = normed(f.Dropout(h, s_.dropout, "mlp_dropout"), s_.mlp_out_norm, "mlp_out_norm");
+  x_TD = f.Sum(x_TD, f.Scale(h, s_.residual_scale, "mlp_scaled"), "mlp_residual");
+  return before ? x_TD : normed(x_TD, s_.mlp_norm, "mlp_norm");
 }
 
 void Decoder::BuildForward(ForwardBuilder& f) const {
@@ -158,7 +168,11 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   const std::string& p = s_.names.prefix;
   f.EnterBlock(kBlockBefore, p);
   const ValueId table = f.Weight(EmbeddingName(), {V, W});
-  ValueId x = f.Embedding(table, f.token(), 0, "embedded");
+  double scale = s_.embedding_scale;
+  if (s_.rounds_embedding_scale && f.spec().dtype == DType::kBF16) {
+    scale = ToFloat(FromFloat<bf16>(static_cast<float>(scale)));
+  }
+  ValueId x = f.Scale(f.Embedding(table, f.token(), 0, "embedded"), scale, "scaled");
   if (embed != D.size) x = f.Linear(x, p + "project_in", D, W, false, "projected_in");
   if (!s_.names.positions.empty()) {
     const Dim P{DimLabel::kPositions, s_.facts.max_positions + s_.position_offset};
@@ -177,10 +191,10 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   }
   for (size_t b = 0; b < s_.blocks.size(); ++b) x = Block(f, x, ropes, static_cast<int>(b));
   f.EnterBlock(kBlockAfter, p);
-  x = Norm(f, x, p, s_.names.final_norm, "final_norm");
+  if (!s_.names.final_norm.empty()) x = Norm(f, x, p + s_.names.final_norm, D.size, "final_norm");
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
-  x = f.Scale(x, s_.logit_scale, "scaled");
-  f.Head(x, s_.tied ? table : f.Weight(kHeadWeight, {V, W}, f.StoredAs(HeadName(), {V.size, W.size})), kHead);
+  x = f.Scale(x, s_.logit_scale, "logits_scaled");
+  f.Head(x, s_.facts.tied ? table : f.Weight(kHeadWeight, {V, W}), kHead, s_.logit_cap);
 }
 
 bool IsNull(const Json& config, const char* key) {
@@ -188,22 +202,15 @@ bool IsNull(const Json& config, const char* key) {
   return it != config.end() && it->is_null();
 }
 
-Result<DecoderSpec::Activation> ReadActivation(const Json& config, const DecoderDefaults& defaults,
-                                               const std::string& architecture, const std::string& where) {
-  using Activation = DecoderSpec::Activation;
-  const char* const key = defaults.keys.activation;
-  TEMPER_ASSIGN_OR_RETURN(const std::string name, StringOr(config, key, defaults.activation, where));
-  if (std::string_view(defaults.activation) == "silu") {
-    if (name == "silu") return Activation::kSilu;
-    return Unsupported(fmt::format("{}: {} '{}'; {} is computed with silu alone", where, key, name, architecture));
-  }
-  // transformers' names of one function.
+using Activation = DecoderSpec::Activation;
+
+// The activation that transformers calls `name`, if MLPs with or without a gate may have it.
+std::optional<Activation> ActivationNamed(const std::string& name, bool gated) {
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
-  if (name == "relu") return Activation::kRelu;
-  return Unsupported(
-      fmt::format("{}: {} '{}'; {} is computed with gelu, gelu_new, gelu_fast, gelu_pytorch_tanh or relu", where, key,
-                  name, architecture));
+  if (gated && (name == "silu" || name == "swish")) return Activation::kSilu;
+  if (!gated && name == "relu") return Activation::kRelu;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -244,8 +251,15 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   }
   TEMPER_ASSIGN_OR_RETURN(f.initializer_range,
                           NumberOr(config, keys.initializer_range, defaults.initializer_range, where));
-  TEMPER_ASSIGN_OR_RETURN(s.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
-  TEMPER_ASSIGN_OR_RETURN(s.activation, ReadActivation(config, defaults, f.architecture, where));
+  TEMPER_ASSIGN_OR_RETURN(f.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
+  TEMPER_ASSIGN_OR_RETURN(const std::string name, StringOr(config, keys.activation, defaults.activation, where));
+  const auto activation = ActivationNamed(name, defaults.gated);
+  if (!activation) {
+    return Unsupported(fmt::format("{}: {} '{}'; supported are {}, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh",
+                                   where, keys.activation, name, defaults.gated ? "silu" : "relu"));
+  }
+  s.activation = *activation;
+  s.gated = defaults.gated;
   if (!IsSane(f.vocab, kMaxRows) || !IsSane(s.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
       !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
       !IsSane(s.heads, kMaxHeads) || (defaults.rotary && s.head_dim % 2 != 0)) {

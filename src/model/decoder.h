@@ -1,6 +1,6 @@
-// Decoder: the decoder-only transformer that the families are, as data: norms, rotary or learned positions,
-// grouped-query attention, an MLP. The file of a family reads its config.json into a DecoderSpec; where a family
-// computes something different, the spec has a field.
+// Decoder: the decoder-only transformer of all families, as data: norms, rotary or learned positions, grouped-query
+// attention, an MLP. The file of a family reads its config.json into a DecoderSpec, which has a field for each
+// difference between families.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,23 @@ namespace temper {
 
 inline constexpr int kNoRope = -1;
 
-// What one block computes beyond what all share. Equal blocks are of one kind.
+// The settings in which blocks of a model may differ. Equal blocks are of one kind.
 struct DecoderBlock {
-  int64_t window = 0;  // tokens that a query sees, itself included; 0: all up to itself
-  int rope = 0;        // of DecoderSpec::ropes; kNoRope: q and k do not turn
-  double scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
+  int64_t window = 0;  // tokens that a query attends to, itself included; 0: all up to itself
+  int rope = 0;        // index into DecoderSpec::ropes; kNoRope: q and k are not rotated
+  double scale = 0;    // of attention scores; 0: 1 / sqrt(head_dim)
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
 };
 
-// Where the parts of a model stand in its files, as current transformers names them; "": there is none.
+// Names of a model's parts in its files, as current transformers writes them; "": the model has no such part.
 struct DecoderNames {
-  std::string prefix = "model.";  // of all but the head
+  std::string prefix = "model.";  // of everything except the head
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
-  // In a block. `up` and `down` of the MLP; gated ones have gate_proj and gate_up_proj beside them.
+  // In a block. `up` and `down` of the MLP; gated MLPs also have gate_proj, or gate_up_proj for both.
   std::string attention = "self_attn.", fused_qkv = "qkv_proj", attention_out = "o_proj";
   std::string up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string old_prefix;        // what `prefix` begins with, and names in some files do not
-  std::string head = "lm_head";  // as files name it; the module is lm_head
+  std::string old_prefix;        // beginning of `prefix` that some files omit
+  std::string head = "lm_head";  // in files; as a module it is always lm_head
 };
 
 struct DecoderSpec {
@@ -39,36 +39,40 @@ struct DecoderSpec {
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<DecoderBlock> blocks;
   DecoderNames names;
-  // A layer norm without shift: with a weight alone.
-  enum class Norm : uint8_t { kRms, kLayer, kLayerNoShift, kLayerPlain } norm = Norm::kRms;
+  // kRmsPlusOne scales by 1 + w. kLayerNoShift has a weight but no bias, kLayerPlain neither.
+  enum class Norm : uint8_t { kRms, kRmsPlusOne, kLayer, kLayerNoShift, kLayerPlain } norm = Norm::kRms;
   double norm_eps = 0;
   std::vector<RopeSpec> ropes;
   int64_t position_offset = 0;  // row of position 0 in a table of learned positions
-  bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
-  bool fused_qkv = false, fused_gate_up = false;  // files hold them in one tensor
-  bool qkv_by_head = false;                       // there, each head's rows of q, k and v follow each other
-  bool transposed = false;                        // files store the weights of all but the head in x out
-  // Silu is that of gated MLPs, down(silu(gate) * up), the others those of down(activation(up)).
+  // The MLP is down(activation(gate) * up) if gated, else down(activation(up)). kSilu is only gated, kRelu never.
   enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu } activation = Activation::kSilu;
-  // q and k are normed before they are rotated: each head by itself, or all of them as one.
+  bool gated = true;
+  bool qkv_bias = false, attention_out_bias = false, mlp_bias = false;
+  bool fused_qkv = false, fused_gate_up = false;  // stored in one tensor
+  bool qkv_by_head = false;                       // in that tensor, q, k and v of each head follow each other
+  bool transposed = false;                        // files store all weights but the head's as [in, out]
+  // Norm of q and k before the rotary embedding: over each head, or over all heads together.
   enum class QkNorm : uint8_t { kNone, kHeads, kWhole } qk_norm = QkNorm::kNone;
-  // The norms of a block, as files name them: of what attention and MLP read, and of what they add; "": none.
+  // Names of a block's norms in the file: before attention and MLP (pre-norm), and on their outputs (post-norm); "":
+  // none.
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_out_norm, mlp_out_norm;
-  // attention_norm and mlp_norm are of the sums that attention and MLP have been added to.
+  // attention_norm and mlp_norm come after the residual sums, as in the first transformers.
   bool norms_after_sums = false;
-  // Attention and MLP both read the block's input, and are added to it; without an mlp_norm the MLP reads what
-  // attention reads.
+  // Attention and MLP both read the block's input. If there is no mlp_norm, the MLP reads the output of attention_norm.
   bool parallel = false;
-  // In training: of what attention and MLP add to the residual stream; of what the first block reads.
+  // Factors on embeddings, on the outputs of attention and MLP, on logits. The first may be rounded to the type of
+  // weights before it is applied (Gemma).
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  bool rounds_embedding_scale = false;
+  double score_cap = 0, logit_cap = 0;  // x becomes cap * tanh(x / cap); 0: no cap
+  // In training: on the outputs of attention and MLP, before the residual sum; on the input of the first block.
   double dropout = 0, embedding_dropout = 0;
-  double logit_scale = 1;
-  bool init_by_depth = false;  // from scratch: the weights of what attention and MLP add
-  int64_t embed = 0;  // width of the embedding, which `project_in` and `project_out` fit to the blocks; 0: hidden
-  bool tied = false;  // the head is the embedding
+  bool init_by_depth = false;  // from scratch: smaller initial weights in the last products of attention and MLP
+  int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 };
 
-// What config.json calls the sizes and numbers.
+// Names of config.json's keys for sizes and numbers.
 struct DecoderKeys {
   const char *hidden = "hidden_size", *ffn = "intermediate_size", *blocks = "num_hidden_layers";
   const char *heads = "num_attention_heads", *max_positions = "max_position_embeddings";
@@ -76,29 +80,30 @@ struct DecoderKeys {
   const char* attention_dropout = "attention_dropout";
 };
 
-// Values of keys that a config.json leaves out: those of the family's class in transformers.
+// Values of keys that a config.json omits: the defaults of the family's class in transformers.
 struct DecoderDefaults {
   DecoderKeys keys = {};
   int64_t vocab = 0, hidden = 0, ffn = 0, blocks = 0, heads = 0, max_positions = 0;
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
   double norm_eps = 1e-6, attention_dropout = 0, initializer_range = 0.02;
-  const char* activation = "silu";  // that of a gated MLP; any other: the MLP is not gated
+  const char* activation = "silu";
+  bool gated = true;  // no key: a fact of the class
   bool tied = false;
-  bool plain_heads = false;  // the class knows no KV heads and no head_dim but hidden / heads
+  bool plain_heads = false;  // the class has neither num_key_value_heads nor head_dim
   bool rotary = true;
   RopeDefaults rope = {};
 };
 
-// What all families share: sizes (bounded), blocks that are alike, norms, activation, the rotary embedding (of layers
-// of full attention), the tied head.
+// Reads what all families share: sizes (checked against bounds), identical blocks, norms, activation, the rotary
+// embedding (of layers with full attention), the tied head.
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
 
-// `sliding_window`, `fallback` where the file does not have it; 0 (null in the file): none.
+// `sliding_window`, or `fallback` if the file lacks the key; 0 (null in the file): none.
 Result<int64_t> ReadWindow(const Json& config, int64_t fallback, const std::string& where);
-// Gives `window` to the blocks that `layer_types` calls sliding, or, where the file has no such list, to those of which
-// `slides` is true.
+// Gives `window` to the blocks with "sliding_attention" in `layer_types`. Without that list, to the blocks for which
+// `slides` returns true.
 Status SetWindows(const Json& config, int64_t window, const std::function<bool(int64_t block)>& slides,
                   const std::string& where, DecoderSpec* spec);
 

@@ -2,7 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "base/edit_distance.h"
+#include "format/quoted.h"
+#include "model/nested.h"
 
 namespace temper {
 namespace {
@@ -10,26 +15,76 @@ namespace {
 struct Family {
   std::string_view architecture;  // the class in "architectures"
   std::string_view model_type;    // where a file names no class
-  FamilyReader* read;
+  FamilyReader* read;             // null: a multimodal class
+  std::string_view text_type;     // its text model's model_type, where text_config does not say
 };
 
-#define TEMPER_FAMILY(architecture, model_type, reader) {#architecture, #model_type, reader},
+#define TEMPER_FAMILY(architecture, model_type, reader) {#architecture, #model_type, reader, ""},
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type) {#architecture, #model_type, nullptr, #text_type},
 constexpr Family kFamilies[] = {
 #include "model/family_list.inc"
 };
-#undef TEMPER_FAMILY
 
-// The class name in "architectures", else "model_type".
-struct Named {
-  std::string architecture, model_type;
-};
-Named NameOf(const Json& config) {
+std::string TextAt(const Json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+// The class name in "architectures"; empty where there is none.
+std::string ArchitectureOf(const Json& config) {
   const auto list = config.find("architectures");
-  if (list != config.end() && list->is_array() && !list->empty() && list->front().is_string()) {
-    return {.architecture = list->front().get<std::string>()};
+  const bool named = list != config.end() && list->is_array() && !list->empty() && list->front().is_string();
+  return named ? list->front().get<std::string>() : "";
+}
+
+bool HasObject(const Json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_object();
+}
+
+Status Unknown(const std::string& name, const std::string& where) {
+  std::string known;
+  const Family* nearest = nullptr;
+  size_t least = 0;
+  for (const Family& family : kFamilies) {
+    const size_t distance = std::min(EditDistance(name, family.architecture), EditDistance(name, family.model_type));
+    if (nearest == nullptr || distance < least) {
+      nearest = &family;
+      least = distance;
+    }
+    if (!known.empty()) known += &family == std::end(kFamilies) - 1 ? " and " : ", ";
+    known += family.architecture;
   }
-  const auto type = config.find("model_type");
-  return {.model_type = type != config.end() && type->is_string() ? type->get<std::string>() : ""};
+  const bool near = least <= std::min<size_t>(name.size() / 2, 6);
+  return Unsupported(fmt::format("{}: architecture {} is not supported{}; supported are {}", where, Quoted(name),
+                                 near ? fmt::format("; the nearest that is: {}", nearest->architecture) : "", known));
+}
+
+const Family* FamilyOfType(std::string_view type) {
+  const Family* found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                     [&](const Family& family) { return family.model_type == type; });
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
+Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& config, const std::string& where) {
+  if (!HasObject(config, "text_config")) {
+    return Corrupt(fmt::format("{}: {} has the sizes of its text model in an object text_config, which is missing",
+                               where, family.architecture));
+  }
+  Json text = config["text_config"];
+  std::string type = TextAt(text, "model_type");
+  if (type.empty()) type = family.text_type;
+  const std::string inside = where + ": text_config";
+  const Family* of_text = FamilyOfType(type);
+  if (of_text == nullptr) return Unknown(type, inside);
+  if (of_text->read == nullptr) {
+    return Unsupported(fmt::format("{}: model_type {} is not that of a text model", inside, Quoted(type)));
+  }
+  // The outer key decides. Files of transformers 4 may have neither: then it is the text model's own default, as there.
+  const auto tied = config.find("tie_word_embeddings");
+  if (tied != config.end() && !tied->is_null()) text["tie_word_embeddings"] = *tied;
+  TEMPER_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, of_text->read(text, inside));
+  return MakeNested(std::move(model), std::string(family.architecture));
 }
 
 }  // namespace
@@ -42,17 +97,20 @@ Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::st
   if (config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
     return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
   }
-  const Named named = NameOf(config);
-  std::string known;
-  for (const Family& family : kFamilies) {
-    const bool same =
-        named.architecture.empty() ? named.model_type == family.model_type : named.architecture == family.architecture;
-    if (same) return family.read(config, where);
-    if (!known.empty()) known += &family == std::end(kFamilies) - 1 ? " and " : ", ";
-    known += family.architecture;
+  const std::string architecture = ArchitectureOf(config), type = TextAt(config, "model_type");
+  const Family* family = FamilyOfType(type);
+  if (!architecture.empty()) {
+    family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                          [&](const Family& f) { return f.architecture == architecture; });
+    if (family == std::end(kFamilies)) family = nullptr;
   }
-  return Unsupported(fmt::format("{}: architecture '{}' is not supported; supported are {}", where,
-                                 named.architecture.empty() ? named.model_type : named.architecture, known));
+  if (family == nullptr) return Unknown(architecture.empty() ? type : architecture, where);
+  if (family->read == nullptr) return ReadMultimodal(*family, config, where);
+  if (HasObject(config, "text_config")) {
+    return Unsupported(
+        fmt::format("{}: {} has no text_config; its keys belong at the top of the file", where, family->architecture));
+  }
+  return family->read(config, where);
 }
 
 }  // namespace temper

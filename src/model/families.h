@@ -11,11 +11,11 @@ namespace temper {
 // The model that the config.json of a family describes. `where` names the file in errors.
 using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const std::string& where);
 #define TEMPER_FAMILY(architecture, model_type, reader) FamilyReader reader;
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type)
 #include "model/family_list.inc"
-#undef TEMPER_FAMILY
 
-// What config.json describes, by the reader of its family. Unknown architectures are kUnsupported, listing the known
-// ones.
+// What config.json describes, by the reader of its family. Unknown architectures are kUnsupported, with the
+// nearest known one.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
 
 }  // namespace temper

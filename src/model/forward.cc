@@ -4,8 +4,8 @@
 
 namespace temper {
 
-ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases)
-    : GraphBuilder(graph), spec_(spec), aliases_(std::move(aliases)) {
+ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming)
+    : GraphBuilder(graph), spec_(spec), naming_(std::move(naming)) {
   token_ = TokenInput(kTokenInput, DType::kI32, spec.tokens);
   position_ = TokenInput(kPositionInput, DType::kI32, spec.tokens);
   if (spec.cache > 0) {
@@ -16,7 +16,10 @@ ForwardBuilder::ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases al
 }
 
 FileTensor ForwardBuilder::TensorOf(const std::string& name, Shape shape) const {
-  return {name, aliases_ ? aliases_(name) : std::vector<std::string>(), shape};
+  std::vector<std::string> names = InFiles(name);
+  std::string written = std::move(names.front());
+  names.erase(names.begin());
+  return {std::move(written), std::move(names), shape};
 }
 
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, Init init) {
@@ -28,15 +31,17 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                                Init init) {
   // What scales or shifts, norms and biases, does not decay.
-  WeightDeclaration weight{
-      .name = name, .init = init, .decays = init != Init::kZero && init != Init::kOne, .source = std::move(source)};
+  WeightDeclaration weight{.name = InGraph(name),
+                           .init = init,
+                           .decays = init != Init::kZero && init != Init::kOne,
+                           .source = std::move(source)};
   for (const Dim& dim : dims) {
     weight.shape.Append(dim.size);
     weight.labels.Append(dim.label);
   }
   const auto [it, fresh] = weights_.try_emplace(name, kNoValue);
   if (fresh) {
-    it->second = Source(name, {spec_.dtype, weight.shape}, Role::kWeight);
+    it->second = Source(weight.name, {spec_.dtype, weight.shape}, Role::kWeight);
     Value& value = graph().value(it->second);
     value.labels = weight.labels;
     value.decays = weight.decays;
@@ -56,7 +61,10 @@ ValueId ForwardBuilder::Constant(int n, Shape shape) {
 }
 
 void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout) {
-  LinearModule module{.path = path, .in = type(weights.front()).shape[1], .layout = layout};
+  LinearModule module{.path = InGraph(path),
+                      .tensors = InFiles(path + ".weight"),
+                      .in = type(weights.front()).shape[1],
+                      .layout = layout};
   for (const ValueId w : weights) {
     module.weights.push_back(graph().value(w).name);
     module.rows.push_back(type(w).shape[0]);
@@ -83,8 +91,9 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
   TEMPER_CHECK(layout.groups == 1 || !layout.transposed) << module;
   int64_t out = 0, first = 0;
   for (const Segment& s : segments) out += s.out.size;
-  const FileTensor whole = TensorOf(module + ".weight", layout.transposed ? Shape{in.size, out} : Shape{out, in.size});
-  const FileTensor shift = TensorOf(module + ".bias", {out});
+  const std::string weight = module + ".weight", bias_of = module + ".bias";
+  const FileTensor whole = TensorOf(weight, layout.transposed ? Shape{in.size, out} : Shape{out, in.size});
+  const FileTensor shift = TensorOf(bias_of, {out});
   std::vector<ValueId> weights, outputs;
   for (const Segment& s : segments) {
     const std::string suffix = std::string("/") + s.name;
@@ -93,9 +102,9 @@ std::vector<ValueId> ForwardBuilder::FusedLinear(ValueId x_TI, const std::string
     const auto rows_of = [&](const FileTensor& tensor) {
       return WeightSource::StridedRows(tensor, first, rows, out / layout.groups, layout.groups);
     };
-    weights.push_back(Weight(whole.name + suffix, {s.out, in},
+    weights.push_back(Weight(weight + suffix, {s.out, in},
                              layout.transposed ? WeightSource::Columns(whole, first, rows) : rows_of(whole)));
-    const ValueId b = bias ? Weight(shift.name + suffix, {s.out}, rows_of(shift), Init::kZero) : kNoValue;
+    const ValueId b = bias ? Weight(bias_of + suffix, {s.out}, rows_of(shift), Init::kZero) : kNoValue;
     outputs.push_back(Linear(x_TI, weights.back(), b, s.name));
     first += rows;
   }
@@ -108,8 +117,9 @@ ValueId ForwardBuilder::Attend(ValueId q, ValueId k, ValueId v, const Heads& hea
   Attributes attributes = {
       {"heads", heads.heads},
       {"kv_heads", heads.kv_heads},
-      {"scale", heads.scale != 0 ? heads.scale : 1 / std::sqrt(static_cast<double>(heads.head_dim))},
+      {"scale", heads.scale != 0 ? heads.scale : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))},
       {"window", heads.window}};
+  if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
     return Add(Op::kAttention, {q, k, v, document_start_}, attributes, name)[0];
@@ -130,13 +140,14 @@ ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {
   return Add(Op::kDropout, {x, rng_}, {{"p", p}}, name)[0];
 }
 
-void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module) {
+void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap) {
   AddModule(module, {&w_VD, 1});
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
   if (spec_.cache == 0) {
     std::vector<ValueId> inputs = {x_TD, w_VD, TokenInput(kTargetInput, DType::kI32, spec_.tokens)};
     Attributes attributes;
+    if (softcap != 0) attributes.Set("softcap", softcap);
     if (spec_.weighted) {
       inputs.push_back(TokenInput(kWeightInput, DType::kF32, spec_.tokens));
       attributes.Set("weighted", int64_t{1});
@@ -145,8 +156,13 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module)
     return;
   }
   const ValueId last = SliceRows(x_TD, spec_.tokens - 1, 1, "last");
-  Add(Op::kLinear, {last, w_VD}, {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}},
-      kLogitsOutput, Role::kOutput);
+  const Attributes in_f32 = {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"out", std::string("f32")}};
+  if (softcap == 0) {
+    Add(Op::kLinear, {last, w_VD}, in_f32, kLogitsOutput, Role::kOutput);
+    return;
+  }
+  const ValueId logits = Add(Op::kLinear, {last, w_VD}, in_f32, "uncapped_logits")[0];
+  Add(Op::kSoftcap, {logits}, {{"cap", softcap}}, kLogitsOutput, Role::kOutput);
 }
 
 }  // namespace temper

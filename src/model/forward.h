@@ -41,21 +41,26 @@ class ForwardBuilder : public GraphBuilder {
  public:
   using GraphBuilder::Linear;
   using Init = WeightDeclaration::Init;
-  // Other names that a file may have a tensor under.
-  using Aliases = std::function<std::vector<std::string>(const std::string& name)>;
+  // What a module or a tensor that the pass calls `name` is called elsewhere.
+  struct Naming {
+    // In the graph, which is what PEFT calls it; also of the beginning of names. Null: the same.
+    std::function<std::string(const std::string& name)> in_graph;
+    // In files: the name it is written under, then others that it is read under. Null: the same, no others.
+    std::function<std::vector<std::string>(const std::string& name)> in_files;
+  };
 
-  ForwardBuilder(Graph* graph, const ForwardSpec& spec, Aliases aliases = nullptr);
+  ForwardBuilder(Graph* graph, const ForwardSpec& spec, Naming naming = {});
+
+  void EnterBlock(int block, const std::string& prefix) { GraphBuilder::EnterBlock(block, InGraph(prefix)); }
 
   // The source of a weight, declared on first use: all of the file's tensor of that name. Dims as they lie in memory.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, Init init = Init::kNormal);
-  // All of the file's tensor of that name.
-  WeightSource StoredAs(const std::string& name, Shape shape) const { return WeightSource(TensorOf(name, shape)); }
   // The same of a weight that lies otherwise in the files.
   ValueId Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                  Init init = Init::kNormal);
-  // What scales the output of a norm over `width` elements, and what shifts it.
-  ValueId NormScale(const std::string& name, int64_t width) {
-    return Weight(name, {{DimLabel::kNorm, width}}, Init::kOne);
+  // What scales the output of a norm over `width` elements (`plus_one`: by 1 + w), and what shifts it.
+  ValueId NormScale(const std::string& name, int64_t width, bool plus_one = false) {
+    return Weight(name, {{DimLabel::kNorm, width}}, plus_one ? Init::kZero : Init::kOne);
   }
   ValueId NormShift(const std::string& name, int64_t width) {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
@@ -84,6 +89,7 @@ class ForwardBuilder : public GraphBuilder {
     int64_t heads, kv_heads, head_dim;
     int64_t window = 0;  // tokens a query sees, itself included; 0: all
     double scale = 0;    // of scores; 0: 1 / sqrt(head_dim)
+    double softcap = 0;  // scores s are softcap * tanh(s / softcap); 0: none
   };
   // `block` names the cache.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const Heads& heads, int block, const std::string& name);
@@ -92,8 +98,8 @@ class ForwardBuilder : public GraphBuilder {
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
   // Final hidden states and the head's weight, to loss or logits. `module`: the head as PEFT names it, also where its
-  // weight is the embedding table.
-  void Head(ValueId x_TD, ValueId w_VD, const std::string& module);
+  // weight is the embedding table. `softcap`: logits l are softcap * tanh(l / softcap); 0: none.
+  void Head(ValueId x_TD, ValueId w_VD, const std::string& module, double softcap = 0);
 
   const ForwardSpec& spec() const { return spec_; }
   // In the order of their first use.
@@ -101,11 +107,15 @@ class ForwardBuilder : public GraphBuilder {
   const std::vector<LinearModule>& modules() const { return modules_; }
 
  private:
+  std::string InGraph(const std::string& name) const { return naming_.in_graph ? naming_.in_graph(name) : name; }
+  std::vector<std::string> InFiles(const std::string& name) const {
+    return naming_.in_files ? naming_.in_files(name) : std::vector<std::string>{name};
+  }
   FileTensor TensorOf(const std::string& name, Shape shape) const;
   void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});
 
   const ForwardSpec spec_;
-  const Aliases aliases_;
+  const Naming naming_;
   std::map<std::string, ValueId> weights_;
   std::vector<WeightDeclaration> declared_;
   std::vector<LinearModule> modules_;

@@ -27,6 +27,7 @@ Result<std::unique_ptr<Model>> ReadGpt2(const Json& config, const std::string& w
                            .norm_eps = 1e-5,
                            .attention_dropout = 0.1,
                            .activation = "gelu_new",
+                           .gated = false,
                            .tied = true,
                            .plain_heads = true,
                            .rotary = false};

@@ -26,6 +26,7 @@ Result<std::unique_ptr<Model>> ReadGptNeoX(const Json& config, const std::string
                                                       .max_positions = 2048,
                                                       .norm_eps = 1e-5,
                                                       .activation = "gelu",
+                                                      .gated = false,
                                                       .plain_heads = true,
                                                       .rope = {.partial = 0.25}},
                                                      where));

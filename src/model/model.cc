@@ -6,7 +6,10 @@
 
 namespace temper {
 ForwardBuilder Model::BuilderOf(Graph* graph, const ForwardSpec& spec) const {
-  return {graph, spec, [this](const std::string& name) { return AliasesOf(name); }};
+  return {graph,
+          spec,
+          {.in_graph = [this](const std::string& name) { return NameInGraph(name); },
+           .in_files = [this](const std::string& name) { return NamesInFiles(name); }}};
 }
 
 void Model::Declare() {

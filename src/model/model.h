@@ -23,10 +23,13 @@ struct ModelFacts {
   std::vector<Dim> heads;
   double initializer_range = 0.02;
   bool positions_are_learned = false;  // a table: no row may be longer than it
-  // Where config.json says whether the head is the embedding: a JSON pointer.
-  std::string tied_key = "/tie_word_embeddings";
-  // Ends of names of tensors that some files hold although they follow from config.json: nobody reads or misses them.
+  bool tied = false;                   // the head uses the embedding table
+  // Where config.json says so: JSON pointers.
+  std::vector<std::string> tied_keys = {"/tie_word_embeddings"};
+  // Name endings of tensors that some files hold although they follow from config.json: they are neither read nor
+  // missed.
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
+  bool keeps_other_tensors = false;  // of the folder: parts of a multimodal model that are not computed
   // What config.json says about training that a user should know is done, or is not.
   std::vector<std::string> training_notes;
 };
@@ -52,13 +55,19 @@ class Model {
   Graph Forward(const ForwardSpec& spec) const;
 
  protected:
+  // The forward pass of another model, under this one's names.
+  static void BuildForwardOf(const Model& other, ForwardBuilder& f) { other.BuildForward(f); }
+  static std::vector<std::string> NamesInFilesOf(const Model& other, const std::string& name) {
+    return other.NamesInFiles(name);
+  }
   // Builds the forward pass once, for its declarations. To be called before a model is given away.
   void Declare();
 
  private:
   virtual void BuildForward(ForwardBuilder& f) const = 0;
-  // Other names that a file may have a tensor under.
-  virtual std::vector<std::string> AliasesOf(const std::string& /*name*/) const { return {}; }
+  // As ForwardBuilder::Naming.
+  virtual std::string NameInGraph(const std::string& name) const { return name; }
+  virtual std::vector<std::string> NamesInFiles(const std::string& name) const { return {name}; }
   ForwardBuilder BuilderOf(Graph* graph, const ForwardSpec& spec) const;
 
   std::vector<WeightDeclaration> weights_;

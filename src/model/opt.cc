@@ -19,6 +19,7 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
                    .heads = 12,
                    .max_positions = 2048,
                    .activation = "relu",
+                   .gated = false,
                    .tied = true,
                    .plain_heads = true,
                    .rotary = false},

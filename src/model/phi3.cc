@@ -6,16 +6,17 @@
 namespace temper {
 
 Result<std::unique_ptr<Model>> ReadPhi3(const Json& config, const std::string& where) {
-  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "Phi3ForCausalLM",
-                                                     {.vocab = 32064,
-                                                      .hidden = 3072,
-                                                      .ffn = 8192,
-                                                      .blocks = 32,
-                                                      .heads = 32,
-                                                      .max_positions = 4096,
-                                                      .norm_eps = 1e-5,
-                                                      .rope = {.yarn_is_longrope = true, .original = 4096}},
-                                                     where));
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadDecoder(config, "Phi3ForCausalLM",
+                                      {.vocab = 32064,
+                                       .hidden = 3072,
+                                       .ffn = 8192,
+                                       .blocks = 32,
+                                       .heads = 32,
+                                       .max_positions = 4096,
+                                       .norm_eps = 1e-5,
+                                       .rope = {.may_be_partial = true, .yarn_is_longrope = true, .original = 4096}},
+                                      where));
   s.fused_qkv = s.fused_gate_up = true;
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 0, where));
   for (DecoderBlock& block : s.blocks) block.window = window;

@@ -178,6 +178,11 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
         fmt::format("{}: partial_rotary_factor {} of heads of {} elements should leave an even number of them", where,
                     partial, head_dim));
   }
+  // transformers' other classes turn whole heads, or fail.
+  if (partial != 1 && defaults.partial == 1 && !defaults.may_be_partial) {
+    return Unsupported(
+        fmt::format("{}: partial_rotary_factor is {}, but heads of this architecture turn whole", where, partial));
+  }
   // What stands beside the parameters goes before what is in them.
   const int64_t fallback = defaults.original > 0 ? defaults.original : max_positions;
   TEMPER_ASSIGN_OR_RETURN(int64_t original, IntOr(json, "original_max_position_embeddings", fallback, where));

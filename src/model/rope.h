@@ -31,7 +31,9 @@ struct RopeSpec {
 };
 
 struct RopeDefaults {
-  double theta = 10000, partial = 1;
+  double theta = 10000;
+  double partial = 1;                // partial_rotary_factor
+  bool may_be_partial = false;       // files may give another than 1
   const char* layer_type = nullptr;  // of families whose files may describe one embedding for each type of layer
   bool yarn_is_longrope = false;     // Phi-3's files name it so
   int64_t original = 0;              // original_max_position_embeddings; 0: max_position_embeddings

@@ -75,9 +75,14 @@ TEST(Rope, Llama3StretchesLongWaves) {
 }
 
 TEST(Rope, OfAPartOfAHeadTurnsWithTheFrequenciesOfThatPart) {
-  ExpectNear(Read(R"({"partial_rotary_factor": 0.75})", 16), Plain(10000, 12));
-  ExpectNear(Read(R"({"partial_rotary_factor": 1, "rope_parameters": {"partial_rotary_factor": 0.5}})"),
+  const auto part = [](const char* text, int64_t head_dim) {
+    return ReadRope(*ParseJson(text, "config.json"), nullptr, {.may_be_partial = true}, head_dim, 2048, "config.json");
+  };
+  ExpectNear(part(R"({"partial_rotary_factor": 0.75})", 16)->inv_freq, Plain(10000, 12));
+  ExpectNear(part(R"({"partial_rotary_factor": 1, "rope_parameters": {"partial_rotary_factor": 0.5}})", 64)->inv_freq,
              Plain(10000, 32));
+  // transformers' Llama, Qwen, ... turn whole heads whatever the file says, or fail.
+  EXPECT_EQ(Rope(R"({"partial_rotary_factor": 0.5})").status().code(), StatusCode::kUnsupported);
 }
 
 TEST(Rope, IsThatOfTheTypeOfLayer) {

@@ -18,6 +18,7 @@ Result<std::unique_ptr<Model>> ReadStarcoder2(const Json& config, const std::str
                                                       .norm_eps = 1e-5,
                                                       .initializer_range = 0.018042,
                                                       .activation = "gelu_pytorch_tanh",
+                                                      .gated = false,
                                                       .tied = true},
                                                      where));
   s.norm = DecoderSpec::Norm::kLayer;

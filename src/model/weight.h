@@ -34,6 +34,7 @@ struct ModuleLayout {
 // the module's (or in each group of its rows): a fused projection.
 struct LinearModule {
   std::string path;                  // "model.layers.0.self_attn.q_proj", "lm_head"
+  std::vector<std::string> tensors;  // names of its weight in files, the one it is written under first
   std::vector<std::string> weights;  // values of the graph, in the order of their rows
   std::vector<int64_t> rows;         // of each
   int64_t in = 0;

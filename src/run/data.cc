@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "format/hub_cache.h"
 #include "run/chat_context.h"
 
 namespace temper {
@@ -38,7 +39,11 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
                                             .vocab_size = vocab},
                                .skip_bad_rows = request.skip_bad_rows,
                                .threads = request.threads};
-  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, request.files, *data.tokenizer,
+  std::vector<std::string> paths;
+  for (const std::string& file : request.files) {
+    TEMPER_ASSIGN_OR_RETURN(paths.emplace_back(), FindDataFile(env, file, request.option));
+  }
+  TEMPER_ASSIGN_OR_RETURN(data.dataset, LoadDataset(env, paths, *data.tokenizer,
                                                     data.chat_template ? &*data.chat_template : nullptr, options));
   return data;
 }

@@ -13,7 +13,8 @@
 namespace temper {
 
 struct DataRequest {
-  std::vector<std::string> files;
+  std::vector<std::string> files;  // paths, or names of data sets in the Hugging Face cache
+  const char* option = "data";     // that gave them, for messages
   int64_t max_seq_len = 0;
   bool train_on_prompt = false, skip_bad_rows = false;
   std::string template_date;        // YYYY-MM-DD

@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
+#include "checkpoint/load_weights.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/training_state.h"
 #include "data/tokenizer/transformers_files.h"
@@ -40,6 +41,20 @@ void PrintLossCurve(Env& env, const std::string& metrics_path) {
   const std::string curve = DrawLossCurve(history->training, history->evaluation,
                                           {.width = std::min(TerminalWidth(), 100), .unicode = LocaleIsUtf8()});
   if (!curve.empty()) LogInfo("\n" + curve);
+}
+
+// The weights of a full run, with what its model folder holds besides.
+Status WriteModel(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to) {
+  if (!run.model.facts().keeps_other_tensors) {
+    const std::string whole = JoinPath(checkpoint, kModelWeightsFile);
+    return env.IsFile(whole) ? CopyFileDurably(env, whole, to).status() : JoinWeights(env, checkpoint, to);
+  }
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights base, OpenModelWeights(env, run.model_folder));
+  std::vector<ModelWeights::Entry> others;
+  for (const std::string& name : UnusedTensors(base, FileTensorsOf(run.model.StoredWeights()))) {
+    others.push_back(base.Find(name));
+  }
+  return JoinWeights(env, checkpoint, to, others);
 }
 
 void PrintNextCommands(std::string out, bool lora, bool chats) {
@@ -75,8 +90,8 @@ Result<int> FinishRun(Env& env, const FinishedRun& run) {
       if (it->second) TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, JoinPath(out, name), *it->second));
       continue;
     }
-    if (name == kModelWeightsFile && !env.IsFile(JoinPath(checkpoint, name))) {
-      TEMPER_RETURN_IF_ERROR(JoinWeights(env, checkpoint, JoinPath(out, name)));
+    if (name == kModelWeightsFile) {
+      TEMPER_RETURN_IF_ERROR(WriteModel(env, run, checkpoint, JoinPath(out, name)));
       continue;
     }
     TEMPER_RETURN_IF_ERROR(CopyFileDurably(env, JoinPath(checkpoint, name), JoinPath(out, name)).status());

@@ -15,6 +15,7 @@ struct FinishedRun {
   const RunConfig::Output& output;
   const std::optional<ResumePoint>& resume;
   const std::string& model_folder;  // of config.json and tokenizer
+  const Model& model;
   const CompiledRun& compiled;
   const RunProgress& progress;
   bool chats = false;  // the model has a chat template

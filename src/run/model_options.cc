@@ -16,13 +16,15 @@ bool IsOfInference(const std::string& name) {
 }  // namespace
 
 std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
-  return {{.name = "model",
-           .target = &choice.model,
-           .help = "model folder, adapter folder, output folder of a run, or checkpoint"},
-          {.name = "base",
-           .target = &choice.base,
-           .help = "base model of an adapter, where its configuration names another place"},
-          {.name = "adapter", .target = &choice.adapter, .help = adapter}};
+  return {
+      {.name = "model",
+       .target = &choice.model,
+       .help =
+           "model folder, adapter folder, output folder of a run, or checkpoint; or a name in the Hugging Face cache"},
+      {.name = "base",
+       .target = &choice.base,
+       .help = "base model of an adapter, where its configuration names another place"},
+      {.name = "adapter", .target = &choice.adapter, .help = adapter}};
 }
 
 std::vector<OptionGroup> ModelOptions::Groups() {

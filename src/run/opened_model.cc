@@ -38,9 +38,47 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
                             ReadLoraConfig(env, JoinPath(opened.source_.adapter_folder, kAdapterConfigFile)));
   }
   const std::string config_path = JoinPath(opened.folder(), kModelConfigFile);
-  TEMPER_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(env, config_path));
+  TEMPER_ASSIGN_OR_RETURN(Json config, ReadJsonFile(env, config_path));
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
+  TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
+  if (tied != opened.model_->facts().tied) {
+    for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
+    TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
+  }
   return opened;
+}
+
+Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
+  const bool tied = model_->facts().tied;
+  const auto files = OpenModelWeights(*env_, folder());
+  if (!files.ok()) return tied;  // config.json alone; OpenWeights says what is wrong where they are needed
+  const auto find = [&](const std::vector<std::string>& names) {
+    return FindTensor(*files, {.name = names.front(), .aliases = {names.begin() + 1, names.end()}, .shape = {}});
+  };
+  const LinearModule& head = model_->modules().back();
+  const ModelWeights::Entry own = find(head.tensors);
+  if (!tied) {
+    const auto& keys = model_->facts().tied_keys;
+    const bool said = std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
+      const Json::json_pointer at(key);
+      return config.contains(at) && !config[at].is_null();
+    });
+    return !said && keys.size() > 1 && own.tensor == nullptr && !files->entries().empty();
+  }
+  for (const WeightDeclaration& w : model_->weights()) {
+    if (w.name != head.weights.front() || own.tensor == nullptr) continue;
+    const ModelWeights::Entry table = FindTensor(*files, w.source.tensors().front());
+    if (table.tensor == nullptr || table.tensor->name == own.tensor->name) return true;
+    TEMPER_ASSIGN_OR_RETURN(const bool same, HaveSameElements(table, own));
+    if (!same) {
+      LogInfo(
+          fmt::format("{} ties the head to the embeddings, but the files hold both, and they differ: the head is "
+                      "trained as one of its own",
+                      JoinPath(folder(), kModelConfigFile)));
+    }
+    return same;
+  }
+  return tied;
 }
 
 Result<std::vector<LoraModule>> OpenedModel::AdapterTargets() const {
@@ -60,7 +98,16 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder()));
   const std::vector<FileTensor> tensors = FileTensorsOf(model_->StoredWeights());
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
-  if (const auto unused = UnusedTensors(*weights_, tensors, model_->facts().ignored); !unused.empty()) {
+  const ModelFacts& facts = model_->facts();
+  const auto unused = UnusedTensors(*weights_, tensors, facts.ignored);
+  if (facts.keeps_other_tensors) {
+    if (!unused.empty()) {
+      LogInfo(
+          fmt::format("note        the text model of {} is used; its other {} tensors ({}, ...) stay on the disk and "
+                      "go into an export as they are",
+                      facts.architecture, unused.size(), Quoted(unused.front())));
+    }
+  } else if (!unused.empty()) {
     LogWarning(fmt::format("{}: {} tensors are not part of {}, the first is {}", folder(), unused.size(),
                            model_->facts().architecture, Quoted(unused.front())));
   }
@@ -109,9 +156,10 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
                   .ignored = model_->facts().ignored,
                   .head = head.path,
                   .head_tensor = head_tensor,
-                  .tied_key = model_->facts().tied_key,
-                  .head_is_tied = head.weights.front() != head.path + ".weight"};
+                  .tied_keys = model_->facts().tied_keys,
+                  .keeps_others = model_->facts().keeps_other_tensors};
   TEMPER_ASSIGN_OR_RETURN(spec.modules, AdapterTargets());
+  for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   return spec;
 }

@@ -19,7 +19,7 @@
 namespace temper {
 
 struct ModelChoice {
-  std::string model;          // model folder, adapter folder, output folder or checkpoint
+  std::string model;          // model folder, adapter folder, output folder or checkpoint, or a name in the cache
   std::string base;           // of an adapter; empty: as its configuration says
   std::string adapter;        // an adapter to put on top of `model`
   bool needs_weights = true;  // false: config.json is enough
@@ -32,6 +32,7 @@ class OpenedModel {
 
   const Model& model() const { return *model_; }
   const std::string& folder() const { return source_.model_folder; }  // of config.json and tokenizer
+  const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
 
   // The linear modules that the adapter adds to; empty without one.
@@ -56,6 +57,10 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
+  // Whether the head is the embedding, by what `config` and the files say together, as transformers decides it: a tied
+  // head that the files hold beside a table with other numbers is its own; where config.json says nothing of a
+  // multimodal model, one that they do not hold is tied.
+  Result<bool> FilesTieTheHead(const Json& config) const;
 
   Env* env_ = nullptr;
   ModelSource source_;

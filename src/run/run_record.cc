@@ -21,16 +21,23 @@ std::string SavedConfig(const RunConfig& config) {
   return PrintRunConfig(saved);
 }
 
-LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const std::string& base_folder) {
-  if (lora.all_linear()) {
+LoraConfig SavedLora(LoraConfig lora, const std::vector<LoraModule>& modules, const OpenedModel& model) {
+  const bool whole_paths = model.model().facts().keeps_other_tensors && lora.target_regex().empty();
+  if (whole_paths || lora.all_linear()) {
     std::set<std::string> names;
-    for (const LoraModule& m : modules) names.insert(m.path.substr(m.path.rfind('.') + 1));
+    for (const LoraModule& m : modules) names.insert(whole_paths ? m.path : m.path.substr(m.path.rfind('.') + 1));
     lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }
   lora.fan_in_fan_out = std::any_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.transposed; });
+  const ModelSource& source = model.source();
+  if (source.hub_model) {
+    lora.base_model = source.hub_model->repository;
+    lora.base_revision = source.hub_model->revision;
+    return lora;
+  }
   std::error_code error;
-  const auto absolute = std::filesystem::absolute(base_folder, error);
-  lora.base_model = error ? base_folder : absolute.lexically_normal().string();
+  const auto absolute = std::filesystem::absolute(source.model_folder, error);
+  lora.base_model = error ? source.model_folder : absolute.lexically_normal().string();
   return lora;
 }
 

@@ -180,17 +180,74 @@ TEST(Swiglu, AgreesWithItsTwinInBothDirections) {
     for (const Tensor& gate : gates) {
       const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
       // The logistic function within 8u, two products.
-      ExpectConforms({Op::kSwiglu, {gate, up}, {}}, [&](int, int64_t i) {
+      ExpectConforms({Op::kGlu, {gate, up}, {}}, [&](int, int64_t i) {
         return 10 * kU * std::fabs(gate[i] * Sigmoid(gate[i]) * up[i]) + 2 * Underflow(gate[i]);  // |up| <= 2
       });
       // s and its complement 8u, four more operations.
-      ExpectConforms({Op::kSwigluBackward, {d_h, gate, up}, {}}, [&](int k, int64_t i) {
+      ExpectConforms({Op::kGluBackward, {d_h, gate, up}, {}}, [&](int k, int64_t i) {
         const double s = Sigmoid(gate[i]), c = Sigmoid(-gate[i]), d = std::fabs(d_h[i]);
         const double tiny = 4 * Underflow(gate[i]);  // |d| |up| <= 4
         if (k == 1) return 10 * kU * d * s * std::fabs(gate[i]) + tiny;
         const double along = s == 0 || c == 0 ? 0 : std::fabs(gate[i]) * c;
         return kU * d * std::fabs(up[i]) * s * (1 + along) * 20 + tiny;
       });
+    }
+  }
+}
+
+// The bounds of gelu, times up, with one more product.
+TEST(Glu, OfGeluAgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    const Tensor gate = Arguments(dtype, /*infinities=*/false);
+    const Tensor up = Tensor::Random(gate.type(), 10, 2), d_h = Tensor::Random(gate.type(), 11, 2);
+    const auto twice_z = [&](int64_t i) {
+      return 2 * std::sqrt(2 / M_PI) * (gate[i] + 0.044715 * gate[i] * gate[i] * gate[i]);
+    };
+    for (const bool tanh : {false, true}) {
+      // Relative errors, in u, of gelu(x) = x * share; and of its two terms' magnitudes.
+      const auto share = [&](int64_t i) { return tanh ? Sigmoid(twice_z(i)) : std::erfc(-gate[i] / std::sqrt(2)) / 2; };
+      const auto value_off = [&](int64_t i) {
+        const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i));
+        const double sensitive = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i)) * c;
+        return (tanh ? 11 + 5 * sensitive : 31) * kU * std::fabs(gate[i]) * share(i) + Underflow(gate[i]);
+      };
+      const auto slope_off = [&](int64_t i) {
+        if (!tanh) {
+          const double density = std::exp(-gate[i] * gate[i] / 2) / std::sqrt(2 * M_PI);
+          return 33 * kU * (share(i) + std::fabs(gate[i]) * density) + Underflow(gate[i]);
+        }
+        const double s = Sigmoid(twice_z(i)), c = Sigmoid(-twice_z(i)),
+                     z2 = s == 0 || c == 0 ? 0 : std::fabs(twice_z(i));
+        const double inner = 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * gate[i] * gate[i]);
+        const double second = s == 0 || c == 0 ? 0 : std::fabs(gate[i]) * s * c * inner;
+        return kU * (s * (11 + 5 * z2 * c) + second * (25 + 5 * z2)) + 104 * Underflow(gate[i]);
+      };
+      const Attributes activation{{"gelu", int64_t{1}}, {"tanh", int64_t{tanh}}};
+      ExpectConforms({Op::kGlu, {gate, up}, activation},
+                     [&](int, int64_t i) { return value_off(i) * std::fabs(up[i]) + kTiny; });
+      ExpectConforms({Op::kGluBackward, {d_h, gate, up}, activation}, [&](int k, int64_t i) {
+        return std::fabs(d_h[i]) * (k == 1 ? value_off(i) : slope_off(i) * std::fabs(up[i])) + kTiny;
+      });
+    }
+  }
+}
+
+// backend/cpu/vector/exp-inl.h: tanh within 6u; three roundings of 1 / cap, of its argument and of the product.
+TEST(Softcap, AgreesWithItsTwin) {
+  for (DType dtype : kCompute) {
+    for (const double cap : {0.5, 30.0}) {
+      std::vector<Tensor> inputs;
+      inputs.push_back(Arguments(dtype));
+      for (const Shape& shape : kShapes) inputs.push_back(Tensor::Random({dtype, shape}, 9, 80));
+      for (const Tensor& x : inputs) {
+        const OpCase softcap{Op::kSoftcap, {x}, {{"cap", cap}}};
+        const Tensor y = RunOn(ReferenceKernels(), softcap, 1)[0];
+        for (int64_t i = 0; i < x.type().shape.elements(); ++i) {
+          if (std::isnan(x[i])) continue;
+          ASSERT_NEAR(y[i], cap * std::tanh(x[i] / cap), UnitRoundoff(dtype) * std::fabs(y[i]));
+        }
+        ExpectConforms(softcap, [&](int, int64_t i) { return 9 * kU * std::fabs(y[i]) + 2 * kTiny; });
+      }
     }
   }
 }

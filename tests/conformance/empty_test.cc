@@ -31,8 +31,9 @@ TEST(EmptyOperands, OfElementwiseOps) {
       ExpectConforms({Op::kReluBackward, {x, x}, {}}, Exact);
       ExpectConforms({Op::kGelu, {x}, {}}, Exact);
       ExpectConforms({Op::kGeluBackward, {x, x}, {}}, Exact);
-      ExpectConforms({Op::kSwiglu, {x, x}, {}}, Exact);
-      ExpectConforms({Op::kSwigluBackward, {x, x, x}, {}}, Exact);
+      ExpectConforms({Op::kGlu, {x, x}, {}}, Exact);
+      ExpectConforms({Op::kGluBackward, {x, x, x}, {}}, Exact);
+      ExpectConforms({Op::kSoftcap, {x}, {{"cap", 2.0}}}, Exact);
       const Tensor rng = Tensor::Of({DType::kI64, {kNumRngWords}}, {1, 2, 3});
       ExpectConforms({Op::kDropout, {x, rng}, {{"p", 0.5}}}, Exact);
       for (const char* to : {"f32", "bf16"}) ExpectConforms({Op::kCast, {x}, {{"dtype", std::string(to)}}}, Exact);

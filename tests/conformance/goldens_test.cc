@@ -42,7 +42,7 @@ TEST(Goldens, ActivationsAreTorchs) {
   const Tensor x = Wave(1, {3, 4});
   ExpectGolden(Twin(Op::kGelu, {x}, {})[0], kGeluErf);
   ExpectGolden(Twin(Op::kGelu, {x}, {{"tanh", int64_t{1}}})[0], kGeluTanh);
-  ExpectGolden(Twin(Op::kSwiglu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
+  ExpectGolden(Twin(Op::kGlu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
 }
 
 TEST(Goldens, RopeIsTransformers) {

@@ -221,6 +221,15 @@ TEST(Gradients, OfRmsNormOfGroups) {
   g.FinishWithLoss(g.Add(Op::kRmsNorm, {g.Add(Op::kAdd, {x, y}, {}, "sum")[0], w}, grouped, "z")[0]);
 }
 
+TEST(Gradients, OfRmsNormScaledByOnePlusW) {
+  for (const int64_t grouped : {0, 1}) {
+    OpGraph g;
+    const ValueId x = g.Activation("x", {kT, 8}), w = g.Source("w", {grouped ? 4 : 8});
+    const Attributes form{{"eps", 1e-2}, {"grouped", grouped}, {"plus_one", int64_t{1}}};
+    g.FinishWithLoss(g.Add(Op::kRmsNorm, {x, w}, form, "y")[0]);
+  }
+}
+
 TEST(Gradients, OfLayerNormBesideAResidual) {
   for (const bool bias_is_trained : {false, true}) {
     OpGraph g;
@@ -254,22 +263,25 @@ TEST(Gradients, OfRope) {
 }
 
 TEST(Gradients, OfAttentionWithGroupsDocumentsAndAWindow) {
-  for (int64_t window : {0, 2}) {
-    OpGraph g;
-    const ValueId q = g.Activation("q", {kT, 4 * 3}), k = g.Activation("k", {kT, 2 * 3}),
-                  v = g.Activation("v", {kT, 2 * 3});
-    const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
-    const ValueId o =
-        g.Add(Op::kAttention, {q, k, v, start},
-              {{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.6}, {"window", window}}, "o")[0];
-    g.FinishWithLoss(o);
+  for (const double softcap : {0.0, 0.8}) {
+    for (const int64_t window : {0, 2}) {
+      OpGraph g;
+      const ValueId q = g.Activation("q", {kT, 4 * 3}), k = g.Activation("k", {kT, 2 * 3}),
+                    v = g.Activation("v", {kT, 2 * 3});
+      const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+      const Attributes attributes{
+          {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.6}, {"window", window}, {"softcap", softcap}};
+      g.FinishWithLoss(g.Add(Op::kAttention, {q, k, v, start}, attributes, "o")[0]);
+    }
   }
 }
 
-TEST(Gradients, OfSwiglu) {
-  OpGraph g;
-  const ValueId gate = g.Activation("gate", {kT, kD}), up = g.Activation("up", {kT, kD});
-  g.FinishWithLoss(g.Add(Op::kSwiglu, {gate, up}, {}, "h")[0]);
+TEST(Gradients, OfGluOfEveryActivation) {
+  for (const auto& [gelu, tanh] : {std::pair(0, 0), std::pair(1, 0), std::pair(1, 1)}) {
+    OpGraph g;
+    const ValueId gate = g.Activation("gate", {kT, kD}), up = g.Activation("up", {kT, kD});
+    g.FinishWithLoss(g.Add(Op::kGlu, {gate, up}, {{"gelu", int64_t{gelu}}, {"tanh", int64_t{tanh}}}, "h")[0]);
+  }
 }
 
 TEST(Gradients, OfRelu) {
@@ -303,13 +315,15 @@ TEST(Gradients, OfLinearCrossEntropyWithALoraBranch) {
 }
 
 TEST(Gradients, OfLinearCrossEntropyWithWeights) {
-  for (const bool lora : {false, true}) {
-    OpGraph g;
-    std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
-                                   g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
-    if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
-    inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
-    g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}});
+  for (const double softcap : {0.0, 1.5}) {
+    for (const bool lora : {false, true}) {
+      OpGraph g;
+      std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
+                                     g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
+      if (lora) inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2})});
+      inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
+      g.Finish(inputs, {{"pair2", int64_t{lora}}, {"weighted", int64_t{1}}, {"softcap", softcap}});
+    }
   }
 }
 

@@ -25,13 +25,26 @@ double Column(int64_t T) {
 TEST(RmsNorm, AgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, D] : kSizes) {
-      const Tensor x = Tensor::Random({dtype, {T, D}}, 1, 3), w = Tensor::Random({dtype, {D}}, 2);
-      const OpCase norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}}};
-      const auto want = RunOn(ReferenceKernels(), norm, 1);
-      // The sum of squares loses Row(D) roundoffs of itself, its root half of them; then rounding, and two products.
-      ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 5) * kU * std::fabs(want[k][i]); });
+      for (const int64_t plus_one : {0, 1}) {
+        const Tensor x = Tensor::Random({dtype, {T, D}}, 1, 3), w = Tensor::Random({dtype, {D}}, 2);
+        const OpCase norm{Op::kRmsNorm, {x, w}, {{"eps", 1e-5}, {"plus_one", plus_one}}};
+        const auto want = RunOn(ReferenceKernels(), norm, 1);
+        // The sum of squares loses Row(D) roundoffs of itself, its root half of them; then rounding, two products, and
+        // 1 + w.
+        ExpectConforms(norm, [&, D = D](int k, int64_t i) { return (Row(D) / 2 + 6) * kU * std::fabs(want[k][i]); });
+      }
     }
   }
+}
+
+TEST(RmsNorm, OfOnePlusWIsThatOfTheSum) {
+  const Tensor x = Tensor::Random({DType::kF64, {5, 7}}, 1), w = Tensor::Random({DType::kF64, {7}}, 2);
+  Tensor sum = w;
+  for (int64_t i = 0; i < 7; ++i) sum.Set(i, 1 + w[i]);
+  const Attributes plus_one{{"eps", 1e-5}, {"plus_one", int64_t{1}}};
+  const auto got = RunOn(ReferenceKernels(), {Op::kRmsNorm, {x, w}, plus_one}, 1);
+  const auto want = RunOn(ReferenceKernels(), {Op::kRmsNorm, {x, sum}, {{"eps", 1e-5}}}, 1);
+  for (size_t k = 0; k < 2; ++k) EXPECT_TRUE(got[k].SameBytes(want[k])) << k;
 }
 
 // A row of G groups is G rows whose statistics stand in a matrix.
@@ -66,21 +79,23 @@ TEST(RmsNorm, BackwardAgreesWithItsTwin) {
     for (auto [T, D] : kSizes) {
       const NormCase c(dtype, T, D, 0);
       const Tensor rstd = RunOn(ReferenceKernels(), {Op::kRmsNorm, {c.x, c.w}, {{"eps", 1e-5}}}, 1)[1];
-      for (int flags = 0; flags < 8; ++flags) {
-        const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1;
+      for (int flags = 0; flags < 16; ++flags) {
+        const int64_t acc = flags & 1, grad_w = flags >> 1 & 1, acc_w = flags >> 2 & 1, plus_one = flags >> 3;
         if (acc_w && !grad_w) continue;
-        OpCase backward{
-            Op::kRmsNormBackward, {c.d_y, c.x, c.w, rstd}, {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}}};
+        OpCase backward{Op::kRmsNormBackward,
+                        {c.d_y, c.x, c.w, rstd},
+                        {{"acc", acc}, {"grad_w", grad_w}, {"acc_w", acc_w}, {"plus_one", plus_one}}};
         if (acc) backward.inputs.push_back(c.acc);
         if (acc_w) backward.inputs.push_back(c.acc_w);
         ExpectConforms(backward, [&, T = T, D = D](int k, int64_t i) {
+          const auto scale = [&](int64_t d) { return std::fabs(static_cast<double>(plus_one) + c.w[d % D]); };
           double sum = 0;
           if (k == 0) {
             const int64_t t = i / D;
-            for (int64_t d = t * D; d < (t + 1) * D; ++d) sum += std::fabs(c.d_y[d] * c.w[d % D] * c.x[d]);
+            for (int64_t d = t * D; d < (t + 1) * D; ++d) sum += std::fabs(c.d_y[d] * c.x[d]) * scale(d);
             const double r = rstd[t];
             const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
-            return kU * ((Row(D) + 10) * dot_part + 4 * r * std::fabs(c.d_y[i] * c.w[i % D]) +
+            return kU * ((Row(D) + 10) * dot_part + (4 + plus_one) * r * std::fabs(c.d_y[i]) * scale(i) +
                          2 * acc * std::fabs(c.acc[i]));
           }
           for (int64_t t = 0; t < T; ++t) sum += std::fabs(c.d_y[t * D + i] * c.x[t * D + i] * rstd[t]);
@@ -99,20 +114,27 @@ TEST(RmsNorm, BackwardOfGroupsAgreesWithItsTwin) {
       const Tensor w = Tensor::Random({dtype, {D}}, 5), acc_w = Tensor::Random({DType::kF32, {D}}, 7, 4);
       const OpCase norm{Op::kRmsNorm, {c.x, w}, {{"eps", 1e-5}, {"grouped", int64_t{1}}}};
       const Tensor rstd = RunOn(ReferenceKernels(), norm, 1)[1];
-      const Attributes all{{"acc", int64_t{1}}, {"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}, {"grouped", int64_t{1}}};
-      ExpectConforms(
-          {Op::kRmsNormBackward, {c.d_y, c.x, w, rstd, c.acc, acc_w}, all}, [&, T = T, D = D](int k, int64_t i) {
-            double sum = 0;
-            if (k == 0) {
-              const int64_t g = i / D;
-              for (int64_t d = g * D; d < (g + 1) * D; ++d) sum += std::fabs(c.d_y[d] * w[d % D] * c.x[d]);
-              const double r = rstd[g];
-              const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
-              return kU * ((Row(D) + 10) * dot_part + 4 * r * std::fabs(c.d_y[i] * w[i % D]) + 2 * std::fabs(c.acc[i]));
-            }
-            for (int64_t g = 0; g < T * G; ++g) sum += std::fabs(c.d_y[g * D + i] * c.x[g * D + i] * rstd[g]);
-            return kU * Column(T * G) * (sum + std::fabs(acc_w[i]));
-          });
+      const Attributes all{{"acc", int64_t{1}},
+                           {"grad_w", int64_t{1}},
+                           {"acc_w", int64_t{1}},
+                           {"grouped", int64_t{1}},
+                           {"plus_one", int64_t{1}}};
+      ExpectConforms({Op::kRmsNormBackward, {c.d_y, c.x, w, rstd, c.acc, acc_w}, all},
+                     [&, T = T, D = D](int k, int64_t i) {
+                       double sum = 0;
+                       if (k == 0) {
+                         const int64_t g = i / D;
+                         for (int64_t d = g * D; d < (g + 1) * D; ++d)
+                           sum += std::fabs(c.d_y[d] * (1 + w[d % D]) * c.x[d]);
+                         const double r = rstd[g];
+                         const double dot_part = r * r * r * std::fabs(c.x[i]) * sum / static_cast<double>(D);
+                         return kU * ((Row(D) + 10) * dot_part + 5 * r * std::fabs(c.d_y[i] * (1 + w[i % D])) +
+                                      2 * std::fabs(c.acc[i]));
+                       }
+                       for (int64_t g = 0; g < T * G; ++g)
+                         sum += std::fabs(c.d_y[g * D + i] * c.x[g * D + i] * rstd[g]);
+                       return kU * Column(T * G) * (sum + std::fabs(acc_w[i]));
+                     });
     }
   }
 }

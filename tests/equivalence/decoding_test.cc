@@ -187,6 +187,8 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Decoding,
                                          Family{"llama_lora_head", tiny::LlamaConfigText(true),
                                                 tiny::Method::kLoraWithHead},
                                          Family{"qwen3", tiny::Qwen3ConfigText(), tiny::Method::kLora},
+                                         Family{"gemma2", tiny::Gemma2ConfigText(), tiny::Method::kLora},
+                                         Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},
                                          Family{"opt", tiny::OptConfigText(true), tiny::Method::kFull},
                                          Family{"opt_post_norm_lora", tiny::OptConfigText(false), tiny::Method::kLora}),
                          [](const testing::TestParamInfo<Family>& info) { return info.param.name; });

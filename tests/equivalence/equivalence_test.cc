@@ -37,6 +37,8 @@ std::vector<Variant> Variants() {
         {.config = tiny::LlamaConfigText(true), .method = Method::kLoraWithHead, .dropout = 0.5});
     add("qwen3_full", {.config = tiny::Qwen3ConfigText()});
     add("qwen3_lora", {.config = tiny::Qwen3ConfigText(), .method = Method::kLora});
+    add("gemma2_full", {.config = tiny::Gemma2ConfigText()});
+    add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});
     add("opt_full", {.config = tiny::OptConfigText(true)});
     add("opt_post_norm_full", {.config = tiny::OptConfigText(false)});
     add("opt_lora_dropout", {.config = tiny::OptConfigText(true), .method = Method::kLora, .dropout = 0.1});

@@ -55,6 +55,7 @@ ADAPTERS = {
     "lora_mistral": ("mistral_window", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_glm4": ("glm4", dict(r=4, lora_alpha=8, target_modules="all-linear")),
     "lora_olmo3": ("olmo3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "lora_gemma2": ("gemma2", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
     "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -64,6 +65,9 @@ ADAPTERS = {
     # Here all-linear includes project_in and project_out.
     "lora_opt_projected_all_linear": ("opt_post_norm_projected", dict(
         r=4, lora_alpha=8, target_modules="all-linear")),
+    # The text model of a multimodal one: its modules lie deeper.
+    "lora_mistral3": ("mistral3", dict(
+        r=4, lora_alpha=8, target_modules=r"model\.language_model\..*\.(q_proj|down_proj)")),
     "lora_opt_default": ("opt_pre_norm", dict(r=4, lora_alpha=8)),  # target_modules null: q_proj and v_proj
 }
 
@@ -88,20 +92,25 @@ CURVES = {
                              ("ministral3", "ministral3"))},
     **{f"curve_full_{model}": (model, None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=2.0))
-       for model in ("ministral", "glm", "olmo2", "seed_oss")},
+       for model in ("ministral", "glm", "olmo2", "seed_oss", "gemma", "gemma2", "gemma3")},
     # Clipping is on in most steps.
     **{f"curve_full_{model}": (model, None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=0.8))
        for model in ("cohere2", "starcoder2", "gpt2", "gpt_neox")},
+    "curve_full_granite": ("granite", None, False, dict(
+        learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=1.0)),
     **{f"curve_lora_{family}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0))
        for family, model in (("qwen3", "qwen3"), ("qwen2", "qwen2_tied"), ("mistral", "mistral_window"),
                              ("glm", "glm"), ("olmo2", "olmo2"), ("smollm3", "smollm3"), ("glm4", "glm4"),
                              ("olmo3", "olmo3"), ("ministral3", "ministral3"), ("ministral", "ministral"),
-                             ("seed_oss", "seed_oss"))},
+                             ("seed_oss", "seed_oss"), ("gemma2", "gemma2"), ("gemma3", "gemma3"),
+                             ("gemma", "gemma"))},
     **{f"curve_lora_{model}": (model, dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=0.35))
        for model in ("cohere2", "starcoder2", "gpt2", "gpt_neox")},
+    "curve_lora_granite": ("granite", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
+        learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=0.3)),
     "curve_full_phi3": ("phi3_window", None, False, dict(
         learning_rate=2e-3, weight_decay=0.1, scheduler="linear", warmup_steps=4, max_grad_norm=5.0)),
     "curve_lora_phi3": ("phi3_window", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
@@ -175,10 +184,27 @@ def file_name_of(model):
     return lambda name: "embed_out.weight" if name == "lm_head.weight" else name
 
 
+def extend_forms(out, forms):
+    """Forms that are new of models that are not: the goldens of these are theirs, too."""
+    for name in set(forms.values()):
+        path = out.there / "cases" / name / "case.json"
+        if not path.exists():
+            continue
+        case = json.loads(path.read_text())
+        new = [f for f, original in forms.items() if original == name and f not in case["models"]]
+        if new:
+            model = model_zoo.load(out.models / name)
+            for form in new:
+                check_form(out.models / form, model, packed_batch.gradient_batch(model.config.vocab_size, seed_of(name)))
+            case["models"] = [name] + sorted(case["models"][1:] + new)
+            model_zoo.write_json(path, case)
+
+
 def check_form(folder, model, batch):
     """transformers itself reads the same numbers from the other form of storage."""
     other = model_zoo.load(folder)
-    want, got = dict(model.named_parameters()), dict(other.named_parameters())
+    want = dict(model.named_parameters())
+    got = {model_zoo.text_name(n): p for n, p in other.named_parameters() if model_zoo.text_name(n) is not None}
     assert want.keys() == got.keys(), (folder, want.keys() ^ got.keys())
     assert all(torch.equal(want[n], got[n]) for n in want), folder
     with torch.no_grad():
@@ -187,7 +213,8 @@ def check_form(folder, model, batch):
 
 def write_bf16(out):
     for name in ("llama_gqa_tied", "llama_rope_llama3", "opt_pre_norm", "opt_post_norm_projected", "qwen3",
-                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3", "cohere2", "starcoder2", "gpt2", "gpt_neox"):
+                 "qwen2_windows", "mistral_window", "glm4", "olmo3", "phi3_longrope", "smollm3", "cohere2", "starcoder2",
+                 "gpt2", "gpt_neox", "gemma", "gemma2", "gemma3", "granite"):
         if not out.lacks("bf16_" + name):
             continue
         model = model_zoo.load(out.models / name, torch.bfloat16)
@@ -249,7 +276,7 @@ def write_adapters(out):
             continue
         model = with_adapter(out, model_name, settings, seed_of(name))
         save_adapter(out, model, name, model_name)
-        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name), layout)
+        batch = packed_batch.gradient_batch(model.config.get_text_config().vocab_size, seed_of(name), layout)
         tensors = reference.forward_and_gradients(model, batch, adapter_key)
         noise = reference.cross_check(model, batch, tensors, adapter_key)
         stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
@@ -347,7 +374,8 @@ def write_generation(out):
             ("llama_gqa_tied", "lora_llama_all_linear", 16), ("qwen3", None, 200), ("qwen2_windows", None, 200),
             ("mistral_window", None, 200), ("glm4", None, 200), ("olmo3", None, 200), ("phi3_longrope_far", None, 200),
             ("smollm3", None, 200), ("ministral3", None, 200), ("cohere2", None, 200), ("starcoder2", None, 200),
-            ("gpt2", None, 50), ("gpt_neox", None, 200)):
+            ("gpt2", None, 50), ("gpt_neox", None, 200), ("gemma", None, 200), ("gemma2", None, 200),
+            ("gemma3", None, 200), ("granite", None, 200)):
         if (name, adapter) in known:
             continue
         model = model_zoo.load(out.models / name)
@@ -380,6 +408,8 @@ def write_all(root, there=None):
     write_adapters(out)
     write_curves(out)
     write_generation(out)
+    if there is not None:
+        extend_forms(out, forms)
     model_zoo.write_json(root / "schedules.json", training_curve.schedules())
     model_zoo.write_json(root / "made_with.json", {
         "torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,

@@ -26,6 +26,8 @@ LLAMA = dict(
     eos_token_id=2,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
+# Changes to LLAMA, for families of many models.
+SMALL = dict(hidden_size=24, intermediate_size=40, num_attention_heads=2, num_key_value_heads=2, vocab_size=64)
 OPT = dict(
     vocab_size=VOCAB,
     hidden_size=32,
@@ -152,6 +154,31 @@ MODELS = {
         SMALL, vocab_size=32, num_hidden_layers=1, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
         tie_word_embeddings=True, rope_parameters={
             "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
+    "gemma": ("gemma", dict(SMALL, head_dim=16)),
+    "gemma_biases": ("gemma", dict(SMALL, head_dim=12, num_key_value_heads=1, attention_bias=True,
+                                   tie_word_embeddings=False, num_hidden_layers=1)),
+    # Caps that bend most scores and logits.
+    "gemma2": ("gemma2", dict(SMALL, head_dim=16, sliding_window=6, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    # No caps, the exact GELU, biases, the window in the second layer.
+    "gemma2_no_caps": ("gemma2", dict(
+        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        attn_logit_softcapping=None, final_logit_softcapping=None, hidden_activation="gelu",
+        layer_types=["full_attention", "sliding_attention"])),
+    # A stretched embedding in the layer without a window.
+    "gemma3": ("gemma3_text", dict(
+        SMALL, head_dim=16, num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=20,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"], rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
+    "gemma3_capped": ("gemma3_text", dict(
+        SMALL, head_dim=12, num_key_value_heads=1, sliding_window=5, query_pre_attn_scalar=12, attention_bias=True,
+        final_logit_softcapping=2.0, tie_word_embeddings=False, rope_parameters=None,
+        layer_types=["full_attention", "sliding_attention"])),
+    "granite": ("granite", dict(SMALL, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                logits_scaling=1.7, tie_word_embeddings=True)),
+    "granite_biases": ("granite", dict(SMALL, num_hidden_layers=1, num_key_value_heads=1, attention_bias=True,
+                                       mlp_bias=True, attention_multiplier=0.3)),
     "opt_pre_norm": ("opt", dict()),
     "opt_post_norm_projected": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=20)),
     # The other combination that the config can say: norms before, and the final norm feeds project_out.
@@ -161,6 +188,18 @@ MODELS = {
     "opt_plain_norms_gelu": ("opt", dict(layer_norm_elementwise_affine=False, activation_function="gelu",
                                          num_hidden_layers=1)),
     "opt_no_final_norm": ("opt", dict(_remove_final_layer_norm=True, num_hidden_layers=1)),
+}
+
+
+# Multimodal folders around the text models above, whose weights they share: (class, text model, settings).
+VISION = {
+    "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
+        model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
+        image_size=4, patch_size=2)),
+}
+MULTIMODAL = {
+    "mistral3": ("mistral3", "ministral3"),
+    "mistral3_tied": ("mistral3", "mistral_no_window"),
 }
 
 
@@ -182,7 +221,8 @@ def random_weights(model, seed):
             if name.endswith("bias"):
                 values *= 0.15
             elif "norm" in name or ".ln_" in name:
-                values = 1.0 + 0.2 * values
+                # Gemma's norms scale by 1 + w.
+                values = 0.2 * values + (0.0 if model.config.model_type.startswith("gemma") else 1.0)
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
             elif ".c_" in name and model.config.model_type == "gpt2":  # Conv1D: in x out
@@ -202,7 +242,32 @@ def build(name):
 
 
 def load(folder, dtype=torch.float32):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    multimodal = config.get_text_config() is not config
+    auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
+    return auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
+
+def text_name(name):
+    """What a parameter of a multimodal model is called in the text model alone; None: it is none of its."""
+    if name.startswith(("model.vision", "model.multi_modal")):
+        return None
+    return name.replace("model.language_model.", "model.")
+
+
+def build_multimodal(name):
+    family, text = MULTIMODAL[name]
+    text = build(text)
+    tied = text.config.tie_word_embeddings
+    config = transformers.AutoConfig.for_model(
+        family, text_config=text.config.to_dict(), tie_word_embeddings=tied, **VISION[family])
+    model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    weights = dict(text.named_parameters())
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    with torch.no_grad():
+        for n, parameter in model.named_parameters():
+            other = text_name(n) is None
+            parameter.copy_(torch.from_numpy(rng.standard_normal(parameter.shape)) if other else weights[text_name(n)])
     return model.eval()
 
 
@@ -211,9 +276,14 @@ def config_v4(config):
     config = dict(config, transformers_version="4.46.3")
     config["torch_dtype"] = config.pop("dtype")
     rope = config.pop("rope_parameters", None)
+    by_layer = rope is not None and "full_attention" in rope
+    if by_layer:  # Gemma 3, whose layer_types came later, too
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+        config["sliding_window_pattern"] = config.pop("layer_types").index("full_attention") + 1
     if rope is not None:
         config["rope_theta"] = rope.pop("rope_theta")
-        if rope["rope_type"] == "linear":
+        if rope["rope_type"] == "linear" and not by_layer:
             rope["type"] = rope.pop("rope_type")  # the key's name before 4.43
         config["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
     return config
@@ -268,11 +338,25 @@ def save_storage_forms(models):
         f"gpt_neox.layers.{n}.attention.{name}": tensor for n in range(2) for name, tensor in (
             ("bias", torch.ones(1, 1, 4, 4).tril()), ("masked_bias", torch.tensor(-1e9)),
             ("rotary_emb.inv_freq", torch.tensor([1.0])))})
-    for name in ("llama_rope_llama3", "llama_rope_linear"):  # whose rope_scaling is the point
+    for name in ("llama_rope_llama3", "llama_rope_linear", "gemma3"):  # whose rope_scaling is the point
         folder = models / f"{name}_v4"
         save(build(name).to(torch.bfloat16), folder)
         write_json(folder / "config.json", config_v4(json.loads((folder / "config.json").read_text())))
         forms[folder.name] = name
+    # Names of files as the Hub has them; and as transformers 5 has them in memory, where config.json says nothing of the
+    # head, which the file has.
+    for name, (_, text) in MULTIMODAL.items():
+        save(build_multimodal(name).to(torch.bfloat16), models / name)
+        forms[name] = text
+    folder = models / "mistral3_names_of_memory"
+    save(build_multimodal("mistral3").to(torch.bfloat16), folder)
+    rename_tensors(folder, lambda n: n.replace("language_model.lm_head", "lm_head").replace(
+        "language_model.model.", "model.language_model.").replace("vision_tower", "model.vision_tower").replace(
+            "multi_modal", "model.multi_modal"), {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    del config["tie_word_embeddings"], config["text_config"]["tie_word_embeddings"]
+    write_json(folder / "config.json", config)
+    forms[folder.name] = MULTIMODAL["mistral3"][1]
     return forms
 
 

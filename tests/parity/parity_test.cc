@@ -135,6 +135,7 @@ class Step {
     if (adapter.empty()) {
       TrainAllWeights(&graph);
       trained_ = model->StoredWeights();
+      if (model->facts().keeps_other_tensors) inside_ = "language_model.";
     } else {
       targets = TargetsOf(*model, adapter);
       graph = AddLora(graph, targets, 0);
@@ -163,7 +164,8 @@ class Step {
 
   // A tensor as files have it, put together from the values that lie in it: their own buffers, or those that
   // `buffer_of` names. Empty where a value has no such buffer.
-  std::vector<float> Tensor(const std::string& name, std::string (*buffer_of)(const std::string&)) const {
+  std::vector<float> Tensor(const std::string& golden, std::string (*buffer_of)(const std::string&)) const {
+    const std::string name = inside_ + golden;
     std::vector<float> whole;
     for (const StoredWeight& w : trained_) {
       const std::string buffer = buffer_of ? buffer_of(w.name) : w.name;
@@ -220,6 +222,7 @@ class Step {
  private:
   const Place place_;
   std::vector<StoredWeight> trained_;
+  std::string inside_;  // what names in files have before those of goldens, which are the text model's
   std::vector<Program> programs_;
   std::unique_ptr<Arena> arena_;
 

@@ -23,7 +23,7 @@ def loss_sum(model, batch):
 def forward_and_gradients(model, batch, name_of=lambda name: name):
     """The batch's tensors, logits, per-token losses and the gradient of the loss SUM for each trainable parameter."""
     model.zero_grad(set_to_none=True)
-    vocab = model.config.vocab_size
+    vocab = model.config.get_text_config().vocab_size
     logits, losses = [], []
     for row in batch.rows:
         pairs = [document_losses(model, document) for document in row]
@@ -56,8 +56,8 @@ def packed_loss_sum(model, batch):
         return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
 
     # transformers leaves windows to whoever brings a mask: one, or one for each type of layer.
-    window = getattr(model.config, "sliding_window", None)
-    if len(set(getattr(model.config, "layer_types", None) or [])) > 1:
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if len(set(getattr(model.config.get_text_config(), "layer_types", None) or [])) > 1:
         mask = {"sliding_attention": mask_of(window), "full_attention": mask_of(None)}
     else:
         mask = mask_of(window)

@@ -74,7 +74,7 @@ Graph RandomForward(uint64_t seed, DType dtype) {
           y = build.Add(Op::kGelu, {any()}, {{"tanh", static_cast<int64_t>(draw(2))}}, name)[0];
           break;
         case 2:
-          y = build.Swiglu(any(), any(), name);
+          y = build.Glu(any(), any(), name);
           break;
         case 3:
           y = build.Add(Op::kDropout, {any(), rng}, {{"p", 0.25}}, name)[0];

@@ -1,4 +1,4 @@
-// swiglu, relu, gelu and their backwards: elementwise, one or two outputs.
+// glu, relu, gelu and their backwards, and softcap: elementwise, one or two outputs.
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
@@ -30,8 +30,26 @@ std::unique_ptr<Kernel> MakeBinary(void (*f)(const T*, const T*, T*, int64_t), i
 }
 
 template <class T>
-std::unique_ptr<Kernel> MakeSwigluBackward(const VectorKernelsOf<T>& vectors, int threads, int64_t n) {
-  return MakeKernel([=, f = vectors.swiglu_backward](const KernelArgs& args) {
+typename VectorKernelsOf<T>::Glu GluOf(const VectorKernelsOf<T>& vectors, const Attributes& a) {
+  if (!a.Flag("gelu")) return vectors.swiglu;
+  return a.Flag("tanh") ? vectors.geglu_tanh : vectors.geglu_erf;
+}
+
+template <class T>
+std::unique_ptr<Kernel> MakeSoftcap(const VectorKernelsOf<T>& vectors, float cap, int threads, int64_t n) {
+  return MakeKernel([=, f = vectors.softcap](const KernelArgs& args) {
+    const T* const x = In<T>(args, 0);
+    T* const y = Out<T>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { f(x + begin, cap, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+template <class T>
+std::unique_ptr<Kernel> MakeGluBackward(const VectorKernelsOf<T>& vectors, const Attributes& a, int threads,
+                                        int64_t n) {
+  return MakeKernel([=, f = GluOf(vectors, a).backward](const KernelArgs& args) {
     const T *const d_h = In<T>(args, 0), *const gate = In<T>(args, 1), *const up = In<T>(args, 2);
     T *const d_gate = Out<T>(args, 0), *const d_up = Out<T>(args, 1);
     ParallelBlocks(threads, n, kElementsPerRange,
@@ -50,10 +68,12 @@ std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa) {
     const int64_t n = spec.inputs[0].shape.elements();
     const bool tanh = spec.attributes.Flag("tanh");
     switch (spec.op) {
-      case Op::kSwiglu:
-        return MakeBinary<T>(v.swiglu, threads, n);
-      case Op::kSwigluBackward:
-        return MakeSwigluBackward<T>(v, threads, n);
+      case Op::kGlu:
+        return MakeBinary<T>(GluOf(v, spec.attributes).forward, threads, n);
+      case Op::kGluBackward:
+        return MakeGluBackward<T>(v, spec.attributes, threads, n);
+      case Op::kSoftcap:
+        return MakeSoftcap<T>(v, static_cast<float>(spec.attributes.Double("cap")), threads, n);
       case Op::kRelu:
         return MakeUnary<T>(v.relu, threads, n);
       case Op::kReluBackward:

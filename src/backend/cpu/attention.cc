@@ -97,6 +97,7 @@ class AttentionForwardKernel final : public AttentionKernel {
                                  .keys = keys,
                                  .E = h.E,
                                  .scale = h.scale,
+                                 .cap = h.cap,
                                  .scratch = scratch + scratch_.tile.v,
                                  .resume = acc_,
                                  .lse_stride = h.heads};
@@ -172,6 +173,7 @@ class AttentionBackwardKernel final : public AttentionKernel {
                                     .delta = delta,
                                     .E = h.E,
                                     .scale = h.scale,
+                                    .cap = h.cap,
                                     .scratch = scratch + scratch_.tile.v,
                                     .d_q = d_q};
     for (int64_t head = kv * h.group; head < (kv + 1) * h.group; ++head) {

@@ -13,9 +13,13 @@ namespace temper {
 struct AttentionShape {
   int64_t tokens, heads, kv_heads, E;
   double scale;
+  double softcap = 0;
+
+  double Capped(double score) const { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
 };
 
-// The f32 error of a scaled score: (E + 8) roundings of the sum of magnitudes, the largest of all.
+// The f32 error of a scaled score: (E + 8) roundings of the sum of magnitudes, the largest of all. A cap, which is no
+// steeper than 1, adds its own: tanh within 6u, and three roundings of its argument and of its product.
 inline double ScoreError(const AttentionShape& c, const TestTensor& q, const TestTensor& k) {
   const auto longest = [&](const TestTensor& x) {
     double most = 0;
@@ -27,7 +31,7 @@ inline double ScoreError(const AttentionShape& c, const TestTensor& q, const Tes
     return std::sqrt(most);
   };
   const double magnitude = longest(q) * longest(k) * c.scale;
-  return static_cast<double>(c.E + 8) * UnitRoundoff(DType::kF32) * magnitude;
+  return (static_cast<double>(c.E + 8) * magnitude + 10 * c.softcap) * UnitRoundoff(DType::kF32);
 }
 
 // Relative error of a probability: of the exponentials (2.4e-6 and roundings in bf16, 4 roundings in f32), of the score
@@ -72,10 +76,12 @@ BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Se
           d_p += in[0].Get(at_q + e) * v.Get(at_k + e);
           d_p_size += std::fabs(in[0].Get(at_q + e) * v.Get(at_k + e));
         }
-        const double lse = in[5].Get(t * H + h), p = std::exp(scale * score - lse);
+        const double lse = in[5].Get(t * H + h), p = std::exp(c.Capped(scale * score) - lse);
         const double p_off = p_error + 4 * u32 * (std::fabs(lse) + std::fabs(scale * score)),
                      d_s = std::fabs(d_p - delta);
-        const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32) +
+        // The slope of a cap, 1 - tanh^2, is off by twice what tanh is, and is at most 1.
+        const double slope_off = c.softcap == 0 ? 0 : 24 * u32;
+        const double d_s_off = p * (d_s * (p_off + rounding + sum_error + 4 * u32 + slope_off) +
                                     static_cast<double>(E + 8) * u32 * (d_p_size + delta_size));
         for (int64_t e = 0; e < E; ++e) {
           b.d_q[static_cast<size_t>(at_q + e)] += scale * d_s_off * std::fabs(key.Get(at_k + e));

@@ -58,6 +58,7 @@ class AttentionCachedKernel final : public Kernel {
                                  .keys = keys,
                                  .E = h.E,
                                  .scale = h.scale,
+                                 .cap = h.cap,
                                  .scratch = scratch + scratch_.tile.v};
     int32_t first[kSegment], last[kSegment];
     tile.first = first;

@@ -16,6 +16,7 @@ struct StepCase {
   std::vector<int64_t> documents;  // lengths; they fill whole rows
   int64_t heads, kv_heads, E, window;
   double spread = 1;  // of q and k
+  double softcap = 0;
 };
 
 inline const std::vector<StepCase>& StepCases() {
@@ -33,6 +34,7 @@ inline const std::vector<StepCase>& StepCases() {
       {"heads of 128", 2, 160, {100, 60}, 1, 1, 128, 0},
       {"head_dim 256", 2, 96, {96}, 1, 1, 256, 0},
       {"sharp", 2, 200, {200}, 2, 1, 64, 0, 6.0},
+      {"capped, with a window", 2, 120, {25, 95}, 2, 1, 64, 50, 3.0, 2.0},
   };
   return cases;
 }
@@ -60,7 +62,7 @@ inline StepScene SceneOf(const StepCase& c, DType dtype, int64_t index, int64_t 
   const ContextPart queries{c.row, c.ranks, index}, keys{c.row, c.ranks, origin};
   const int64_t T = static_cast<int64_t>(start_of.size()) / c.ranks;
   const double scale = 1 / std::sqrt(static_cast<double>(c.E));
-  StepScene s{{T, c.heads, c.kv_heads, c.E, scale},
+  StepScene s{{T, c.heads, c.kv_heads, c.E, scale, c.softcap},
               {{"heads", c.heads},
                {"kv_heads", c.kv_heads},
                {"window", c.window},
@@ -77,6 +79,7 @@ inline StepScene SceneOf(const StepCase& c, DType dtype, int64_t index, int64_t 
               RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread),
               RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3),
               TestTensor({DType::kI32, {T}})};
+  if (c.softcap > 0) s.attributes.Set("softcap", c.softcap);
   for (int64_t t = 0; t < T; ++t) {
     s.starts.push_back(start_of[static_cast<size_t>(queries.PlaceOf(t))]);
     s.document_start.Set(t, static_cast<double>(s.starts.back()));

@@ -14,6 +14,7 @@ struct AttentionCase {
   std::vector<int64_t> documents;  // lengths
   int64_t heads, kv_heads, E, window;
   double spread = 1;  // of q and k: large ones make rows that look at one key
+  double softcap = 0;
 };
 
 const std::vector<AttentionCase>& Cases() {
@@ -31,6 +32,8 @@ const std::vector<AttentionCase>& Cases() {
       {"head_dim 128", {70, 150}, 2, 1, 128, 0},
       {"head_dim 256", {45}, 2, 1, 256, 0},
       {"sharp", {200}, 2, 1, 64, 0, 6.0},
+      {"capped", {97, 40, 3}, 4, 2, 64, 0, 3.0, 2.0},
+      {"capped, window, head_dim 256", {130}, 2, 1, 256, 50, 6.0, 50.0},
   };
   return cases;
 }
@@ -53,6 +56,7 @@ Scene SceneOf(const AttentionCase& c, DType dtype) {
           RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread),
           RandomTensor({dtype, {T, c.kv_heads * c.E}}, 3),
           TestTensor({DType::kI32, {T}})};
+  if (c.softcap > 0) s.attributes.Set("softcap", c.softcap);
   int64_t t = 0;
   for (int64_t n : c.documents) {
     for (int64_t i = 0; i < n; ++i) s.document_start.Set(t + i, static_cast<double>(t));
@@ -66,7 +70,7 @@ std::string Name(const AttentionCase& c, DType dtype, Isa isa) {
 }
 
 AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
-  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale")};
+  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap};
 }
 
 TEST(Attention, MatchesTheScalarTwin) {
@@ -141,20 +145,23 @@ TEST(AttentionBackward, MatchesTheScalarTwin) {
 
 struct CachedCase {
   int64_t tokens, cache, length, heads, kv_heads, E, window;
+  double softcap = 0;
 };
 
 TEST(AttentionCached, MatchesTheScalarTwin) {
   constexpr CachedCase kCached[] = {
-      {1, 40, 0, 4, 2, 32, 0},   {1, 40, 39, 4, 2, 64, 0},   {1, 700, 650, 6, 2, 64, 0},
-      {1, 90, 60, 16, 1, 32, 0}, {5, 64, 31, 4, 4, 48, 0},   {2, 64, 31, 12, 2, 16, 9},
-      {40, 64, 0, 4, 2, 64, 0},  {33, 100, 67, 2, 1, 96, 0}, {550, 600, 20, 2, 1, 16, 45}};
+      {1, 40, 0, 4, 2, 32, 0},        {1, 40, 39, 4, 2, 64, 0},      {1, 700, 650, 6, 2, 64, 0},
+      {1, 90, 60, 16, 1, 32, 0},      {5, 64, 31, 4, 4, 48, 0},      {2, 64, 31, 12, 2, 16, 9},
+      {40, 64, 0, 4, 2, 64, 0},       {33, 100, 67, 2, 1, 96, 0},    {550, 600, 20, 2, 1, 16, 45},
+      {1, 90, 60, 4, 2, 256, 0, 1.0}, {7, 90, 60, 2, 1, 64, 20, 0.5}};
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     const double u = UnitRoundoff(dtype);
     for (const CachedCase& c : kCached) {
-      const Attributes attributes = {{"heads", c.heads},
-                                     {"kv_heads", c.kv_heads},
-                                     {"window", c.window},
-                                     {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+      Attributes attributes = {{"heads", c.heads},
+                               {"kv_heads", c.kv_heads},
+                               {"window", c.window},
+                               {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+      if (c.softcap > 0) attributes.Set("softcap", c.softcap);
       TestTensors inputs, absolute;
       inputs.push_back(RandomTensor({dtype, {c.tokens, c.heads * c.E}}, 1));
       for (uint32_t i = 2; i < 4; ++i) inputs.push_back(RandomTensor({dtype, {c.tokens, c.kv_heads * c.E}}, i));

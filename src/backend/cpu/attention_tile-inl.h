@@ -117,11 +117,17 @@ void CopyRows(const void* source, int64_t stride, int64_t rows, int64_t padded_r
   }
 }
 
+// Scores without scale, as if the products had been capped ones: the softmax that follows scales them.
+struct Cap {
+  float inward, outward;  // scale / cap, cap / scale
+  Cap(float scale, float cap) : inward(scale / cap), outward(cap / scale) {}
+};
+
 template <class Math>
 constexpr int64_t kForwardScratch = 4 * kRows*(kQueryWords<Math> + kScoreWords + kProbabilityWords<Math> + kMaxHeadDim);
 
-template <class Math>
-void Forward(const AttentionForwardTile& t) {
+template <class Math, bool kCapped>
+void ForwardOf(const AttentionForwardTile& t) {
   using T = typename Math::Element;
   int* q = static_cast<int*>(t.scratch);
   float* score = reinterpret_cast<float*>(q + kRows * kQueryWords<Math>);
@@ -129,6 +135,7 @@ void Forward(const AttentionForwardTile& t) {
   float* o = reinterpret_cast<float*>(probability + kRows * kProbabilityWords<Math>);
   const int64_t padded_E = RoundUpTo(t.E, kColumns);
   const float factor = t.scale * Math::kExponentFactor;
+  const Cap cap(t.scale, t.cap);
   float largest[kRows], total[kRows], rescale[kRows];  // of scores without scale; of exponentials
   for (int i = 0; i < kRows; ++i) {
     largest[i] = kMinusInfinity;
@@ -166,6 +173,11 @@ void Forward(const AttentionForwardTile& t) {
       int* p = probability + i * kProbabilityWords<Math>;
       const int64_t from = t.first[i] < key ? 0 : Smaller(t.first[i] - key, columns);
       const int64_t to = t.last[i] < key ? 0 : Smaller(t.last[i] + 1 - key, columns);
+      if constexpr (kCapped) {
+        for (int64_t j = 0; j < columns; j += kLanes) {
+          Store(s + j, Tanh(Load(s + j, Full{}) * Set(cap.inward)) * Set(cap.outward), Full{});
+        }
+      }
       Fill(s, 0, from, kMinusInfinity);
       Fill(s, to < from ? from : to, columns, kMinusInfinity);
       Floats a = Set(largest[i]), b = a;
@@ -226,10 +238,15 @@ void Forward(const AttentionForwardTile& t) {
 }
 
 template <class Math>
+void Forward(const AttentionForwardTile& t) {
+  return t.cap == 0 ? ForwardOf<Math, false>(t) : ForwardOf<Math, true>(t);
+}
+
+template <class Math>
 constexpr int64_t kPanelWords = kAttentionBlock / Math::kStep* kAttentionBlock;
 template <class Math>
-constexpr int64_t kBackwardScratch = 4 *
-                                     (2 * kPanelWords<Math> + kAttentionBlock * kBlockWords<Math> + kRows * kColumns);
+constexpr int64_t kBackwardScratch = 4 * (2 * kPanelWords<Math> + kAttentionBlock * kBlockWords<Math> +
+                                          2 * kRows * kColumns);
 
 // Adds to rows of sums, a column of panels at a time.
 template <class Math, int64_t kRowWords>
@@ -244,14 +261,16 @@ TEMPER_VEC void AddToRows(const int* a, int64_t step_words, const void* panels, 
   }
 }
 
-template <class Math>
-void Backward(const AttentionBackwardBlock& b) {
+template <class Math, bool kCapped>
+void BackwardOf(const AttentionBackwardBlock& b) {
   int* p_panel = static_cast<int*>(b.scratch);
   int* d_s_panel = p_panel + kPanelWords<Math>;
   int* d_s_rows = d_s_panel + kPanelWords<Math>;
   float* p_tile = reinterpret_cast<float*>(d_s_rows + kAttentionBlock * kBlockWords<Math>);
+  float* slope_tile = p_tile + kRows * kColumns;  // of the cap
   const int64_t padded_E = RoundUpTo(b.E, kColumns);
   const float factor = b.scale * Math::kExponentFactor;
+  const Cap cap(b.scale, b.cap);
   int64_t seen[kAttentionBlock / kRows];  // keys of the block that some row of a tile sees: [0, seen)
 
   for (int64_t i0 = 0; i0 < b.rows; i0 += kRows) {
@@ -281,6 +300,11 @@ void Backward(const AttentionBackwardBlock& b) {
 #pragma GCC unroll 2
         for (int v = 0; v < 2; ++v) {
           const int64_t column = j + v * kLanes;
+          if constexpr (kCapped) {
+            const Floats t = Tanh(sum[i][v] * Set(cap.inward));
+            Store(slope_tile + i * kColumns + v * kLanes, Fma(Zero() - t, t, Set(1.0f)), Full{});
+            sum[i][v] = t * Set(cap.outward);
+          }
           Floats p = Math::Exponential(Fma(sum[i][v], Set(factor), Set(shift[i])));
           if (masked) p = KeepRange(p, from[i] - column, to[i] - column);
           Store(p_tile + i * kColumns + v * kLanes, p, Full{});
@@ -296,7 +320,12 @@ void Backward(const AttentionBackwardBlock& b) {
           const int64_t column = j + v * kLanes;
           const float* p = p_tile + i * kColumns + v * kLanes;
           const Floats even = Load(p, Full{}), odd = Load(p + kColumns, Full{});
-          const Floats d_even = even * (sum[i][v] - Set(delta[i])), d_odd = odd * (sum[i + 1][v] - Set(delta[i + 1]));
+          Floats d_even = even * (sum[i][v] - Set(delta[i])), d_odd = odd * (sum[i + 1][v] - Set(delta[i + 1]));
+          if constexpr (kCapped) {
+            const float* slope = slope_tile + i * kColumns + v * kLanes;
+            d_even *= Load(slope, Full{});
+            d_odd *= Load(slope + kColumns, Full{});
+          }
           Math::StorePanel(p_panel, i0 + i, column, even, odd);
           Math::StorePanel(d_s_panel, i0 + i, column, d_even, d_odd);
           Math::StoreRow(d_s_rows + (i0 + i) * kBlockWords<Math>, column, d_even);
@@ -329,6 +358,11 @@ void Backward(const AttentionBackwardBlock& b) {
     AddToRows<Math, kBlockWords<Math>>(d_s_rows + i0 * kBlockWords<Math>, 1, b.k_depth_panels, b.k_depth_panel_bytes,
                                        b.first_key / Math::kStep, steps, padded_E, b.d_q + i0 * padded_E);
   }
+}
+
+template <class Math>
+void Backward(const AttentionBackwardBlock& b) {
+  return b.cap == 0 ? BackwardOf<Math, false>(b) : BackwardOf<Math, true>(b);
 }
 
 template <class T>

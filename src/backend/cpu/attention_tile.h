@@ -29,6 +29,7 @@ struct AttentionForwardTile {
   int64_t keys = 0;  // packed
   int64_t E = 0;
   float scale = 0;
+  float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
   void* scratch = nullptr;  // forward_scratch bytes, 64-byte aligned
   void* o = nullptr;
   // f32 rows, q_stride apart, to which o goes instead. With `resume` they and lse hold those of other keys, which are
@@ -57,6 +58,7 @@ struct AttentionBackwardBlock {
   const float *lse = nullptr, *delta = nullptr;  // of each row: lse is natural, delta = d_o . o
   int64_t E = 0;
   float scale = 0;
+  float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
   void* scratch = nullptr;  // backward_scratch bytes, 64-byte aligned
   // f32 sums to add to: kAttentionBlock rows of E elements, rounded up to whole vectors of a tile (padded_E). d_q: for
   // the block's rows; d_k, d_v: for the block's keys. d_q and d_k lack the factor `scale`.

@@ -24,7 +24,7 @@ inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
 // What all kernels know of their heads.
 struct HeadLayout {
   int64_t heads, kv_heads, group, E, window;
-  float scale;
+  float scale, cap;
   int64_t element;  // bytes of q, k, v
   const AttentionKernels* kernels;
   const TileKernels* tiles;
@@ -36,6 +36,7 @@ struct HeadLayout {
         E(q.shape[1] / heads),
         window(spec.attributes.IntOr("window", 0)),
         scale(static_cast<float>(spec.attributes.Double("scale"))),
+        cap(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         element(SizeOf(q.dtype)),
         kernels(&AttentionKernelsOf(q.dtype, VectorIsa(isa))),
         tiles(&TilesOf(q.dtype, VectorIsa(isa))) {

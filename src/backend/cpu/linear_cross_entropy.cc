@@ -30,6 +30,7 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelSpec& spec, Isa isa, std::unique_ptr<Exchange> exchange)
       : operands_(spec.attributes),
         sign_(spec.op == Op::kTokenLogprob ? -1.0f : 1.0f),
+        cap_(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         threads_(spec.threads),
         tokens_(spec.inputs[0].shape[0]),
@@ -202,7 +203,7 @@ class LossKernel final : public Kernel {
     Divide(n, self, [&](int64_t i) {
       const float weight = WeightOf(args, rows[i]);
       const float loss =
-          rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], operands_.gradient, weight, exp_V);
+          rows_.cross_entropy(logits_NV + i * V, V, target_T[rows[i]], cap_, operands_.gradient, weight, exp_V);
       loss_T[rows[i]] = sign_ * weight * loss;
     });
   }
@@ -219,11 +220,11 @@ class LossKernel final : public Kernel {
       return word >= 0 && word < V ? word : -1;
     };
     Divide(n, self, [&](int64_t i) {
-      const T* logits_V = logits_NV + i * V;
+      const RowStatistics row = rows_.statistics(logits_NV + i * V, V, word_of(i), cap_);
       float* mine = mine_N3 + i * kLossStatistics;
-      rows_.statistics(logits_V, V, mine + kLossLargest, mine + kLossSum);
-      const int64_t word = word_of(i);
-      mine[kLossTarget] = word < 0 ? -INFINITY : ToFloat(logits_V[word]);
+      mine[kLossLargest] = row.largest;
+      mine[kLossSum] = row.sum;
+      mine[kLossTarget] = row.target;
     });
     self.Meet();
     if (self.index == 0) {
@@ -237,7 +238,7 @@ class LossKernel final : public Kernel {
       const float weight = WeightOf(args, rows[i]);
       loss_T[rows[i]] = sign_ * weight * static_cast<float>(row.loss);
       if (operands_.gradient) {
-        rows_.gradient(logits_NV + i * V, V, word_of(i), weight, static_cast<float>(row.largest),
+        rows_.gradient(logits_NV + i * V, V, word_of(i), cap_, weight, static_cast<float>(row.largest),
                        static_cast<float>(row.sum));
       }
     });
@@ -251,6 +252,7 @@ class LossKernel final : public Kernel {
 
   const LossOperands operands_;
   const float sign_;  // of what is stored: a log-probability is the loss with the other one
+  const float cap_;   // of logits; 0: none
   const LossScratch layout_;
   const int threads_;
   const int64_t tokens_, vocabulary_;     // the words of this rank,

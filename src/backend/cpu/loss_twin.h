@@ -16,6 +16,7 @@ struct LossCase {
   int64_t chunk;
   bool grad_x, grad_w, grad_x2, grad_w2, acc;
   bool weighted = false;
+  double softcap = 0;
 };
 
 inline constexpr LossCase kLossCases[] = {
@@ -35,6 +36,10 @@ inline constexpr LossCase kLossCases[] = {
     {"weighted, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, false, true},
     {"weighted, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, true},
     {"weighted, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, true},
+    {"capped, weighted", 61, 70, 33, 0, 0.8, 16, true, true, false, false, true, true, 0.5},
+    {"capped, several pieces of words", 7, 4500, 8, 0, 0.9, 512, true, true, false, false, true, false, 2.0},
+    {"capped, LoRA on the head", 50, 90, 48, 8, 0.6, 20, true, false, true, true, true, false, 1.0},
+    {"capped, loss alone", 30, 129, 32, 0, 0.5, 512, false, false, false, false, false, false, 1.0},
 };
 
 // The most that rounding can change each output by, from the operands in double.
@@ -75,6 +80,15 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
       }
       off[static_cast<size_t>(v)] = 1.01 * u * rounded + static_cast<double>(c.D + c.R + 4) * u32 * magnitude;
     }
+    // A cap is no steeper than 1. It adds its own: tanh within 6u, and four roundings of its argument and of its
+    // product.
+    std::vector<double> slope(V, 1.0);
+    for (size_t v = 0; v < V && c.softcap > 0; ++v) {
+      const double tanh = std::tanh(logit[v] / c.softcap);
+      logit[v] = c.softcap * tanh;
+      slope[v] = 1 - tanh * tanh;
+      off[v] += 10 * u32 * std::fabs(logit[v]);
+    }
     const double largest = *std::max_element(logit.begin(), logit.end());
     const double most = *std::max_element(off.begin(), off.end());
     double sum = 0;
@@ -86,10 +100,12 @@ inline LossBounds LossBoundsOf(const LossCase& c, DType dtype, const TestTensors
     b.loss[static_cast<size_t>(t)] = weight * (2 * most + exp_error + 4 * u32 * std::fabs(largest));
     for (int64_t v = 0; v < c.V; ++v) {
       const double p_v = std::exp(logit[static_cast<size_t>(v)] - largest) / sum;
-      const double d = weight * std::fabs(p_v - (v == target));
+      const double uncapped = weight * std::fabs(p_v - (v == target)), d = uncapped * slope[static_cast<size_t>(v)];
       // A weight adds a rounding of its product with p, and one of that with the target's.
-      const double error =
+      double error =
           weight * (p_v * (std::exp(2 * most) - 1 + exp_error) * 1.01 + (c.weighted ? 4 : 2) * u32) + 1.01 * u * d;
+      // The cap's slope changes by at most 2 / cap times what its argument is off by.
+      if (c.softcap > 0) error += uncapped * (2 * off[static_cast<size_t>(v)] / c.softcap + 24 * u32);
       for (int p = 0; p < pairs; ++p) {
         const TestTensor &x = in[p ? 3 : 0], &w = in[p ? 4 : 1];
         for (int64_t i = 0; i < depth[p]; ++i) {
@@ -138,6 +154,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
                   {"acc_w", int64_t{c.acc && c.grad_w}},
                   {"acc_w2", int64_t{c.acc && c.grad_w2}}}),
       tokens(c.T) {
+  if (c.softcap > 0) attributes.Set("softcap", c.softcap);
   inputs.push_back(RandomTensor({dtype, {c.T, c.D}}, 1));
   inputs.push_back(RandomTensor({dtype, {c.V, c.D}}, 2, 0.5));
   TestTensor target({DType::kI32, {c.T}});
@@ -181,6 +198,7 @@ inline LossRun::LossRun(const LossCase& c, DType dtype)
 struct LogprobRun {
   explicit LogprobRun(const LossRun& loss)
       : attributes({{"pair2", int64_t{loss.attributes.Flag("pair2")}}, {"chunk", loss.attributes.Int("chunk")}}) {
+    if (loss.attributes.Has("softcap")) attributes.Set("softcap", loss.attributes.Double("softcap"));
     const auto n = static_cast<size_t>(LossOperands(attributes).num_inputs);
     for (size_t i = 0; i < n; ++i) inputs.push_back(loss.inputs[i].Copy());
   }

@@ -6,6 +6,15 @@
 #include "base/team.h"
 
 namespace temper {
+namespace {
+
+template <class T>
+typename VectorKernelsOf<T>::RmsNorm NormOf(const KernelSpec& spec, Isa isa) {
+  const VectorKernelsOf<T>& vectors = VectorsFor<T>(isa);
+  return spec.attributes.Flag("plus_one") ? vectors.rms_norm_plus_one : vectors.rms_norm;
+}
+
+}  // namespace
 
 std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, Isa isa) {
   if (!AllFast({spec.inputs[0], spec.inputs[1], spec.outputs[0]})) return nullptr;
@@ -13,7 +22,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, Isa isa) {
     const int threads = spec.threads;
     const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
     const double eps = spec.attributes.Double("eps");
-    const auto norm = VectorsFor<T>(isa).rms_norm;
+    const auto norm = NormOf<T>(spec, isa).forward;
     return MakeKernel([=](const KernelArgs& args) {
       const T *const x = In<T>(args, 0), *const w = In<T>(args, 1);
       T* const y = Out<T>(args, 0);
@@ -33,18 +42,18 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, Isa isa) {
     const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
     const bool acc_w = spec.attributes.Flag("acc_w");
-    const VectorKernelsOf<T>& vectors = VectorsFor<T>(isa);
+    const auto norm = NormOf<T>(spec, isa).backward;
     TEMPER_CHECK(!grad_w || spec.workspace.v >= PartialRows(rows) * D * 4) << spec.workspace.v;
-    return MakeKernel([=, &vectors](const KernelArgs& args) {
+    return MakeKernel([=](const KernelArgs& args) {
       const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1), *const w = In<T>(args, 2);
       const float* const rstd = In<float>(args, 3);
       const T* const sum = acc ? In<T>(args, 4) : nullptr;
       T* const d_x = Out<T>(args, 0);
       float* const partial = grad_w ? reinterpret_cast<float*>(args.workspace) : nullptr;
-      ParallelBlocks(threads, rows, grad_w ? kSumRowsBlock : kRowsPerRange, [=, &vectors](int64_t begin, int64_t end) {
+      ParallelBlocks(threads, rows, grad_w ? kSumRowsBlock : kRowsPerRange, [=](int64_t begin, int64_t end) {
         const int64_t at = begin * D;
-        vectors.rms_norm_backward(d_y + at, x + at, w, rstd + begin, sum == nullptr ? nullptr : sum + at, end - begin,
-                                  D, d_x + at, grad_w ? partial + begin / kSumRowsBlock * D : nullptr);
+        norm(d_y + at, x + at, w, rstd + begin, sum == nullptr ? nullptr : sum + at, end - begin, D, d_x + at,
+             grad_w ? partial + begin / kSumRowsBlock * D : nullptr);
       });
       if (grad_w) {
         SumPartialRows(threads, VectorsFor<float>(isa), partial, PartialRows(rows), D,

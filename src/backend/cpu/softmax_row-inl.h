@@ -47,28 +47,55 @@ TEMPER_VEC float LargestOf(const T* x, int64_t n) {
   return largest;
 }
 
+// The logits of a row: as they lie in memory, or capped.
+template <bool kCapped>
+struct Logits {
+  static constexpr bool kIsCapped = kCapped;
+  float cap, inverse;
+  explicit Logits(float c) : cap(c), inverse(kCapped ? 1 / c : 0) {}
+
+  TEMPER_INLINE Floats Of(Floats x) const {
+    if constexpr (kCapped) return Tanh(x * Set(inverse)) * Set(cap);
+    return x;
+  }
+  // d_logit, of the capped logit, to that of x.
+  TEMPER_INLINE Floats Gradient(Floats d_logit, Floats x) const {
+    if constexpr (kCapped) {
+      const Floats t = Tanh(x * Set(inverse));
+      return d_logit * Fma(Zero() - t, t, Set(1.0f));
+    }
+    return d_logit;
+  }
+};
+
+TEMPER_VEC float Lane0(Floats x) {
+  return Sum(Keep(x, First(1)));
+}
+
 struct RowSum {
   float largest, sum;  // of exp(logit - largest)
 };
 
 // Online: the row is loaded from memory once. A piece of it, in the L1 cache, raises the maximum so far, and its
 // exponentials are relative to that: `keep(i, exponentials, lanes)`, then `finish(piece, the maximum so far)`.
-template <class Row, class Keeper, class Finisher>
-TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t V, const Keeper& keep,
-                                  const Finisher& finish) {
+template <class Row, class Logits, class Keeper, class Finisher>
+TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t V, const Logits& logits,
+                                  const Keeper& keep, const Finisher& finish) {
   float largest = -__builtin_inff(), sum = 0;
   for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
     const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
-    const float in_piece = LargestOf(logits_V + begin, n), before = largest;
+    float in_piece = LargestOf(logits_V + begin, n);
+    const float before = largest;
+    if constexpr (Logits::kIsCapped) in_piece = Lane0(logits.Of(Set(in_piece)));
     // NaN carries over: into the sum, the loss and the gradient.
     largest = before > in_piece ? before : in_piece;
     const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
     const float piece_sum = Total(n, [&](int64_t i, auto lanes) {
-      const Floats e = Keep(Row::Exponential(Fma(Load(logits_V + begin + i, lanes), factor, shift)), lanes);
+      const Floats e = Keep(Row::Exponential(Fma(logits.Of(Load(logits_V + begin + i, lanes)), factor, shift)), lanes);
       keep(begin + i, e, lanes);
       return e;
     });
-    if (largest != before) sum *= Sum(Keep(Exp(Set(before - largest)), First(1)));
+    if (largest != before) sum *= Lane0(Exp(Set(before - largest)));
     sum += piece_sum;
     finish(piece, largest);
   }
@@ -76,54 +103,84 @@ TEMPER_VEC RowSum SumExponentials(const typename Row::Element* logits_V, int64_t
 }
 
 // Keeps the exponentials of a row; a factor per piece corrects for maxima that came later.
-template <class Row>
-float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, bool gradient, float weight,
-                      float* exp_V) {
-  const float target_logit = Sum(Load(logits_V + target, First(1)));
+template <class Row, bool kCapped>
+float CrossEntropyRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, bool gradient,
+                        float weight, float* exp_V) {
+  const Logits<kCapped> logits(cap);
+  const Floats target_x = Load(logits_V + target, First(1));
+  const float target_logit = Lane0(logits.Of(target_x));
   float* const largest_at = exp_V + (V + kSoftmaxPiece - 1) / kSoftmaxPiece * kSoftmaxPiece;
   const auto [largest, sum] = SumExponentials<Row>(
-      logits_V, V, [&](int64_t i, Floats e, auto lanes) { Store(exp_V + i, e, lanes); },
+      logits_V, V, logits, [&](int64_t i, Floats e, auto lanes) { Store(exp_V + i, e, lanes); },
       [&](int64_t piece, float so_far) { largest_at[piece] = so_far; });
   if (gradient) {
-    const float target_exp =
-        exp_V[target] * Sum(Keep(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)), First(1)));
+    const float target_exp = exp_V[target] * Lane0(Exp(Set(largest_at[target / kSoftmaxPiece] - largest)));
     for (int64_t begin = 0, piece = 0; begin < V; begin += kSoftmaxPiece, ++piece) {
       const int64_t n = V - begin < kSoftmaxPiece ? V - begin : kSoftmaxPiece;
       const Floats factor = Exp(Set(largest_at[piece] - largest)) / Set(sum) * Set(weight);
       Sweep(n, [&](int64_t i, auto lanes) {
-        Row::Write(logits_V + begin + i, Load(exp_V + begin + i, lanes) * factor, lanes);
+        typename Row::Element* const at = logits_V + begin + i;
+        const Floats d_logit = Load(exp_V + begin + i, lanes) * factor;
+        if constexpr (kCapped) {
+          Row::Write(at, logits.Gradient(d_logit, Load(at, lanes)), lanes);
+        } else {
+          Row::Write(at, d_logit, lanes);
+        }
       });
     }
-    Row::Write(logits_V + target, Set((target_exp / sum - 1) * weight), First(1));
+    Row::Write(logits_V + target, logits.Gradient(Set((target_exp / sum - 1) * weight), target_x), First(1));
   }
   // The log is at least 0 and the rest too: nothing cancels.
   return static_cast<float>(__builtin_log(static_cast<double>(sum)) + (static_cast<double>(largest) - target_logit));
 }
 
 template <class Row>
-void RowStatistics(const typename Row::Element* logits_V, int64_t V, float* largest, float* sum) {
+float CrossEntropyRow(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, bool gradient,
+                      float weight, float* exp_V) {
+  return cap == 0 ? CrossEntropyRowOf<Row, false>(logits_V, V, target, cap, gradient, weight, exp_V)
+                  : CrossEntropyRowOf<Row, true>(logits_V, V, target, cap, gradient, weight, exp_V);
+}
+
+template <class Row, bool kCapped>
+RowStatistics RowStatisticsOf(const typename Row::Element* logits_V, int64_t V, int64_t target, float cap) {
+  const Logits<kCapped> logits(cap);
   const RowSum row = SumExponentials<Row>(
-      logits_V, V, [](int64_t, Floats, auto) {}, [](int64_t, float) {});
-  *largest = row.largest;
-  *sum = row.sum;
+      logits_V, V, logits, [](int64_t, Floats, auto) {}, [](int64_t, float) {});
+  const float at_target = target < 0 ? -__builtin_inff() : Lane0(logits.Of(Load(logits_V + target, First(1))));
+  return {row.largest, row.sum, at_target};
+}
+template <class Row>
+RowStatistics StatisticsOfRow(const typename Row::Element* logits_V, int64_t V, int64_t target, float cap) {
+  return cap == 0 ? RowStatisticsOf<Row, false>(logits_V, V, target, cap)
+                  : RowStatisticsOf<Row, true>(logits_V, V, target, cap);
 }
 
 // Computes exponentials anew: those of a whole chunk would take twice the memory of its logits.
-template <class Row>
-void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float weight, float largest,
-                        float sum) {
+template <class Row, bool kCapped>
+void SoftmaxGradientRowOf(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, float weight,
+                          float largest, float sum) {
+  const Logits<kCapped> logits(cap);
   const Floats factor = Set(Row::kExponentFactor), shift = Set(-largest * Row::kExponentFactor);
   const Floats scale = Set(1.0f) / Set(sum) * Set(weight);
   const auto weighted = [&](int64_t i, auto lanes) {
-    return Row::Exponential(Fma(Load(logits_V + i, lanes), factor, shift)) * scale;
+    return Row::Exponential(Fma(logits.Of(Load(logits_V + i, lanes)), factor, shift)) * scale;
   };
-  const Floats at_target = target < 0 ? Zero() : weighted(target, First(1)) - Set(weight);
-  Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, weighted(i, lanes), lanes); });
+  const auto gradient = [&](int64_t i, Floats d_logit, auto lanes) {
+    return logits.Gradient(d_logit, Load(logits_V + i, lanes));
+  };
+  const Floats at_target = target < 0 ? Zero() : gradient(target, weighted(target, First(1)) - Set(weight), First(1));
+  Sweep(V, [&](int64_t i, auto lanes) { Row::Write(logits_V + i, gradient(i, weighted(i, lanes), lanes), lanes); });
   if (target >= 0) Row::Write(logits_V + target, at_target, First(1));
+}
+template <class Row>
+void SoftmaxGradientRow(typename Row::Element* logits_V, int64_t V, int64_t target, float cap, float weight,
+                        float largest, float sum) {
+  return cap == 0 ? SoftmaxGradientRowOf<Row, false>(logits_V, V, target, cap, weight, largest, sum)
+                  : SoftmaxGradientRowOf<Row, true>(logits_V, V, target, cap, weight, largest, sum);
 }
 
 template <class Row>
-constexpr SoftmaxRowKernelsOf<typename Row::Element> kRowKernels = {CrossEntropyRow<Row>, RowStatistics<Row>,
+constexpr SoftmaxRowKernelsOf<typename Row::Element> kRowKernels = {CrossEntropyRow<Row>, StatisticsOfRow<Row>,
                                                                     SoftmaxGradientRow<Row>};
 constexpr SoftmaxRowKernels kTable = {kRowKernels<F32Row>, kRowKernels<BF16Row>};
 

@@ -10,7 +10,7 @@
 //   TEMPER_SYNC_SHARED()                                    __syncthreads for shared memory: loads from memory go on
 //   WarpSize(), ShuffleXor(x, mask)                         32 lanes or 64: no kernel may assume either
 //   PackBf16(low, high)                                    rounds two f32 in one instruction, where there is one
-//   Exp, Exp2, Exp2Flush, Log, Erfc, Fma, Sqrt, Reciprocal  of f32; see below what they promise
+//   Exp, Exp2, Exp2Flush, Log, Erfc, Tanh, Fma, Sqrt, Reciprocal  of f32; see below what they promise
 // Contraction is off (-fmad=false, -ffp-contract=off): an fma stands where Fma is written.
 #pragma once
 
@@ -67,8 +67,8 @@ T ShuffleXor(T x, int mask) {
   return simt::ShuffleXor(x, mask, __LINE__);
 }
 
-// As wrong as CUDA's documentation allows its own to be (2, 1 and 4 units in the last place), so that a tolerance that
-// holds here holds there.
+// As wrong as CUDA's documentation allows its own to be (2, 1, 4 and 2 units in the last place), so that a tolerance
+// that holds here holds there.
 inline float Nudge(float x, int ulps) {
   if (!(std::fabs(x) >= 0x1p-120f) || std::isinf(x)) return x;
   const int32_t bits = std::bit_cast<int32_t>(x);
@@ -82,6 +82,10 @@ inline float Log(float x) {
 }
 inline float Erfc(float x) {
   return Nudge(std::erfc(x), 4);
+}
+inline float Tanh(float x) {
+  const float y = std::tanh(x);
+  return std::fabs(y) < 0.99f ? Nudge(y, 2) : y;  // never beyond 1
 }
 inline float Exp2(float x) {
   return x == 0 ? 1 : Nudge(std::exp2(x), 2);
@@ -219,6 +223,9 @@ __device__ inline float Log(float x) {
 }
 __device__ inline float Erfc(float x) {
   return erfcf(x);
+}
+__device__ inline float Tanh(float x) {
+  return tanhf(x);
 }
 __device__ inline float Exp2(float x) {
   return exp2f(x);

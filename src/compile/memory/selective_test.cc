@@ -61,7 +61,7 @@ Graph Block() {
   const ValueId z = build.RmsNorm(x, source("norm2.weight", {D}, Role::kWeight), 1e-5, "norm2");
   const ValueId gate = build.Linear(z, weight("gate", F, D), kNoValue, "gate");
   const ValueId up = build.Linear(z, weight("up", F, D), kNoValue, "up");
-  const ValueId h = build.Add(Op::kSwiglu, {gate, up}, {}, "swiglu")[0];
+  const ValueId h = build.Add(Op::kGlu, {gate, up}, {}, "swiglu")[0];
   const ValueId dropped = build.Add(Op::kDropout, {h, rng}, {{"p", 0.5}}, "dropout")[0];
   x = build.Sum(x, build.Linear(dropped, weight("down", D, F), kNoValue, "down"), "residual2");
   build.EnterBlock(kBlockAfter, "");
@@ -164,7 +164,7 @@ Graph RandomBlock(uint64_t seed) {
         values.push_back(build.RmsNorm(b, weight("n" + name, {D}), 1e-5, "norm" + name));
         break;
       case 2:
-        values.push_back(build.Add(Op::kSwiglu, {a, b}, {}, "swiglu" + name)[0]);
+        values.push_back(build.Add(Op::kGlu, {a, b}, {}, "swiglu" + name)[0]);
         break;
       case 3:
         values.push_back(build.Add(Op::kDropout, {b, rng}, {{"p", 0.5}}, "dropout" + name)[0]);

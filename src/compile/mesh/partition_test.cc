@@ -49,7 +49,7 @@ struct Net {
       const ValueId h = build.RmsNorm(x, Weight(p + "norm", {D}, train), 1e-5, "h");
       const ValueId gate = build.Linear(h, Weight(p + "gate", {F, D}, train), kNoValue, "gate");
       const ValueId up = build.Linear(h, Weight(p + "up", {F, D}, train), kNoValue, "up");
-      const ValueId y = build.Linear(build.Swiglu(gate, up, "mlp"), Weight(p + "down", {D, F}, train), kNoValue, "y");
+      const ValueId y = build.Linear(build.Glu(gate, up, "mlp"), Weight(p + "down", {D, F}, train), kNoValue, "y");
       x = build.Sum(x, y, "sum");
     }
     build.EnterBlock(kBlockAfter, "");
@@ -311,7 +311,7 @@ TEST(Partition, TellsOpsWhereTheirPartBegins) {
   // Dropout of what is split by columns and of what is split by tokens.
   std::vector<Node> nodes = net.graph.nodes();
   for (Node& node : nodes) {
-    if (node.op == Op::kSwiglu) {
+    if (node.op == Op::kGlu) {
       node = {.op = Op::kDropout,
               .inputs = {node.inputs[0], rng},
               .outputs = node.outputs,

@@ -20,7 +20,7 @@ class RingWriter {
   // `used`: per value, whether a node reads it.
   RingWriter(Graph* graph, const Node& node, const RingSpec& spec, const std::vector<bool>& used)
       : graph_(*graph), node_(node), spec_(spec), used_(used), part_(ContextPartOf(node.attributes, "row")) {
-    for (const char* key : {"heads", "kv_heads", "scale", "window", "row", "ranks", "index"}) {
+    for (const char* key : {"heads", "kv_heads", "scale", "window", "softcap", "row", "ranks", "index"}) {
       if (const AttributeValue* value = node.attributes.Find(key)) kept_.Set(key, *value);
     }
   }

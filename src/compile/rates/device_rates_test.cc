@@ -21,10 +21,10 @@ TEST(DeviceRates, SecondsAreLaunchAndArithmeticAndBytes) {
 TEST(DeviceRates, AnOpsOwnRateGoesBeforeItsClass) {
   DeviceRates rates;
   rates.SetClass(OpClass::kMemory, kBF16, {.bandwidth = {{Bytes{1}, 1e9}}});
-  rates.SetOp(Op::kSwiglu, OpClass::kMemory, kBF16, {.bandwidth = {{Bytes{1}, 2e9}}});
+  rates.SetOp(Op::kGlu, OpClass::kMemory, kBF16, {.bandwidth = {{Bytes{1}, 2e9}}});
   const Types two = {{kBF16, {10, 10}}, {kBF16, {10, 10}}}, one = {{kBF16, {10, 10}}};
   EXPECT_DOUBLE_EQ(rates.SecondsOf(Op::kAdd, two, one, {}).memory.v, 600 / 1e9);
-  EXPECT_DOUBLE_EQ(rates.SecondsOf(Op::kSwiglu, two, one, {}).memory.v, 600 / 2e9);
+  EXPECT_DOUBLE_EQ(rates.SecondsOf(Op::kGlu, two, one, {}).memory.v, 600 / 2e9);
 }
 
 TEST(DeviceRates, LorasProductsAreNarrow) {

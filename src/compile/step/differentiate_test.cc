@@ -152,13 +152,13 @@ TEST(Differentiate, SumsTheGradientsOfAValueUsedTwice) {
   twice.value(table).trainable = true;
   const ValueId token = build.TokenInput("token", DType::kI32, T);
   const ValueId x = build.Embedding(table, token, 0, "x");
-  const ValueId squared = build.Swiglu(x, x, "squared");
+  const ValueId squared = build.Glu(x, x, "squared");
   const ValueId sum = build.Sum(squared, squared, "sum");
   build.Add(Op::kLinearCrossEntropy, {sum, table, build.TokenInput("target", DType::kI32, T)}, {}, "loss",
             Role::kOutput);
   const Graph back = Differentiate(twice, false);
   EXPECT_TRUE(Verify(back).ok()) << Verify(back).message();
-  EXPECT_EQ(BackwardOps(back), (std::multiset<std::string>{"add", "add", "embedding_backward", "swiglu_backward"}));
+  EXPECT_EQ(BackwardOps(back), (std::multiset<std::string>{"add", "add", "embedding_backward", "glu_backward"}));
 }
 
 TEST(Differentiate, RandomOpsKeepTheirDrawsInTheBackward) {

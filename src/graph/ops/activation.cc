@@ -1,5 +1,5 @@
 // ReLU and GELU (exact by erf, or the tanh approximation: Hendrycks & Gimpel 2016). ReLU's backward needs only the sign
-// of its output, so the output can be what is kept.
+// of its output, so the output can be what is kept. Softcap, of the logits of decoding, has no backward.
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -15,6 +15,10 @@ Result<Types> InferBackward(const Types& in, const Attributes& a) {
   if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]))
     return BadOperands(Op::kGeluBackward, "two values of one type", in, a);
   return Types{in[0]};
+}
+Result<Types> InferSoftcap(const Types& in, const Attributes& a) {
+  if (!(a.Double("cap") > 0)) return BadOperands(Op::kSoftcap, "a cap > 0", in, a);
+  return Infer(in, a);
 }
 Cost CheapCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 1);
@@ -33,6 +37,7 @@ void GeluGradient(GradientSink& sink) {
       0, sink.Emit(Op::kGeluBackward, {sink.OutputGradient(0), sink.node().inputs[0]}, sink.node().attributes)[0]);
 }
 
+constexpr AttributeSpec kSoftcapAttributes[] = {Double("cap")};
 constexpr AttributeSpec kGeluAttributes[] = {Flag("tanh")};
 
 constexpr FlowOperand kActivationIn[] = {{"TF"}};
@@ -57,6 +62,14 @@ std::vector<MeasuredCase> MeasuredGeluBackward(DType dtype) {
 
 }  // namespace
 
+const OpRule kSoftcapRule = {.kind = OpKind::kElementwise,
+                             .attributes = kSoftcapAttributes,
+                             .infer = InferSoftcap,
+                             .shard = ShardElementwise,
+                             .flow = &kActivationFlow,
+                             .cost = GeluCost,
+                             .in_place_input = 0,
+                             .measured_as = Op::kGelu};
 const OpRule kReluRule = {.kind = OpKind::kElementwise,
                           .infer = Infer,
                           .gradient = ReluGradient,

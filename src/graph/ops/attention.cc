@@ -1,6 +1,7 @@
 // Attention: causal, grouped-query, isolated by document, optionally within a sliding window. Scores never reach
 // memory: the forward keeps only lse, the log of each row's sum of exponentials, from which the backward recomputes
-// them (Dao 2023, FlashAttention-2). attention_cached is the decoding form over a cache of earlier keys and values.
+// them (Dao 2023, FlashAttention-2). With a softcap c scores are c * tanh(score / c), after scaling (Gemma 2).
+// attention_cached is the decoding form over a cache of earlier keys and values.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -144,11 +145,11 @@ int CachedOverwrites(const Attributes&, int, int output) {
   return output == 0 ? -1 : 2 + output;
 }
 
-constexpr AttributeSpec kAttributes[] = {Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"),
-                                         OptionalSize("row")};
-constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_heads"),     Double("scale"),
-                                              OptionalSize("window"), OptionalSize("row"),  OptionalString("axes"),
-                                              OptionalSize("ranks"),  OptionalSize("index")};
+constexpr AttributeSpec kAttributes[] = {Size("heads"),          Size("kv_heads"),          Double("scale"),
+                                         OptionalSize("window"), OptionalDouble("softcap"), OptionalSize("row")};
+constexpr AttributeSpec kDealtAttributes[] = {Size("heads"),          Size("kv_heads"),          Double("scale"),
+                                              OptionalSize("window"), OptionalDouble("softcap"), OptionalSize("row"),
+                                              OptionalString("axes"), OptionalSize("ranks"),     OptionalSize("index")};
 
 // H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"), SharedBy("TH"), {"T"}};

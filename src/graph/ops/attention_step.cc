@@ -92,9 +92,9 @@ int BackwardOverwrites(const Attributes& a, int, int output) {
   return a.Flag("acc") && output == 0 ? 7 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Size("heads"),          Size("kv_heads"), Double("scale"),
-                                         OptionalSize("window"), Size("row"),      Size("ranks"),
-                                         Size("index"),          Size("origin"),   Flag("acc")};
+constexpr AttributeSpec kAttributes[] = {
+    Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"), OptionalDouble("softcap"),
+    Size("row"),   Size("ranks"),    Size("index"),   Size("origin"),         Flag("acc")};
 
 // As of attention (graph/ops/attention.cc); that the steps of a ring see all keys is for compile/mesh/verify_ring.h.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),

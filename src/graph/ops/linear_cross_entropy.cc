@@ -3,6 +3,8 @@
 // gradients of the loss sum right away. Full logits [T, V] never exist. The second pair is a LoRA branch on the head:
 // x2 = s * dropout(x) A^T, w2 = B.
 //
+// With a softcap c logits are c * tanh(logit / c) (Gemma 2).
+//
 // token_logprob is the same without weights and gradients, with the other sign.
 //
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
@@ -50,7 +52,8 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
     good = IsMatrix(x) && IsFloat(x) && IsMatrix(w) && x.dtype == w.dtype && x.dtype == in[0].dtype &&
            x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] && w.shape[0] == in[1].shape[0];
   }
-  good = good && GoodPart(in[1], a) && IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
+  good = good && GoodPart(in[1], a) && a.DoubleOr("softcap", 0) >= 0 &&
+         IsIndex(in[LossOperands::kTarget], in[0].shape[0]) &&
          (operands.weight < 0 || IsStatistic(in[At(operands.weight)], in[0]));
   if (!good) return BadOperands(op, wanted, in, a);
   Types out(At(operands.num_outputs));
@@ -179,11 +182,13 @@ int Overwrites(const Attributes& a, int, int output) {
 }
 
 constexpr AttributeSpec kAttributes[] = {
-    Flag("pair2"),         Flag("weighted"),      Flag("grad_x"),       Flag("grad_w"),        Flag("grad_x2"),
-    Flag("grad_w2"),       Flag("acc_w"),         Flag("acc_w2"),       OptionalSize("chunk"), OptionalString("axes"),
+    Flag("pair2"),         Flag("weighted"),          Flag("grad_x"),         Flag("grad_w"),
+    Flag("grad_x2"),       Flag("grad_w2"),           Flag("acc_w"),          Flag("acc_w2"),
+    OptionalSize("chunk"), OptionalDouble("softcap"), OptionalString("axes"), OptionalSize("ranks"),
+    OptionalSize("begin"), OptionalSize("whole")};
+constexpr AttributeSpec kLogprobAttributes[] = {
+    Flag("pair2"),         OptionalSize("chunk"), OptionalDouble("softcap"), OptionalString("axes"),
     OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
-constexpr AttributeSpec kLogprobAttributes[] = {Flag("pair2"),         OptionalSize("chunk"), OptionalString("axes"),
-                                                OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
 constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"Vd"},

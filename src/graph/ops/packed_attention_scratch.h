@@ -33,8 +33,8 @@ inline PackedScratch PackedScratchOf(const TensorType& q, const Attributes& a, b
   const int64_t tokens = q.shape[0], heads = a.Int("heads"), head_dim = q.shape[1] / heads;
   const int64_t row = std::min(tokens, a.IntOr("row", tokens));
   constexpr int64_t kMostElements = int64_t{1} << 31;  // tables are of 32 bits
-  if (q.dtype != DType::kBF16 || head_dim % 16 != 0 || head_dim > 128 || a.IntOr("window", 0) > 0 || a.Has("axes") ||
-      tokens == 0 || tokens % row != 0) {
+  if (q.dtype != DType::kBF16 || head_dim % 16 != 0 || head_dim > 128 || a.IntOr("window", 0) > 0 ||
+      a.DoubleOr("softcap", 0) != 0 || a.Has("axes") || tokens == 0 || tokens % row != 0) {
     return s;
   }
   s.piece_tokens = std::min(tokens, std::max(row, kPackedPieceTokens / row * row));

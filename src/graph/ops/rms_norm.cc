@@ -1,7 +1,8 @@
 // RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019; transformers, LlamaRMSNorm).
 // Grouped: a norm of its own for every w's width of a row's elements, as the norms of each head's q and k are
-// (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups.
-// Its backward takes the residual's gradient as `acc`, which saves a pass over the activations.
+// (transformers, Qwen3RMSNorm of q_norm); rstd is then [T, G], G groups. plus_one: 1 + w in the place of w
+// (transformers, Gemma2RMSNorm). Its backward takes the residual's gradient as `acc`, which saves a pass over the
+// activations.
 #include <fmt/core.h>
 
 #include "graph/ops/measured.h"
@@ -44,7 +45,9 @@ void Gradient(GradientSink& sink) {
   if (acc_w != kNoValue) inputs.push_back(acc_w);
   Attributes attributes = {
       {"acc", int64_t{acc != kNoValue}}, {"grad_w", int64_t{sink.Needs(1)}}, {"acc_w", int64_t{acc_w != kNoValue}}};
-  if (node.attributes.Flag("grouped")) attributes.Set("grouped", int64_t{1});
+  for (const char* form : {"grouped", "plus_one"}) {
+    if (node.attributes.Flag(form)) attributes.Set(form, int64_t{1});
+  }
   const auto outputs = sink.Emit(Op::kRmsNormBackward, inputs, std::move(attributes));
   if (sink.Needs(0)) sink.Deliver(0, outputs[0]);
   if (sink.Needs(1)) sink.Deliver(1, outputs[1]);
@@ -93,8 +96,9 @@ int Overwrites(const Attributes& a, int num_inputs, int output) {
   return a.Flag("acc_w") ? num_inputs - 1 : -1;
 }
 
-constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("grouped")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w"), Flag("grouped")};
+constexpr AttributeSpec kAttributes[] = {Double("eps"), Flag("grouped"), Flag("plus_one")};
+constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"), Flag("grad_w"), Flag("acc_w"), Flag("grouped"),
+                                                 Flag("plus_one")};
 
 constexpr FlowOperand kForwardIn[] = {{"Td"}, {"d"}};
 constexpr FlowOutput kForwardOut[] = {{"Td", {Factors({0, 1})}}, {"T", {Factors({0})}}};

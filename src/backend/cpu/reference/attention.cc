@@ -1,17 +1,19 @@
 // Scaled dot-product attention: causal, grouped-query, isolated by document, optionally in a sliding window.
 // Token i sees tokens [max(document_start[i], i - window + 1 if window > 0), i] and itself is the last of them.
-// lse[i, h] is the natural log of the sum of exp of the scaled scores that i sees.
+// Scores are scaled, and capped where there is a softcap. lse[i, h] is the natural log of the sum of exp of those that
+// i sees.
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/softcap.h"
 
 namespace temper::reference {
 namespace {
 
 struct Heads {
   int64_t H, K, E, group, window;  // group = H / K query heads share a key head
-  double scale;
+  double scale, cap;
 
   explicit Heads(const Call& call)
       : H(call.attributes().Int("heads")),
@@ -19,7 +21,8 @@ struct Heads {
         E(call.In(0).columns() / H),
         group(H / K),
         window(call.attributes().IntOr("window", 0)),
-        scale(call.attributes().Double("scale")) {}
+        scale(call.attributes().Double("scale")),
+        cap(call.attributes().DoubleOr("softcap", 0)) {}
 
   int64_t QueryAt(int64_t t, int64_t h) const { return (t * H + h) * E; }
   int64_t KeyAt(int64_t t, int64_t h) const { return (t * K + h / group) * E; }
@@ -47,7 +50,7 @@ Status Attention(const Call& call) {
     for (int64_t h = 0; h < heads.H; ++h) {
       double max = -INFINITY, sum = 0;
       for (int64_t s = begin; s <= t; ++s) {
-        score[s] = heads.scale * Dot(q, heads.QueryAt(t, h), k, heads.KeyAt(s, h), E);
+        score[s] = Capped(heads.scale * Dot(q, heads.QueryAt(t, h), k, heads.KeyAt(s, h), E), heads.cap);
         max = std::max(max, score[s]);
       }
       for (int64_t s = begin; s <= t; ++s) sum += std::exp(score[s] - max);
@@ -63,7 +66,7 @@ Status Attention(const Call& call) {
   return OkStatus();
 }
 
-// With p = exp(score - lse), d_p = d_o . v, delta = d_o . o:  d_s = p * (d_p - delta),
+// With p = exp(score - lse), d_p = d_o . v, delta = d_o . o:  d_s = p * (d_p - delta) * the cap's slope,
 // d_q = scale * sum over keys of d_s * k,  d_k = scale * sum over queries of d_s * q,  d_v = sum over queries of p *
 // d_o.
 Status AttentionBackward(const Call& call) {
@@ -80,8 +83,9 @@ Status AttentionBackward(const Call& call) {
       const double delta = Dot(d_o, at_q, o, at_q, E);
       for (int64_t s = heads.FirstSeen(t, document_start_T.Int(t)); s <= t; ++s) {
         const int64_t at_k = heads.KeyAt(s, h);
-        const double p = std::exp(heads.scale * Dot(q, at_q, k, at_k, E) - lse_TH[t * heads.H + h]);
-        const double d_s = p * (Dot(d_o, at_q, v, at_k, E) - delta);
+        const double score = Capped(heads.scale * Dot(q, at_q, k, at_k, E), heads.cap);
+        const double p = std::exp(score - lse_TH[t * heads.H + h]);
+        const double d_s = p * (Dot(d_o, at_q, v, at_k, E) - delta) * CapSlope(score, heads.cap);
         for (int64_t e = 0; e < E; ++e) {
           sum_q[at_q + e] += heads.scale * d_s * k[at_k + e];
           sum_k[at_k + e] += heads.scale * d_s * q[at_q + e];

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/softcap.h"
 
 namespace temper::reference {
 namespace {
@@ -24,7 +25,7 @@ Status AttentionCached(const Call& call) {
   const int64_t S = q.rows(), C = k.rows(), length = length_1.Int(0);
   const int64_t H = call.attributes().Int("heads"), K = call.attributes().Int("kv_heads"), E = q.columns() / H;
   const int64_t group = H / K, window = call.attributes().IntOr("window", 0);
-  const double scale = call.attributes().Double("scale");
+  const double scale = call.attributes().Double("scale"), cap = call.attributes().DoubleOr("softcap", 0);
   if (length < 0 || length + S > C) {
     return InvalidArgument(fmt::format("{} new tokens do not fit after {} in a cache of {}", S, length, C));
   }
@@ -39,7 +40,7 @@ Status AttentionCached(const Call& call) {
       for (int64_t s = first; s <= last; ++s) {
         double dot = 0;
         for (int64_t e = 0; e < E; ++e) dot += q[at_q + e] * k[(s * K + h / group) * E + e];
-        score[s] = scale * dot;
+        score[s] = Capped(scale * dot, cap);
         max = std::max(max, score[s]);
       }
       for (int64_t s = first; s <= last; ++s) sum += std::exp(score[s] - max);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/softcap.h"
 #include "graph/ops/context_attributes.h"
 
 namespace temper::reference {
@@ -11,7 +12,7 @@ namespace {
 
 struct Step {
   int64_t H, K, E, group, window;  // group = H / K query heads share a key head
-  double scale;
+  double scale, cap;
   ContextPart queries, keys;
 
   Step(const Attributes& a, const Operand& q)
@@ -21,6 +22,7 @@ struct Step {
         group(H / K),
         window(a.IntOr("window", 0)),
         scale(a.Double("scale")),
+        cap(a.DoubleOr("softcap", 0)),
         queries(ContextPartOf(a, "row")),
         keys(ContextPartOf(a, "row", "origin")) {}
 
@@ -55,7 +57,7 @@ Status AttentionStep(const Call& call) {
       const double lse_before = acc ? call.In(5)[t * step.H + h] : -INFINITY;
       double max = lse_before;
       for (int64_t s = begin; s < end; ++s) {
-        score[s] = step.scale * Dot(q, step.QueryAt(t, h), k, step.KeyAt(s, h), E);
+        score[s] = Capped(step.scale * Dot(q, step.QueryAt(t, h), k, step.KeyAt(s, h), E), step.cap);
         max = std::max(max, score[s]);
       }
       double sum = std::exp(lse_before - max);
@@ -88,8 +90,9 @@ Status AttentionStepBackward(const Call& call) {
       const double delta = Dot(d_o, at_q, o, at_q, E);
       for (int64_t s = step.FirstKey(t, document_start_T.Int(t)); s < step.EndKey(t); ++s) {
         const int64_t at_k = step.KeyAt(s, h);
-        const double p = std::exp(step.scale * Dot(q, at_q, k, at_k, E) - lse_TH[t * step.H + h]);
-        const double d_s = p * (Dot(d_o, at_q, v, at_k, E) - delta);
+        const double score = Capped(step.scale * Dot(q, at_q, k, at_k, E), step.cap);
+        const double p = std::exp(score - lse_TH[t * step.H + h]);
+        const double d_s = p * (Dot(d_o, at_q, v, at_k, E) - delta) * CapSlope(score, step.cap);
         for (int64_t e = 0; e < E; ++e) {
           sum_q[at_q + e] += step.scale * d_s * k[at_k + e];
           sum_k[at_k + e] += step.scale * d_s * q[at_q + e];

@@ -1,9 +1,9 @@
 // The head and its loss in one: logits = x w^T + x2 w2^T (the second pair is a LoRA of the head), and
 // loss[t] = logsumexp(logits[t]) - logits[t, target[t]]; a token with target < 0 is not supervised: no loss, no
 // gradient. A token's weight, where there are some, scales its loss. The gradients are those of the SUM of the losses:
-// d_logits = weight * (softmax(logits) - onehot(target)). token_logprob stores -loss.
-// Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the statistics of each chunk of rows
-// (graph/ops/loss_scratch.h) between its logits and its gradients.
+// d_logits = weight * (softmax(logits) - onehot(target)), times the slope of the cap where logits are capped.
+// token_logprob stores -loss. Where ranks share the vocabulary, w has the words from `begin` on; ranks gather the
+// statistics of each chunk of rows (graph/ops/loss_scratch.h) between its logits and its gradients.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "backend/cpu/loss_statistics.h"
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/softcap.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/loss_scratch.h"
 
@@ -74,6 +75,7 @@ Status Run(const Call& call, double sign) {
   const auto weight_of = [&](int64_t t) { return operands.weight < 0 ? 1.0 : call.In(operands.weight)[t]; };
   const int64_t T = call.In(0).type().shape[0], V = call.In(1).type().shape[0];
   const int64_t begin = a.IntOr("begin", 0), whole = a.IntOr("whole", V);
+  const double cap = a.DoubleOr("softcap", 0);
   int64_t supervised = 0;
   for (int64_t t = 0; t < T; ++t) {
     if (target_T.Int(t) >= whole) {
@@ -133,7 +135,9 @@ Status Run(const Call& call, double sign) {
     };
     for_rows([&](int64_t t, int64_t i) {
       double* const logit_V = logit_NV + i * V;
-      for (int64_t v = 0; v < V; ++v) logit_V[v] = pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0);
+      for (int64_t v = 0; v < V; ++v) {
+        logit_V[v] = Capped(pairs[0].Logit(t, v) + (pair2 ? pairs[1].Logit(t, v) : 0), cap);
+      }
       if (exchange != nullptr) {
         TakeStatistics(logit_V, V, WordOf(target_T, t, begin, V), mine_N3 + i * kLossStatistics);
       }
@@ -149,7 +153,7 @@ Status Run(const Call& call, double sign) {
       std::fill(sum_x, sum_x + D + R, 0.0);
       for (int64_t v = 0; v < V; ++v) {
         const double d_logit = weight_of(t) * (std::exp(logit_V[v] - row.largest) / row.sum - (v == word ? 1 : 0));
-        for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit);
+        for (const Pair& pair : pairs) pair.AddGradient(t, v, d_logit * CapSlope(logit_V[v], cap));
       }
       // Ranks store the same bits whatever kernels they have: these multiply in f32.
       const double loss = exchange == nullptr ? weight_of(t) * row.loss

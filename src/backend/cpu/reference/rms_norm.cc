@@ -1,13 +1,27 @@
 // RMSNorm (Zhang and Sennrich 2019) as HF's LlamaRMSNorm: y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps).
-// HF rounds x * rstd to the dtype of x before the product with w; here y is rounded once.
+// HF rounds x * rstd to the dtype of x before the product with w; here y is rounded once. plus_one: w is 1 + the
+// operand.
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
 
 namespace temper::reference {
+namespace {
+
+// What scales element d of a row.
+struct Factors {
+  Operand w_D;
+  double plus;
+  Factors(const Call& call, int input) : w_D(call.In(input)), plus(call.attributes().Flag("plus_one")) {}
+  double operator[](int64_t d) const { return w_D[d] + plus; }
+  int64_t elements() const { return w_D.elements(); }
+};
+
+}  // namespace
 
 Status RmsNorm(const Call& call) {
-  const Operand x_TD = call.In(0), w_D = call.In(1), y_TD = call.Out(0), rstd_T = call.Out(1);
+  const Operand x_TD = call.In(0), y_TD = call.Out(0), rstd_T = call.Out(1);
+  const Factors w_D(call, 1);
   const double eps = call.attributes().Double("eps");
   const int64_t T = rstd_T.elements(), D = w_D.elements();  // a group counts as a row
   for (int64_t t = 0; t < T; ++t) {
@@ -22,7 +36,8 @@ Status RmsNorm(const Call& call) {
 
 // With g = d_y * w and n = x * rstd:  d_x = rstd * (g - n * mean(g * n)) + acc,  d_w = sum over t of d_y * n, + acc_w.
 Status RmsNormBackward(const Call& call) {
-  const Operand d_y_TD = call.In(0), x_TD = call.In(1), w_D = call.In(2), rstd_T = call.In(3), d_x_TD = call.Out(0);
+  const Operand d_y_TD = call.In(0), x_TD = call.In(1), rstd_T = call.In(3), d_x_TD = call.Out(0);
+  const Factors w_D(call, 2);
   const bool acc = call.attributes().Flag("acc"), acc_w = call.attributes().Flag("acc_w");
   const int64_t T = rstd_T.elements(), D = w_D.elements();
   // First d_w, which reads what d_x may overwrite.

@@ -1,50 +1,68 @@
-// Loops of gelu and swiglu. One pass over memory; about 20 operations per element beside it.
+// Loops of gelu, glu and softcap. One pass over memory; about 20 operations per element beside it.
 #pragma once
 
 namespace temper {
 namespace {
 
-template <class T>
-void GeluErf(const T* x, T* y, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) {
-    const Floats a = Load(x + i, lanes);
-    Store(y + i, a * NormalOf(a).cumulative, lanes);
-  });
-}
+// An activation at a point. Each below is a struct with Value(x), and At(x) for backward loops.
+struct Curve {
+  Floats value, slope;
+};
 
-template <class T>
-void GeluErfBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) {
-    const Floats a = Load(x + i, lanes);
+struct GeluErf {
+  static TEMPER_INLINE Floats Value(Floats a) { return a * NormalOf(a).cumulative; }
+  static TEMPER_INLINE Curve At(Floats a) {
     const Normal normal = NormalOf(a);
-    Store(d_x + i, Load(d_y + i, lanes) * Fma(a, normal.density, normal.cumulative), lanes);
-  });
-}
+    return {a * normal.cumulative, Fma(a, normal.density, normal.cumulative)};
+  }
+};
 
 // (1 + tanh z) / 2 is the logistic function at 2z, 2z = kTwiceRoot * (x + kCubic x^3), without cancellation at any z.
 constexpr float kTwiceRoot = 1.59576912f;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715f;
 
-template <class T>
-void GeluTanh(const T* x, T* y, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) {
-    const Floats a = Load(x + i, lanes);
+struct GeluTanh {
+  static TEMPER_INLINE Floats Value(Floats a) {
     const Floats twice_z = Set(kTwiceRoot) * Fma(a * a * a, Set(kCubic), a);
-    Store(y + i, a * LogisticOf(twice_z).s, lanes);
-  });
-}
-
-// d/dx x s(2z) = s + x s (1 - s) (2z)'.
-template <class T>
-void GeluTanhBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
-  Sweep(n, [=](int64_t i, auto lanes) {
+    return a * LogisticOf(twice_z).s;
+  }
+  // d/dx x s(2z) = s + x s (1 - s) (2z)'.
+  static TEMPER_INLINE Curve At(Floats x) {
     // Beyond 30 the slope is 0 or 1, and the powers of x might overflow.
-    const Floats a = AtLeast(-30.0f, AtMost(30.0f, Load(x + i, lanes))), square = a * a;
+    const Floats a = AtLeast(-30.0f, AtMost(30.0f, x)), square = a * a;
     const Floats twice_z = Set(kTwiceRoot) * Fma(square * a, Set(kCubic), a);
     const Floats inner = Set(kTwiceRoot) * Fma(square, Set(3 * kCubic), Set(1.0f));
     const Logistic l = LogisticOf(twice_z);
-    const Floats slope = Fma(a * l.complement * inner, l.s, l.s);
+    return {x * l.s, Fma(a * l.complement * inner, l.s, l.s)};
+  }
+};
+
+template <class Gelu, class T>
+void GeluLoop(const T* x, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Gelu::Value(Load(x + i, lanes)), lanes); });
+}
+
+template <class Gelu, class T>
+void GeluBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats slope = Gelu::At(Load(x + i, lanes)).slope;
     Store(d_x + i, Load(d_y + i, lanes) * slope, lanes);
+  });
+}
+
+template <class Gelu, class T>
+void Geglu(const T* gate, const T* up, T* h, int64_t n) {
+  Sweep(n,
+        [=](int64_t i, auto lanes) { Store(h + i, Gelu::Value(Load(gate + i, lanes)) * Load(up + i, lanes), lanes); });
+}
+
+template <class Gelu, class T>
+void GegluBackward(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats d = Load(d_h + i, lanes), u = Load(up + i, lanes);
+    const Curve curve = Gelu::At(Load(gate + i, lanes));
+    Store(d_gate + i, d * u * curve.slope, lanes);
+    Store(d_up + i, d * curve.value, lanes);
   });
 }
 
@@ -66,6 +84,11 @@ void SwigluBackward(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up
     Store(d_gate + i, d_s * u * Fma(a, l.complement, Set(1.0f)), lanes);
     Store(d_up + i, d_s * a, lanes);
   });
+}
+
+template <class T>
+void Softcap(const T* x, float cap, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, Set(cap) * Tanh(Load(x + i, lanes) * Set(1 / cap)), lanes); });
 }
 
 }  // namespace

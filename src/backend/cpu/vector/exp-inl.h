@@ -1,4 +1,4 @@
-// exp and functions made from it: the logistic function and the Gaussian tail. u is f32's unit roundoff, 2^-24.
+// exp and functions made from it: the logistic function, tanh, the Gaussian tail. u is f32's unit roundoff, 2^-24.
 #pragma once
 
 namespace temper {
@@ -50,6 +50,25 @@ TEMPER_VEC Logistic LogisticOf(Floats x) {
   const Floats e = Exp(Zero() - x);
   const Floats s = Set(1.0f) / (Set(1.0f) + e);
   return {s, AtMostOne(e * s)};
+}
+
+// tanh(x) = e / (e + 2) with e = exp(2x) - 1, within 6u, relative, at any x; NaN stays NaN. Beyond 10 it is 1 in f32. e
+// is taken without cancellation: with 2x = n ln 2 + r, e = 2^n (exp(r) - 1) + (2^n - 1), of which the second term is
+// exact, the first within 1.5u of r, and neither is more than 3 times e. The quotient halves what e lost where |e| > 2.
+TEMPER_VEC Floats Tanh(Floats x) {
+  const Floats twice = AtLeast(-20.0f, AtMost(20.0f, x + x));
+  const Floats n = RoundToInteger(twice * Set(1.44269504f));
+  Floats r = Fma(n, Set(-0x1.62e4p-1f), twice);
+  r = Fma(n, Set(-0x1.7f7d1cp-20f), r);
+  Floats p = Set(1.0f / 5040);
+  p = Fma(p, r, Set(1.0f / 720));
+  p = Fma(p, r, Set(1.0f / 120));
+  p = Fma(p, r, Set(1.0f / 24));
+  p = Fma(p, r, Set(1.0f / 6));
+  p = Fma(p, r, Set(0.5f));
+  const Floats small = Fma(p * r, r, r), power = TimesPowerOfTwo(Set(1.0f), n);
+  const Floats e = Fma(small, power, power - Set(1.0f));
+  return e / (e + Set(2.0f));
 }
 
 // The standard normal distribution at x: density phi, and Phi = P(X < x) with a small relative error in both tails.

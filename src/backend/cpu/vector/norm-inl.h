@@ -9,7 +9,14 @@ TEMPER_VEC float ReciprocalRoot(double x) {
   return static_cast<float>(1.0 / __builtin_sqrt(x));
 }
 
-template <class T>
+// What scales lanes from element i on.
+template <bool kPlusOne, class T, class Lanes>
+TEMPER_VEC Floats ScaleAt(const T* w, int64_t i, Lanes lanes) {
+  if constexpr (kPlusOne) return Load(w + i, lanes) + Set(1.0f);
+  return Load(w + i, lanes);
+}
+
+template <class T, bool kPlusOne = false>
 void RmsNorm(const T* x_TD, const T* w, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T) {
   for (int64_t t = 0; t < rows; ++t) {
     const T* const x = x_TD + t * D;
@@ -20,11 +27,13 @@ void RmsNorm(const T* x_TD, const T* w, double eps, int64_t rows, int64_t D, T* 
     });
     const float rstd = ReciprocalRoot(static_cast<double>(squares) / static_cast<double>(D) + eps);
     rstd_T[t] = rstd;
-    Sweep(D, [=](int64_t i, auto lanes) { Store(y + i, Load(x + i, lanes) * Set(rstd) * Load(w + i, lanes), lanes); });
+    Sweep(D, [=](int64_t i, auto lanes) {
+      Store(y + i, Load(x + i, lanes) * Set(rstd) * ScaleAt<kPlusOne>(w, i, lanes), lanes);
+    });
   }
 }
 
-template <class T>
+template <class T, bool kPlusOne = false>
 void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rstd_T, const T* acc_TD, int64_t rows,
                      int64_t D, T* d_x_TD, float* d_w) {
   if (d_w != nullptr) Sweep(D, [=](int64_t i, auto lanes) { Store(d_w + i, Zero(), lanes); });
@@ -33,14 +42,15 @@ void RmsNormBackward(const T* d_y_TD, const T* x_TD, const T* w, const float* rs
     const T* const acc = acc_TD == nullptr ? nullptr : acc_TD + t * D;
     T* const d_x = d_x_TD + t * D;
     const float rstd = rstd_T[t];
-    const float dot =
-        Total(D, [=](int64_t i, auto lanes) { return Load(d_y + i, lanes) * Load(w + i, lanes) * Load(x + i, lanes); });
+    const float dot = Total(D, [=](int64_t i, auto lanes) {
+      return Load(d_y + i, lanes) * ScaleAt<kPlusOne>(w, i, lanes) * Load(x + i, lanes);
+    });
     const float along_x = -rstd * rstd * rstd * (dot / static_cast<float>(D));
     Sweep(D, [=](int64_t i, auto lanes) {
       const Floats a = Load(x + i, lanes), d = Load(d_y + i, lanes);
       Floats sum = acc == nullptr ? Zero() : Load(acc + i, lanes);
       sum = Fma(a, Set(along_x), sum);
-      Store(d_x + i, Fma(d * Load(w + i, lanes), Set(rstd), sum), lanes);
+      Store(d_x + i, Fma(d * ScaleAt<kPlusOne>(w, i, lanes), Set(rstd), sum), lanes);
       if (d_w != nullptr) Store(d_w + i, Fma(d, a * Set(rstd), Load(d_w + i, lanes)), lanes);
     });
   }

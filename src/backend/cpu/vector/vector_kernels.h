@@ -43,15 +43,22 @@ struct VectorKernelsOf {
   void (*gelu_erf_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
   void (*gelu_tanh)(const T* x, T* y, int64_t n);
   void (*gelu_tanh_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
-  void (*swiglu)(const T* gate, const T* up, T* h, int64_t n);
-  void (*swiglu_backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);
+  struct Glu {
+    void (*forward)(const T* gate, const T* up, T* h, int64_t n);
+    void (*backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);
+  };
+  Glu swiglu, geglu_erf, geglu_tanh;
+  void (*softcap)(const T* x, float cap, T* y, int64_t n);
   // Elements [begin, begin + n) of the value; x and y point at the first of them. REQUIRES: begin % 64 == 0.
   void (*dropout)(const DropoutDraws& draws, const T* x, T* y, int64_t begin, int64_t n);
 
-  void (*rms_norm)(const T* x_TD, const T* w_D, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T);
-  // acc_TD and d_w_D may be nullptr; d_w_D is overwritten with the sum over these rows.
-  void (*rms_norm_backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* rstd_T, const T* acc_TD,
-                            int64_t rows, int64_t D, T* d_x_TD, float* d_w_D);
+  struct RmsNorm {
+    void (*forward)(const T* x_TD, const T* w_D, double eps, int64_t rows, int64_t D, T* y_TD, float* rstd_T);
+    // acc_TD and d_w_D may be nullptr; d_w_D is overwritten with the sum over these rows.
+    void (*backward)(const T* d_y_TD, const T* x_TD, const T* w_D, const float* rstd_T, const T* acc_TD, int64_t rows,
+                     int64_t D, T* d_x_TD, float* d_w_D);
+  };
+  RmsNorm rms_norm, rms_norm_plus_one;
   void (*layer_norm)(const T* x_TD, const T* w_D, const T* b_D, double eps, int64_t rows, int64_t D, T* y_TD,
                      float* mean_T, float* rstd_T);
   // As above; d_w_D and d_b_D are both set or both nullptr.

@@ -13,7 +13,7 @@ constexpr int64_t kMostHeadDim = kBlockThreads;  // an output column per thread
 
 struct CachedHeads {
   int64_t tokens, capacity, heads, kv_heads, E, window;
-  float scale;
+  float scale, cap;  // cap 0: none
   // Whether the new tokens fit behind `length` earlier ones: what cannot be trusted of the data.
   __device__ bool Fits(int64_t length) const { return length >= 0 && length <= capacity - tokens; }
 };
@@ -49,6 +49,7 @@ __global__ void AttendToCache(const T* q, const T* k, const T* v, const int* len
       float dot = 0;
       for (int64_t e = 0; e < E; ++e) dot = Fma(query[e], Get(k + s * stride + head_at + e), dot);
       score = heads.scale * dot;
+      if (heads.cap != 0) score = heads.cap * Tanh(score / heads.cap);
     }
     const float before = largest;
     largest = Max()(largest, ReduceBlock<Max, float>(score, scratch));
@@ -75,7 +76,8 @@ std::unique_ptr<Kernel> MakeAttentionCached(const KernelSpec& spec, const Contex
                              .kv_heads = a.Int("kv_heads"),
                              .E = spec.inputs[0].shape[1] / a.Int("heads"),
                              .window = a.IntOr("window", 0),
-                             .scale = static_cast<float>(a.Double("scale"))};
+                             .scale = static_cast<float>(a.Double("scale")),
+                             .cap = static_cast<float>(a.DoubleOr("softcap", 0))};
   if (!IsCompute(spec.inputs[0]) || heads.E > kMostHeadDim) return nullptr;
   Faults::Word fault = context.faults->Register([heads](int64_t) {
     return std::to_string(heads.tokens) + " new tokens do not fit after those in a cache of " +

@@ -41,10 +41,10 @@ struct MatrixTile {
   static_assert(kRowsAtOnce % 8 == 0);
 };
 
-// Products read whole chunks of 16 bytes; the largest score is found
-// before scores are scaled, and scaling must keep their order.
+// Products read whole chunks of 16 bytes; the largest score is found before scores are scaled, and scaling must keep
+// their order. Capped scores are left to the other kernels.
 inline bool FitsMatrixTiles(const Heads& heads) {
-  return heads.E <= 128 && heads.E % 8 == 0 && heads.scale > 0;
+  return heads.E <= 128 && heads.E % 8 == 0 && heads.scale > 0 && heads.cap == 0;
 }
 inline unsigned BlocksOf(int64_t rows, int per_block) {
   return static_cast<unsigned>((rows + per_block - 1) / per_block);

@@ -9,7 +9,11 @@ namespace temper::gpu {
 struct Heads {
   int64_t tokens, heads, kv_heads, E, window;
   float scale;
+  float cap = 0;  // of scaled scores: cap * tanh(score / cap); 0: none
 
+  __device__ float Capped(float score) const { return cap == 0 ? score : cap * Tanh(score / cap); }
+  // d of a capped score by that of the score.
+  __device__ float CapSlope(float capped) const { return cap == 0 ? 1.0f : (1 - capped / cap) * (1 + capped / cap); }
   __device__ int64_t KvHead(int64_t h) const { return h / (heads / kv_heads); }
   // The first key that query t sees: never outside [0, t], whatever the data says.
   __device__ int64_t FirstSeen(const int* document_start_T, int64_t t) const {
@@ -25,7 +29,8 @@ inline Heads HeadsOf(const TensorType& q, const Attributes& a) {
           .kv_heads = a.Int("kv_heads"),
           .E = q.shape[1] / a.Int("heads"),
           .window = a.IntOr("window", 0),
-          .scale = static_cast<float>(a.Double("scale"))};
+          .scale = static_cast<float>(a.Double("scale")),
+          .cap = static_cast<float>(a.DoubleOr("softcap", 0))};
 }
 
 // R: the type of the outputs; T, or f32 if they go on to other steps. They may overwrite the earlier ones.

@@ -12,13 +12,16 @@ struct Case {
   std::vector<int64_t> documents;  // lengths
   int64_t heads, kv_heads, E, window;
   double spread = 1;  // of q and k: large ones make rows that look at one key
+  double softcap = 0;
 
   int64_t tokens() const {
     int64_t T = 0;
     for (int64_t n : documents) T += n;
     return T;
   }
-  AttentionShape shape() const { return {tokens(), heads, kv_heads, E, 1 / std::sqrt(static_cast<double>(E))}; }
+  AttentionShape shape() const {
+    return {tokens(), heads, kv_heads, E, 1 / std::sqrt(static_cast<double>(E)), softcap};
+  }
 };
 
 const std::vector<Case>& Cases() {
@@ -40,6 +43,8 @@ const std::vector<Case>& Cases() {
       {"head_dim 256", {9, 20}, 2, 1, 256, 0},
       {"odd head_dim", {37}, 1, 1, 7, 0},
       {"sharp", {100}, 2, 1, 64, 0, 6.0},
+      {"capped", {37, 3}, 4, 2, 64, 0, 3.0, 2.0},
+      {"capped, window, head_dim 256", {29}, 2, 1, 256, 20, 6.0, 50.0},
   };
   return cases;
 }
@@ -50,6 +55,7 @@ struct Scene {
 
   Scene(const Case& c, DType dtype)
       : attributes({{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"window", c.window}, {"scale", c.shape().scale}}) {
+    if (c.softcap > 0) attributes.Set("softcap", c.softcap);
     const int64_t T = c.tokens();
     inputs.push_back(RandomTensor({dtype, {T, c.heads * c.E}}, 1, c.spread));
     inputs.push_back(RandomTensor({dtype, {T, c.kv_heads * c.E}}, 2, c.spread));
@@ -147,13 +153,16 @@ TEST(GpuAttention, RefusesDocumentsThatDoNotNameTheirFirstToken) {
 
 struct CachedCase {
   int64_t tokens, cache, length, heads, kv_heads, E, window;
+  double softcap = 0;
 };
 
 Attributes AttributesOf(const CachedCase& c) {
-  return {{"heads", c.heads},
-          {"kv_heads", c.kv_heads},
-          {"window", c.window},
-          {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+  Attributes a = {{"heads", c.heads},
+                  {"kv_heads", c.kv_heads},
+                  {"window", c.window},
+                  {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
+  if (c.softcap > 0) a.Set("softcap", c.softcap);
+  return a;
 }
 
 // Rows of the caches that hold nothing yet are NaN.
@@ -173,9 +182,9 @@ TestTensors CachedInputs(const CachedCase& c, DType dtype) {
 }
 
 TEST(GpuAttentionCached, MatchesTheScalarTwin) {
-  constexpr CachedCase kCases[] = {{1, 40, 0, 4, 2, 32, 0},    {1, 40, 39, 4, 2, 64, 0},  {1, 700, 650, 6, 2, 64, 0},
-                                   {5, 64, 31, 4, 4, 48, 0},   {2, 64, 31, 12, 2, 16, 9}, {40, 64, 0, 4, 2, 64, 0},
-                                   {3, 300, 257, 2, 1, 256, 0}};
+  constexpr CachedCase kCases[] = {
+      {1, 40, 0, 4, 2, 32, 0},   {1, 40, 39, 4, 2, 64, 0}, {1, 700, 650, 6, 2, 64, 0},  {5, 64, 31, 4, 4, 48, 0},
+      {2, 64, 31, 12, 2, 16, 9}, {40, 64, 0, 4, 2, 64, 0}, {3, 300, 257, 2, 1, 256, 0}, {3, 90, 60, 4, 2, 64, 20, 1.0}};
   for (DType dtype : {DType::kBF16, DType::kF32}) {
     for (const CachedCase& c : kCases) {
       const Attributes attributes = AttributesOf(c);

@@ -45,7 +45,7 @@ __global__ void AttentionTiles(ForwardOperands<T, R> x, Heads heads, Sees sees, 
       const int key = lane + S::kLanes * j;
       const int64_t s = k_begin + key;
       const bool seen = key < S::kRows && s >= first && s < end;
-      score[j] = seen ? heads.scale * Dot<S>(q_tile, row, kv_tile, key, E) : -INFINITY;
+      score[j] = seen ? heads.Capped(heads.scale * Dot<S>(q_tile, row, kv_tile, key, E)) : -INFINITY;
       here = Max()(here, score[j]);
     }
     const float before = largest;
@@ -83,7 +83,8 @@ Status LaunchAttention(const KernelArgs& args, const Heads& heads, const Sees& s
                        unsigned{kBlockThreads}, stream, x, heads, sees, fault);
 }
 
-// d_q = scale sum d_s k, by tiles of queries, with p = exp(score - lse) recomputed, d_s = p (d_o . v - delta).
+// d_q = scale sum d_s k, by tiles of queries, with p = exp(score - lse) recomputed, d_s = p (d_o . v - delta), times
+// the slope of the cap where there is one.
 template <class T, class R, class S, class Sees>
 __global__ void QueryGradients(BackwardOperands<T, R> x, Heads heads, Sees sees) {
   TEMPER_SHARED(float, q_tile, S::kElements);
@@ -114,8 +115,8 @@ __global__ void QueryGradients(BackwardOperands<T, R> x, Heads heads, Sees sees)
       if (key >= S::kRows) break;
       float d_s = 0;
       if (s >= first && s < end) {
-        const float p = Exp(heads.scale * Dot<S>(q_tile, row, k_tile, key, E) - lse);
-        d_s = p * (Dot<S>(d_o_tile, row, v_tile, key, E) - delta);
+        const float score = heads.Capped(heads.scale * Dot<S>(q_tile, row, k_tile, key, E)), p = Exp(score - lse);
+        d_s = p * (Dot<S>(d_o_tile, row, v_tile, key, E) - delta) * heads.CapSlope(score);
       }
       d_s_tile[row * S::kScoreStride + key] = d_s;
     }
@@ -164,8 +165,9 @@ __global__ void KeyGradients(BackwardOperands<T, R> x, Heads heads, Sees sees) {
         if (query >= S::kRows) break;
         float p = 0, d_s = 0;
         if (t < T_ && s < sees.End(t) && s >= sees.First(heads, x.document_start_T, t)) {
-          p = Exp(heads.scale * Dot<S>(q_tile, query, k_tile, row, E) - x.lse_TH[t * heads.heads + h]);
-          d_s = p * (Dot<S>(d_o_tile, query, v_tile, row, E) - x.delta_TH[t * heads.heads + h]);
+          const float score = heads.Capped(heads.scale * Dot<S>(q_tile, query, k_tile, row, E));
+          p = Exp(score - x.lse_TH[t * heads.heads + h]);
+          d_s = p * (Dot<S>(d_o_tile, query, v_tile, row, E) - x.delta_TH[t * heads.heads + h]) * heads.CapSlope(score);
         }
         p_tile[row * S::kScoreStride + query] = p;
         d_s_tile[row * S::kScoreStride + query] = d_s;

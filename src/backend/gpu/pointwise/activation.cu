@@ -1,5 +1,5 @@
-// relu, gelu, swiglu and their backwards. Floor: bytes of the operands; the arithmetic (some 20 operations per element)
-// hides behind them.
+// relu, gelu, glu and their backwards, and softcap. Floor: bytes of the operands; the arithmetic (some 20 operations
+// per element) hides behind them.
 #include "backend/gpu/launch.h"
 
 namespace temper::gpu {
@@ -67,6 +67,10 @@ struct GeluTanhSlope {
 struct SiluTimes {
   __device__ float operator()(float gate, float up) const { return gate * LogisticOf(gate).s * up; }
 };
+template <class Gelu>
+struct GeluTimes {
+  __device__ float operator()(float gate, float up) const { return Gelu()(gate) * up; }
+};
 
 template <class T, class F>
 struct Unary {
@@ -116,6 +120,56 @@ struct SwigluGradient {
   }
 };
 
+template <class T, class Gelu, class Slope>
+struct GegluGradient {
+  const T *d_h, *gate, *up;
+  T *d_gate, *d_up;
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    float d[kCount], a[kCount], u[kCount];
+    Load(d_h + i, d);
+    Load(gate + i, a);
+    Load(up + i, u);
+    for (int k = 0; k < kCount; ++k) {
+      const float d_up = d[k] * Gelu()(a[k]);
+      d[k] = Slope()(d[k] * u[k], a[k]);
+      u[k] = d_up;
+    }
+    Store(d_gate + i, d);
+    Store(d_up + i, u);
+  }
+};
+
+template <class T>
+struct CapAt {
+  const T* x;
+  T* y;
+  float cap;
+  template <int kCount>
+  __device__ void Run(int64_t i) const {
+    float u[kCount];
+    Load(x + i, u);
+    for (int k = 0; k < kCount; ++k) u[k] = cap * Tanh(u[k] / cap);
+    Store(y + i, u);
+  }
+};
+
+// The gradient of a glu: with SwigluGradient<T> or another of these.
+template <template <class> class Gradient>
+std::unique_ptr<Kernel> MakeGradient(const KernelSpec& spec, const Context& context) {
+  if (!IsCompute(spec.outputs[0])) return nullptr;
+  return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
+    return MakeKernel([n = spec.outputs[0].shape.elements(), stream = context.stream](const KernelArgs& args) {
+      const Gradient<T> gradient = {In<T>(args, 0), In<T>(args, 1), In<T>(args, 2), Out<T>(args, 0), Out<T>(args, 1)};
+      return Map<kPack<T>>(n, gradient, stream);
+    });
+  });
+}
+template <class T>
+using GegluErfGradient = GegluGradient<T, GeluErf, GeluErfSlope>;
+template <class T>
+using GegluTanhGradient = GegluGradient<T, GeluTanh, GeluTanhSlope>;
+
 template <class F>
 std::unique_ptr<Kernel> MakeUnary(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.outputs[0])) return nullptr;
@@ -150,17 +204,23 @@ std::unique_ptr<Kernel> MakeGeluBackward(const KernelSpec& spec, const Context& 
   return spec.attributes.Flag("tanh") ? MakeBinary<GeluTanhSlope>(spec, context)
                                       : MakeBinary<GeluErfSlope>(spec, context);
 }
-std::unique_ptr<Kernel> MakeSwiglu(const KernelSpec& spec, const Context& context) {
-  return MakeBinary<SiluTimes>(spec, context);
+std::unique_ptr<Kernel> MakeGlu(const KernelSpec& spec, const Context& context) {
+  if (!spec.attributes.Flag("gelu")) return MakeBinary<SiluTimes>(spec, context);
+  return spec.attributes.Flag("tanh") ? MakeBinary<GeluTimes<GeluTanh>>(spec, context)
+                                      : MakeBinary<GeluTimes<GeluErf>>(spec, context);
+}
+std::unique_ptr<Kernel> MakeGluBackward(const KernelSpec& spec, const Context& context) {
+  if (!spec.attributes.Flag("gelu")) return MakeGradient<SwigluGradient>(spec, context);
+  return spec.attributes.Flag("tanh") ? MakeGradient<GegluTanhGradient>(spec, context)
+                                      : MakeGradient<GegluErfGradient>(spec, context);
 }
 
-std::unique_ptr<Kernel> MakeSwigluBackward(const KernelSpec& spec, const Context& context) {
+std::unique_ptr<Kernel> MakeSoftcap(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.outputs[0])) return nullptr;
   return DispatchFloat(spec.outputs[0].dtype, [&]<class T>() {
-    return MakeKernel([n = spec.outputs[0].shape.elements(), stream = context.stream](const KernelArgs& args) {
-      const SwigluGradient<T> gradient = {In<T>(args, 0), In<T>(args, 1), In<T>(args, 2), Out<T>(args, 0),
-                                          Out<T>(args, 1)};
-      return Map<kPack<T>>(n, gradient, stream);
+    const auto cap = static_cast<float>(spec.attributes.Double("cap"));
+    return MakeKernel([=, n = spec.outputs[0].shape.elements(), stream = context.stream](const KernelArgs& args) {
+      return Map<kPack<T>>(n, CapAt<T>{In<T>(args, 0), Out<T>(args, 0), cap}, stream);
     });
   });
 }

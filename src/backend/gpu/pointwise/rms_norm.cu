@@ -6,8 +6,16 @@
 namespace temper::gpu {
 namespace {
 
+// What scales kCount elements of a row: w, or 1 + w.
 template <class T, int kCount>
-__global__ void RmsNormRows(const T* x_TD, const T* w, float eps, int64_t D, T* y_TD, float* rstd_T) {
+__device__ void LoadScale(const T* w, bool plus_one, float (&scale)[kCount]) {
+  Load(w, scale);
+  if (!plus_one) return;
+  for (int k = 0; k < kCount; ++k) scale[k] += 1;
+}
+
+template <class T, int kCount>
+__global__ void RmsNormRows(const T* x_TD, const T* w, bool plus_one, float eps, int64_t D, T* y_TD, float* rstd_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t t = blockIdx.x, step = int64_t{kBlockThreads} * kCount, begin = int64_t{threadIdx.x} * kCount;
   const T* const x = x_TD + t * D;
@@ -23,7 +31,7 @@ __global__ void RmsNormRows(const T* x_TD, const T* w, float eps, int64_t D, T* 
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], b[kCount];
     Load(x + d, a);
-    Load(w + d, b);
+    LoadScale(w + d, plus_one, b);
     for (int k = 0; k < kCount; ++k) a[k] = a[k] * rstd * b[k];
     Store(y_TD + t * D + d, a);
   }
@@ -31,8 +39,8 @@ __global__ void RmsNormRows(const T* x_TD, const T* w, float eps, int64_t D, T* 
 
 // With g = d_y w and n = x rstd:  d_x = rstd (g - n mean(g n)) + acc.
 template <class T, int kCount>
-__global__ void RmsNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, const float* rstd_T, const T* acc_TD,
-                                    int64_t D, T* d_x_TD) {
+__global__ void RmsNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, bool plus_one, const float* rstd_T,
+                                    const T* acc_TD, int64_t D, T* d_x_TD) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t t = blockIdx.x, step = int64_t{kBlockThreads} * kCount, begin = int64_t{threadIdx.x} * kCount;
   const T *const x = x_TD + t * D, *const d_y = d_y_TD + t * D;
@@ -40,7 +48,7 @@ __global__ void RmsNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, 
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], b[kCount], g[kCount];
     Load(x + d, a);
-    Load(w + d, b);
+    LoadScale(w + d, plus_one, b);
     Load(d_y + d, g);
     for (int k = 0; k < kCount; ++k) dot = Fma(g[k] * b[k], a[k], dot);
   }
@@ -49,7 +57,7 @@ __global__ void RmsNormRowGradients(const T* d_y_TD, const T* x_TD, const T* w, 
   for (int64_t d = begin; d < D; d += step) {
     float a[kCount], b[kCount], g[kCount], sum[kCount] = {};
     Load(x + d, a);
-    Load(w + d, b);
+    LoadScale(w + d, plus_one, b);
     Load(d_y + d, g);
     if (acc_TD != nullptr) Load(acc_TD + t * D + d, sum);
     for (int k = 0; k < kCount; ++k) sum[k] = Fma(g[k] * b[k], rstd, Fma(a[k], along_x, sum[k]));
@@ -78,6 +86,7 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& conte
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.outputs[1].shape.elements(), D = spec.inputs[1].shape[0];  // a group counts as a row
     const auto eps = static_cast<float>(spec.attributes.Double("eps"));
+    const bool plus_one = spec.attributes.Flag("plus_one");
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       if (rows == 0) return OkStatus();
       const T *const x = In<T>(args, 0), *const w = In<T>(args, 1);
@@ -86,8 +95,8 @@ std::unique_ptr<Kernel> MakeRmsNorm(const KernelSpec& spec, const Context& conte
       const auto blocks = static_cast<unsigned>(rows);
       constexpr unsigned kThreads = kBlockThreads;
       return D % kPack<T> == 0
-                 ? TEMPER_LAUNCH((RmsNormRows<T, kPack<T>>), blocks, kThreads, stream, x, w, eps, D, y, rstd)
-                 : TEMPER_LAUNCH((RmsNormRows<T, 1>), blocks, kThreads, stream, x, w, eps, D, y, rstd);
+                 ? TEMPER_LAUNCH((RmsNormRows<T, kPack<T>>), blocks, kThreads, stream, x, w, plus_one, eps, D, y, rstd)
+                 : TEMPER_LAUNCH((RmsNormRows<T, 1>), blocks, kThreads, stream, x, w, plus_one, eps, D, y, rstd);
     });
   });
 }
@@ -97,7 +106,7 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Contex
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t rows = spec.inputs[3].shape.elements(), D = spec.inputs[2].shape[0];  // a group counts as a row
     const bool acc = spec.attributes.Flag("acc"), grad_w = spec.attributes.Flag("grad_w");
-    const bool acc_w = spec.attributes.Flag("acc_w");
+    const bool acc_w = spec.attributes.Flag("acc_w"), plus_one = spec.attributes.Flag("plus_one");
     TEMPER_CHECK(!grad_w || spec.workspace.v >= NumPartialRows(rows) * D * 4) << spec.workspace.v;
     return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
       const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1), *const w = In<T>(args, 2);
@@ -117,10 +126,10 @@ std::unique_ptr<Kernel> MakeRmsNormBackward(const KernelSpec& spec, const Contex
                                                  Out<float>(args, 1), stream));
       }
       if (rows == 0) return OkStatus();
-      return D % kPack<T> == 0
-                 ? TEMPER_LAUNCH((RmsNormRowGradients<T, kPack<T>>), blocks, kThreads, stream, d_y, x, w, rstd, sum, D,
-                                 d_x)
-                 : TEMPER_LAUNCH((RmsNormRowGradients<T, 1>), blocks, kThreads, stream, d_y, x, w, rstd, sum, D, d_x);
+      return D % kPack<T> == 0 ? TEMPER_LAUNCH((RmsNormRowGradients<T, kPack<T>>), blocks, kThreads, stream, d_y, x, w,
+                                               plus_one, rstd, sum, D, d_x)
+                               : TEMPER_LAUNCH((RmsNormRowGradients<T, 1>), blocks, kThreads, stream, d_y, x, w,
+                                               plus_one, rstd, sum, D, d_x);
     });
   });
 }

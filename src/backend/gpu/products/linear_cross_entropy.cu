@@ -74,13 +74,21 @@ __device__ int64_t FirstOfThread() {
 template <int kCount>
 inline constexpr int64_t kNextOfThread = int64_t{kBlockThreads} * kCount;
 
+// Where `cap` is not 0 logits are cap * tanh(x / cap) of what lies in memory.
+__device__ inline float Capped(float x, float cap) {
+  return cap == 0 ? x : cap * Tanh(x / cap);
+}
+
 // Of a row of logits, which the block looks at together: the largest, and the sum of exp(logit - largest).
 template <class T, int kCount>
-__device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, float* most, float* total) {
+__device__ void SumOfRow(const T* logits_V, int64_t V, float cap, Shared<float> scratch, float* most, float* total) {
   float largest = -INFINITY, sum = 0;  // of this thread
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount], here = largest;
     Load(logits_V + v, x);
+    if (cap != 0) {
+      for (int k = 0; k < kCount; ++k) x[k] = Capped(x[k], cap);
+    }
     for (int k = 0; k < kCount; ++k) here = Max()(x[k], here);
     if (here > largest) {
       sum *= Exp(largest - here);
@@ -96,18 +104,18 @@ __device__ void SumOfRow(const T* logits_V, int64_t V, Shared<float> scratch, fl
 // What this rank has to say of row i of the chunk, of whose words it has [begin, begin + V). A block per row.
 template <class T, int kCount>
 __global__ void RowStatistics(const T* logits_NV, const int* rows, const int* target_T, int64_t V, int64_t begin,
-                              float* statistics_N3) {
+                              float cap, float* statistics_N3) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   const T* const logits = logits_NV + i * V;
   float most, total;
-  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total);
   if (threadIdx.x != 0) return;
   const int64_t own = target_T[rows[i]] - begin;
   float* const out = statistics_N3 + i * kLossStatistics;
   out[kLossLargest] = most;
   out[kLossSum] = total;
-  out[kLossTarget] = own >= 0 && own < V ? Get(logits + own) : -INFINITY;
+  out[kLossTarget] = own >= 0 && own < V ? Capped(Get(logits + own), cap) : -INFINITY;
 }
 
 template <class T, int kCount>
@@ -122,13 +130,18 @@ __device__ inline float WeightOf(const float* weight_T, int64_t t) {
 }
 
 // A row of logits becomes its gradient: weight times softmax, of which scale is weight / sum, less weight at the
-// target.
+// target; and times the slope of the cap.
 template <class T, int kCount>
-__device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, float weight, int64_t target) {
+__device__ void GradientOfRow(T* logits_V, int64_t V, float cap, float most, float scale, float weight,
+                              int64_t target) {
   for (int64_t v = FirstOfThread<kCount>(); v < V; v += kNextOfThread<kCount>) {
     float x[kCount];
     Load(logits_V + v, x);
-    for (int k = 0; k < kCount; ++k) x[k] = Exp(x[k] - most) * scale - (v + k == target ? weight : 0.0f);
+    for (int k = 0; k < kCount; ++k) {
+      const float t = cap == 0 ? 0.0f : Tanh(x[k] / cap), logit = cap == 0 ? x[k] : cap * t;
+      x[k] = Exp(logit - most) * scale - (v + k == target ? weight : 0.0f);
+      if (cap != 0) x[k] *= Fma(-t, t, 1.0f);
+    }
     Store(logits_V + v, x);
   }
 }
@@ -137,7 +150,7 @@ __device__ void GradientOfRow(T* logits_V, int64_t V, float most, float scale, f
 // all of them.
 template <class T, int kCount>
 __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V,
-                                 int64_t begin, const float* all_RN3, int64_t ranks, bool gradient,
+                                 int64_t begin, float cap, const float* all_RN3, int64_t ranks, bool gradient,
                                  const float* weight_T, float sign, float* loss_T) {
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
@@ -161,14 +174,14 @@ __global__ void SplitSoftmaxLoss(T* logits_NV, const int* rows, const int* targe
   if (threadIdx.x == 0) loss_T[t] = sign * weight * static_cast<float>(log(sum) + (largest - at_target));
   if (!gradient) return;
   const float scale = static_cast<float>(1 / sum) * weight;
-  GradientOfRow<T, kCount>(logits, V, static_cast<float>(largest), scale, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, static_cast<float>(largest), scale, weight, target);
 }
 
 // Row i of the chunk's logits, a block each: sign times its loss, and (`gradient`) d_logits = softmax - onehot over
 // them, both times its weight. Rows beyond n become zeros.
 template <class T, int kCount>
-__global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, bool gradient,
-                            const float* weight_T, float sign, float* loss_T) {
+__global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, int64_t n, int64_t V, float cap,
+                            bool gradient, const float* weight_T, float sign, float* loss_T) {
   TEMPER_SHARED(float, scratch, kMostWarps);
   const int64_t i = blockIdx.x;
   T* const logits = logits_NV + i * V;
@@ -177,13 +190,13 @@ __global__ void SoftmaxLoss(T* logits_NV, const int* rows, const int* target_T, 
     return;
   }
   const int64_t t = rows[i], target = target_T[t];
-  const float at_target = target < V ? Get(logits + target) : 0;  // a target beyond has been reported
+  const float at_target = target < V ? Capped(Get(logits + target), cap) : 0;  // a target beyond has been reported
   float most, total;
-  SumOfRow<T, kCount>(logits, V, scratch, &most, &total);
+  SumOfRow<T, kCount>(logits, V, cap, scratch, &most, &total);
   const float weight = WeightOf(weight_T, t);
   if (threadIdx.x == 0) loss_T[t] = sign * weight * (Log(total) + (most - at_target));
   if (!gradient) return;
-  GradientOfRow<T, kCount>(logits, V, most, 1 / total * weight, weight, target);
+  GradientOfRow<T, kCount>(logits, V, cap, most, 1 / total * weight, weight, target);
 }
 
 // logits += x w^T, and where its gradients go.
@@ -213,6 +226,7 @@ class LossKernel final : public Kernel {
         copies_(*context.copies),
         operands_(spec.attributes),
         sign_(spec.op == Op::kTokenLogprob ? -1.0f : 1.0f),
+        cap_(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
         layout_(LossScratchOf(spec.inputs, spec.attributes, spec.threads)),
         tokens_(spec.inputs[0].shape[0]),
         V_(spec.inputs[1].shape[0]),
@@ -352,16 +366,16 @@ class LossKernel final : public Kernel {
     const int* const target = In<const int>(args, LossOperands::kTarget);
     const float* const weight = operands_.weight < 0 ? nullptr : In<const float>(args, operands_.weight);
     if (exchange_ == nullptr) {
-      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
+      return TEMPER_LAUNCH((SoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_, cap_,
                            operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
     }
     std::byte* const own = args.workspace + layout_.statistics.v;
     std::byte* const all = args.workspace + layout_.all_statistics.v;
     TEMPER_RETURN_IF_ERROR(TEMPER_LAUNCH((RowStatistics<T, kCount>), static_cast<unsigned>(n), kThreads, stream_,
-                                         logits, rows, target, V_, first_word_, reinterpret_cast<float*>(own)));
+                                         logits, rows, target, V_, first_word_, cap_, reinterpret_cast<float*>(own)));
     TEMPER_RETURN_IF_ERROR(exchange_->AllGather(own, all, Bytes{n * kLossStatistics * 4}));
     return TEMPER_LAUNCH((SplitSoftmaxLoss<T, kCount>), chunk, kThreads, stream_, logits, rows, target, n, V_,
-                         first_word_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
+                         first_word_, cap_, reinterpret_cast<const float*>(all), int64_t{exchange_->size()},
                          operands_.gradient, weight, sign_, Out<float>(args, LossOperands::kLoss));
   }
 
@@ -374,6 +388,7 @@ class LossKernel final : public Kernel {
   Stream& copies_;
   const LossOperands operands_;
   const float sign_;  // of what is stored: a log-probability is the loss with the other one
+  const float cap_;   // of logits; 0: none
   const LossScratch layout_;
   const int64_t tokens_, V_, first_word_, all_words_;  // of this rank's V words the first, and how many all have
   std::unique_ptr<DeviceExchange> exchange_;           // with the ranks that share the vocabulary, or nullptr

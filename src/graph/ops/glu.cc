@@ -1,4 +1,5 @@
-// SwiGLU: h = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020; transformers, LlamaMLP).
+// A gated linear unit (Shazeer 2020): h = activation(gate) * up. Of silu(x) = x / (1 + exp(-x)) it is SwiGLU
+// (transformers, LlamaMLP), of gelu GeGLU (GemmaMLP).
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -7,8 +8,9 @@ namespace temper {
 namespace {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0]))
-    return BadOperands(Op::kSwiglu, "(gate, up) alike", in, a);
+  if (in.size() != 2 || !(in[0] == in[1]) || !IsFloat(in[0])) {
+    return BadOperands(Op::kGlu, "(gate, up) alike", in, a);
+  }
   return Types{in[0]};
 }
 Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
@@ -18,7 +20,8 @@ Cost ForwardCost(const Types& in, const Types& out, const Attributes&) {
 void Gradient(GradientSink& sink) {
   if (!sink.Needs(0) && !sink.Needs(1)) return;
   const Node& node = sink.node();
-  const auto outputs = sink.Emit(Op::kSwigluBackward, {sink.OutputGradient(0), node.inputs[0], node.inputs[1]}, {});
+  const auto outputs =
+      sink.Emit(Op::kGluBackward, {sink.OutputGradient(0), node.inputs[0], node.inputs[1]}, node.attributes);
   for (int i = 0; i < 2; ++i) {
     if (sink.Needs(i)) sink.Contribute(i, outputs[static_cast<size_t>(i)]);
   }
@@ -26,13 +29,15 @@ void Gradient(GradientSink& sink) {
 
 Result<Types> InferBackward(const Types& in, const Attributes& a) {
   if (in.size() != 3 || !(in[0] == in[1]) || !(in[1] == in[2]) || !IsFloat(in[0])) {
-    return BadOperands(Op::kSwigluBackward, "(d_h, gate, up) alike", in, a);
+    return BadOperands(Op::kGluBackward, "(d_h, gate, up) alike", in, a);
   }
   return Types{in[1], in[2]};
 }
 Cost BackwardCost(const Types& in, const Types& out, const Attributes&) {
   return ElementwiseCost(in, out, 18);
 }
+
+constexpr AttributeSpec kAttributes[] = {Flag("gelu"), Flag("tanh")};
 
 constexpr FlowOperand kForwardIn[] = {{"TF"}, {"TF"}};
 constexpr FlowOutput kForwardOut[] = {{"TF", {Factors({0, 1})}}};
@@ -50,19 +55,20 @@ std::vector<MeasuredCase> MeasuredBackward(DType dtype) {
 
 }  // namespace
 
-const OpRule kSwigluRule = {.kind = OpKind::kElementwise,
-                            .infer = Infer,
-                            .gradient = Gradient,
-                            .shard = ShardElementwise,
-                            .flow = &kForwardFlow,
-                            .cost = ForwardCost,
-                            .recompute = RecomputeCost::kCheap,
-                            .measured = Measured};
-const OpRule kSwigluBackwardRule = {.kind = OpKind::kElementwise,
-                                    .infer = InferBackward,
-                                    .flow = &kBackwardFlow,
-                                    .cost = BackwardCost,
-                                    .in_place_input = 1,
-                                    .measured = MeasuredBackward};
+const OpRule kGluRule = {.kind = OpKind::kElementwise,
+                         .attributes = kAttributes,
+                         .infer = Infer,
+                         .gradient = Gradient,
+                         .shard = ShardElementwise,
+                         .flow = &kForwardFlow,
+                         .cost = ForwardCost,
+                         .recompute = RecomputeCost::kCheap,
+                         .measured = Measured};
+const OpRule kGluBackwardRule = {.kind = OpKind::kElementwise,
+                                 .infer = InferBackward,
+                                 .flow = &kBackwardFlow,
+                                 .cost = BackwardCost,
+                                 .in_place_input = 1,
+                                 .measured = MeasuredBackward};
 
 }  // namespace temper

@@ -1,0 +1,42 @@
+// A gated linear unit (Shazeer 2020): h = activation(gate) * up; silu(x) = x * sigmoid(x), or gelu.
+#include <cmath>
+
+#include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/gelu.h"
+
+namespace temper::reference {
+namespace {
+
+class Activation {
+ public:
+  explicit Activation(const Attributes& a) : gelu_(a.Flag("gelu")), tanh_(a.Flag("tanh")) {}
+  double Of(double x) const { return gelu_ ? GeluOf(x, tanh_) : x * Sigmoid(x); }
+  // silu'(x) = s * (1 + x * (1 - s)) with s = sigmoid(x).
+  double Slope(double x) const { return gelu_ ? GeluSlope(x, tanh_) : Sigmoid(x) * (1 + x * (1 - Sigmoid(x))); }
+
+ private:
+  static double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+  const bool gelu_, tanh_;
+};
+
+}  // namespace
+
+Status Glu(const Call& call) {
+  const Operand gate = call.In(0), up = call.In(1), h = call.Out(0);
+  const Activation activation(call.attributes());
+  for (int64_t i = 0; i < h.elements(); ++i) h.Store(i, activation.Of(gate[i]) * up[i]);
+  return OkStatus();
+}
+
+Status GluBackward(const Call& call) {
+  const Operand d_h = call.In(0), gate = call.In(1), up = call.In(2), d_gate = call.Out(0), d_up = call.Out(1);
+  const Activation activation(call.attributes());
+  for (int64_t i = 0; i < d_h.elements(); ++i) {
+    const double d = d_h[i], x = gate[i];
+    d_gate.Store(i, d * up[i] * activation.Slope(x));
+    d_up.Store(i, d * activation.Of(x));
+  }
+  return OkStatus();
+}
+
+}  // namespace temper::reference

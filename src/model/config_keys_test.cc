@@ -1,0 +1,182 @@
+// Every key that transformers' configuration classes have (tests/parity/make_config_keys.py) is computed with, refused
+// by name, or stands in the table below. A key is computed with if some value of it changes the model: its graph, its
+// weights, or what a run is told of it. That the change is the right one, parity shows.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/env.h"
+#include "graph/graph.h"
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+// Keys that change nothing in what a text model computes, and why.
+const std::map<std::string, std::set<std::string>> kHarmless = {
+    {"names, versions, classes of tasks",
+     {"_name_or_path", "architectures", "is_encoder_decoder", "model_type", "num_labels", "problem_type",
+      "transformers_version"}},
+    {"tokens: generation_config.json and the tokenizer say which are used",
+     {"bos_token_id", "eos_token_id", "image_token_id", "image_token_index", "pad_token_id"}},
+    {"what a call returns, keeps, or does at a time",
+     {"chunk_size_feed_forward", "output_attentions", "output_hidden_states", "pretraining_tp", "return_dict",
+      "use_cache"}},
+    {"the type of the weights, which the files say themselves", {"dtype"}},
+    {"of a vision tower and its projector, which are not computed",
+     {"multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"}},
+    {"of rope_parameters: positions of images, which text does not have", {"mrope_section"}},
+};
+bool IsHarmless(const std::string& key) {
+  return std::any_of(kHarmless.begin(), kHarmless.end(), [&](const auto& group) { return group.second.contains(key); });
+}
+
+const Json& Golden() {
+  static const Json golden =
+      *ReadJsonFile(PosixEnv(), std::string(TEMPER_SOURCE_DIR) + "/tests/parity/config_keys.json");
+  return golden;
+}
+
+Json YarnParameters() {
+  return {{"rope_type", "yarn"}, {"rope_theta", 1e4},    {"factor", 4.0}, {"original_max_position_embeddings", 4096},
+          {"mscale", 1.0},       {"mscale_all_dim", 0.5}};
+}
+
+// Configurations of a family in one or another of which each of its keys means something.
+std::vector<Json> BasesOf(const std::string& family) {
+  const Json sizes = {{"vocab_size", 64},
+                      {"hidden_size", 64},
+                      {"num_hidden_layers", 4},
+                      {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2},
+                      {"head_dim", 16},
+                      {"intermediate_size", 32},
+                      {"ffn_dim", 32},
+                      {"max_position_embeddings", 8192}};
+  std::vector<Json> bases = {sizes};
+  Json windows = sizes;
+  windows.update({{"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 1}});
+  bases.push_back(windows);
+  Json derived = sizes;  // what follows from other keys where these are missing
+  for (const char* key : {"head_dim", "num_key_value_heads"}) derived.erase(key);
+  bases.push_back(derived);
+  const std::vector<double> some(8, 2.0);
+  for (const Json& rope : {YarnParameters(),
+                           Json{{"rope_type", "llama3"},
+                                {"factor", 8.0},
+                                {"low_freq_factor", 1.0},
+                                {"high_freq_factor", 4.0},
+                                {"original_max_position_embeddings", 64}},
+                           Json{{"rope_type", "longrope"},
+                                {"short_factor", some},
+                                {"long_factor", some},
+                                {"original_max_position_embeddings", 6}}}) {
+    Json scaled = sizes;
+    scaled["rope_parameters"] = rope;
+    bases.push_back(scaled);
+  }
+  bases.back()["original_max_position_embeddings"] = 6;  // where Phi-3 has it
+  for (Json& base : bases) {
+    if (Golden()["families"][family].contains("vision_feature_layer")) base = {{"text_config", base}};
+    base["architectures"] = {family};
+  }
+  return bases;
+}
+
+// All that is known of the model, as text; or the error.
+struct Read {
+  bool ok = false;
+  std::string text;
+};
+Read ReadConfig(const Json& config) {
+  const auto model = ModelFromConfig(config, "config.json");
+  if (!model.ok()) return {false, model.status().message()};
+  const ModelFacts& facts = (*model)->facts();
+  Json known = {{"vocab", facts.vocab}, {"positions", facts.max_positions}, {"range", facts.initializer_range},
+                {"tied", facts.tied},   {"notes", facts.training_notes},    {"kinds", facts.kinds}};
+  std::string text = known.dump();
+  for (const int64_t row : {4, 8}) {  // within and beyond longrope's original length
+    text += PrintGraph((*model)->Forward({.tokens = 8, .row = row, .training = true}));
+  }
+  return {true, text};
+}
+
+std::vector<Json> OtherValues(const std::string& key, const Json& value) {
+  if (key == "layer_types") {
+    return {{"sliding_attention", "full_attention", "full_attention", "full_attention"},
+            {"full_attention", "full_attention", "full_attention", "full_attention"}};
+  }
+  if (key == "no_rope_layers") return {{0, 0, 1, 1}};
+  if (key == "rope_parameters") return {{{"rope_theta", 123.0}}};
+  if (key == "rope_type") return {"linear"};
+  if (key == "short_factor" || key == "long_factor") return {std::vector<double>(8, 3.0)};
+  if (value.is_boolean()) return {!value.get<bool>()};
+  if (value.is_string()) return {"gelu", "relu", "silu", "x"};
+  if (value.is_number_float()) return {2 * value.get<double>() + 0.25, 0.5};
+  return {1, 2, 8, 128, 0.5, true, false, "x"};
+}
+
+// `at`: where in the configuration the keys stand.
+bool IsReadOrRefused(const std::vector<Json>& bases, const Json::json_pointer& at, const std::string& key,
+                     const Json& value) {
+  for (const Json& base : bases) {
+    const Read before = ReadConfig(base);
+    if (!before.ok) continue;  // a form that the family does not have
+    for (const Json& other : OtherValues(key, value)) {
+      Json config = base;
+      config[at / key] = other;
+      const Read after = ReadConfig(config);
+      const bool refused = !after.ok && after.text.find(key) != std::string::npos;
+      if (refused || (after.ok && after.text != before.text)) return true;
+    }
+  }
+  return false;
+}
+
+TEST(ConfigKeys, EveryKeyOfEveryFamilyIsReadRefusedOrHarmless) {
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    const std::vector<Json> bases = BasesOf(family);
+    ASSERT_TRUE(ReadConfig(bases[0]).ok) << family << ": " << ReadConfig(bases[0]).text;
+    for (const auto& [key, value] : keys.items()) {
+      EXPECT_NE(IsReadOrRefused(bases, Json::json_pointer(), key, value), IsHarmless(key))
+          << family << ": " << key << " (default " << value << ") "
+          << (IsHarmless(key) ? "is called harmless and changes the model"
+                              : "changes nothing: compute it, refuse it by name, or say why it is harmless");
+    }
+  }
+}
+
+TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    if (!keys.contains("rope_parameters")) continue;
+    std::vector<Json> bases = BasesOf(family);
+    for (Json& base : bases) base["rope_parameters"].emplace("rope_theta", 1e4);
+    for (const Json& key : Golden()["rope_parameters"]) {
+      const auto name = key.get<std::string>();
+      EXPECT_TRUE(IsReadOrRefused(bases, Json::json_pointer("/rope_parameters"), name, nullptr) || IsHarmless(name))
+          << family << ": " << name;
+    }
+  }
+}
+
+// A key that a family's class does not have any more, and a family that the script has not seen.
+TEST(ConfigKeys, TheTablesKnowTheFamiliesOfToday) {
+  std::set<std::string> families, known, all;
+#define TEMPER_FAMILY(architecture, model_type, reader) families.insert(#architecture);
+#define TEMPER_MULTIMODAL(architecture, model_type, text_type) families.insert(#architecture);
+#include "model/family_list.inc"
+  for (const auto& [family, keys] : Golden()["families"].items()) {
+    known.insert(family);
+    for (const auto& [key, value] : keys.items()) all.insert(key);
+  }
+  EXPECT_EQ(families, known) << "run tests/parity/make_config_keys.py";
+  for (const Json& key : Golden()["rope_parameters"]) all.insert(key.get<std::string>());
+  for (const auto& [reason, keys] : kHarmless) {
+    for (const std::string& key : keys) EXPECT_TRUE(all.contains(key)) << key << " is no key of any class";
+  }
+}
+
+}  // namespace
+}  // namespace temper

@@ -1,0 +1,129 @@
+// Gemma (Gemma Team 2024; transformers, GemmaForCausalLM): embeddings times sqrt(hidden), norms that scale by 1 + w,
+// GeGLU. Gemma 2 (2024; Gemma2ForCausalLM): norms of what attention and MLP add, too; capped scores and logits; a
+// window in every other layer. Gemma 3 (2025; Gemma3ForCausalLM, and the text part of Gemma3ForConditionalGeneration):
+// norms of each head's q and k in the place of capped scores; five layers with a window, whose rotary embedding is one
+// of its own, to one without.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "model/families.h"
+
+namespace temper {
+namespace {
+
+Result<DecoderSpec> ReadGemmas(const Json& config, const char* architecture, DecoderDefaults defaults,
+                               const std::string& where) {
+  defaults.head_dim = 256;
+  defaults.activation = "gelu_pytorch_tanh";
+  defaults.tied = true;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture, defaults, where));
+  TEMPER_ASSIGN_OR_RETURN(const bool both_ways, BoolOr(config, "use_bidirectional_attention", false, where));
+  if (both_ways) {
+    return Unsupported(where + ": use_bidirectional_attention: only models of text that attend to what came before");
+  }
+  s.norm = DecoderSpec::Norm::kRmsPlusOne;
+  s.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
+  s.rounds_embedding_scale = true;
+  TEMPER_ASSIGN_OR_RETURN(s.qkv_bias, BoolOr(config, "attention_bias", false, where));
+  s.attention_out_bias = s.qkv_bias;
+  return s;
+}
+
+// 0 where the file says null.
+Result<double> ReadCap(const Json& config, const char* key, double fallback, const std::string& where) {
+  if (const auto it = config.find(key); it != config.end() && it->is_null()) return 0;
+  TEMPER_ASSIGN_OR_RETURN(const double cap, NumberOr(config, key, fallback, where));
+  const bool none = fallback == 0 && !config.contains(key);
+  if (!(cap > 0) && !none) return Corrupt(fmt::format("{}: {} is {}, should be positive or null", where, key, cap));
+  return cap;
+}
+
+// Of Gemma 2 and 3: four norms in a block, and a scale of scores.
+Result<DecoderSpec> ReadLaterGemma(const Json& config, const char* architecture, DecoderDefaults defaults,
+                                   const std::string& where) {
+  defaults.hidden = 2304;
+  defaults.ffn = 9216;
+  defaults.blocks = 26;
+  defaults.heads = 8;
+  defaults.kv_heads = 4;
+  defaults.keys.activation = "hidden_activation";
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGemmas(config, architecture, defaults, where));
+  s.attention_out_norm = "post_attention_layernorm";
+  s.mlp_norm = "pre_feedforward_layernorm";
+  s.mlp_out_norm = "post_feedforward_layernorm";
+  TEMPER_ASSIGN_OR_RETURN(const double scalar, NumberOr(config, "query_pre_attn_scalar", 256, where));
+  if (!(scalar > 0)) {
+    return Corrupt(fmt::format("{}: query_pre_attn_scalar is {}, should be positive", where, scalar));
+  }
+  for (DecoderBlock& block : s.blocks) block.scale = 1 / std::sqrt(scalar);
+  return s;
+}
+
+// Windows of all layers but every `pattern`-th, where the file has no layer_types. transformers refuses windowed layers
+// without a window, too.
+Status SetGemmaWindows(const Json& config, int64_t pattern, const std::string& where, DecoderSpec* spec) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 4096, where));
+  TEMPER_RETURN_IF_ERROR(SetWindows(
+      config, window > 0 ? window : 1, [&](int64_t block) { return (block + 1) % pattern != 0; }, where, spec));
+  for (const DecoderBlock& block : spec->blocks) {
+    if (window == 0 && block.window > 0) {
+      return Corrupt(where + ": sliding_window is null or 0, and there are layers of sliding attention");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadGemma(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGemmas(config, "GemmaForCausalLM",
+                                                    {.vocab = 256000,
+                                                     .hidden = 3072,
+                                                     .ffn = 24576,
+                                                     .blocks = 28,
+                                                     .heads = 16,
+                                                     .max_positions = 8192,
+                                                     .kv_heads = 16},
+                                                    where));
+  // Files that say gelu mean the approximation with which the models were trained.
+  using Activation = DecoderSpec::Activation;
+  if (s.activation == Activation::kGelu) s.activation = Activation::kGeluTanh;
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGemma2(const Json& config, const std::string& where) {
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
+                          ReadLaterGemma(config, "Gemma2ForCausalLM", {.vocab = 256000, .max_positions = 8192}, where));
+  TEMPER_ASSIGN_OR_RETURN(s.score_cap, ReadCap(config, "attn_logit_softcapping", 50, where));
+  TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 30, where));
+  TEMPER_RETURN_IF_ERROR(SetGemmaWindows(config, 2, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGemma3(const Json& config, const std::string& where) {
+  DecoderDefaults defaults = {.vocab = 262208, .max_positions = 131072};
+  defaults.rope = {.theta = 1000000, .layer_type = "full_attention"};
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadLaterGemma(config, "Gemma3ForCausalLM", defaults, where));
+  s.qk_norm = DecoderSpec::QkNorm::kHeads;
+  // The class has attn_logit_softcapping, and does not apply it.
+  TEMPER_ASSIGN_OR_RETURN(s.logit_cap, ReadCap(config, "final_logit_softcapping", 0, where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t pattern, IntOr(config, "sliding_window_pattern", 6, where));
+  if (pattern < 1) {
+    return Corrupt(fmt::format("{}: sliding_window_pattern is {}, should be at least 1", where, pattern));
+  }
+  TEMPER_RETURN_IF_ERROR(SetGemmaWindows(config, pattern, where, &s));
+  // rope_theta and rope_scaling of older files are those of the layers without a window.
+  Json sliding = config;
+  sliding.erase("rope_scaling");
+  sliding.erase("rope_theta");
+  TEMPER_ASSIGN_OR_RETURN(defaults.rope.theta, NumberOr(config, "rope_local_base_freq", 10000, where));
+  TEMPER_ASSIGN_OR_RETURN(s.ropes.emplace_back(), ReadRope(sliding, "sliding_attention", defaults.rope, s.head_dim,
+                                                           s.facts.max_positions, where));
+  for (DecoderBlock& block : s.blocks) block.rope = block.window > 0 ? 1 : 0;
+  return MakeDecoder(std::move(s));
+}
+
+}  // namespace temper

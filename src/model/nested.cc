@@ -1,0 +1,47 @@
+#include "model/nested.h"
+
+namespace temper {
+namespace {
+
+constexpr std::string_view kModel = "model.", kInside = "language_model.";
+
+class Nested final : public Model {
+ public:
+  Nested(std::unique_ptr<Model> text, std::string architecture) : text_(std::move(text)), facts_(text_->facts()) {
+    facts_.architecture = std::move(architecture);
+    facts_.keeps_other_tensors = true;
+    // transformers 5 reads the first, 4 the second.
+    facts_.tied_keys = {"/tie_word_embeddings", "/text_config/tie_word_embeddings"};
+    Declare();
+  }
+  const ModelFacts& facts() const override { return facts_; }
+  std::unique_ptr<Model> WithBlocks(std::span<const int> blocks) const override {
+    return MakeNested(text_->WithBlocks(blocks), facts_.architecture);
+  }
+
+ private:
+  void BuildForward(ForwardBuilder& f) const override { BuildForwardOf(*text_, f); }
+  std::string NameInGraph(const std::string& name) const override {
+    if (!name.starts_with(kModel)) return name;
+    return std::string(kModel).append(kInside).append(name.substr(kModel.size()));
+  }
+  std::vector<std::string> NamesInFiles(const std::string& name) const override {
+    std::vector<std::string> names;
+    for (const std::string& inner : NamesInFilesOf(*text_, name)) {
+      names.push_back(std::string(kInside) + inner);
+      names.push_back(NameInGraph(inner));
+    }
+    return names;
+  }
+
+  const std::unique_ptr<Model> text_;
+  ModelFacts facts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> MakeNested(std::unique_ptr<Model> text, std::string architecture) {
+  return std::make_unique<Nested>(std::move(text), std::move(architecture));
+}
+
+}  // namespace temper

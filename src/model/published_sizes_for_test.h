@@ -1,0 +1,125 @@
+// Sizes of published models, as their config.json files give them, and their parameters, as their pages count them; a
+// tied head counts once. transformers 5.23 counts the same. What is left out of a file here equals the class's default
+// or changes no size.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "format/json.h"
+
+namespace temper {
+
+struct PublishedSize {
+  const char* name;
+  const char* architecture;
+  int64_t vocab, hidden, ffn, blocks, heads, kv_heads;  // 0: the family has no such key, or its default
+  const char* more;                                     // keys besides, as JSON
+  int64_t parameters;
+
+  Json Config() const {
+    Json config = Json::parse(more);
+    config["architectures"] = {architecture};
+    const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", vocab},          {"hidden_size", hidden},
+                                                     {"intermediate_size", ffn},     {"num_hidden_layers", blocks},
+                                                     {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads}};
+    for (const auto& [key, size] : sizes) {
+      if (size > 0) config[key] = size;
+    }
+    if (kv_heads == 0) config["ffn_dim"] = ffn;
+    return config;
+  }
+};
+
+inline constexpr char kTied[] = R"({"tie_word_embeddings": true})";
+
+inline const std::vector<PublishedSize> kPublishedSizes = {
+    // clang-format off
+    {"Llama-2-7b", "LlamaForCausalLM", 32000, 4096, 11008, 32, 32, 32, "{}", 6738415616},
+    {"Llama-2-13b", "LlamaForCausalLM", 32000, 5120, 13824, 40, 40, 40, "{}", 13015864320},
+    {"Llama-2-70b", "LlamaForCausalLM", 32000, 8192, 28672, 80, 64, 8, "{}", 68976648192},
+    {"Llama-3.2-1B", "LlamaForCausalLM", 128256, 2048, 8192, 16, 32, 8, R"({"head_dim": 64, "tie_word_embeddings": true})", 1235814400},
+    {"Llama-3.2-3B", "LlamaForCausalLM", 128256, 3072, 8192, 28, 24, 8, R"({"head_dim": 128, "tie_word_embeddings": true})", 3212749824},
+    {"Llama-3.1-8B", "LlamaForCausalLM", 128256, 4096, 14336, 32, 32, 8, "{}", 8030261248},
+    {"Llama-3.1-70B", "LlamaForCausalLM", 128256, 8192, 28672, 80, 64, 8, "{}", 70553706496},
+    {"Llama-3.1-405B", "LlamaForCausalLM", 128256, 16384, 53248, 126, 128, 8, "{}", 405853388800},
+    {"TinyLlama-1.1B", "LlamaForCausalLM", 32000, 2048, 5632, 22, 32, 4, "{}", 1100048384},
+    {"SmolLM2-135M", "LlamaForCausalLM", 49152, 576, 1536, 30, 9, 3, kTied, 134515008},
+    {"SmolLM2-360M", "LlamaForCausalLM", 49152, 960, 2560, 32, 15, 5, kTied, 361821120},
+    {"SmolLM2-1.7B", "LlamaForCausalLM", 49152, 2048, 8192, 24, 32, 32, kTied, 1711376384},
+    {"Yi-6B", "LlamaForCausalLM", 64000, 4096, 11008, 32, 32, 4, "{}", 6061035520},
+    {"Yi-34B", "LlamaForCausalLM", 64000, 7168, 20480, 60, 56, 8, "{}", 34388917248},
+    {"Falcon3-1B", "LlamaForCausalLM", 131072, 2048, 8192, 18, 8, 4, R"({"head_dim": 256})", 1669408768},
+    {"Falcon3-3B", "LlamaForCausalLM", 131072, 3072, 9216, 22, 12, 4, R"({"head_dim": 256})", 3227655168},
+    {"Falcon3-7B", "LlamaForCausalLM", 131072, 3072, 23040, 28, 12, 4, R"({"head_dim": 256})", 7455550464},
+    {"Falcon3-10B", "LlamaForCausalLM", 131072, 3072, 23040, 40, 12, 4, R"({"head_dim": 256})", 10305653760},
+    {"Qwen2.5-0.5B", "Qwen2ForCausalLM", 151936, 896, 4864, 24, 14, 2, kTied, 494032768},
+    {"Qwen2.5-1.5B", "Qwen2ForCausalLM", 151936, 1536, 8960, 28, 12, 2, kTied, 1543714304},
+    {"Qwen2.5-3B", "Qwen2ForCausalLM", 151936, 2048, 11008, 36, 16, 2, kTied, 3085938688},
+    {"Qwen2.5-7B", "Qwen2ForCausalLM", 152064, 3584, 18944, 28, 28, 4, "{}", 7615616512},
+    {"Qwen2.5-14B", "Qwen2ForCausalLM", 152064, 5120, 13824, 48, 40, 8, "{}", 14770033664},
+    {"Qwen2.5-32B", "Qwen2ForCausalLM", 152064, 5120, 27648, 64, 40, 8, "{}", 32763876352},
+    {"Qwen2.5-72B", "Qwen2ForCausalLM", 152064, 8192, 29568, 80, 64, 8, "{}", 72706203648},
+    {"Qwen3-0.6B", "Qwen3ForCausalLM", 151936, 1024, 3072, 28, 16, 8, kTied, 596049920},
+    {"Qwen3-1.7B", "Qwen3ForCausalLM", 151936, 2048, 6144, 28, 16, 8, kTied, 1720574976},
+    {"Qwen3-4B", "Qwen3ForCausalLM", 151936, 2560, 9728, 36, 32, 8, kTied, 4022468096},
+    {"Qwen3-8B", "Qwen3ForCausalLM", 151936, 4096, 12288, 36, 32, 8, "{}", 8190735360},
+    {"Qwen3-14B", "Qwen3ForCausalLM", 151936, 5120, 17408, 40, 40, 8, "{}", 14768307200},
+    {"Qwen3-32B", "Qwen3ForCausalLM", 151936, 5120, 25600, 64, 64, 8, "{}", 32762123264},
+    {"Mistral-7B-v0.1", "MistralForCausalLM", 32000, 4096, 14336, 32, 32, 8, "{}", 7241732096},
+    {"Mistral-7B-v0.3", "MistralForCausalLM", 32768, 4096, 14336, 32, 32, 8, "{}", 7248023552},
+    {"Mistral-Nemo-12B", "MistralForCausalLM", 131072, 5120, 14336, 40, 32, 8, R"({"head_dim": 128})", 12247782400},
+    {"Mistral-Small-24B", "MistralForCausalLM", 131072, 5120, 32768, 40, 32, 8, R"({"head_dim": 128})", 23572403200},
+    {"Mistral-Large-123B", "MistralForCausalLM", 32768, 12288, 28672, 88, 96, 8, "{}", 122610069504},
+    {"Ministral-8B", "MinistralForCausalLM", 131072, 4096, 12288, 36, 32, 8, R"({"head_dim": 128})", 8019808256},
+    {"Ministral-3-3B (text)", "Ministral3ForCausalLM", 131072, 3072, 9216, 26, 32, 8, R"({"head_dim": 128, "tie_word_embeddings": true})", 3429006336},
+    {"Ministral-3-8B (text)", "Ministral3ForCausalLM", 131072, 4096, 14336, 34, 32, 8, R"({"head_dim": 128})", 8489553920},
+    {"Ministral-3-14B (text)", "Ministral3ForCausalLM", 131072, 5120, 16384, 40, 32, 8, R"({"head_dim": 128})", 13506073600},
+    {"Phi-3-mini", "Phi3ForCausalLM", 32064, 3072, 8192, 32, 32, 32, "{}", 3821079552},
+    {"Phi-3-medium", "Phi3ForCausalLM", 32064, 5120, 17920, 40, 40, 10, "{}", 13960238080},
+    {"Phi-4", "Phi3ForCausalLM", 100352, 5120, 17920, 40, 40, 10, "{}", 14659507200},
+    {"Phi-4-mini", "Phi3ForCausalLM", 200064, 3072, 8192, 32, 24, 8, kTied, 3836021760},
+    {"SmolLM3-3B", "SmolLM3ForCausalLM", 128256, 2048, 11008, 36, 16, 4, "{}", 3075098624},
+    {"OLMo-2-1B", "Olmo2ForCausalLM", 100352, 2048, 8192, 16, 16, 16, "{}", 1484916736},
+    {"OLMo-2-7B", "Olmo2ForCausalLM", 100352, 4096, 11008, 32, 32, 32, "{}", 7298617344},
+    {"OLMo-2-13B", "Olmo2ForCausalLM", 100352, 5120, 13824, 40, 40, 40, "{}", 13716198400},
+    {"OLMo-2-32B", "Olmo2ForCausalLM", 100352, 5120, 27648, 64, 40, 8, "{}", 32234279936},
+    {"OLMo-3-7B", "Olmo3ForCausalLM", 100278, 4096, 11008, 32, 32, 32, "{}", 7298011136},
+    {"OLMo-3-32B", "Olmo3ForCausalLM", 100278, 5120, 27648, 64, 40, 8, "{}", 32233522176},
+    {"GLM-4-9B", "GlmForCausalLM", 151552, 4096, 13696, 40, 32, 2, R"({"head_dim": 128})", 9399951360},
+    {"GLM-4-9B-0414", "Glm4ForCausalLM", 151552, 4096, 13696, 40, 32, 2, R"({"head_dim": 128})", 9400279040},
+    {"GLM-4-32B-0414", "Glm4ForCausalLM", 151552, 6144, 23040, 61, 48, 2, R"({"head_dim": 128, "attention_bias": false})", 32566081536},
+    {"Seed-OSS-36B", "SeedOssForCausalLM", 155136, 5120, 27648, 64, 80, 8, R"({"head_dim": 128})", 36151104512},
+    {"opt-125m", "OPTForCausalLM", 50272, 768, 3072, 12, 12, 0, "{}", 125239296},
+    {"opt-350m", "OPTForCausalLM", 50272, 1024, 4096, 24, 16, 0, R"({"word_embed_proj_dim": 512, "do_layer_norm_before": false})", 331196416},
+    {"opt-1.3b", "OPTForCausalLM", 50272, 2048, 8192, 24, 32, 0, R"({"word_embed_proj_dim": 2048})", 1315758080},
+    {"opt-2.7b", "OPTForCausalLM", 50272, 2560, 10240, 32, 32, 0, R"({"word_embed_proj_dim": 2560})", 2651596800},
+    {"opt-6.7b", "OPTForCausalLM", 50272, 4096, 16384, 32, 32, 0, R"({"word_embed_proj_dim": 4096})", 6658473984},
+    {"opt-13b", "OPTForCausalLM", 50272, 5120, 20480, 40, 40, 0, R"({"word_embed_proj_dim": 5120})", 12853473280},
+    {"opt-30b", "OPTForCausalLM", 50272, 7168, 28672, 48, 56, 0, R"({"word_embed_proj_dim": 7168})", 29974540288},
+    {"gemma-2b", "GemmaForCausalLM", 256000, 2048, 16384, 18, 8, 1, R"({"head_dim": 256})", 2506172416},
+    {"gemma-7b", "GemmaForCausalLM", 256000, 3072, 24576, 28, 16, 16, R"({"head_dim": 256})", 8537680896},
+    {"gemma-2-2b", "Gemma2ForCausalLM", 256000, 2304, 9216, 26, 8, 4, R"({"head_dim": 256})", 2614341888},
+    {"gemma-2-9b", "Gemma2ForCausalLM", 256000, 3584, 14336, 42, 16, 8, R"({"head_dim": 256})", 9241705984},
+    {"gemma-2-27b", "Gemma2ForCausalLM", 256000, 4608, 36864, 46, 32, 16, R"({"head_dim": 128})", 27227128320},
+    {"gemma-3-270m", "Gemma3ForCausalLM", 262144, 640, 2048, 18, 4, 1, R"({"head_dim": 256})", 268098176},
+    {"gemma-3-1b", "Gemma3ForCausalLM", 262144, 1152, 6912, 26, 4, 1, R"({"head_dim": 256})", 999885952},
+    {"gemma-3-4b (text)", "Gemma3ForCausalLM", 262208, 2560, 10240, 34, 8, 4, R"({"head_dim": 256})", 3880263168},
+    {"gemma-3-12b (text)", "Gemma3ForCausalLM", 262208, 3840, 15360, 48, 16, 8, R"({"head_dim": 256})", 11766034176},
+    {"gemma-3-27b (text)", "Gemma3ForCausalLM", 262208, 5376, 21504, 62, 32, 16, R"({"head_dim": 128})", 27009346304},
+    {"granite-3.1-2b", "GraniteForCausalLM", 49155, 2048, 8192, 40, 32, 8, kTied, 2533531648},
+    {"granite-3.3-2b", "GraniteForCausalLM", 49159, 2048, 8192, 40, 32, 8, kTied, 2533539840},
+    {"granite-3.1-8b", "GraniteForCausalLM", 49155, 4096, 12800, 40, 32, 8, kTied, 8170848256},
+    {"gpt2", "GPT2LMHeadModel", 50257, 0, 0, 0, 0, 0, "{}", 124439808},
+    {"gpt2-medium", "GPT2LMHeadModel", 50257, 0, 0, 0, 0, 0, R"({"n_embd": 1024, "n_layer": 24, "n_head": 16})", 354823168},
+    {"gpt2-large", "GPT2LMHeadModel", 50257, 0, 0, 0, 0, 0, R"({"n_embd": 1280, "n_layer": 36, "n_head": 20})", 774030080},
+    {"gpt2-xl", "GPT2LMHeadModel", 50257, 0, 0, 0, 0, 0, R"({"n_embd": 1600, "n_layer": 48, "n_head": 25})", 1557611200},
+    {"pythia-70m", "GPTNeoXForCausalLM", 50304, 512, 2048, 6, 8, 0, "{}", 70426624},
+    {"gpt-neox-20b", "GPTNeoXForCausalLM", 50432, 6144, 24576, 44, 64, 0, "{}", 20554567680},
+    {"starcoder2-3b", "Starcoder2ForCausalLM", 49152, 3072, 12288, 30, 24, 2, "{}", 3030371328},
+    {"c4ai-command-r7b-12-2024", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, "{}", 8028033024},
+    // clang-format on
+};
+
+}  // namespace temper

@@ -1,0 +1,110 @@
+// A multimodal folder from training to export: the text model is trained, the rest comes along.
+#include "checkpoint/sliced_weights.h"
+#include "format/safetensors_writer.h"
+#include "temper_program.h"
+
+namespace temper::program {
+namespace {
+
+const std::string kInside = "language_model.";
+
+// The example's model as the text model of a Mistral 3 folder, with a vision tower of two tensors.
+class Multimodal : public Workplace {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(PosixEnv().CreateFolders(Path("mm")).ok());
+    for (const std::string& file : Must(PosixEnv().List(kModel))) {
+      if (file.ends_with(".json")) Spill("mm/" + file, temper::Slurp(JoinPath(kModel, file)));
+    }
+    Json text = Json::parse(Slurp("mm/config.json"));
+    const Json tied = text.value("tie_word_embeddings", Json(false));
+    text.erase("architectures");
+    const Json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                         {"model_type", "mistral3"},
+                         {"text_config", text},
+                         {"tie_word_embeddings", tied},
+                         {"vision_config", {{"hidden_size", 8}}}};
+    Spill("mm/config.json", config.dump(2));
+    Spill("mm/preprocessor_config.json", "{\"size\": 8}");
+    const ModelWeights weights = Must(OpenModelWeights(PosixEnv(), kModel));
+    std::vector<TensorDeclaration> declared = {{"vision_tower.patch.weight", {DType::kF16, {3, 5}}},
+                                               {"vision_tower.ids", {DType::kI64, {7}}}};
+    for (const ModelWeights::Entry& e : weights.entries()) {
+      declared.push_back({kInside + e.tensor->name, Must(e.tensor->type())});
+    }
+    auto writer = Must(SafetensorsWriter::Create(PosixEnv(), Path("mm/model.safetensors"), declared));
+    for (const StoredTensor& t : writer.order()) {
+      std::string bytes(static_cast<size_t>(t.bytes().v), '\0');
+      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + 1);
+      if (t.name.starts_with(kInside)) bytes = BytesOf(weights, t.name.substr(kInside.size()));
+      ASSERT_TRUE(writer.Append(t.name, std::as_bytes(std::span(bytes))).ok());
+    }
+    ASSERT_TRUE(writer.Finish().ok());
+  }
+
+  static std::string BytesOf(const ModelWeights& weights, const std::string& name) {
+    const ModelWeights::Entry entry = Must(weights.Require(name));
+    std::string bytes(static_cast<size_t>(entry.tensor->bytes().v), '\0');
+    TEMPER_CHECK(entry.file->ReadTensor(name, std::as_writable_bytes(std::span(bytes))).ok());
+    return bytes;
+  }
+  // That `folder` has the tensors of the base by name, and those of the vision tower byte for byte.
+  void ExpectWhole(const std::string& folder) {
+    const ModelWeights base = Must(OpenModelWeights(PosixEnv(), Path("mm")));
+    const ModelWeights ours = Must(OpenModelWeights(PosixEnv(), Path(folder)));
+    int trained = 0;
+    ASSERT_EQ(ours.entries().size(), base.entries().size());
+    for (const ModelWeights::Entry& e : base.entries()) {
+      const std::string& name = e.tensor->name;
+      if (name.starts_with("vision")) {
+        EXPECT_EQ(BytesOf(ours, name), BytesOf(base, name)) << name;
+      } else {
+        trained += BytesOf(ours, name) != BytesOf(base, name);
+      }
+    }
+    EXPECT_GT(trained, 0);
+    EXPECT_EQ(Slurp(folder + "/config.json"), Slurp("mm/config.json"));
+    EXPECT_EQ(Slurp(folder + "/preprocessor_config.json"), Slurp("mm/preprocessor_config.json"));
+  }
+  Ended TrainOn(const Arguments& more) {
+    Arguments all = {"--model", "mm", "--max_steps", "2", "--learning_rate", "1e-2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return Temper(Train(all));
+  }
+};
+
+TEST_F(Multimodal, AnAdapterOfTheTextModelMergesIntoTheWholeFolder) {
+  ExpectEnd(TrainOn({}), 0, {"the text model of Mistral3ForConditionalGeneration is used; its other 2 tensors"});
+  const Json adapter = Json::parse(Slurp("out/adapter_config.json"));
+  // Short names would also mean modules of the vision tower to PEFT.
+  for (const Json& module : adapter["target_modules"]) {
+    EXPECT_TRUE(module.get<std::string>().starts_with("model.language_model.layers.")) << module;
+  }
+  ExpectEnd(Temper({"export", "--model", "out", "--output_dir", "merged"}), 0,
+            {"2 tensors that are not part of the text model are kept as they are"});
+  ExpectWhole("merged");
+  ExpectEnd(Temper({"inspect", "merged"}), 0, {});
+  const auto answer = [&](const std::string& model) {
+    const Ended ended = Temper({"generate", "--model", model, "--prompt", "Why is the sky blue?", "--max_new_tokens",
+                                "8", "--temperature", "0", "--threads", "1", "--dtype", "f32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out;
+  };
+  EXPECT_EQ(answer("mm"), answer(kModel)) << "the same text model, alone";
+}
+
+TEST_F(Multimodal, AFullRunEndsInAWholeFolder) {
+  ExpectEnd(TrainOn({"--method", "full", "--learning_rate", "1e-3"}), 0, {});
+  ExpectWhole("out");
+  ExpectEnd(Temper({"inspect", "out"}), 0, {});
+  ExpectEnd(Temper({"export", "--model", "out", "--output_dir", "bf16", "--dtype", "bf16"}), 0, {});
+  const ModelWeights base = Must(OpenModelWeights(PosixEnv(), Path("mm")));
+  const ModelWeights ours = Must(OpenModelWeights(PosixEnv(), Path("bf16")));
+  EXPECT_EQ(BytesOf(ours, "vision_tower.patch.weight"), BytesOf(base, "vision_tower.patch.weight"));
+  // A checkpoint has no place for the rest.
+  ExpectEnd(Temper({"export", "--model", "out/checkpoint-2", "--output_dir", "text"}), 0,
+            {"holds the text model alone: the export lacks the rest of the multimodal model"});
+}
+
+}  // namespace
+}  // namespace temper::program

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The keys of transformers' configuration classes, of every family in src/model/family_list.inc: config_keys.json, by
+which src/model/config_keys_test.cc asks for each key whether Temper reads it, refuses it, or may pass over it.
+
+Keys are those of the class with their defaults, other names that the class takes for them (attribute_map), those of
+rope_parameters, and what the code of the model asks its configuration for besides. Usage: make_config_keys.py [--check]
+"""
+
+import importlib
+import inspect
+import json
+import pathlib
+import re
+import sys
+
+import transformers
+from transformers.modeling_rope_utils import RopeParameters
+
+HERE = pathlib.Path(__file__).parent
+OUT = HERE / "config_keys.json"
+FAMILIES = HERE.parent.parent / "src/model/family_list.inc"
+
+
+def asked(model_type):
+    """What modeling_<type>.py reads of a configuration."""
+    module = importlib.import_module(transformers.CONFIG_MAPPING[model_type].__module__)
+    code = pathlib.Path(module.__file__.replace("configuration_", "modeling_")).read_text()
+    names = re.findall(r"config\.([a-z]\w*)\b(?!\()", code) + re.findall(r'getattr\((?:self\.)?config, "(\w+)"', code)
+    methods = {n for n, _ in inspect.getmembers(transformers.PretrainedConfig, inspect.isroutine)}
+    return set(names) - methods
+
+
+def keys(model_type):
+    config = transformers.CONFIG_MAPPING[model_type]()
+    values = {k: v for k, v in config.to_dict().items() if not isinstance(v, dict) or k == "rope_parameters"}
+    for other, name in config.attribute_map.items():
+        values[other] = values.get(name)
+    for name in asked(model_type):
+        values.setdefault(name, None)
+    for nested in config.sub_configs_defaults if hasattr(config, "sub_configs_defaults") else config.sub_configs:
+        values.pop(nested, None)
+    return {k: (sorted(set(v), key=str) if isinstance(v, list) else v) for k, v in sorted(values.items())}
+
+
+def main():
+    lines = re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), (\w+),", FAMILIES.read_text(), re.M)
+    families = [f"    {json.dumps(name)}: {json.dumps(keys(kind))}" for name, kind in lines]
+    rope = sorted(RopeParameters.__annotations__)
+    text = '{\n  "transformers": %s,\n  "rope_parameters": %s,\n  "families": {\n%s\n  }\n}\n' % (
+        json.dumps(transformers.__version__), json.dumps(rope), ",\n".join(families))
+    if "--check" in sys.argv:
+        sys.exit(0 if OUT.read_text() == text else f"{OUT} is not what transformers says now: run this script")
+    OUT.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
