@@ -32,14 +32,14 @@ class Decoder final : public Model {
                     const std::string& module) const;
   ValueId Mlp(ForwardBuilder& f, ValueId x_TD, const std::string& module) const;
   std::vector<std::string> AliasesOf(const std::string& name) const override {
-    // Of tied weights a file may hold either name.
+    // A file with tied weights may hold either name.
     return s_.tied && name == kEmbedding ? std::vector<std::string>{kHeadWeight} : std::vector<std::string>();
   }
 
   const DecoderSpec s_;
 };
 
-// T tokens, D hidden, H heads, K kv-heads, E head dim, R of them that turn, F ffn, V vocabulary.
+// T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head, F ffn, V vocabulary.
 ValueId Decoder::Attention(ForwardBuilder& f, ValueId x_TD, std::span<const Tables> ropes, int block,
                            const std::string& module) const {
   const DecoderBlock& kind = s_.blocks[static_cast<size_t>(block)];
@@ -136,7 +136,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, "hidden_size", defaults.hidden, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, "num_hidden_layers", defaults.blocks, where));
   TEMPER_ASSIGN_OR_RETURN(s.heads, IntOr(config, "num_attention_heads", defaults.heads, where));
-  // null, unlike a missing key, is what follows from the other sizes.
+  // A null, unlike a missing key, means that the value follows from the other sizes.
   const bool own_kv_heads = defaults.kv_heads > 0 && !IsNull(config, "num_key_value_heads");
   TEMPER_ASSIGN_OR_RETURN(s.kv_heads,
                           IntOr(config, "num_key_value_heads", own_kv_heads ? defaults.kv_heads : s.heads, where));
@@ -157,14 +157,13 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   TEMPER_ASSIGN_OR_RETURN(s.tied, BoolOr(config, "tie_word_embeddings", defaults.tied, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "hidden_act", "silu", where));
   if (activation != "silu") {
-    return Unsupported(
-        fmt::format("{}: hidden_act '{}'; {} is computed with silu alone", where, activation, f.architecture));
+    return Unsupported(fmt::format("{}: hidden_act '{}'; {} supports only silu", where, activation, f.architecture));
   }
   if (!IsSane(f.vocab, kMaxRows) || !IsSane(s.hidden, kMaxWidth) || !IsSane(blocks, kMaxBlocks) ||
       !IsSane(s.ffn, kMaxWidth) || !IsSane(s.head_dim, kMaxHeads) || !IsSane(f.max_positions, kMaxRows) ||
       !IsSane(s.heads, kMaxHeads) || s.head_dim % 2 != 0) {
     return Corrupt(
-        fmt::format("{}: a size is missing, zero, negative or absurd (hidden_size {}, num_hidden_layers {}, "
+        fmt::format("{}: a size is missing, not positive or out of range (hidden_size {}, num_hidden_layers {}, "
                     "vocab_size {}, intermediate_size {}, head_dim {}, max_position_embeddings {})",
                     where, s.hidden, blocks, f.vocab, s.ffn, s.head_dim, f.max_positions));
   }
@@ -174,10 +173,9 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
                                                         f.max_positions, where));
   s.ropes = {rope};
   if (rope.original > 0) {
-    f.training_notes.push_back(
-        fmt::format("rows of more than {} tokens get the rotary embedding that {} has for long "
-                    "contexts; others its usual one",
-                    rope.original, where));
+    f.training_notes.push_back(fmt::format(
+        "rows of more than {} tokens use the long-context rotary embedding of {}; other rows use the usual one",
+        rope.original, where));
   }
   return s;
 }
@@ -210,10 +208,9 @@ Status SetWindows(const Json& config, int64_t window, const std::function<bool(i
       }
     }
     if (listed && slide && window == 0) {
-      return Corrupt(
-          fmt::format("{}: layer {} of layer_types has a window, but sliding_window and use_sliding_window "
-                      "give none",
-                      where, b));
+      return Corrupt(fmt::format(
+          "{}: layer {} of layer_types is sliding_attention, but sliding_window and use_sliding_window set no window",
+          where, b));
     }
     blocks[b].window = slide ? window : 0;
   }

@@ -9,7 +9,7 @@ namespace {
 
 struct Family {
   std::string_view architecture;  // the class in "architectures"
-  std::string_view model_type;    // where a file names no class
+  std::string_view model_type;    // used if the file names no class
   FamilyReader* read;
 };
 

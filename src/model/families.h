@@ -14,8 +14,8 @@ using FamilyReader = Result<std::unique_ptr<Model>>(const Json& config, const st
 #include "model/family_list.inc"
 #undef TEMPER_FAMILY
 
-// What config.json describes, by the reader of its family. Unknown architectures are kUnsupported, listing the known
-// ones.
+// Reads config.json with the reader of its family. Unknown
+// architectures are kUnsupported; the message lists the known ones.
 Result<std::unique_ptr<Model>> ModelFromConfig(const Json& config, const std::string& where);
 
 }  // namespace temper

@@ -27,7 +27,7 @@ ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Di
 
 ValueId ForwardBuilder::Weight(const std::string& name, std::initializer_list<Dim> dims, WeightSource source,
                                Init init) {
-  // What scales or shifts, norms and biases, does not decay.
+  // Norm weights and biases do not decay.
   WeightDeclaration weight{.name = name, .init = init, .decays = init == Init::kNormal, .source = std::move(source)};
   for (const Dim& dim : dims) {
     weight.shape.Append(dim.size);
@@ -65,7 +65,7 @@ void ForwardBuilder::AddModule(const std::string& path, std::span<const ValueId>
 
 ValueId ForwardBuilder::Linear(ValueId x_TI, const std::string& module, Dim out, Dim in, bool bias,
                                const std::string& name) {
-  // Values in this order: buffers of a Program follow it, and so do addresses, which a resumed run compares.
+  // Keep this order: the buffers of a Program follow it, and so do their addresses, which a resumed run compares.
   const ValueId b = bias ? Weight(module + ".bias", {out}, Init::kZero) : kNoValue;
   const ValueId w = Weight(module + ".weight", {out, in});
   AddModule(module, {&w, 1});

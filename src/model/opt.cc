@@ -7,8 +7,8 @@
 namespace temper {
 namespace {
 
-constexpr double kLayerNormEps = 1e-5;  // torch.nn.LayerNorm's default, which OPT does not change
-// Row 0 and 1 of the position table are relics of fairseq's padding; position p is row p + 2.
+constexpr double kLayerNormEps = 1e-5;  // torch.nn.LayerNorm's default; OPT keeps it
+// Rows 0 and 1 of the position table are left over from fairseq's padding; position p is row p + 2.
 constexpr int64_t kPositionOffset = 2;
 
 constexpr std::string_view kEmbedding = "model.decoder.embed_tokens.weight", kPrefix = "model.";
@@ -17,10 +17,10 @@ constexpr char kHead[] = "lm_head", kHeadWeight[] = "lm_head.weight";
 struct OptConfig {
   ModelFacts facts;
   int64_t hidden = 0, ffn = 0, heads = 0, head_dim = 0;
-  int64_t embed = 0;  // word_embed_proj_dim; differs from hidden where project_in/out exist
+  int64_t embed = 0;  // word_embed_proj_dim; differs from hidden if project_in/out exist
   bool pre_norm = true, bias = true, affine = true, final_norm = true, tied = true;
   bool gelu = false;
-  double dropout = 0;  // in training, of what attention and MLP add to the residual stream
+  double dropout = 0;  // in training, on the outputs of attention and MLP, before the residual sum
 };
 
 class Opt final : public Model {
@@ -44,7 +44,7 @@ class Opt final : public Model {
   }
   std::vector<std::string> AliasesOf(const std::string& name) const override {
     std::vector<std::string> aliases;
-    // Files of the first release start "decoder." without "model.".
+    // In files of the first release, names start with "decoder." instead of "model.decoder.".
     if (name.starts_with(kPrefix)) aliases.push_back(name.substr(kPrefix.size()));
     if (c_.tied && name == kEmbedding) aliases.push_back(kHeadWeight);
     return aliases;
@@ -123,14 +123,14 @@ Result<std::unique_ptr<Model>> ReadOpt(const Json& config, const std::string& wh
       !IsSane(c.ffn, kMaxWidth) || !IsSane(c.embed, kMaxWidth) || !IsSane(f.max_positions, kMaxRows) ||
       !IsSane(c.heads, kMaxHeads) || c.hidden % c.heads != 0) {
     return Corrupt(
-        fmt::format("{}: a size is missing, zero, negative or absurd, or hidden_size {} is not a multiple of "
+        fmt::format("{}: a size is missing, not positive or out of range, or hidden_size {} is not a multiple of "
                     "num_attention_heads {}",
                     where, c.hidden, c.heads));
   }
   c.head_dim = c.hidden / c.heads;
   f.kinds.assign(static_cast<size_t>(blocks), 0);
   f.heads = {{DimLabel::kHeads, c.heads}, {DimLabel::kKvHeads, c.heads}};
-  // transformers' own default, for a file that lacks the key.
+  // If the file lacks the key: transformers' default.
   TEMPER_ASSIGN_OR_RETURN(c.dropout, ReadDropout(config, "dropout", 0.1, where, &f));
   for (const char* key : {"attention_dropout", "layerdrop"}) {
     TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(config, key, 0, where, &f));

@@ -1,5 +1,5 @@
-// A weight's declaration: what the forward pass says of it, once, where it is used. Loading, sharding, LoRA, saving and
-// export follow from it.
+// A weight's declaration: the forward pass states it once, on first
+// use. Loading, sharding, LoRA, saving and export follow from it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace temper {
 
 struct WeightDeclaration {
   enum class Init : uint8_t { kNormal, kZero, kOne };
-  std::string name;  // of its value
+  std::string name;  // of its value in the graph
   Shape shape;
   DimLabels labels;
   Init init = Init::kNormal;  // for training from scratch
@@ -21,14 +21,14 @@ struct WeightDeclaration {
   WeightSource source;
 };
 
-// A module that computes y = x W^T, as PEFT names it. Its weight may be several values, whose rows follow each other in
-// the module's: a fused projection.
+// A module that computes y = x W^T, with PEFT's name. In a fused projection its weight consists of several values,
+// whose rows follow each other.
 struct LinearModule {
   std::string path;                  // "model.layers.0.self_attn.q_proj", "lm_head"
   std::vector<std::string> weights;  // values of the graph, in the order of their rows
   std::vector<int64_t> rows;         // of each
   int64_t in = 0;
-  bool is_head = false;  // the output head, which PEFT's "all-linear" leaves out
+  bool is_head = false;  // the output head; PEFT's "all-linear" excludes it
 
   int64_t out() const {
     int64_t sum = 0;
