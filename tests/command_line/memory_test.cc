@@ -153,7 +153,7 @@ TEST_F(Memory, ARunThatDoesNotFitItsCgroupKeepsTheRestOnDiskAndTrainsTheSame) {
     const auto within = Within(c.limit, TrainStep(c.options, "out"));
     if (!within) GTEST_SKIP() << "no memory cgroup can be made here";
     ASSERT_EQ(within->code, 0) << within->err;
-    for (const char* said : {kLimits, "memory cgroup", "on the disk", "waiting for moves"}) {
+    for (const char* said : {kLimits, "memory cgroup", "on the disk", "wait for moves"}) {
       EXPECT_NE(within->err.find(said), std::string::npos) << "'" << said << "' is not said in:\n" << within->err;
     }
     EXPECT_EQ(Losses(Path("out")), Losses(Path("whole")));

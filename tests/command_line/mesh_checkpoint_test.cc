@@ -77,26 +77,26 @@ TEST_F(MeshCheckpoint, KeepsDecisionsUnlessToldOtherwise) {
   EXPECT_NE(first.find("\"grad_sync\":\"step\""), std::string::npos) << first;
   EXPECT_NE(first.find("embed_tokens.weight\":\"table\""), std::string::npos) << first;
   StopAtThree("out");
-  RunWell(with({"--resume"}), "as in the run so far");
+  RunWell(with({"--resume"}), "same as the resumed run");
   EXPECT_EQ(decided("out"), first);
   StopAtThree("out");
-  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: as asked for");
+  RunWell(with({"--resume", "--mesh.grad_sync", "micro_batch"}), "grad_sync: micro_batch, not step: requested");
 }
 
 // The feed-forward part's weights gathered over tensor ranks: a decision like others, and told by the plan.
 TEST_F(MeshCheckpoint, KeepsWhatTensorRanksExchange) {
   const auto with = [&](const Arguments& more) { return Steps("full", "tp=2", "out", more); };
-  RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: as asked for");
+  RunWell(with({"--mesh.mlp", "weights"}), "mlp: weights, not activations: requested");
   const auto asked = Losses(Path("out"));
   StopAtThree("out");
-  RunWell(with({"--resume"}), "mlp: weights, not activations: as in the run so far");
+  RunWell(with({"--resume"}), "mlp: weights, not activations: same as the resumed run");
   EXPECT_EQ(Losses(Path("out")), asked);
-  RunWell(with({"--overwrite"}), "mlp: activations, not weights: it moves less");
+  RunWell(with({"--overwrite"}), "mlp: activations, not weights: it sends less");
   for (const auto& [step, loss] : Losses(Path("out"))) EXPECT_NEAR(loss, asked.at(step), 1e-5 * loss) << step;
   const Ended plan = Temper({"plan", "--model", Model(), "--method", "lora", "--mesh", "tp=2", "--dtype", "f32",
                              "--max_seq_len", "512", "--per_device_train_batch_size", "4"});
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("mlp: weights, not activations: it moves less"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("mlp: weights, not activations: it sends less"), std::string::npos) << plan.out;
 }
 
 // Where a tensor's parts lie is no setting of the run: it may change from one start to the next.

@@ -64,7 +64,7 @@ TEST(MlpMove, TheWaysCostWhatTheirProgramsSend) {
       EXPECT_EQ(activations.OfMlp()->sent_otherwise, weights.sent);
       EXPECT_EQ(weights.OfMlp()->sent_otherwise, activations.sent);
       EXPECT_NE(activations.sent, weights.sent);
-      EXPECT_EQ(weights.OfMlp()->reason, "as asked for");
+      EXPECT_EQ(weights.OfMlp()->reason, "requested");
     }
   }
 }
@@ -88,10 +88,10 @@ TEST(MlpMove, IsWhatTheRunSoFarHadUnlessAnOptionSays) {
   const auto of = [](const DecisionOptions& options) { return Compile(MeshOf(1, 2), 64, true, options); };
   const Compiled kept = of({.kept = {{"mlp", "weights"}}});
   EXPECT_EQ(kept.OfMlp()->chosen, "weights");
-  EXPECT_EQ(kept.OfMlp()->reason, "as in the run so far");
+  EXPECT_EQ(kept.OfMlp()->reason, "same as the resumed run");
   EXPECT_GT(kept.OfMlp()->sent, kept.OfMlp()->sent_otherwise);
   EXPECT_EQ(of({.mlp = MlpMove::kActivations, .kept = {{"mlp", "weights"}}}).OfMlp()->chosen, "activations");
-  EXPECT_NE(DescribeDecisions(kept.decisions).find("mlp: weights, not activations: as in the run so far"),
+  EXPECT_NE(DescribeDecisions(kept.decisions).find("mlp: weights, not activations: same as the resumed run"),
             std::string::npos);
 }
 

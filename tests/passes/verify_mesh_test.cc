@@ -369,7 +369,7 @@ TEST(AgreementVerifier, RefusesAMicroBatchLessOnOneRank) {
                  schedule.end());
   const Status status = all.Check();
   ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.message().find("rank 1 has ended, while rank 0 comes to"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("rank 1 has finished, while rank 0 reaches"), std::string::npos) << status.message();
 }
 
 // Stages run different Programs: they meet in what they add up, and every send has its receive.

@@ -10,7 +10,7 @@
 namespace temper {
 namespace {
 
-// A trained matrix and a vector, with the decay that each has by default, and one of each that says otherwise.
+// A trained matrix and vector with default decay, and one of each with the opposite setting.
 Graph Net(DType dtype) {
   Graph graph;
   GraphBuilder build(&graph);
@@ -28,7 +28,7 @@ Graph Net(DType dtype) {
   return graph;
 }
 
-TEST(BuildUpdate, DecaysWhatTheValueSays) {
+TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
   for (const UpdateRule* rule : UpdateRules()) {
     UpdateSpec spec{.rule = rule, .weight_decay = 0.1};
     if (rule == &kSgdUpdate) spec.settings = SgdSettings();
@@ -44,7 +44,7 @@ TEST(BuildUpdate, DecaysWhatTheValueSays) {
   }
 }
 
-// No op multiplies with such a weight yet: this one is added to what comes in.
+// No op multiplies with such a weight yet: this one is added to the input.
 TEST(BuildUpdate, AWeightOfThreeDimsIsUpdatedWhole) {
   Graph graph;
   GraphBuilder build(&graph);
