@@ -12,7 +12,7 @@ std::vector<ForeignName> ForeignNames() {
   const std::string_view no_modules_to_save =
       "full copies of modules beside an adapter are not supported; add lm_head to lora.target_modules, or train every "
       "weight with method: full";
-  const std::string_view always = "it is always so; remove it";
+  const std::string_view always = "this is always on; remove it";
   return {
       {"model_name_or_path", "model", ""},
       {"base_model", "model", ""},
@@ -86,9 +86,9 @@ std::vector<ForeignName> ForeignNames() {
       {"modules_to_save", "", no_modules_to_save},
       {"additional_target", "", no_modules_to_save},
       {"lora.bias", "",
-       "training biases beside an adapter is not supported; remove it (PEFT's bias: none is what happens)"},
+       "training biases beside an adapter is not supported; remove it (Temper behaves as with PEFT's bias: none)"},
       {"use_dora", "", "DoRA is not supported; remove it"},
-      {"init_lora_weights", "", "adapters start as PEFT's default does (A uniform, B zero); remove it"},
+      {"init_lora_weights", "", "adapters are initialised as by PEFT's default (A uniform, B zero); remove it"},
       {"micro_batch_size", "per_device_train_batch_size", ""},
       {"batch_size", "per_device_train_batch_size", ""},
       {"train_batch_size", "per_device_train_batch_size", ""},
@@ -131,7 +131,7 @@ std::vector<ForeignName> ForeignNames() {
       {"flash_attn", "", fused},
       {"attn_implementation", "", fused},
       {"do_train", "", always},
-      {"do_eval", "eval_data", "evaluation happens where there is data for it"},
+      {"do_eval", "eval_data", "evaluation runs if there is eval data"},
       {"eval_strategy", "eval_steps", "every so many steps"},
       {"evaluation_strategy", "eval_steps", "every so many steps"},
       {"save_strategy", "save_steps", "every so many steps; 0 saves only at the end"},
@@ -151,8 +151,8 @@ std::vector<ForeignName> ForeignNames() {
       {"data_seed", "seed", "one seed for everything"},
       {"num_threads", "threads", ""},
       {"config", "", "give the YAML file without a flag: temper train run.yaml"},
-      {"deepspeed", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
-      {"fsdp", "mesh.fsdp", "over how many ranks weights, gradients and states are sharded"},
+      {"deepspeed", "mesh.fsdp", "the number of ranks that shard weights, gradients and states"},
+      {"fsdp", "mesh.fsdp", "the number of ranks that shard weights, gradients and states"},
   };
 }
 

@@ -30,7 +30,7 @@ std::string ErrorOf(F change) {
   return status.message();
 }
 
-TEST(RunConfig, DefaultsAreThePromisedOnes) {
+TEST(RunConfig, DefaultsAreAsDocumented) {
   RunFacts facts;
   facts.has_bf16 = true;
   facts.cpu_cores = 2;
@@ -119,7 +119,7 @@ TEST(RunConfig, KeepsWhatTheUserChose) {
   EXPECT_HAS(Resolve(c, facts).status().message(), "max_seq_len: 2048");
 }
 
-TEST(RunConfig, GoesOnWithTheAdaptersOwnShape) {
+TEST(RunConfig, ContinuesWithTheAdaptersConfiguration) {
   RunConfig c = Valid();
   c.model.adapter = "old";
   RunFacts facts;
@@ -175,7 +175,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
              "remove one of them");
 }
 
-TEST(RunConfig, BlocksThatComputeAgainNeedToBeToldWhat) {
+TEST(RunConfig, RecomputeBlocksNeedsARecomputeMode) {
   EXPECT_HAS(ErrorOf([](RunConfig& c) { c.machine.recompute_blocks = 3; }), "memory.recompute is auto");
 }
 
@@ -245,7 +245,7 @@ TEST(RunConfig, NeverDeletesOrOverwritesItsOwnInputs) {
   RunConfig c = Valid();
   c.output.overwrite = true;
   c.model.model = "outer";
-  EXPECT_TRUE(Validate(c, Purpose::kTrain).ok()) << "a name that only begins alike is another folder";
+  EXPECT_TRUE(Validate(c, Purpose::kTrain).ok()) << "a name that only begins the same is another folder";
 }
 
 TEST(RunConfig, PlanNeedsOnlyAModel) {

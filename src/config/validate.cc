@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// By text alone: whoever deletes must see to links.
+// By text only: code that deletes files must handle links.
 bool IsWithin(const std::string& path, const std::string& folder) {
   const auto normal = [](const std::string& p) {
     std::error_code no_working_folder;
@@ -48,7 +48,7 @@ Status CheckMethod(const RunConfig& c) {
   }
   if (!m.adapter.empty()) {
     return InvalidArgument(
-        "adapter is to be trained on, but method is full: remove adapter, or set method: lora. To "
+        "adapter is set, but method is full: remove adapter, or set method: lora. To "
         "train every weight of the merged model, run temper export first");
   }
   if (c.lora != LoraConfig()) {
@@ -61,7 +61,7 @@ Status CheckMemory(const RunConfig& c) {
   const Recompute recompute = c.machine.recompute;
   if (c.machine.recompute_blocks && (recompute == Recompute::kNone || recompute == Recompute::kAuto)) {
     return InvalidArgument(
-        fmt::format("memory.recompute_blocks says which blocks compute again, but memory.recompute is {}: set it to "
+        fmt::format("memory.recompute_blocks is set, but memory.recompute is {}: set it to "
                     "selective or block, or remove recompute_blocks",
                     ToString(recompute)));
   }
@@ -118,7 +118,7 @@ Status CheckSchedule(const RunConfig& c) {
   return OkStatus();
 }
 
-// What is a setting of another optimizer than the one chosen.
+// Refuses settings of an optimizer other than the chosen one.
 Status CheckOptimizer(const RunConfig& c) {
   const RunConfig::Optimizer &o = c.optimizer, defaults;
   const struct {
