@@ -201,9 +201,7 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
     // Configurations are written by hand: a file of more than a megabyte is something else.
     const auto text = ReadTextFile(env, path, MiB(1));
     const Status read = text.ok() ? ReadYamlOptions(*text, path, options) : text.status();
-    if (!read.ok())
-      return InvalidArgument(
-          read.message());  // always a mistake in the settings, whatever the code of the file's error
+    if (!read.ok()) return InvalidArgument(read.message());  // always a mistake in the settings
   }
   return ApplyCommandLine(command_line, options);
 }

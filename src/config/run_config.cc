@@ -58,10 +58,10 @@ Status ResolveAdapter(const RunFacts& facts, ResolvedRun& run) {
   LoraConfig wanted = lora, theirs = *facts.adapter;
   wanted.dropout = theirs.dropout = 0;
   if (wanted != LoraConfig() && wanted != theirs) {
-    return InvalidArgument(fmt::format(
-        "lora.* differs from what the adapter {} was made with (r {}, alpha {}): remove the lora section to "
-        "go on with it, or give its base model instead to start a new one",
-        m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
+    return InvalidArgument(
+        fmt::format("lora.* differs from the configuration of adapter {} (r {}, alpha {}): remove the lora section to "
+                    "continue with it, or give its base model instead to start a new one",
+                    m.adapter.empty() ? m.model : m.adapter, theirs.r, theirs.alpha));
   }
   const double dropout = lora.dropout;
   lora = *facts.adapter;

@@ -172,7 +172,7 @@ TEST(RunConfig, MistakesNameTheRemedy) {
                c.output.resume = "";
                c.output.overwrite = true;
              }),
-             "remove one of them");
+             "remove one of the two");
 }
 
 TEST(RunConfig, RecomputeBlocksNeedsARecomputeMode) {

@@ -182,7 +182,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        {
            {"device",
             ChoiceOf(c.machine.device, {"auto", "cpu", "gpu"}),
-            "what to compute on",
+            "processor to compute on",
             {},
             "gpu if one is found, else cpu"},
            {"graphs", &c.machine.graphs, "on a GPU: launch a segment's kernels as one recorded graph, not one by one"},

@@ -167,7 +167,7 @@ Status CheckOutput(const RunConfig& c) {
     }
   }
   if (o.resume && o.overwrite) {
-    return InvalidArgument("resume keeps what is in output_dir and overwrite deletes it: remove one of them");
+    return InvalidArgument("resume keeps the files in output_dir and overwrite deletes them: remove one of the two");
   }
   if (o.output_dir.empty()) return OkStatus();
   const std::pair<const char*, const std::string*> inputs[] = {{"model", &c.model.model},

@@ -24,7 +24,7 @@ TEST(MoveLanes, WithoutContentionMovesRunAtFullSpeedBesideKernels) {
 TEST(MoveLanes, UnderContentionKernelsAndMovesSlowDown) {
   MoveLanes lanes{LinkRates{.copies = {.slows = 0.6, .slowed = 0.5}}};
   lanes.Issue(kEvictions, {2});
-  // 3 s beside the copy do what kernels do alone in 1.875; the rest takes what it takes.
+  // 3 s beside the copy do what kernels do alone in 1.875; the rest runs at full speed.
   EXPECT_NEAR(lanes.Compute({5}).v, 3 + (5 - 3 / 1.6), 1e-12);
   EXPECT_NEAR(lanes.SpanOf(kEvictions, 0).end.v, 3, 1e-12);
 }

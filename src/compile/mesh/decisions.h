@@ -52,7 +52,7 @@ struct Decision {
   std::string reason;
 };
 
-// "decision grad_sync: step, not micro_batch: ...": one line each; "" if there are none.
+// "decision    grad_sync: step, not micro_batch: ...": one line each; "" if there are none.
 std::string DescribeDecisions(const std::vector<Decision>& decisions);
 
 // Bytes per second that a rank sends and receives along these axes. Tensor parallelism is assumed to stay within a host

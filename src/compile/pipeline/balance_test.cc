@@ -43,7 +43,7 @@ TEST(ChunkOfBlocks, TheHeadCountsByItsCost) {
   EXPECT_EQ(Counts(Alike(8, 0, 2), 2), (std::vector<int>{5, 3}));
   EXPECT_EQ(Counts(Alike(10, 0, 2), 4), (std::vector<int>{3, 3, 3, 1}));
   EXPECT_EQ(Counts(Alike(4, 0, 9), 2), (std::vector<int>{4, 0})) << "a head that costs more than all blocks";
-  EXPECT_EQ(Counts(Alike(8, 2, 0), 2), (std::vector<int>{3, 5})) << "and what stands before them";
+  EXPECT_EQ(Counts(Alike(8, 2, 0), 2), (std::vector<int>{3, 5})) << "so do the nodes before the blocks";
 }
 
 // Compared with all possible ways.

@@ -4,10 +4,10 @@
 // stage owns one or several chunks (PipelineSchedule::StageOf). The cut divides each chunk into *parts*, which a
 // schedule (compile/pipeline/calls.h) calls one by one:
 //
-//   receive forward    recv nodes: what the chunk before has made
+//   receive forward    recv nodes: values from the chunk before
 //   forward            its nodes, each value that the next chunk needs sent as soon as it is made
 //   receive backward   recv nodes: gradients from the chunk after
-//   backward           the same; what only gives gradients of weights stands in a part of its own where asked for
+//   backward           the same; nodes that only make gradients of weights can be a separate part
 //   weights
 //
 // Values that depend only on inputs (rope tables) are not sent; every chunk that uses them computes them.

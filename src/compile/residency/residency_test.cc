@@ -72,7 +72,7 @@ TEST_F(ResidencyTest, FetchesAWeightForEachPassIfThereIsNoRoomToKeepIt) {
   EXPECT_GE(Count(tight, Op::kFetch), 2 * kLayers - 1);
   EXPECT_EQ(Count(tight, Op::kEvict), 0) << "a weight that is only read has nothing to write back";
   const Graph roomy = Reside(step, {}, Spec(homes, GiB(1))).graph;
-  EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "what fits is kept from the forward to the backward";
+  EXPECT_EQ(Count(roomy, Op::kFetch), kLayers) << "weights that fit are kept from forward to backward";
 }
 
 TEST_F(ResidencyTest, WritesGradientsToTheirHomeAndAddsToThemFromThere) {
