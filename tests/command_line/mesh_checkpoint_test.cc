@@ -142,7 +142,7 @@ TEST_F(MeshCheckpoint, StoppedByATermSignalItIsSavedAndGoesOnInTheSameBits) {
   run.Signal(SIGTERM);
   const Ended stopped = run.Wait();
   EXPECT_EQ(stopped.code, 75) << stopped.err;
-  EXPECT_NE(stopped.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+  EXPECT_NE(stopped.err.find("checkpoint saved; continue with the same command and --resume"), std::string::npos);
   EXPECT_FALSE(Has("out/model.safetensors")) << "it was not stopped";
   Arguments on = steps;
   on.push_back("--resume");
@@ -197,7 +197,7 @@ TEST_F(MeshCheckpoint, GoesOnOnAnyOtherMesh) {
       SCOPED_TRACE(fmt::format("{}: {} -> {}", method, from, to));
       const std::string out = fmt::format("{}-{}-to-{}", method, from, to);
       RunWell(Steps(method, to, out, {fmt::format("--resume={}-{}/checkpoint-3", method, from)}),
-              "the run goes on in another environment (mesh ");
+              "the run continues in another environment (mesh  ");
       const auto losses = Losses(Path(out));
       ASSERT_EQ(losses.size(), 3u);
       for (const auto& [step, loss] : losses) EXPECT_NEAR(loss, expected.at(step), 1e-5 * expected.at(step)) << step;

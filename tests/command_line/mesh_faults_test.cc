@@ -235,7 +235,7 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   EXPECT_EQ(settings.code, 2);
   ASSERT_EQ(Errors(settings.err).size(), 1u) << settings.err;
   for (const char* part :
-       {"error: rank 2: ", "other settings than rank 0", "learning_rate 0.007, not 0.0002", "max_steps 3, not 4"}) {
+       {"error: rank 2: ", "settings differ from rank 0's", "learning_rate 0.007, not 0.0002", "max_steps 3, not 4"}) {
     EXPECT_NE(Errors(settings.err)[0].find(part), std::string::npos) << settings.err;
   }
   // Data is read by the first rank alone.
@@ -252,7 +252,7 @@ TEST_F(MeshFaults, RanksThatWereStartedDifferentlyAreRefusedBeforeTheFirstStep) 
   const Ended model = run({});
   EXPECT_EQ(model.code, 2);
   ASSERT_EQ(Errors(model.err).size(), 1u) << model.err;
-  EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine is not the one"),
+  EXPECT_NE(Errors(model.err)[0].find("error: rank 2: model: the model on this rank's machine differs from rank 0's"),
             std::string::npos)
       << model.err;
   EXPECT_EQ(model.err.find("train step"), std::string::npos);

@@ -45,7 +45,7 @@ TEST_F(OutputFolder, OverwriteLosesNothingWhereTheNewRunCannotBegin) {
 TEST_F(OutputFolder, OverwriteDeletesNoModelThatNoRunWrote) {
   const std::string model = CopyModel("precious");
   ExpectEnd(Temper(Train({"--output_dir", "precious", "--overwrite"})), 2,
-            {"precious holds model.safetensors, which no run of Temper left there"});
+            {"precious holds model.safetensors, which is not from a run of Temper"});
   EXPECT_TRUE(Has("precious/model.safetensors"));
   // Nor what the run itself reads, whatever it is called.
   ASSERT_EQ(Temper(Train({})).code, 0);
@@ -60,7 +60,7 @@ TEST_F(OutputFolder, KeepsASettingsFileThatItsUserWroteThere) {
   Spill("mine/run.yaml", settings);
   for (const char* how : {"--overwrite", "--resume"}) {
     ExpectEnd(Temper({"train", "mine/run.yaml", "--output_dir", "mine", how}), 2,
-              {"mine/run.yaml lies in output_dir (mine)", "give it another name"});
+              {"mine/run.yaml is in output_dir (mine)", "rename it"});
   }
   EXPECT_EQ(Slurp("mine/run.yaml"), settings);
   // That of a run is the run's own: it is what one goes on from.

@@ -40,7 +40,7 @@ class Resume : public Workplace {
       EXPECT_EQ(ended.code, code) << ended.err;
       EXPECT_FALSE(PosixEnv().IsFile(stopped + "/out/adapter_config.json")) << "it was not stopped";
       if (code > 0) {
-        EXPECT_NE(ended.err.find("checkpoint saved; go on with the same command and --resume"), std::string::npos);
+        EXPECT_NE(ended.err.find("checkpoint saved; continue with the same command and --resume"), std::string::npos);
       }
       const auto saved = Checkpoints(stopped + "/out");
       ASSERT_FALSE(saved.empty());
@@ -90,11 +90,11 @@ TEST_F(Resume, AStopSaysWhatItWaitsForAndASecondSignalThatWorkIsLost) {
   Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));
   run.Signal(SIGINT);
-  ASSERT_TRUE(run.ReadErrUntil("stopping: the step that is under way is finished and saved; a second signal"));
+  ASSERT_TRUE(run.ReadErrUntil("stopping: finishing and saving the current step; a second signal"));
   run.Signal(SIGINT);
   const Ended ended = run.Wait();
   EXPECT_EQ(ended.code, 130);
-  EXPECT_TRUE(ended.err.ends_with("stopped at once: what came after the last checkpoint is lost\n")) << ended.err;
+  EXPECT_TRUE(ended.err.ends_with("stopped at once: progress since the last checkpoint is lost\n")) << ended.err;
   EXPECT_TRUE(Checkpoints(Path("out")).empty());
 }
 
@@ -111,8 +111,7 @@ TEST_F(Resume, AStopBeforeTheFirstStepExitsAsOneAfterIt) {
     const Ended ended = run.Wait();
     EXPECT_EQ(ended.code, 75) << strsignal(number) << ended.err;
     EXPECT_TRUE(
-        ended.err.ends_with("stopped before the first step, with nothing to save: start again with the same "
-                            "command\n"))
+        ended.err.ends_with("stopped before the first step, with nothing to save: run the same command again\n"))
         << ended.err;
     EXPECT_FALSE(PosixEnv().IsFile(Path("out/run.yaml")));
   }
@@ -178,7 +177,7 @@ TEST_F(Resume, WithAnotherOptimizerIsRefusedByNameBothWays) {
     ASSERT_EQ(Temper(Train({"--optimizer", saved, "--output_dir", saved})).code, 0);
     const Ended refused = Temper(Train({"--optimizer", other, "--output_dir", saved, "--resume"}));
     ExpectEnd(refused, 2,
-              {"trained with optimizer: " + saved + ", whose states are none of " + other + "'s",
+              {"trained with optimizer: " + saved + ", whose states " + other + " cannot use",
                "resume with optimizer: " + saved});
   }
   EXPECT_EQ(Slurp("adamw/checkpoint-4/manifest.json").find("optimizer"), std::string::npos);
@@ -194,7 +193,7 @@ TEST_F(Resume, OfOtherSettingsOrDataIsRefusedAndSaysWhich) {
             {"trained with other settings: max_steps 4 (now 9), learning_rate 0.0002 (now 0.001)",
              "--model out/checkpoint-4"});
   Spill("d.jsonl", FirstLines(kExample + "/chef_train.jsonl", 60));
-  ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed since", "Bring it back"});
+  ExpectEnd(Temper(Train({"--resume"})), 2, {"out/checkpoint-4", "d.jsonl has changed", "Restore it"});
   EXPECT_TRUE(Slurp("out/adapter_model.safetensors") == result) << "a refused run has lost the result";
 }
 
@@ -213,7 +212,7 @@ TEST_F(Resume, FromAnOlderCheckpointSetsLaterOnesAside) {
   ExpectEnd(Temper(Train({"--output_dir", "new", "--max_steps", "6", "--resume=out/checkpoint-6"})), 0, {"at step 6"});
   ASSERT_EQ(Temper(Train({"--output_dir", "other"})).code, 0);
   ExpectEnd(Temper(Train({"--output_dir", "other", "--max_steps", "6", "--resume=out/checkpoint-6"})), 2,
-            {"other has checkpoints of its own"});
+            {"other has its own checkpoints"});
   ExpectEnd(Temper(Train({"--max_steps", "6", "--resume=out/checkpoint-99"})), 1,
             {"out/checkpoint-99", "no such folder"});
 }
