@@ -8,8 +8,8 @@ itself ("own") do not need it. If a family's vocabulary is missing, another repl
 family: the tests compare the template, its default system prompt and switches, and the beginning of spans.
 
 Per conversation: the ids of the prompt of every turn (from which generation starts), the ids of the conversation up to
-and with every turn, and which of them are supervised. That is the mask of transformers if the template has {%
-generation %} blocks; else the text after the prompt, without white space after the token that ends the turn
+and with every turn, and which of them are supervised. That is the mask of transformers if the template has
+{% generation %} blocks; else the text after the prompt, without white space after the token that ends the turn
 (docs/design/chat_spans.md).
 src/data/conversation_golden_test.cc compares.
 """
