@@ -1,4 +1,4 @@
-// A rank's part of a small tensor may be empty: kernels take operands of no rows, and sums of no terms are zero.
+// A rank's part of a small tensor may be empty: kernels accept operands without rows, and sums without terms are zero.
 #include <gtest/gtest.h>
 
 #include "backend/cpu/reference/reference.h"
@@ -62,7 +62,7 @@ TEST(EmptyOperands, OfTheUpdate) {
   }
 }
 
-// Where there is something to sum, few terms in f32.
+// If there are terms, few, in f32.
 double Few(int, int64_t) {
   return 16 * kU;
 }

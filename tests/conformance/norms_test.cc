@@ -34,7 +34,7 @@ TEST(RmsNorm, AgreesWithItsTwin) {
   }
 }
 
-// A row of G groups is G rows whose statistics stand in a matrix.
+// A row of G groups is like G rows, with the statistics in a matrix.
 TEST(RmsNorm, OfGroupsAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, D] : kSizes) {

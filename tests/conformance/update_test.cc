@@ -30,7 +30,7 @@ TEST(SumSquares, AgreesWithItsTwin) {
   }
 }
 
-TEST(SumScalars, AddsUpInOrderAndIsZeroOfNone) {
+TEST(SumScalars, AddsUpInOrderAndIsZeroWithoutTerms) {
   const auto sum = [](const std::vector<double>& terms) {
     OpCase op_case{Op::kSumScalars, {}, {}};
     for (const double x : terms) op_case.inputs.push_back(Tensor::Of({DType::kF64, {1}}, {x}));
@@ -52,7 +52,7 @@ TEST(Clip, IsTorchsClipGradNormOfTheMeanGradient) {
   EXPECT_EQ(clip({900, 1600}, 10, 0), std::pair(double{0.1f}, 5.0));
   EXPECT_EQ(clip({900, 1600}, 10, 6), std::pair(double{0.1f}, 5.0));
   EXPECT_EQ(clip({900, 1600}, 10, 1), std::pair(double{static_cast<float>(0.1 / (5 + 1e-6))}, 5.0));
-  EXPECT_TRUE(std::isnan(clip({NAN}, 10, 1).second)) << "a NaN gradient must be seen";
+  EXPECT_TRUE(std::isnan(clip({NAN}, 10, 1).second)) << "a NaN gradient must be detected";
 }
 
 TEST(Adamw, FollowsTorchsAdamW) {
@@ -105,7 +105,7 @@ TEST(Adamw, IsItsTwinToTheBitOnEveryInstructionSet) {
   }
 }
 
-TEST(Adamw, UpdatesAWeightOfThreeDimsAsItsNumbersInOne) {
+TEST(Adamw, UpdatesAWeightOfThreeDimsLikeOneOfOneDim) {
   std::vector<Tensor> outputs[2];
   for (const bool flat : {false, true}) {
     const TensorType f32{DType::kF32, flat ? Shape{3 * 5 * 7} : Shape{3, 5, 7}};
