@@ -82,8 +82,8 @@ struct RunSpec {
   int recompute_blocks = kAllBlocks;
   int threads = 2;
   double weight_decay = 0.01;
-  const UpdateRule* optimizer = &kAdamwUpdate;
-  Attributes settings = AdamwSettings();  // of the optimizer
+  const UpdateRule* optimizer = UpdateRuleOf(Op::kAdamw);
+  Attributes settings = UpdateSettings(Op::kAdamw);  // of the optimizer
   double max_norm = 1.0;
   bool weighted = false;      // tokens have weights
   bool through_text = false;  // run the Program that its printed text reads back to

@@ -20,7 +20,7 @@ struct OptionGroup {
 struct ForeignName {
   std::string_view foreign;
   std::string_view ours;
-  std::string_view note;
+  std::string note;
 };
 
 class OptionSet {

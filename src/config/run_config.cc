@@ -93,11 +93,12 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
     const bool lora = c.model.method == TrainMethod::kLora;
     c.optimizer.learning_rate = lora ? kLoraLearningRate : kFullLearningRate;
     run.notes["learning_rate"] = lora ? "default of method lora" : "default of method full";
-    if (c.optimizer.rule == &kSgdUpdate) {
-      run.warnings.push_back(fmt::format(
-          "learning_rate {} is a default for optimizer: adamw, whose steps do not shrink with the gradient: sgd learns "
-          "very slowly with it. Set a higher one",
-          *c.optimizer.learning_rate));
+    if (c.optimizer.rule->scales_with_gradient) {
+      run.warnings.push_back(
+          fmt::format("learning_rate {} is a default for optimizer: {}, whose steps do not shrink with the gradient: "
+                      "{} learns very "
+                      "slowly with it. Set a higher one",
+                      *c.optimizer.learning_rate, DefaultUpdateRule().name, c.optimizer.rule->name));
     }
   }
   if (c.length.max_steps == -1) c.length.max_steps.reset();  // as transformers writes "not set"

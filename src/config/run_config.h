@@ -16,10 +16,9 @@
 #include "compile/memory/recompute.h"
 #include "compile/mesh/decisions.h"
 #include "compile/pipeline/schedule.h"
-#include "config/option.h"
+#include "config/optimizer_settings.h"
 #include "config/schedule.h"
 #include "format/lora_config.h"
-#include "graph/update_rule.h"
 
 namespace temper {
 
@@ -63,15 +62,11 @@ struct RunConfig {
   };
 
   struct Optimizer {
-    const UpdateRule* rule = &kAdamwUpdate;
+    const UpdateRule* rule = &DefaultUpdateRule();
     std::optional<double> learning_rate;
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
-    double adam_beta1 = 0.9;
-    double adam_beta2 = 0.999;
-    double adam_epsilon = 1e-8;
-    double sgd_momentum = 0.9;
-    bool sgd_nesterov = false;
+    OptimizerSettings settings;
   };
 
   // Each lr_scheduler_type uses some of these; the rest must be empty.

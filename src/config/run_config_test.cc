@@ -49,9 +49,9 @@ TEST(RunConfig, DefaultsAreAsDocumented) {
   EXPECT_EQ(c.length.warmup_ratio, 0.03);
   EXPECT_EQ(c.optimizer.weight_decay, 0);
   EXPECT_EQ(c.optimizer.max_grad_norm, 1);
-  EXPECT_EQ(c.optimizer.adam_beta1, 0.9);
-  EXPECT_EQ(c.optimizer.adam_beta2, 0.999);
-  EXPECT_EQ(c.optimizer.adam_epsilon, 1e-8);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_beta1"), 0.9);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_beta2"), 0.999);
+  EXPECT_EQ(c.optimizer.settings.Get("adam_epsilon"), 1e-8);
   EXPECT_EQ(c.batch.per_device_train_batch_size, 1);
   EXPECT_EQ(c.batch.gradient_accumulation_steps, 8);
   EXPECT_EQ(c.length.num_train_epochs, 3);
@@ -199,7 +199,7 @@ TEST(RunConfig, ScheduleSettingsWithoutEffectAreErrors) {
 
 TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
   RunConfig c = Valid();
-  c.optimizer.rule = &kSgdUpdate;
+  c.optimizer.rule = UpdateRuleOf(Op::kSgd);
   const auto silent = Resolve(c, RunFacts{.has_bf16 = true});
   ASSERT_TRUE(silent.ok());
   ASSERT_EQ(silent->warnings.size(), 1u);
@@ -209,18 +209,18 @@ TEST(RunConfig, WarnsOfSgdWithTheLearningRateOfAdamw) {
 }
 
 TEST(RunConfig, SettingsOfAnotherOptimizerAreErrors) {
-  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_momentum = 0.5; }),
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.settings.Set("sgd_momentum", 0.5); }),
              "sgd_momentum has no effect on optimizer: adamw");
-  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.sgd_nesterov = true; }), "set optimizer: sgd");
+  EXPECT_HAS(ErrorOf([](RunConfig& c) { c.optimizer.settings.Set("sgd_nesterov", 1); }), "set optimizer: sgd");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.optimizer.rule = &kSgdUpdate;
-               c.optimizer.adam_beta2 = 0.95;
+               c.optimizer.rule = UpdateRuleOf(Op::kSgd);
+               c.optimizer.settings.Set("adam_beta2", 0.95);
              }),
              "adam_beta2 has no effect on optimizer: sgd: remove it, or set optimizer: adamw");
   EXPECT_HAS(ErrorOf([](RunConfig& c) {
-               c.optimizer.rule = &kSgdUpdate;
-               c.optimizer.sgd_momentum = 0;
-               c.optimizer.sgd_nesterov = true;
+               c.optimizer.rule = UpdateRuleOf(Op::kSgd);
+               c.optimizer.settings.Set("sgd_momentum", 0);
+               c.optimizer.settings.Set("sgd_nesterov", 1);
              }),
              "sgd_momentum is 0");
 }

@@ -43,6 +43,15 @@ Choice ChoiceOfRule(const UpdateRule*& rule) {
           .set = [&rule](int i) { rule = UpdateRules()[static_cast<size_t>(i)]; }};
 }
 
+// "; sgd: ..." of each rule that has such a text.
+std::string HelpOfRules(std::string_view UpdateRule::*help) {
+  std::string text;
+  for (const UpdateRule* rule : UpdateRules()) {
+    if (!(rule->*help).empty()) text += fmt::format("; {}: {}", rule->name, rule->*help);
+  }
+  return text;
+}
+
 }  // namespace
 
 Option ChatTemplateKwargs(JsonObject& kwargs) {
@@ -54,6 +63,18 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
   const Range not_negative = {.at_least = 0};
   const Range fraction = {.at_least = 0, .below = 1};
   RunConfig::SchedulerKwargs& kwargs = c.length.kwargs;
+  std::vector<Option> optimizer = {
+      {"optimizer", ChoiceOfRule(c.optimizer.rule), "update rule" + HelpOfRules(&UpdateRule::help)},
+      {"learning_rate",
+       &c.optimizer.learning_rate,
+       "the highest learning rate",
+       {.at_least = 0},
+       "2e-4 for LoRA, 2e-5 for full"},
+      {"weight_decay", &c.optimizer.weight_decay,
+       "decay of matrices, not of biases and norms" + HelpOfRules(&UpdateRule::decay_help), not_negative},
+      {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
+  };
+  for (Option& setting : c.optimizer.settings.Options()) optimizer.push_back(std::move(setting));
   return {
       {"Model",
        {
@@ -111,26 +132,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             {.above = 0}},
            {"max_steps", &c.length.max_steps, "steps of the run; wins over num_train_epochs", {.at_least = -1}},
        }},
-      {"Optimizer",
-       {
-           {"optimizer", ChoiceOfRule(c.optimizer.rule),
-            "adamw, or sgd (with momentum), which keeps fewer states and needs a higher learning rate"},
-           {"learning_rate",
-            &c.optimizer.learning_rate,
-            "the highest learning rate",
-            {.at_least = 0},
-            "2e-4 for LoRA, 2e-5 for full"},
-           {"weight_decay", &c.optimizer.weight_decay,
-            "decay of matrices, not of biases and norms; adamw: decoupled; sgd: added to the gradient", not_negative},
-           {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping",
-            not_negative},
-           {"adam_beta1", &c.optimizer.adam_beta1, "adamw: decay of the first moment", fraction},
-           {"adam_beta2", &c.optimizer.adam_beta2, "adamw: decay of the second moment", fraction},
-           {"adam_epsilon", &c.optimizer.adam_epsilon, "adamw: added to the root of the second moment", {.above = 0}},
-           {"sgd_momentum", &c.optimizer.sgd_momentum, "sgd: part of the previous step to add; 0 keeps no state",
-            fraction},
-           {"sgd_nesterov", &c.optimizer.sgd_nesterov, "sgd: Nesterov's momentum"},
-       }},
+      {"Optimizer", std::move(optimizer)},
       {"Learning-rate schedule (as in transformers)",
        {
            {"lr_scheduler_type",

@@ -118,31 +118,6 @@ Status CheckSchedule(const RunConfig& c) {
   return OkStatus();
 }
 
-// Refuses settings of an optimizer other than the chosen one.
-Status CheckOptimizer(const RunConfig& c) {
-  const RunConfig::Optimizer &o = c.optimizer, defaults;
-  const struct {
-    const UpdateRule* rule;
-    bool set;
-    const char* option;
-  } settings[] = {{&kAdamwUpdate, o.adam_beta1 != defaults.adam_beta1, "adam_beta1"},
-                  {&kAdamwUpdate, o.adam_beta2 != defaults.adam_beta2, "adam_beta2"},
-                  {&kAdamwUpdate, o.adam_epsilon != defaults.adam_epsilon, "adam_epsilon"},
-                  {&kSgdUpdate, o.sgd_momentum != defaults.sgd_momentum, "sgd_momentum"},
-                  {&kSgdUpdate, o.sgd_nesterov != defaults.sgd_nesterov, "sgd_nesterov"}};
-  for (const auto& [rule, set, option] : settings) {
-    if (!set || rule == o.rule) continue;
-    return InvalidArgument(fmt::format("{} has no effect on optimizer: {}: remove it, or set optimizer: {}", option,
-                                       o.rule->name, rule->name));
-  }
-  if (o.sgd_nesterov && o.sgd_momentum == 0) {
-    return InvalidArgument(
-        "sgd_nesterov looks ahead by the momentum, and sgd_momentum is 0: set one above 0, or remove "
-        "sgd_nesterov");
-  }
-  return OkStatus();
-}
-
 Status CheckOutput(const RunConfig& c) {
   const RunConfig::Output& o = c.output;
   if (!c.data.eval_data.empty() && c.data.eval_fraction > 0) {
@@ -200,7 +175,7 @@ Status Validate(const RunConfig& config, Purpose purpose) {
   TEMPER_RETURN_IF_ERROR(CheckMethod(config));
   TEMPER_RETURN_IF_ERROR(CheckSchedule(config));
   TEMPER_RETURN_IF_ERROR(CheckMemory(config));
-  TEMPER_RETURN_IF_ERROR(CheckOptimizer(config));
+  TEMPER_RETURN_IF_ERROR(config.optimizer.settings.Check(*config.optimizer.rule));
   return CheckOutput(config);
 }
 

@@ -50,13 +50,8 @@ MemorySpec MemorySpecOf(const RunConfig& config) {
 }
 
 UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
-  UpdateSpec spec{.rule = o.rule, .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
-  if (o.rule == &kSgdUpdate) {
-    spec.settings = SgdSettings(o.sgd_momentum, o.sgd_nesterov);
-  } else {
-    spec.settings = AdamwSettings(o.adam_beta1, o.adam_beta2, o.adam_epsilon);
-  }
-  return spec;
+  return {
+      .rule = o.rule, .settings = o.settings.Of(*o.rule), .weight_decay = o.weight_decay, .max_norm = o.max_grad_norm};
 }
 
 namespace {

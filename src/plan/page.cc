@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "graph/rule.h"
 #include "plan/live_memory.h"
 #include "plan/page_template.h"
 #include "program/waits.h"
@@ -52,6 +53,22 @@ Json EventsJson(const std::vector<TraceRow>& rows) {
     json.push_back({ToString(r.op), static_cast<int>(r.phase), r.block, r.micro_batch, QueueNumber(r), Rounded(r.begin),
                     Rounded(r.duration)});
   }
+  return json;
+}
+
+// The group whose colour an op has on the page. Other ops of the update belong to the optimizer, too.
+const char* GroupOf(Op op, Phase phase) {
+  const OpRule& rule = RuleOf(op);
+  if (IsMove(op)) return "move";
+  if (IsCollective(op)) return "collective";
+  if (rule.kind == OpKind::kProduct) return "product";
+  if (rule.kind == OpKind::kAttention) return "attention";
+  return rule.update != nullptr || phase == Phase::kUpdate ? "optimizer" : "other";
+}
+
+Json GroupsJson(const std::vector<TraceRow>& rows) {
+  Json json = Json::object();
+  for (const TraceRow& r : rows) json[std::string(ToString(r.op))] = GroupOf(r.op, r.phase);
   return json;
 }
 
@@ -184,6 +201,7 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["queues"] = QueueNames();
   data["tiers"] = TiersJson(train);
   data["moves"] = MovesJson(train);
+  data["groups"] = GroupsJson(s.events);
   data["planned"] = EventsJson(s.events);
   data["memory"] = MemoryJson(train, s.events, FindLiveMemory(train, 0));
   data["alternatives"] = AlternativesJson(facts.options);

@@ -83,9 +83,6 @@ const part_colours = { "arithmetic": "#2f6db3", "memory": "#5aa469", "launches":
                        "waiting": "#8d4d8f", "moves": "#4a8f8c", "waiting for moves": "#b3617a", "other stages": "#9aa3ad" };
 const class_colours = { "weights": "#2f6db3", "adapters": "#6fb1d6", "optimizer states": "#5aa469", "gradients": "#b9a44c",
                         "gathered weights": "#8d4d8f", "inputs and outputs": "#9aa3ad", "activations and scratch": "#c8643c" };
-const group = op => /fetch|evict/.test(op) ? "move" : /all_gather|reduce|broadcast|send|recv|shift/.test(op) ? "collective"
-  : /linear/.test(op) ? "product" : /attention/.test(op) ? "attention"
-  : /adamw|sum_squares|clip|sgd/.test(op) ? "optimizer" : "other";
 const group_colours = { product: "#2f6db3", attention: "#8d4d8f", collective: "#c8643c", optimizer: "#5aa469", move: "#4a8f8c", other: "#9aa3ad" };
 function key(id, colours, values) {
   for (const name in colours) {
@@ -178,7 +175,7 @@ key("parts_key", part_colours, shares);
         if (e[4] !== lane[2] || e[5] > to || e[5] + e[6] < from) continue;
         const a = Math.max(x(e[5]), left), b = Math.min(x(e[5] + e[6]), width - left);
         c.globalAlpha = e[1] === 0 ? 0.65 : 1;
-        c.fillStyle = group_colours[group(e[0])];
+        c.fillStyle = group_colours[data.groups[e[0]] || "other"];
         c.fillRect(a, top, Math.max(b - a, 0.25), rowh - 24);
         if (b - a > 3) { c.fillStyle = "#ffffff"; c.fillRect(b - 0.5, top, 0.5, rowh - 24); }
         c.globalAlpha = 1;

@@ -52,7 +52,7 @@ TEST(EmptyOperands, OfTheUpdate) {
                      {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"weight", weight}}};
         if (weight) adamw.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(adamw, Exact);
-        OpCase sgd{Op::kSgd, {master, master, master, clip, Scalars()}, SgdSettings()};
+        OpCase sgd{Op::kSgd, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kSgd)};
         sgd.attributes.Set("weight_decay", 0.1);
         sgd.attributes.Set("weight", weight);
         if (weight) sgd.attributes.Set("dtype", std::string(ToString(dtype)));

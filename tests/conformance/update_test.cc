@@ -126,9 +126,9 @@ TEST(Sgd, FollowsTorchsSgd) {
   struct {
     Attributes settings;
     const double* golden;  // per step: w, momentum
-  } const cases[] = {{SgdSettings(0.9), goldens::kSgd},
-                     {SgdSettings(0.9, true), goldens::kSgdNesterov},
-                     {SgdSettings(0), goldens::kSgdPlain}};
+  } const cases[] = {{UpdateSettings(Op::kSgd), goldens::kSgd},
+                     {UpdateSettings(Op::kSgd, {{"nesterov", 1}}), goldens::kSgdNesterov},
+                     {UpdateSettings(Op::kSgd, {{"momentum", 0}}), goldens::kSgdPlain}};
   const double gradients[3][3] = {{0.1, -0.2, 3}, {-0.4, 0, 3}, {0.2, 0.5, -1}};
   const TensorType f32{DType::kF32, {3}};
   const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
@@ -157,7 +157,8 @@ TEST(Sgd, FollowsTorchsSgd) {
 }
 
 TEST(Sgd, IsItsTwinToTheBitOnEveryInstructionSet) {
-  for (const Attributes& settings : {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)}) {
+  for (const Attributes& settings : {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+                                     UpdateSettings(Op::kSgd, {{"momentum", 0}})}) {
     for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
       for (int64_t n : kCounts) {
         const TensorType f32{DType::kF32, {n}};

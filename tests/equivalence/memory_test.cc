@@ -84,12 +84,19 @@ std::vector<Case> Cases() {
           {"one_micro_batch_not_clipped", {.micro_batches = 1, .max_norm = 0}},
           {"one_micro_batch_not_clipped_bf16_recomputed",
            {.dtype = DType::kBF16, .micro_batches = 1, .recompute = kBlock, .max_norm = 0}},
-          {"sgd", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0.9)}},
+          {"sgd", {.optimizer = UpdateRuleOf(Op::kSgd), .settings = UpdateSettings(Op::kSgd)}},
           {"sgd_bf16_nesterov_not_clipped",
-           {.dtype = DType::kBF16, .optimizer = &kSgdUpdate, .settings = SgdSettings(0.9, true), .max_norm = 0}},
-          {"sgd_without_momentum", {.optimizer = &kSgdUpdate, .settings = SgdSettings(0)}},
+           {.dtype = DType::kBF16,
+            .optimizer = UpdateRuleOf(Op::kSgd),
+            .settings = UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+            .max_norm = 0}},
+          {"sgd_without_momentum",
+           {.optimizer = UpdateRuleOf(Op::kSgd), .settings = UpdateSettings(Op::kSgd, {{"momentum", 0}})}},
           {"sgd_without_momentum_bf16",
-           {.dtype = DType::kBF16, .micro_batches = 1, .optimizer = &kSgdUpdate, .settings = SgdSettings(0)}}};
+           {.dtype = DType::kBF16,
+            .micro_batches = 1,
+            .optimizer = UpdateRuleOf(Op::kSgd),
+            .settings = UpdateSettings(Op::kSgd, {{"momentum", 0}})}}};
 }
 
 class MemoryEquivalence : public testing::TestWithParam<Case> {

@@ -259,7 +259,7 @@ RunSpec SpecOf(const Variant& v, const Case& c) {
           // AdamW divides by the gradient's size: if a weight's gradient is rounding noise (OPT's k_proj.bias in
           // theory, units at relu's kink) it takes steps of full length in a direction that depends on the order of
           // sums. 1e-5 is far below all other gradients here.
-          .settings = AdamwSettings(0.9, 0.999, 1e-5),
+          .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}}),
           .weighted = v.weighted};
 }
 
@@ -300,7 +300,8 @@ TEST_P(MeshEquivalence, TenStepsHaveTheLossesOfOneRank) {
 
 // SGD has one state or none to shard.
 TEST(Mesh, SgdHasTheLossesOfOneRank) {
-  const Attributes optimizers[] = {SgdSettings(0.9), SgdSettings(0.9, true), SgdSettings(0)};
+  const Attributes optimizers[] = {UpdateSettings(Op::kSgd), UpdateSettings(Op::kSgd, {{"nesterov", 1}}),
+                                   UpdateSettings(Op::kSgd, {{"momentum", 0}})};
   const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}}),
                              MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})};
   for (const Method method : {Method::kFull, Method::kLora}) {
@@ -312,7 +313,7 @@ TEST(Mesh, SgdHasTheLossesOfOneRank) {
                      .rows_per_micro_batch = mesh.mesh.size(DataAxes(mesh.mesh)),
                      .micro_batches = 2,
                      .threads = 1,
-                     .optimizer = &kSgdUpdate,
+                     .optimizer = UpdateRuleOf(Op::kSgd),
                      .settings = settings};
         const Curve one = Train(spec, /*learning_rate=*/2e-2);
         spec.mesh = mesh;
@@ -334,7 +335,7 @@ TEST(Mesh, StagesWithManyChunksAndMicroBatchesFinish) {
   RunSpec spec{.config = LlamaConfigText(true, /*hidden=*/64, /*blocks=*/8),
                .micro_batches = 8,
                .threads = 1,
-               .settings = AdamwSettings(0.9, 0.999, 1e-5)};
+               .settings = UpdateSettings(Op::kAdamw, {{"eps", 1e-5}})};
   const Curve one = Train(spec);
   spec.mesh = MeshOf({{Axis::kPp, 4}});
   spec.mesh.pipeline = {.kind = PipelineKind::kInterleaved, .chunks_per_stage = 2, .layers = {1, 1, 1, 1, 1, 1, 1, 1}};

@@ -299,8 +299,9 @@ class ParityOfCurves : public testing::TestWithParam<std::string> {
     const auto& settings = golden_.info["settings"];
     UpdateSpec update{.weight_decay = settings["weight_decay"], .max_norm = settings["max_grad_norm"]};
     if (settings.contains("sgd")) {
-      update.rule = &kSgdUpdate;
-      update.settings = SgdSettings(settings["sgd"]["momentum"], settings["sgd"]["nesterov"]);
+      update.rule = UpdateRuleOf(Op::kSgd);
+      update.settings = UpdateSettings(
+          Op::kSgd, {{"momentum", settings["sgd"]["momentum"]}, {"nesterov", settings["sgd"]["nesterov"]}});
     }
     return Step(golden_.info["models"][0], adapter_, dtype, all_.row, all_.row,
                 {.micro_batches = micro_batches_, .update = std::move(update)});

@@ -168,7 +168,9 @@ TEST(BytesPerParameter, AreThoseOfTheTable) {
     double weights, gradients, optimizer;
     RunConfig::Optimizer kept = {};
   };
-  const RunConfig::Optimizer sgd = {.rule = &kSgdUpdate}, plain = {.rule = &kSgdUpdate, .sgd_momentum = 0};
+  const RunConfig::Optimizer sgd = {.rule = UpdateRuleOf(Op::kSgd)};
+  RunConfig::Optimizer plain = sgd;
+  plain.settings.Set("sgd_momentum", 0);
   for (const Row& row :
        {Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 8}, Row{TrainMethod::kFull, ComputeType::kBf16, 2, 4, 12},
         Row{TrainMethod::kFull, ComputeType::kF32, 4, 4, 4, sgd},

@@ -12,10 +12,10 @@
 namespace temper {
 
 struct UpdateSpec {
-  const UpdateRule* rule = &kAdamwUpdate;
-  Attributes settings = AdamwSettings();  // of that rule
-  double weight_decay = 0;                // of values that decay (Value::decays)
-  double max_norm = 1.0;                  // 0: no clipping
+  const UpdateRule* rule = &DefaultUpdateRule();
+  Attributes settings = rule->Settings();
+  double weight_decay = 0;  // of values that decay (Value::decays)
+  double max_norm = 1.0;    // 0: no clipping
 };
 
 // A stage of a pipeline and the weights that it shares with other stages.
