@@ -33,7 +33,7 @@ class OptimizerSettings {
     bool flag;  // number != 0, for a flag's option to point to
 
     bool is_flag() const { return setting->range == UpdateSetting::Range::kFlag; }
-    double value() const { return is_flag() ? double{flag} : number; }
+    double value() const { return !is_flag() ? number : flag ? 1 : 0; }
   };
   const Value& Find(std::string_view option) const;
 
