@@ -48,7 +48,7 @@ std::optional<MemoryFolder> FolderOf(const OrderedJson& family) {
 // A turn as transformers gives it: the ids up to its end, and which of them are supervised.
 struct Turn {
   Ids prompt, ids;
-  std::set<size_t> learnt;
+  std::set<size_t> supervised;
 };
 
 // Checks one case of a family.
@@ -91,8 +91,8 @@ class Case {
   void ReadTurns() {
     for (const OrderedJson& turn : golden_["turns"]) {
       open_.insert(turns_.size());
-      const auto learnt = turn["learnt"].get<std::vector<size_t>>();
-      turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {learnt.begin(), learnt.end()}});
+      const auto supervised = turn["learnt"].get<std::vector<size_t>>();
+      turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {supervised.begin(), supervised.end()}});
     }
   }
 
@@ -111,7 +111,7 @@ class Case {
   void CheckSample(const Sample& sample) {
     const auto last = std::find_if(open_.rbegin(), open_.rend(), [&](size_t t) {
       const Ids& ids = turns_[t].ids;
-      const size_t end = *turns_[t].learnt.rbegin() + 1;
+      const size_t end = *turns_[t].supervised.rbegin() + 1;
       return sample.tokens == Ids(ids.begin(), ids.begin() + static_cast<int64_t>(end));
     });
     ASSERT_TRUE(last != open_.rend()) << "no turn ends as " << tokenizer_.Decode(sample.tokens, false);
@@ -123,7 +123,7 @@ class Case {
     for (const size_t t : std::vector<size_t>(open_.begin(), open_.end())) {
       if (t > at) break;
       bool any = false;
-      for (const size_t i : turns_[t].learnt) {
+      for (const size_t i : turns_[t].supervised) {
         const bool here = left.erase(i) > 0;
         any |= here;
         // The end of a finished conversation (white space and EOS) is missing if the conversation continues.

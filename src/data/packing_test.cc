@@ -103,7 +103,7 @@ TEST(Packing, IsCloseToTheFewestRowsPossible) {
 TEST(Packing, MatchesBestFitDecreasingByHand) {
   const TokenStore store = StoreOf({6, 5, 4, 3, 2});
   const Packing packing(store, Ids(5), {.max_seq_len = 10, .shuffle = false});
-  // 6 opens a row, 5 another; 4 fits exactly behind 6; 3 goes behind 5, and 2 behind that.
+  // 6 opens a row, 5 another; 4 fits exactly after 6; 3 goes after 5, and 2 after that.
   EXPECT_EQ(RowsOf(packing), (std::vector<std::vector<int32_t>>{{0, 2}, {1, 3, 4}}));
   EXPECT_DOUBLE_EQ(packing.efficiency(), 1.0);
   EXPECT_DOUBLE_EQ(packing.attended_pairs(), 21 + 15 + 10 + 6 + 3);

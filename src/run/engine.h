@@ -30,8 +30,8 @@ struct RunEngine {
   // not hold are in `model`'s files and in `spill_folder`.
   Status Reserve(const CompiledRun& run, const RunConfig& config, const Ranks& ranks, OpenedModel& model,
                  const std::string& spill_folder);
-  // After an error of this rank: aborts collectives, so that no GPU waits for another any more. Returns the error to
-  // report, which may be another rank's.
+  // After an error of this rank: its GPU stops waiting for other ranks, and theirs for it. Returns the error to report,
+  // which may be another rank's.
   Status LetGo(const Status& error, const Ranks& ranks);
 
   std::string kernels_name() const { return gpu ? gpu->kernels().name() : kernels->name(); }

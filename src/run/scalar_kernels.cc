@@ -38,7 +38,7 @@ bool IsSmall(const KernelSpec& spec) {
 std::vector<std::string> ScalarKernels(const Program& program, Isa isa) {
   std::vector<std::string> lines;
   std::set<std::pair<Op, std::string>> told;
-  std::set<std::string> asked;  // instructions with equal op, operands and attributes have the same kernel
+  std::set<std::string> seen;  // instructions with equal op, operands and attributes have the same kernel
   for (const Segment& segment : program.segments) {
     for (const Instruction& instruction : segment.instructions) {
       if (IsMove(instruction.op) || IsCollective(instruction.op)) continue;
@@ -47,7 +47,7 @@ std::vector<std::string> ScalarKernels(const Program& program, Isa isa) {
       std::string operands;
       for (const TensorType& t : spec.inputs) operands += (operands.empty() ? "" : ", ") + t.ToString();
       const std::string key = fmt::format("{} {} {}", ToString(spec.op), operands, spec.attributes.ToString());
-      if (!asked.insert(key).second) continue;
+      if (!seen.insert(key).second) continue;
       const auto why = WhyScalar(spec, isa);
       if (!why || !told.emplace(spec.op, *why).second) continue;
       lines.push_back(

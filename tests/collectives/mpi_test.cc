@@ -89,7 +89,7 @@ TEST_F(Mpi, AnAbortReachesAllWithRankAndCause) {
   }
 }
 
-// mpirun is told not to kill the others: they find out by themselves.
+// mpirun must not kill the others: they notice by themselves.
 TEST_F(Mpi, ARankThatDiesEndsAllOthers) {
   for (const char* const what : {"kill", "exit", "throw"}) {
     for (const int ranks_per_host : {0, 1, 2}) {

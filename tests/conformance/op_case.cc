@@ -214,7 +214,7 @@ void ExpectGpuConforms(const OpCase& op_case, const std::vector<Tensor>& want, c
     SCOPED_TRACE(Describe(op_case) + " on " + gpu.table->name());
     const auto made = gpu.table->Make(SpecOf(op_case, 1));
     if (!made.ok()) {
-      // An op or a dtype only for the host; a vendor's library must have everything that it is asked for.
+      // An op or a dtype only for the host; a vendor's library must have everything that a test requests.
       EXPECT_EQ(made.status().code(), StatusCode::kUnsupported) << made.status().message();
       EXPECT_EQ(made.status().message().find(" has no product "), std::string::npos) << made.status().message();
       continue;

@@ -370,9 +370,9 @@ TEST(Mesh, TheUpdateDuringTheBackwardGivesTheBitsOfOneAfterIt) {
                      .mesh = mesh};
         const Curve beside = TrainOnMesh(spec);
         spec.memory.gradients = Tier::kDevice;
-        const Curve behind = TrainOnMesh(spec);
-        EXPECT_EQ(beside.loss, behind.loss);
-        EXPECT_EQ(beside.norm, behind.norm);
+        const Curve after = TrainOnMesh(spec);
+        EXPECT_EQ(beside.loss, after.loss);
+        EXPECT_EQ(beside.norm, after.norm);
         EXPECT_NE(beside.loss[0], beside.loss[kSteps - 1]) << "the loss did not change";
       }
     }

@@ -138,7 +138,7 @@ def exact_in_16_bits(values):
 
 
 def random_weights(model, seed):
-    """Large enough that attention is peaked, norms and biases matter, and no path's error hides behind another's."""
+    """Large enough that attention is peaked, norms and biases matter, and no path's error is hidden by another's."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])

@@ -174,9 +174,9 @@ TEST_P(RingOf, IsVerifiedAsCompleteAndEveryErrorInItIsFound) {
     int planted = 0;
     for (size_t i = 0; i < good.nodes().size(); ++i) {
       const Node& node = good.nodes()[i];
-      const auto expect_refused = [&](const std::string& what, const auto& spoil) {
+      const auto expect_refused = [&](const std::string& what, const auto& damage) {
         Graph bad = good;
-        spoil(bad.nodes()[i]);
+        damage(bad.nodes()[i]);
         EXPECT_FALSE(VerifyRings(bad).ok()) << what << " of node " << i << " " << ToString(node.op);
         ++planted;
       };

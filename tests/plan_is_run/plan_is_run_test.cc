@@ -186,9 +186,9 @@ TEST_P(PlanIsRun, AStepTouchesNothingOutsideItsBuffers) {
   run.Step(batch);
   run.Evaluate(batch);
   run.Step(batch);
-  int64_t spoilt = 0;
-  for (size_t i = 0; i < bound.size(); ++i) spoilt += !bound[i] && arena[i] != std::byte{0x5A};
-  EXPECT_EQ(spoilt, 0) << "of " << gaps << " bytes between operands";
+  int64_t overwritten = 0;
+  for (size_t i = 0; i < bound.size(); ++i) overwritten += !bound[i] && arena[i] != std::byte{0x5A};
+  EXPECT_EQ(overwritten, 0) << "of " << gaps << " bytes between operands";
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, PlanIsRun, testing::ValuesIn(Variants()),

@@ -188,7 +188,7 @@ class Deriver {
     return OkStatus();
   }
 
-  // Where the content of the turn begins in its text.
+  // The position in the turn's text at which its content begins.
   Result<size_t> ContentBegin(const Turn& turn) {
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, kProbes[0]));
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, kProbes[1]));

@@ -44,9 +44,9 @@ class Regex {
   static Result<Regex> Compile(std::string_view pattern, const std::string& where);
   static std::string Escape(std::string_view literal);  // matches `literal` and nothing else
 
-  // Covers `text` (valid UTF-8) with spans in order, matches and gaps; empty matches cut but give no span. Work is
-  // limited to a multiple of the text's length; an expression that needs more ("catastrophic backtracking") is an
-  // error. Memory does not grow with the text: a corpus has too many words to list.
+  // Covers `text` (valid UTF-8) with spans in order, matches and gaps; empty matches also cut. Work is limited to a
+  // multiple of the text's length; an expression that needs more ("catastrophic backtracking") is an error. Memory does
+  // not grow with the text: a corpus has too many words to list.
   Status Cover(std::string_view text, RegexScratch& scratch, SpanVisitor visit) const;
 
  private:

@@ -65,7 +65,7 @@ class Tokenizer {
   std::vector<int32_t> stop_ids_;
 
  private:
-  friend class TokenizerLoader;  // fills the ids above, whatever the kind of tokenizer
+  friend class TokenizerLoader;  // fills in the ids above, for every kind of tokenizer
 };
 
 }  // namespace temper

@@ -112,7 +112,7 @@ bool IsPunctuation(char32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
   const auto category = Category(c);
   return (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO && !IsUnknownPunctuation(c)) ||
-         c == 0x166D || c == 0x111C9;  // as they were
+         c == 0x166D || c == 0x111C9;  // punctuation in that version
 }
 
 bool IsWord(char32_t c) {
@@ -127,7 +127,7 @@ bool IsWord(char32_t c) {
 bool IsMark(char32_t c) {
   const auto category = Category(c);
   return (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME && !IsUnknownToNormalizers(c)) ||
-         c == 0x1CF2 || c == 0x1CF3;  // as they were
+         c == 0x1CF2 || c == 0x1CF3;  // marks in that version
 }
 
 std::string Normalize(std::string_view text, Form form) {

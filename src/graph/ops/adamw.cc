@@ -39,7 +39,7 @@ using Range = UpdateSetting::Range;
 constexpr UpdateSetting kSettings[] = {
     {"adam_beta1", "beta1", 0.9, Range::kFraction, "decay of the first moment"},
     {"adam_beta2", "beta2", 0.999, Range::kFraction, "decay of the second moment"},
-    {"adam_epsilon", "eps", 1e-8, Range::kPositive, "added to the root of the second moment"},
+    {"adam_epsilon", "eps", 1e-8, Range::kPositive, "added to the square root of the second moment"},
 };
 
 constexpr UpdateRule kUpdate = {.name = "adamw",

@@ -33,8 +33,8 @@ constexpr UpdateState kStates[] = {{.name = "sgd_momentum", .flag = "buffer"}};
 using Range = UpdateSetting::Range;
 // PyTorch's defaults, except momentum, which is 0 there.
 constexpr UpdateSetting kSettings[] = {
-    {"sgd_momentum", "momentum", 0.9, Range::kFraction, "part of the previous step to add; 0 keeps no state"},
-    {"sgd_nesterov", "nesterov", 0, Range::kFlag, "Nesterov's momentum"},
+    {"sgd_momentum", "momentum", 0.9, Range::kFraction, "fraction of the previous step to add; 0 keeps no state"},
+    {"sgd_nesterov", "nesterov", 0, Range::kFlag, "Nesterov momentum"},
 };
 
 std::string_view Conflict(const Attributes& settings) {
