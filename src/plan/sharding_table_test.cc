@@ -118,7 +118,7 @@ TEST(ShardingTable, ShowsTheLabelsThatDecideWithoutRules) {
 
 TEST(ShardingTable, CountsTheTensorsOfEachRule) {
   const std::string text = Draw(Fsdp2Tp2(), {{"nothing", "replicate"}, {"table", "fsdp,-"}, {".", "replicate"}});
-  ExpectHas(text, "has no effect");
+  ExpectHas(text, "decides nothing");
   ExpectHas(text, "decides 1 tensor\n");
   ExpectHas(text, "decides 4 tensors\n");
 }
