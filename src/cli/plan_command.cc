@@ -43,7 +43,7 @@ namespace {
 constexpr char kUsage[] =
     "usage: temper plan [RUN.yaml] --model FOLDER [--option value ...]\n\n"
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
-    "at the fullest moment, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
+    "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
     "what would make it fit. Needs only config.json.\n";
 
 // The memory that a rank would have on this machine for its arenas;

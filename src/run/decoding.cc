@@ -51,7 +51,7 @@ OptionGroup SamplingOptions::Group() {
   return {"Sampling",
           {{.name = "max_new_tokens",
             .target = &max_new_tokens,
-            .help = "most tokens to generate",
+            .help = "maximum number of tokens to generate",
             .range = {.at_least = 1}},
            {.name = "temperature",
             .target = &temperature,

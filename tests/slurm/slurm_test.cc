@@ -120,7 +120,7 @@ TEST_F(Slurm, AStoppedJobIsRequeuedAndResumesWithTheSameBits) {
 
   ASSERT_TRUE(Becomes([&] { return log().find("step 5/") != std::string::npos; })) << JobState(job) << log();
   ASSERT_EQ(Run({"scancel", "--signal=TERM", job}).code, 0);  // as Slurm does before the time is up
-  ASSERT_TRUE(Becomes([&] { return log().find("back to the queue") != std::string::npos; })) << JobState(job) << log();
+  ASSERT_TRUE(Becomes([&] { return log().find("requeueing") != std::string::npos; })) << JobState(job) << log();
   EXPECT_NE(log().find("of 30, checkpoint saved"), std::string::npos) << log();
   // Slurm waits two minutes before it restarts a requeued job, while its daemons clean up.
   ASSERT_TRUE(Becomes([&] { return JobState(job) == "PENDING\n" && ProcessesOf("slurmstepd").empty(); })) << log();
